@@ -82,12 +82,12 @@ def kintune_sides(name: str, path: Path) -> dict[str, Callable[[], None]]:
 
     import kintune
 
-    executable = kintune.open(path)
+    executable: Any = kintune.open(path)
     arrays = random_inputs({t.name: (t.shape, t.dtype) for t in executable.inputs})
     executable.run(arrays)
-    main: Any = executable._main
+    main = executable._main
     device = tvm.cuda(0)
-    placed: Any = executable._placement
+    placed = executable._placement
     arguments = [placed._argument(p, t, arrays[t.name]) for p, t in enumerate(executable.inputs)]
 
     def on_device() -> None:
@@ -119,8 +119,9 @@ def tune_stock(network: str, minutes: float, folder: Path) -> dict[str, Any]:
     from kintune.core.model import ModelRef
     from kintune.models.importer import load
     from kintune.runtime.cuda_codegen import compiling_for, enable_cuda, load_runtime
-    from kintune.runtime.executable import Executable, describe_build
+    from kintune.runtime.executable import describe_build
     from kintune.runtime.target import resolve_target
+    from kintune.runtime.vm_executable import VmExecutable
     from kintune_lab.tuners.measurement import StockTools
     from kintune_lab.tuners.setup import SharedSetup
     from kintune_lab.tuners.stock_tuner import StockTuner
@@ -157,7 +158,7 @@ def tune_stock(network: str, minutes: float, folder: Path) -> dict[str, Any]:
         model_name=imported.name, model_digest=imported.digest, target=canonical, threads=1, inputs=imported.inputs,
         outputs=imported.outputs, checks=imported.checks, chosen={w: c.digest for w, (_, c) in chosen.items()},
     )  # fmt: skip
-    Executable.create(program.executable, program.weights, manifest).save(folder / "stock.kt")
+    VmExecutable.create(program.executable, program.weights, manifest).save(folder / "stock.kt")
     return {"seconds": taken_s, "trials": trials, "failures": failures, "tuned": len(best), "tasks": tasks}
 
 

@@ -56,17 +56,16 @@ def main() -> None:
 def _built(name: str, threads: int) -> Any:
     import tvm
 
-    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.executable import build_executable
     from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
-    from kintune.runtime.executable import Executable, describe_build
+    from kintune.runtime.executable import describe_build
     from kintune.runtime.target import resolve_target
 
     model = load(parse_ref(name))
     text = resolve_target("native", threads)
     target = tvm.target.Target(json.loads(text))
-    program = assemble(lower(model.module, target), {}, target)
     manifest = describe_build(
         model_name=model.name,
         model_digest=model.digest,
@@ -77,7 +76,7 @@ def _built(name: str, threads: int) -> Any:
         checks=model.checks,
         chosen={},
     )
-    return Executable.create(program.executable, program.weights, manifest)
+    return build_executable(lower(model.module, target), {}, target, manifest)
 
 
 def _median_us(call: Callable[[], object], rounds: int = 51, calls: int = 200) -> float:

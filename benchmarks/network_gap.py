@@ -40,41 +40,16 @@ _SLOW = 1e9  # times the best: no program is given up, and none waits for the co
 Times = dict[str, float]
 
 
-class _Calls:
-    """An instrument that the runtime calls before and after each call of a network; adds up microseconds."""
-
-    def __init__(self) -> None:
-        self.us: Times = defaultdict(float)
-        self._began = 0.0
-
-    def __call__(self, _function: Any, symbol: str, before: bool, _value: Any, *_arguments: Any) -> int:
-        if before:
-            self._began = time.perf_counter()
-        else:
-            self.us[symbol] += 1e6 * (time.perf_counter() - self._began)
-        return 0
-
-
 class _Network:
-    """A tuned network, loaded once plainly and once with an instrument."""
+    """A tuned network; the runtime's own hook times its kernels."""
 
     def __init__(self, package: Path) -> None:
-        import tvm
-
         from kintune.runtime.executable import Executable
         from kintune.runtime.inputs import draw_inputs
 
         self.executable = Executable.open(package)
         self._inputs = draw_inputs(self.executable.inputs, 0)
         self.executable.run(self._inputs)
-        with tempfile.NamedTemporaryFile(suffix=".so") as file:
-            file.write(self.executable._library)
-            file.flush()
-            self._clocked = tvm.runtime.vm.VirtualMachine(tvm.runtime.load_module(file.name), tvm.cpu())
-        self._calls = _Calls()
-        self._clocked.set_instrument(self._calls)
-        arguments = [tvm.runtime.tensor(self._inputs[each.name]) for each in self.executable.inputs]
-        self._arguments = (*arguments, *self.executable._weights)
 
     def whole_us(self) -> Times:
         taken = []
@@ -85,14 +60,15 @@ class _Network:
         return {"network": statistics.median(taken)}
 
     def calls_us(self) -> Times:
-        """The microseconds of the calls of one run, by function."""
+        """The microseconds of the calls of one run, by kernel."""
         found = defaultdict(list)
         for _ in range(_RUNS):
-            self._calls.us.clear()
-            self._clocked["main"](*self._arguments)
-            for symbol, taken in self._calls.us.items():
-                found[symbol].append(taken)
-        return {symbol: statistics.median(taken) for symbol, taken in found.items()}
+            run: Times = defaultdict(float)
+            for call in self.executable.profile(self._inputs):
+                run[call.kernel] += call.us
+            for kernel, taken in run.items():
+                found[kernel].append(taken)
+        return {kernel: statistics.median(taken) for kernel, taken in found.items()}
 
 
 class _States:

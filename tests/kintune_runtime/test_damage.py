@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kintune.runtime.plan_package import Variant, write_package
 
 import kintune_runtime
+from kintune.runtime.package import Variant, write_package
 from kintune_runtime import InputError, RunError
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 

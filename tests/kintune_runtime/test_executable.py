@@ -322,3 +322,12 @@ def test_memory_that_is_exhausted_is_an_error(tmp_path: Path) -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
     assert "no memory for an arena of" in done.stdout
+
+
+def test_a_median_comes_with_its_spread() -> None:
+    evaluation = kintune_runtime.Evaluation.of([float(t) for t in range(10, 111)], seconds=2.0)
+    assert (evaluation.median_ms, evaluation.p10_ms, evaluation.p90_ms, evaluation.p99_ms) == (60.0, 20.0, 100.0, 109.0)
+    assert evaluation.spread == pytest.approx(80 / 60)
+    assert evaluation.times_ms[0] == 10.0
+    assert evaluation.per_second == 50.5
+    assert kintune_runtime.Evaluation.of([2.5]) == (2.5, 2.5, 2.5, 0.0, (2.5,), 2.5, 0.0)

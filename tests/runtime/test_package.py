@@ -1,5 +1,8 @@
+import os
+import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -9,7 +12,19 @@ from hypothesis import strategies as st
 
 from kintune.core.model import Tensor
 from kintune.errors import InputError
-from kintune.runtime.package import ALIGNMENT, PAGE, Block, Manifest, Package, read_manifest, write_package
+from kintune.runtime.package import (
+    ALIGNMENT,
+    PAGE,
+    Block,
+    Manifest,
+    Package,
+    Variant,
+    VmPackage,
+    pack_weights,
+    read_manifest,
+    write_package,
+    write_vm_package,
+)
 
 MANIFEST = Manifest(
     model_name="small",
@@ -26,6 +41,7 @@ MANIFEST = Manifest(
     tvm="0",
 )
 LIBRARY = bytes(range(256)) * 3
+VARIANTS = (Variant(b"plan" * 50, LIBRARY), Variant(b"another plan", b"another library"))
 
 
 def block(*shape: int, dtype: str = "float32", seed: int = 0) -> Block:
@@ -34,52 +50,85 @@ def block(*shape: int, dtype: str = "float32", seed: int = 0) -> Block:
 
 
 def content(package: Package) -> tuple[object, ...]:
-    return package.manifest, package.library, [(b.shape, b.dtype, b.data.tobytes()) for b in package.weights]
+    return package.manifest, package.variants, package.weights.tobytes()
+
+
+def weights(*blocks: Block) -> Any:
+    return pack_weights(blocks)[1]
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "small.kt"
-    write_package(path, MANIFEST, LIBRARY, [block(3, 5), block(7, dtype="int8", seed=1), block(2, 2, seed=2)])
+    blocks = block(3, 5), block(7, dtype="int8", seed=1), block(2, 2, seed=2)
+    write_package(path, MANIFEST, VARIANTS, weights(*blocks))
     return path
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    library=st.binary(max_size=300),
+    variants=st.lists(st.builds(Variant, st.binary(max_size=300), st.binary(max_size=300)), max_size=3).map(tuple),
     shapes=st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), max_size=5),
     name=st.text(max_size=20),
 )
-def test_what_is_written_is_read(tmp_path: Path, library: bytes, shapes: list[tuple[int, ...]], name: str) -> None:
+def test_what_is_written_is_read(
+    tmp_path: Path, variants: tuple[Variant, ...], shapes: list[tuple[int, ...]], name: str
+) -> None:
     manifest = msgspec.structs.replace(MANIFEST, model_name=name)
-    weights = [block(*shape, seed=i) for i, shape in enumerate(shapes)]
-    write_package(tmp_path / "f.kt", manifest, library, weights)
-    assert content(Package.open(tmp_path / "f.kt")) == content(Package(manifest, library, tuple(weights)))
+    packed = weights(*(block(*shape, seed=i) for i, shape in enumerate(shapes)))
+    write_package(tmp_path / "f.kt", manifest, variants, packed)
+    assert content(Package.open(tmp_path / "f.kt")) == content(Package(manifest, variants, packed))
     assert read_manifest(tmp_path / "f.kt") == manifest
 
 
-def test_weights_are_mapped_at_aligned_addresses(saved: Path) -> None:
-    addresses = [b.data.__array_interface__["data"][0] for b in Package.open(saved).weights]
-    assert addresses[0] % PAGE == 0
-    assert [address % ALIGNMENT for address in addresses] == [0, 0, 0]
+@given(st.lists(st.integers(0, 200), max_size=6))
+def test_weights_lie_at_aligned_offsets_one_after_another(sizes: list[int]) -> None:
+    blocks = [block(size, dtype="uint8", seed=i) for i, size in enumerate(sizes)]
+    offsets, packed = pack_weights(blocks)
+    assert all(offset % ALIGNMENT == 0 for offset in offsets)
+    assert list(offsets) == sorted(offsets)
+    for offset, each in zip(offsets, blocks, strict=True):
+        assert packed[offset : offset + each.data.nbytes].tobytes() == each.data.tobytes()
+
+
+def test_every_member_lies_at_a_page(saved: Path) -> None:
+    whole = saved.read_bytes()
+    with zipfile.ZipFile(saved) as archive:
+        assert archive.namelist() == ["manifest.json", "plan0.bin", "lib0.so", "plan1.bin", "lib1.so", "weights.bin"]
+        for info in archive.infolist():
+            name, extra = struct.unpack_from("<2H", whole, info.header_offset + 26)
+            start = info.header_offset + 30 + name + extra
+            assert start % PAGE == 0
+            assert whole[start : start + info.file_size] == archive.read(info)
+
+
+def test_a_file_for_the_virtual_machine_has_its_weights_apart(tmp_path: Path) -> None:
+    blocks = [block(3, 5), block(7, dtype="int8", seed=1)]
+    write_vm_package(tmp_path / "gpu.kt", MANIFEST, LIBRARY, blocks)
+    opened = VmPackage.open(tmp_path / "gpu.kt")
+    assert (opened.manifest, opened.library) == (MANIFEST, LIBRARY)
+    assert [(b.shape, b.dtype, b.data.tobytes()) for b in opened.weights] == [
+        (b.shape, b.dtype, b.data.tobytes()) for b in blocks
+    ]
+    assert [b.data.__array_interface__["data"][0] % ALIGNMENT for b in opened.weights] == [0, 0]
 
 
 def test_writing_to_mapped_weights_leaves_the_file_alone(saved: Path) -> None:
     before = saved.read_bytes()
-    Package.open(saved).weights[0].data[:] = 0
+    Package.open(saved).weights[:] = 0
     assert saved.read_bytes() == before
 
 
 def test_the_same_content_gives_the_same_bytes(saved: Path, tmp_path: Path) -> None:
     package = Package.open(saved)
-    write_package(tmp_path / "again.kt", package.manifest, package.library, package.weights)
+    write_package(tmp_path / "again.kt", package.manifest, package.variants, package.weights)
     assert (tmp_path / "again.kt").read_bytes() == saved.read_bytes()
 
 
 def test_an_opened_file_may_be_replaced(saved: Path) -> None:
     package = Package.open(saved)
     before = content(package)
-    write_package(saved, MANIFEST, b"another", [block(1)])
+    write_package(saved, MANIFEST, VARIANTS[:1], weights(block(1)))
     assert content(package) == before
 
 
@@ -134,7 +183,7 @@ def test_a_foreign_manifest_is_refused(tmp_path: Path) -> None:
 def test_another_format_is_refused_by_number(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "new.kt", "w") as archive:
         archive.writestr("manifest.json", '{"format": 99, "unheard_of": true}')
-    with pytest.raises(InputError, match="written in format 99, this Kintune reads format 1"):
+    with pytest.raises(InputError, match="written in format 99, this Kintune reads format 2"):
         Package.open(tmp_path / "new.kt")
 
 
@@ -145,28 +194,21 @@ def test_missing_files_and_directories_are_named(tmp_path: Path) -> None:
         Package.open(tmp_path)
 
 
-class FailsHalfway:
-    """A block whose bytes cannot be had."""
-
-    shape, dtype = (1 << 20,), "uint8"
-
-    class data:
-        nbytes = 1 << 20
-
-        def __class_getitem__(cls, item: slice) -> None:
-            raise OSError(28, "No space left on device")
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(saved: Path) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = saved.read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="cannot be written: No space left on device"):
-        write_package(saved, MANIFEST, LIBRARY, [block(3), FailsHalfway()])  # type: ignore[list-item]
+        write_package(saved, MANIFEST, VARIANTS[:1], weights())
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]
 
 
 def test_unwritable_places_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: No such file or directory"):
-        write_package(tmp_path / "no" / "such.kt", MANIFEST, LIBRARY, [])
+        write_package(tmp_path / "no" / "such.kt", MANIFEST, VARIANTS, weights())
     with pytest.raises(InputError, match="cannot be written: not a regular file"):
-        write_package(tmp_path, MANIFEST, LIBRARY, [])
+        write_package(tmp_path, MANIFEST, VARIANTS, weights())

@@ -10,11 +10,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
-from kintune.runtime.plan_package import Variant, pack_weights, write_package
 
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, Operation, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
-from kintune.runtime.package import Block, Manifest
+from kintune.runtime.package import Block, Manifest, Variant, pack_weights, write_package
 from kintune.runtime.plan_format import encode_plan
 from kintune_runtime.library import checksum
 

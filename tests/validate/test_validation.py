@@ -147,7 +147,7 @@ def alone_of(files: Files, path: Path, *names: str) -> str:
     package = Package.open(files.good)
     outputs = [msgspec.structs.replace(t, name=n) for t, n in zip(package.manifest.outputs, names, strict=True)]
     manifest = msgspec.structs.replace(package.manifest, outputs=tuple(outputs))
-    write_package(path, manifest, package.library, package.weights)
+    write_package(path, manifest, package.variants, package.weights)
     return str(path)
 
 
@@ -224,8 +224,9 @@ def test_what_cannot_run_beside_it_is_skipped_with_the_reason(files: Files, tmp_
 
 def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: Path) -> None:
     package = Package.open(files.good)
-    write_package(tmp_path / "broken.kt", package.manifest, b"no library", package.weights)
-    with pytest.raises(NumericsError, match=r"the tuned network does not run: .*cannot be loaded"):
+    (variant,) = package.variants
+    write_package(tmp_path / "broken.kt", package.manifest, [variant._replace(library=b"none")], package.weights)
+    with pytest.raises(NumericsError, match=r"the tuned network does not run: .*bad checksum of its kernels"):
         validate_files(tuned=str(tmp_path / "broken.kt"), compare=())
 
 

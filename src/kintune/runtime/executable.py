@@ -10,9 +10,10 @@ import ctypes
 import datetime
 import json
 import os
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import TypeAlias
 
 import numpy.typing as npt
 import tvm
@@ -82,15 +83,14 @@ class Executable(kintune_runtime.Executable):
     contexts do not.
     """
 
-    def __init__(self, path: str | os.PathLike[str], memory: IO[bytes] | None = None) -> None:
-        """Open a file; `memory` is what keeps it in place when it has no name.
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open a file.
 
         Raises:
             InputError: as for `open`.
         """
         self.manifest = read_manifest(path)
         self._path = Path(path)
-        self._memory = memory
         super().__init__(path)
 
     @classmethod
@@ -111,8 +111,10 @@ class Executable(kintune_runtime.Executable):
             library_checksum=checksum(library),
             checksum=checksum,
         )
-        memory = package_in_memory(manifest, [Variant(encoded, library)], content)
-        return cls(f"/proc/self/fd/{memory.fileno()}", memory)
+        descriptor = package_in_memory(manifest, [Variant(encoded, library)], content)
+        made = cls(f"/proc/self/fd/{descriptor}")
+        weakref.finalize(made, os.close, descriptor)
+        return made
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Executable:

@@ -40,6 +40,7 @@ __all__ = [
     "PAGE",
     "Block",
     "Manifest",
+    "Package",
     "Variant",
     "VmPackage",
     "copy_package",
@@ -130,6 +131,28 @@ class Variant(NamedTuple):
     library: bytes
 
 
+class Package(NamedTuple):
+    """An opened file for CPUs: its plans with their libraries, and the content of `weights.bin`, mapped."""
+
+    manifest: Manifest
+    variants: tuple[Variant, ...]
+    weights: npt.NDArray[np.uint8]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Package:
+        """Open and verify a file.
+
+        Raises:
+            InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
+        """
+        path = Path(path)
+        with _reading(path) as archive:
+            contents = _contents(archive, path)
+            count = sum(name.startswith("plan") for name in archive.namelist())
+            variants = [Variant(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in range(count)]
+            return cls(contents.executable, tuple(variants), _map_member(archive, path, _WEIGHTS))
+
+
 class VmPackage(NamedTuple):
     """An opened file for the virtual machine: the library's bytes, and the weights as views of the mapped file."""
 
@@ -195,12 +218,12 @@ def write_package(
         _write(file, _Contents(FORMAT_VERSION, manifest), _members_of(variants), weights)
 
 
-def package_in_memory(manifest: Manifest, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> IO[bytes]:
-    """Returns a file without a name, in memory, with what `write_package` would write."""
-    file = os.fdopen(os.memfd_create("kintune-executable"), "w+b")
-    _write(file, _Contents(FORMAT_VERSION, manifest), _members_of(variants), weights)
-    file.flush()
-    return file
+def package_in_memory(manifest: Manifest, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:
+    """Returns the descriptor of a file without a name, in memory, with what `write_package` would write."""
+    descriptor = os.memfd_create("kintune-executable")
+    with os.fdopen(descriptor, "w+b", closefd=False) as file:
+        _write(file, _Contents(FORMAT_VERSION, manifest), _members_of(variants), weights)
+    return descriptor
 
 
 def copy_package(source: IO[bytes], path: str | os.PathLike[str]) -> None:
@@ -237,8 +260,8 @@ def _members_of(variants: Sequence[Variant]) -> dict[str, bytes]:
 
 def _write(file: IO[bytes], contents: _Contents, members: Mapping[str, bytes], weights: npt.NDArray[np.uint8]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        everything = {_MANIFEST: msgspec.json.encode(contents), **members, _WEIGHTS: weights.data}
-        for name, content in everything.items():
+        parts: dict[str, bytes | memoryview] = {_MANIFEST: msgspec.json.encode(contents), **members}
+        for name, content in (parts | {_WEIGHTS: weights.data}).items():
             info = zipfile.ZipInfo(name)  # without the time of day: the same content gives the same bytes
             info.external_attr = 0o644 << 16
             info.extra = _padding(file.tell() + _LOCAL_HEADER.size + len(name) + _ZIP64_EXTRA)
