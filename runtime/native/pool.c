@@ -177,7 +177,7 @@ static void run_task(kt_pool *pool, int32_t task) {
   bool inside_before = inside;
   kt_group group = {NULL, pool->tasks};
   current = pool;
-  current_stack = &pool->stacks[task % pool->threads];
+  current_stack = &pool->stacks[task % pool->width]; /* of its share, see run_share */
   inside = true;
   if (pool->lambda(task, &group, pool->data) != 0) {
     atomic_store(&pool->failed, true);
@@ -321,7 +321,7 @@ void kt_pool_leave(kt_pool *pool) {
   current_stack = NULL;
 }
 
-static void run_part(void *data, int32_t index) { run_task(data, index); }
+static void run_part(void *data, int32_t index) { run_share(data, index); }
 
 int kt_parallel_launch(kt_lambda lambda, void *data, int tasks) {
   kt_pool *pool = current;
@@ -341,7 +341,7 @@ int kt_parallel_launch(kt_lambda lambda, void *data, int tasks) {
   atomic_store_explicit(&pool->failed, false, memory_order_relaxed);
   atomic_flag_clear_explicit(&pool->telling, memory_order_relaxed);
   if (pool->parallel_for != NULL) {
-    pool->parallel_for(pool->user, run_part, pool, tasks);
+    pool->parallel_for(pool->user, run_part, pool, width);
   } else {
     atomic_store_explicit(&pool->pending, (unsigned)(width - 1), memory_order_relaxed);
     for (int32_t i = 0; i < width - 1; i++)

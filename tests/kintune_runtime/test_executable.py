@@ -117,23 +117,23 @@ def test_contexts_run_at_once(model: kintune_runtime.Executable) -> None:
 def test_a_context_used_by_two_threads_at_once_is_an_error(tmp_path: Path) -> None:
     path = write_model(tmp_path / "sleep.kt", [calling("sleep", [one("s")], [one("out")])], [])
     context = kintune_runtime.open(path).context()
-    done = threading.Event()
+    refusals: list[str] = []
+    ends = time.monotonic() + 60
 
-    def run() -> None:
-        context.run(np.array([0.5], np.float32))
-        done.set()
+    def run(seconds: float) -> None:
+        while not refusals and time.monotonic() < ends:
+            try:
+                context.run(np.array([seconds], np.float32))
+            except RunError as error:
+                refusals.append(str(error))
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    refused = 0
-    while not done.is_set():
-        try:
-            context.run(np.array([0.0], np.float32))
-        except RunError as error:
-            refused += "running in another thread" in str(error)
-        time.sleep(0.01)
-    thread.join()
-    assert refused > 0
+    threads = [threading.Thread(target=run, args=(seconds,)) for seconds in (0.05, 0.01)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refusals
+    assert "running in another thread" in refusals[0]
     assert context.run(np.array([0.0], np.float32))["out"] == [0]
 
 
@@ -152,6 +152,15 @@ def test_a_kernel_runs_on_its_own_number_of_threads(tmp_path: Path) -> None:
         plan = calling("width", [one("x")], [one("out")], threads=limit)
         model = kintune_runtime.open(write_model(tmp_path / "width.kt", [plan], []))
         assert model.run(np.zeros(1, np.float32), threads=threads)["out"] == [expected]
+
+
+@pytest.mark.parametrize(("limit", "threads"), [(0, 1), (0, 2), (2, 3), (3, 4), (0, 16)])
+def test_a_kernel_may_ask_for_more_parts_than_threads(tmp_path: Path, limit: int, threads: int) -> None:
+    shape = (1000,)
+    plan = calling("add_seven", [one("a", shape), one("b", shape)], [one("out", shape)], threads=limit)
+    model = kintune_runtime.open(write_model(tmp_path / "seven.kt", [plan], []))
+    for _ in range(20):
+        np.testing.assert_array_equal(model.run(X, W, threads=threads)["out"], X + W)
 
 
 def test_the_index_of_an_input_is_checked(tmp_path: Path) -> None:
