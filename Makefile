@@ -49,6 +49,7 @@ benchmarks-page: setup ## write docs/benchmarks.md from benchmarks/results
 	@$(BIN)/python tools/benchmarks_page.py
 
 wheel: setup ## build dist/*.whl
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist runtime
 	@$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## remove what the other chores have made, the environment included

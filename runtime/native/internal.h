@@ -174,6 +174,7 @@ enum { KT_ANY_NONE = 0, KT_ANY_INT = 1, KT_ANY_BOOL = 2, KT_ANY_FLOAT = 3, KT_AN
 
 typedef struct {
   void *handle;
+  int descriptor; /* of the file that it was loaded from */
   kt_kernel *kernels;
 } kt_library;
 

@@ -80,8 +80,9 @@ static void set_slots(void *handle) {
   }
 }
 
-/* The dynamic loader reads files alone: a nameless one in memory. */
-static void *load(kt_bytes content) {
+/* The dynamic loader reads files alone: a nameless one in memory.  It knows libraries by their path, so the descriptor,
+ * which is in the path, stays open as long as the library is loaded. */
+static void *load(kt_bytes content, int *kept) {
   int descriptor = memfd_create("kintune-kernels", MFD_CLOEXEC);
   if (descriptor < 0) return NULL;
   void *handle = NULL;
@@ -97,7 +98,8 @@ static void *load(kt_bytes content) {
     snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   }
-  close(descriptor);
+  if (handle == NULL) close(descriptor);
+  else *kept = descriptor;
   return handle;
 }
 
@@ -107,7 +109,7 @@ kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *pat
     return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its kernels; copy it again, or build it again", path);
   library->kernels = calloc(header->kernel_count + 1, sizeof *library->kernels);
   if (library->kernels == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u kernels", header->kernel_count);
-  library->handle = load(content);
+  library->handle = load(content, &library->descriptor);
   if (library->handle == NULL) {
     const char *why = dlerror();
     free(library->kernels);
@@ -130,7 +132,10 @@ kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *pat
 }
 
 void kt_library_unload(kt_library *library) {
-  if (library->handle != NULL) dlclose(library->handle);
+  if (library->handle != NULL) {
+    dlclose(library->handle);
+    close(library->descriptor);
+  }
   free(library->kernels);
-  *library = (kt_library){NULL, NULL};
+  *library = (kt_library){0};
 }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import kintune_runtime
 from kintune.runtime.plan_package import Variant, write_package
-from kintune_runtime import InputError
+from kintune_runtime import InputError, RunError
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 
 WEIGHTS = packed([np.arange(1000, dtype=np.float32)])
@@ -28,8 +28,7 @@ def opens(path: Path, content: bytes) -> bool:
     path.write_bytes(content)
     try:
         model = kintune_runtime.open(path)
-    except InputError as error:
-        assert "\n" not in str(error)
+    except InputError:
         return False
     x = np.ones(1000, np.float32)
     np.testing.assert_array_equal(model.run(x)["out"], x + 2 * np.arange(1000, dtype=np.float32))
@@ -38,7 +37,7 @@ def opens(path: Path, content: bytes) -> bool:
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no.kt: No such file or directory"):
+    with pytest.raises(InputError, match=r"no\.kt: No such file or directory"):
         kintune_runtime.open(tmp_path / "no.kt")
     with pytest.raises(InputError, match="not a regular file"):
         kintune_runtime.open(tmp_path)
@@ -86,6 +85,8 @@ def test_a_plan_of_any_content_is_refused_or_harmless(
         model = kintune_runtime.open(path)
     except InputError:
         return
-    context = model.context(threads=1)
-    context.close()
+    try:
+        model.context(threads=1).close()
+    except RunError as error:  # an arena of any size is fine, if there is the memory
+        assert "no memory" in str(error)  # noqa: PT017
     model.close()

@@ -11,14 +11,14 @@ from tempfile import mkdtemp
 
 import numpy as np
 
-from kintune.core.model import IndexCheck, Tensor
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, Operation, PlannedTensor
+from kintune.core.model import IndexCheck, Tensor
 from kintune.runtime.package import Block, Manifest
 from kintune.runtime.plan_format import encode_plan
 from kintune.runtime.plan_package import Variant, pack_weights, write_package
 from kintune_runtime.library import checksum
 
-__all__ = ["ADDING", "encoded", "kernels", "manifest", "planned", "variant", "write_model"]
+__all__ = ["ADDING", "adding", "calling", "encoded", "kernels", "manifest", "packed", "planned", "write_model"]
 
 _SOURCE = Path(__file__).with_name("toy_kernels.c")
 
@@ -128,12 +128,18 @@ def write_model(
     machines: Sequence[str] = (),
     isa: Sequence[str] = (),
     threads: int = 2,
+    library: bytes | None = None,
 ) -> Path:
-    """Write a `.kt` file; returns its path.  `machines` are the architectures of the plans, by default this one."""
+    """Write a `.kt` file; returns its path.
+
+    `machines` are the architectures of the plans, by default this one; `library` has the kernels of all plans, by
+    default `kernels`.
+    """
+    built = library or kernels()
     content = packed(weights)
     names = list(machines) or [platform.machine()] * len(plans)
     variants = [
-        Variant(encoded(plan, content, machine=name, isa=isa, threads=threads), kernels())
+        Variant(encoded(plan, content, built, machine=name, isa=isa, threads=threads), built)
         for plan, name in zip(plans, names, strict=True)
     ]
     write_package(path, manifest(plans[0]), variants, content)

@@ -99,8 +99,8 @@ def _members_of(variants: Sequence[Variant]) -> dict[str, bytes]:
 
 def _write(file: IO[bytes], contents: _Contents, members: Mapping[str, bytes], weights: npt.NDArray[np.uint8]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        everything = {_MANIFEST: msgspec.json.encode(contents), **members, _WEIGHTS: weights.data}
-        for name, content in everything.items():
+        parts: dict[str, bytes | memoryview] = {_MANIFEST: msgspec.json.encode(contents), **members}
+        for name, content in (parts | {_WEIGHTS: weights.data}).items():
             info = zipfile.ZipInfo(name)  # without the time of day: the same content gives the same bytes
             info.external_attr = 0o644 << 16
             info.extra = _padding(file.tell() + _LOCAL_HEADER.size + len(name) + _ZIP64_EXTRA)
