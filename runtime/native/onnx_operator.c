@@ -363,8 +363,8 @@ static ort_status *run(kernel *own, ort_kernel_context *context, bool beside) {
 
 static ort_status *compute_2(void *given, ort_kernel_context *context) { return run(given, context, false); }
 
-/* For onnxruntime before 1.16, to which an operator cannot return an error: the outputs are left out then, and
- * onnxruntime refuses to return them. */
+/* For onnxruntime before 1.16, to which an operator cannot return an error.  The outputs are left out then: the caller
+ * gets no tensor (None in Python), not one with wrong numbers. */
 static void compute(void *given, ort_kernel_context *context) {
   kernel *own = given;
   if (own == NULL) return;

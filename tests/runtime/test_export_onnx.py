@@ -27,6 +27,8 @@ from tests.support.toy_model import ADDING, adding, calling, encoded, kernels, m
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
 W = np.arange(1000, dtype=np.float32)
+NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+PROGRAM = Path(__file__).with_name("export_onnx.c")
 DIGEST = "0123456789abcdef" * 2
 
 
@@ -168,6 +170,30 @@ def test_an_input_of_another_shape_is_refused_by_its_name(tmp_path: Path) -> Non
     with pytest.raises(Exception, match=r"input 'x' has 40 axes, 1 are needed"):
         run.run(None, {"x": X[:1].reshape((1,) * 40)})
     np.testing.assert_array_equal(run.run(None, {"x": X})[0], X + W + W)
+
+
+@pytest.mark.parametrize("sanitizer", ["", pytest.param("address,undefined", marks=pytest.mark.slow)])
+def test_a_program_in_c_runs_an_export_in_four_threads(tmp_path: Path, sanitizer: str) -> None:
+    found = sorted(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
+    if not found:
+        pytest.skip("this onnxruntime has no library for programs in C")
+    path, program = export(tmp_path, ADDING), tmp_path / "program"
+    library = path.with_name(LIBRARY_NAME)
+    flags = ["-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror"]
+    if sanitizer:
+        flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+        sources = map(str, sorted(NATIVE.glob("*.c")))
+        library.unlink()
+        link = ["-shared", "-fPIC", "-fvisibility=hidden", "-o", str(library)]
+        subprocess.run(["cc", *flags, *link, *sources, "-ldl"], check=True)
+    subprocess.run(["cc", *flags, "-o", str(program), str(PROGRAM), "-ldl"], check=True)
+    command = [str(program), str(found[0]), str(library), str(without_shapes(path))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    assert all("input 'x' has the shape [5], [1000] is needed" in line for line in lines[:2])
+    assert lines[2] == "done"
 
 
 def test_what_a_kernel_says_reaches_the_user(tmp_path: Path) -> None:
