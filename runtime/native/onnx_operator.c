@@ -50,7 +50,7 @@ enum {
 
 /* Versions of the interface: that of onnxruntime 1.N is N. */
 enum {
-  API_RETURNS_ERRORS = 16, /* an operator may return errors */
+  API_RETURNS_ERRORS = 16, /* the version of an operator that may return errors; 1.17 is the first that asks it */
   API_PARALLEL_FOR = 17,   /* the newest that is used here */
 };
 
@@ -363,7 +363,7 @@ static ort_status *run(kernel *own, ort_kernel_context *context, bool beside) {
 
 static ort_status *compute_2(void *given, ort_kernel_context *context) { return run(given, context, false); }
 
-/* For onnxruntime before 1.16, to which an operator cannot return an error.  The outputs are left out then: the caller
+/* For onnxruntime before 1.17, to which an operator cannot return an error.  The outputs are left out then: the caller
  * gets no tensor (None in Python), not one with wrong numbers. */
 static void compute(void *given, ort_kernel_context *context) {
   kernel *own = given;

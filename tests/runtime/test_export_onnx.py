@@ -229,6 +229,19 @@ def test_inputs_and_outputs_of_any_type(tmp_path: Path, dtype: str, told: str) -
     assert made.get_outputs()[0].type == f"tensor({told})"
 
 
+def test_integers_and_an_output_that_is_an_input(tmp_path: Path) -> None:
+    count = session(
+        export(tmp_path / "count", calling("indices", (Tensor("x", (), "float32"),), (Tensor("y", (2, 3), "int64"),)))
+    )
+    np.testing.assert_array_equal(count.run(None, {"x": np.array(4, np.float32)})[0], np.arange(4, 10).reshape(2, 3))
+    plan = calling(
+        "indices", (Tensor("x", (1,), "float32"),), (Tensor("y", (2,), "int64"), Tensor("x", (1,), "float32"))
+    )
+    same = session(export(tmp_path / "same", plan))
+    y, x = same.run(None, {"x": X[-1:]})
+    assert (y.tolist(), x.tolist()) == ([1, 2], [1.0])
+
+
 def test_a_library_without_its_model_says_so(tmp_path: Path) -> None:
     path = export(tmp_path, ADDING)
     path.with_name("model.kt").unlink()
