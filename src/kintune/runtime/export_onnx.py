@@ -1,0 +1,155 @@
+"""Exports a `.kt` file for onnxruntime: an ONNX file with one node, and the library that runs it.
+
+    sess_options.register_custom_ops_library("DIR/libkintune_onnx.so")
+    onnxruntime.InferenceSession("DIR/NAME.onnx", sess_options)
+
+The node is the operator `KintuneNetwork` of the domain `kintune.DIGEST`, where DIGEST is the first 16 digits of the
+model's digest: exports of different models can be used by one session.  This module does not import TVM.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import kintune_runtime
+from kintune.core.model import Tensor
+from kintune.errors import InputError, KintuneError
+from kintune.files import check_readable
+from kintune.runtime.package import Manifest
+from kintune.runtime.plan_package import FORMAT_VERSION
+
+__all__ = ["LIBRARY_NAME", "MODEL_NAME", "OPERATOR_NAME", "export_onnx"]
+
+LIBRARY_NAME, MODEL_NAME = "libkintune_onnx.so", "model.kt"
+"""Names of the files beside the ONNX file; the library looks for its model under this name."""
+
+OPERATOR_NAME = "KintuneNetwork"
+
+_MANIFEST, _SECOND_PLAN = "manifest.json", "plan1.bin"
+_DIGEST_DIGITS = 16
+_IR_VERSION, _OPSET = 8, 15  # old ones, which every onnxruntime since 1.10 reads
+
+_ELEMENT_TYPES = {
+    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10,
+    "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16,
+}  # fmt: skip
+"""dtype -> `onnx.TensorProto.DataType`."""
+
+
+class _Contents(msgspec.Struct, frozen=True):
+    """The part of `manifest.json` that is used here."""
+
+    format: int
+    executable: Manifest
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The part of `manifest.json` that every format version has."""
+
+    format: int
+
+
+def export_onnx(model: Path, folder: Path) -> Path:
+    """Write `folder` with `NAME.onnx`, `model.kt` and `libkintune_onnx.so`; NAME is that of the file `model`.
+
+    All of the folder is written, or nothing.  Returns the path of the ONNX file.
+
+    Raises:
+        InputError: the model is missing, damaged, of another format or for another machine, it has a type that ONNX
+            does not have, or the folder is not empty or cannot be written.
+        KintuneError: the library is not installed.
+    """
+    model = check_readable(model, "the model")
+    folder = Path(os.path.abspath(folder.expanduser()))
+    _check_empty(folder)
+    library = Path(kintune_runtime.__file__).with_name(LIBRARY_NAME)
+    if not library.is_file():
+        raise KintuneError(f"{library} is missing; install kintune-runtime again")
+    manifest, several = _read(model)
+    if manifest.machine != platform.machine():
+        raise InputError(f"{model}: built for {manifest.machine}; export it on such a machine")
+    content = _onnx_file(model, manifest, several)
+    name = f"{model.stem}.onnx"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+            made = Path(temporary) / "export"
+            made.mkdir()
+            # copies: the dynamic loader takes two links to one file for the same library
+            shutil.copyfile(model, made / MODEL_NAME)
+            shutil.copyfile(library, made / LIBRARY_NAME)
+            (made / name).write_bytes(content)
+            os.rename(made, folder)  # an empty folder is replaced, another one is refused
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    return folder / name
+
+
+def _check_empty(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"{folder} is not a directory; name another place")
+    try:
+        if folder.is_dir() and any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty; name another place, or empty it")
+    except OSError as error:
+        raise InputError(f"{folder} cannot be listed: {error.strerror or error}") from error
+
+
+def _read(path: Path) -> tuple[Manifest, bool]:
+    """Returns the manifest, and whether there is more than one plan."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            text = archive.read(_MANIFEST)
+            several = _SECOND_PLAN in archive.namelist()
+        version = msgspec.json.decode(text, type=_Header).format
+        if version != FORMAT_VERSION:
+            raise InputError(
+                f"{path}: written in format {version}, an export needs format {FORMAT_VERSION}; build it again"
+            )
+        return msgspec.json.decode(text, type=_Contents).executable, several
+    except (zipfile.BadZipFile, KeyError, EOFError, OSError, NotImplementedError, msgspec.MsgspecError) as error:
+        raise InputError(f"{path}: damaged, or not a Kintune executable: {error}") from error
+
+
+def _onnx_file(path: Path, manifest: Manifest, several: bool) -> bytes:
+    """The bytes of the ONNX file; with several plans the extents are left open, as each plan has its own."""
+    from onnx import helper
+
+    domain = f"kintune.{manifest.model_digest[:_DIGEST_DIGITS]}"
+    given = {tensor.name for tensor in manifest.inputs}
+    # no node may write an input: an output that is an input, unchanged, is written under a name that nothing reads
+    made = [f"{tensor.name}/unchanged" if tensor.name in given else tensor.name for tensor in manifest.outputs]
+    node = helper.make_node(OPERATOR_NAME, [tensor.name for tensor in manifest.inputs], made, "network", domain=domain)
+    graph = helper.make_graph(
+        [node],
+        manifest.model_name or path.stem,
+        [_described(path, tensor, several) for tensor in manifest.inputs],
+        [_described(path, tensor, several) for tensor in manifest.outputs],
+    )
+    network = helper.make_model(
+        graph,
+        producer_name="kintune",
+        producer_version=manifest.kintune,
+        ir_version=_IR_VERSION,
+        opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(domain, 1)],
+    )
+    content: bytes = network.SerializeToString(deterministic=True)
+    return content
+
+
+def _described(path: Path, tensor: Tensor, several: bool) -> Any:
+    from onnx import helper
+
+    element_type = _ELEMENT_TYPES.get(tensor.dtype)
+    if element_type is None:
+        raise InputError(f"{path}: {tensor.name} is of type {tensor.dtype}, which ONNX does not have")
+    shape = [None] * len(tensor.shape) if several else list(tensor.shape)
+    return helper.make_tensor_value_info(tensor.name, element_type, shape)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.toy_model import write_model
+
+if TYPE_CHECKING:
+    from tests.support.command import Kintune
+
+
+@pytest.fixture(autouse=True)
+def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "m.kt")
+
+
+def test_it_says_what_to_register(kintune: Kintune, tmp_path: Path) -> None:
+    said = kintune("export", "m.kt", "--to", "onnx", "made")
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        f"The network is {tmp_path / 'made' / 'm.onnx'}",
+        "Register the library first: SessionOptions.register_custom_ops_library("
+        f"'{tmp_path / 'made' / 'libkintune_onnx.so'}')",
+    ]
+    assert (tmp_path / "made" / "m.onnx").is_file()
+
+
+def test_the_document_names_the_files(kintune: Kintune, tmp_path: Path) -> None:
+    document = json.loads(kintune("export", "m.kt", "--to", "onnx", "made", "--json", "-").out)
+    assert document == {
+        "schema_version": 1, "executable": "m.kt", "to": "onnx", "network": str(tmp_path / "made" / "m.onnx"),
+        "library": str(tmp_path / "made" / "libkintune_onnx.so"),
+    }  # fmt: skip
+
+
+def test_a_directory_that_is_not_empty_is_wrong_input(kintune: Kintune, tmp_path: Path) -> None:
+    said = kintune("export", "m.kt", "--to", "onnx", str(tmp_path))
+    assert said.code == 2
+    assert "is not empty" in said.err

@@ -1,0 +1,291 @@
+"""Exports of models with hand-written kernels, run by onnxruntime."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import kintune_runtime
+from kintune.core.execution_plan import ExecutionPlan
+from kintune.core.model import Tensor
+from kintune.errors import InputError
+from kintune.runtime.export_onnx import LIBRARY_NAME, export_onnx
+from kintune.runtime.plan_package import Variant, write_package
+from tests.support.toy_model import ADDING, adding, calling, encoded, kernels, manifest, packed, write_model
+
+X = np.linspace(-1, 1, 1000, dtype=np.float32)
+W = np.arange(1000, dtype=np.float32)
+NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+PROGRAM = Path(__file__).with_name("export_onnx.c")
+DIGEST = "0123456789abcdef" * 2
+
+
+def export(folder: Path, *plans: ExecutionPlan, digest: str = DIGEST, weights: Sequence[np.ndarray] = (W,)) -> Path:
+    """An export of a toy model; returns the path of its ONNX file."""
+    folder.mkdir(exist_ok=True)
+    model, content = folder / "toy.kt", packed(weights)
+    described = msgspec.structs.replace(manifest(plans[0]), model_digest=digest)
+    write_package(model, described, [Variant(encoded(plan, content), kernels()) for plan in plans], content)
+    return export_onnx(model, folder / "export")
+
+
+def session(*paths: Path, threads: int = 2) -> onnxruntime.InferenceSession:
+    """A session of the first export, in which all are registered."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    for path in paths:
+        options.register_custom_ops_library(str(path.with_name(LIBRARY_NAME)))
+    return onnxruntime.InferenceSession(str(paths[0]), options, providers=["CPUExecutionProvider"])
+
+
+def test_the_folder_has_all_that_is_needed(tmp_path: Path) -> None:
+    path = export(tmp_path, ADDING)
+    assert path == tmp_path / "export" / "toy.onnx"
+    assert sorted(os.listdir(path.parent)) == [LIBRARY_NAME, "model.kt", "toy.onnx"]
+    assert sorted(os.listdir(tmp_path)) == ["export", "toy.kt"]
+    assert (path.parent / "model.kt").read_bytes() == (tmp_path / "toy.kt").read_bytes()
+    network = onnx.load(path)
+    onnx.checker.check_model(network)
+    assert [(node.op_type, node.domain) for node in network.graph.node] == [
+        ("KintuneNetwork", "kintune.0123456789abcdef")
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_it_computes_what_the_model_computes(tmp_path: Path, threads: int) -> None:
+    run = session(export(tmp_path, ADDING), threads=threads)
+    assert [(t.name, t.shape, t.type) for t in run.get_inputs()] == [("x", [1000], "tensor(float)")]
+    assert [(t.name, t.shape, t.type) for t in run.get_outputs()] == [("out", [1000], "tensor(float)")]
+    for _ in range(50):
+        np.testing.assert_array_equal(run.run(None, {"x": X})[0], X + W + W)
+
+
+def test_inputs_at_any_address(tmp_path: Path) -> None:
+    run = session(export(tmp_path, ADDING))
+    memory = np.zeros(8192, np.uint8)
+    for shift in (4, 60, 64):
+        view = memory[shift : shift + 4000].view(np.float32)
+        view[:] = X
+        np.testing.assert_array_equal(run.run(None, {"x": view})[0], X + W + W)
+
+
+def test_runs_of_one_session_in_many_threads(tmp_path: Path) -> None:
+    run = session(export(tmp_path, ADDING))
+    wrong: list[str] = []
+
+    def many(number: int) -> None:
+        x = X + np.float32(number)
+        for _ in range(200):
+            if not np.array_equal(run.run(None, {"x": x})[0], x + W + W):
+                wrong.append(f"thread {number}")
+
+    threads = [threading.Thread(target=many, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_two_exports_in_one_session(tmp_path: Path) -> None:
+    one = export(tmp_path / "one", ADDING, digest="1" * 32)
+    two = export(tmp_path / "two", ADDING, digest="2" * 32, weights=(10 * W,))
+    both = onnx.load(one)
+    other = onnx.load(two)
+    both.graph.node.append(other.graph.node[0])
+    both.graph.node[1].input[0], both.graph.node[1].output[0] = "out", "end"
+    both.graph.node[1].name = "second"
+    both.opset_import.append(other.opset_import[1])
+    both.graph.output[0].name = "end"
+    path = one.with_name("both.onnx")
+    onnx.save(both, path)
+    run = session(path, two)
+    np.testing.assert_array_equal(run.run(None, {"x": X})[0], X + W + W + 10 * W + 10 * W)
+
+
+def test_an_export_is_registered_twice_and_after_it_was_unloaded(tmp_path: Path) -> None:
+    path = export(tmp_path, ADDING)
+    for _ in range(3):
+        one, two = session(path), session(path)
+        for run in (one, two):
+            np.testing.assert_array_equal(run.run(None, {"x": X})[0], X + W + W)
+        del one, two, run
+
+
+def test_a_process_ends_cleanly_and_unloads_the_library(tmp_path: Path) -> None:
+    path = export(tmp_path, ADDING)
+    program = """
+        import gc, sys, numpy as np, onnxruntime
+        def loaded():
+            with open("/proc/self/maps") as maps:
+                return "libkintune_onnx" in maps.read()
+        options = onnxruntime.SessionOptions()
+        options.register_custom_ops_library(sys.argv[2])
+        run = onnxruntime.InferenceSession(sys.argv[1], options)
+        run.run(None, {"x": np.zeros(1000, np.float32)})
+        first = loaded()
+        if sys.argv[3] == "unload":
+            del run, options
+            gc.collect()
+        print(first, loaded())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(path), str(path.with_name(LIBRARY_NAME))]
+    for last, printed in (("unload", "True False\n"), ("keep", "True True\n")):
+        done = subprocess.run([*command, last], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, printed), done.stderr
+
+
+def without_shapes(path: Path) -> Path:
+    """The same network, for whose inputs onnxruntime does not know a shape."""
+    network = onnx.load(path)
+    for tensor in [*network.graph.input, *network.graph.output]:
+        tensor.type.tensor_type.ClearField("shape")
+    changed = path.with_name("changed.onnx")
+    onnx.save(network, changed)
+    return changed
+
+
+def test_an_input_of_another_shape_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = export(tmp_path, ADDING)
+    with pytest.raises(Exception, match=r"invalid dimensions for input: x"):
+        session(path).run(None, {"x": X[:5]})
+    run = session(without_shapes(path))
+    with pytest.raises(Exception, match=r"input 'x' has the shape \[5\], \[1000\] is needed"):
+        run.run(None, {"x": X[:5]})
+    with pytest.raises(Exception, match=r"input 'x' has the shape \[10, 100\], \[1000\] is needed"):
+        run.run(None, {"x": X.reshape(10, 100)})
+    with pytest.raises(Exception, match=r"input 'x' has 40 axes, 1 are needed"):
+        run.run(None, {"x": X[:1].reshape((1,) * 40)})
+    np.testing.assert_array_equal(run.run(None, {"x": X})[0], X + W + W)
+
+
+@pytest.mark.parametrize("sanitizer", ["", pytest.param("address,undefined", marks=pytest.mark.slow)])
+def test_a_program_in_c_runs_an_export_in_four_threads(tmp_path: Path, sanitizer: str) -> None:
+    found = sorted(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
+    if not found:
+        pytest.skip("this onnxruntime has no library for programs in C")
+    path, program = export(tmp_path, ADDING), tmp_path / "program"
+    library = path.with_name(LIBRARY_NAME)
+    flags = ["-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror"]
+    if sanitizer:
+        flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+        sources = map(str, sorted(NATIVE.glob("*.c")))
+        library.unlink()
+        link = ["-shared", "-fPIC", "-fvisibility=hidden", "-o", str(library)]
+        subprocess.run(["cc", *flags, *link, *sources, "-ldl"], check=True)
+    subprocess.run(["cc", *flags, "-o", str(program), str(PROGRAM), "-ldl"], check=True)
+    command = [str(program), str(found[0]), str(library), str(without_shapes(path))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    assert all("input 'x' has the shape [5], [1000] is needed" in line for line in lines[:2])
+    assert lines[2] == "done"
+
+
+def test_what_a_kernel_says_reaches_the_user(tmp_path: Path) -> None:
+    run = session(export(tmp_path, calling("fail", (Tensor("x", (1,), "float32"),), (Tensor("y", (1,), "float32"),))))
+    for _ in range(2):
+        with pytest.raises(Exception, match="kernel fail: ValueError: argument 0 has three legs"):
+            run.run(None, {"x": X[:1]})
+
+
+def test_a_model_with_several_plans_takes_the_shapes_of_each(tmp_path: Path) -> None:
+    run = session(export(tmp_path, adding(1000), adding(10)))
+    assert len(run.get_inputs()[0].shape) == 1
+    for count in (1000, 10, 1000):
+        np.testing.assert_array_equal(run.run(None, {"x": X[:count]})[0], X[:count] + W[:count] + W[:count])
+    with pytest.raises(Exception, match=r"input 'x' has the shape \[7\]"):
+        run.run(None, {"x": X[:7]})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "told"),
+    [
+        ("float16", "float16"), ("float32", "float"), ("float64", "double"), ("bfloat16", "bfloat16"), ("int8", "int8"),
+        ("int16", "int16"), ("int32", "int32"), ("int64", "int64"), ("uint8", "uint8"), ("uint16", "uint16"),
+        ("uint32", "uint32"), ("uint64", "uint64"), ("bool", "bool"),
+    ],
+)  # fmt: skip
+def test_inputs_and_outputs_of_any_type(tmp_path: Path, dtype: str, told: str) -> None:
+    ends = (Tensor("x", (2, 3), dtype), Tensor("more", (1,), "float32")), (Tensor("y", (2,), "int64"),)
+    run = session(export(tmp_path, calling("indices", ends[0][::-1], ends[1])))
+    assert [t.type for t in run.get_inputs()] == ["tensor(float)", f"tensor({told})"]
+    assert run.get_outputs()[0].type == "tensor(int64)"
+    made = session(export(tmp_path / "made", calling("fail", ends[1], (Tensor("x", (2, 3), dtype),))))
+    assert made.get_outputs()[0].type == f"tensor({told})"
+
+
+def test_integers_and_an_output_that_is_an_input(tmp_path: Path) -> None:
+    count = session(
+        export(tmp_path / "count", calling("indices", (Tensor("x", (), "float32"),), (Tensor("y", (2, 3), "int64"),)))
+    )
+    np.testing.assert_array_equal(count.run(None, {"x": np.array(4, np.float32)})[0], np.arange(4, 10).reshape(2, 3))
+    plan = calling(
+        "indices", (Tensor("x", (1,), "float32"),), (Tensor("y", (2,), "int64"), Tensor("x", (1,), "float32"))
+    )
+    same = session(export(tmp_path / "same", plan))
+    y, x = same.run(None, {"x": X[-1:]})
+    assert (y.tolist(), x.tolist()) == ([1, 2], [1.0])
+
+
+def test_a_library_without_its_model_says_so(tmp_path: Path) -> None:
+    path = export(tmp_path, ADDING)
+    path.with_name("model.kt").unlink()
+    with pytest.raises(Exception, match=r"model\.kt"):
+        session(path)
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "toy.kt")
+    folder = tmp_path / "export"
+    folder.mkdir()
+    assert export_onnx(model, folder).exists()
+    before = sorted(os.listdir(folder))
+    with pytest.raises(InputError, match="is not empty"):
+        export_onnx(model, folder)
+    assert sorted(os.listdir(folder)) == before
+    with pytest.raises(InputError, match="is not a directory"):
+        export_onnx(model, model)
+
+
+def test_what_is_no_model_for_this_machine_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        export_onnx(tmp_path / "none.kt", tmp_path / "export")
+    (tmp_path / "text.kt").write_text("no model")
+    with pytest.raises(InputError, match="not a Kintune executable"):
+        export_onnx(tmp_path / "text.kt", tmp_path / "export")
+    model = write_model(tmp_path / "toy.kt")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(InputError, match="export it on such a machine"):
+        export_onnx(model, tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+def test_nothing_is_left_of_an_export_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write_model(tmp_path / "toy.kt")
+
+    def refuse(source: str, target: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(InputError, match="No space left"):
+        export_onnx(model, tmp_path / "export")
+    assert os.listdir(tmp_path) == ["toy.kt"]
+
+
+def test_the_runtime_has_the_library() -> None:
+    assert Path(kintune_runtime.__file__).with_name(LIBRARY_NAME).is_file()
