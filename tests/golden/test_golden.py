@@ -35,6 +35,7 @@ def test_records_of_the_version_before_are_read(tmp_path: Path) -> None:
 
 def test_an_executable_of_the_version_before_is_refused_with_what_to_do() -> None:
     """Its plan would have to be made from the model; the records have what was measured."""
+    from kintune.errors import InputError
     from kintune.runtime.package import read_manifest
 
     with pytest.raises(

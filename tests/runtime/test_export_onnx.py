@@ -22,7 +22,7 @@ from kintune.core.execution_plan import ExecutionPlan
 from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.runtime.export_onnx import LIBRARY_NAME, export_onnx
-from kintune.runtime.plan_package import Variant, write_package
+from kintune.runtime.package import Variant, write_package
 from tests.support.toy_model import ADDING, adding, calling, encoded, kernels, manifest, packed, write_model
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)

@@ -13,18 +13,14 @@ import os
 import platform
 import shutil
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 import kintune_runtime
 from kintune.core.model import Tensor
 from kintune.errors import InputError, KintuneError
 from kintune.files import check_readable
-from kintune.runtime.package import Manifest
-from kintune.runtime.plan_package import FORMAT_VERSION
+from kintune.runtime.package import Manifest, Package
 
 __all__ = ["LIBRARY_NAME", "MODEL_NAME", "OPERATOR_NAME", "export_onnx"]
 
@@ -33,7 +29,6 @@ LIBRARY_NAME, MODEL_NAME = "libkintune_onnx.so", "model.kt"
 
 OPERATOR_NAME = "KintuneNetwork"
 
-_MANIFEST, _SECOND_PLAN = "manifest.json", "plan1.bin"
 _DIGEST_DIGITS = 16
 _IR_VERSION, _OPSET = 8, 15  # old ones, which every onnxruntime since 1.10 reads
 
@@ -42,19 +37,6 @@ _ELEMENT_TYPES = {
     "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16,
 }  # fmt: skip
 """dtype -> `onnx.TensorProto.DataType`."""
-
-
-class _Contents(msgspec.Struct, frozen=True):
-    """The part of `manifest.json` that is used here."""
-
-    format: int
-    executable: Manifest
-
-
-class _Header(msgspec.Struct, frozen=True):
-    """The part of `manifest.json` that every format version has."""
-
-    format: int
 
 
 def export_onnx(model: Path, folder: Path) -> Path:
@@ -73,7 +55,8 @@ def export_onnx(model: Path, folder: Path) -> Path:
     library = Path(kintune_runtime.__file__).with_name(LIBRARY_NAME)
     if not library.is_file():
         raise KintuneError(f"{library} is missing; install kintune-runtime again")
-    manifest, several = _read(model)
+    package = Package.open(model)
+    manifest, several = package.manifest, len(package.variants) > 1
     if manifest.machine != platform.machine():
         raise InputError(f"{model}: built for {manifest.machine}; export it on such a machine")
     content = _onnx_file(model, manifest, several)
@@ -101,22 +84,6 @@ def _check_empty(folder: Path) -> None:
             raise InputError(f"{folder} is not empty; name another place, or empty it")
     except OSError as error:
         raise InputError(f"{folder} cannot be listed: {error.strerror or error}") from error
-
-
-def _read(path: Path) -> tuple[Manifest, bool]:
-    """Returns the manifest, and whether there is more than one plan."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            text = archive.read(_MANIFEST)
-            several = _SECOND_PLAN in archive.namelist()
-        version = msgspec.json.decode(text, type=_Header).format
-        if version != FORMAT_VERSION:
-            raise InputError(
-                f"{path}: written in format {version}, an export needs format {FORMAT_VERSION}; build it again"
-            )
-        return msgspec.json.decode(text, type=_Contents).executable, several
-    except (zipfile.BadZipFile, KeyError, EOFError, OSError, NotImplementedError, msgspec.MsgspecError) as error:
-        raise InputError(f"{path}: damaged, or not a Kintune executable: {error}") from error
 
 
 def _onnx_file(path: Path, manifest: Manifest, several: bool) -> bytes:
