@@ -15,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 NATIVE = ROOT / "native"
+INCLUDE = ROOT / "src" / "kintune_runtime" / "include"
 LIBRARY = ROOT / "src" / "kintune_runtime" / "libkintune.so"
 ONNX_LIBRARY = LIBRARY.with_name("libkintune_onnx.so")
 ONNX_SOURCE = "onnx_operator.c"  # in the second library alone
@@ -55,7 +56,9 @@ def _compile(output: Path, flags: tuple[str, ...], sources: list[Path]) -> None:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    subprocess.run([*compiler, *FLAGS, *flags, "-o", str(temporary), *map(str, sources), "-ldl"], check=True)
+    subprocess.run(
+        [*compiler, *FLAGS, f"-I{INCLUDE}", *flags, "-o", str(temporary), *map(str, sources), "-ldl"], check=True
+    )
     os.replace(temporary, output)  # a process that has loaded the old one keeps it
 
 

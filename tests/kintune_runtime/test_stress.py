@@ -11,13 +11,14 @@ import pytest
 from tests.support.toy_model import write_model
 
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+INCLUDE = NATIVE.parent / "src" / "kintune_runtime" / "include"
 STRESS = Path(__file__).with_name("stress.c")
 
 
 def stress(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     program, model = folder / "stress", write_model(folder / "toy.kt")
     sources = [str(STRESS), *map(str, sorted(NATIVE.glob("*.c")))]
-    command = ["cc", "-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", *flags, "-I", str(NATIVE)]
+    command = ["cc", "-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", *flags, "-I", str(INCLUDE)]
     subprocess.run([*command, "-o", str(program), *sources, "-ldl"], check=True)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=1"}
     return subprocess.run([str(program), str(model)], capture_output=True, text=True, check=False, env=environment)

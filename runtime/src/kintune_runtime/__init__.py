@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kintune_runtime.errors import InputError, KintuneError, RunError
-from kintune_runtime.version import __version__
+from .errors import InputError, KintuneError, RunError
+from .version import __version__
 
 if TYPE_CHECKING:
-    from kintune_runtime.executable import Context, Evaluation, Executable, Tensor, open
+    from .executable import Context, Evaluation, Executable, Tensor, open
 
 __all__ = [
     "Context",
@@ -33,7 +33,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from kintune_runtime import executable
+        from . import executable
 
         return getattr(executable, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

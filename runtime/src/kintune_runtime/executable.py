@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kintune_runtime.dtypes import name_of, numpy_dtype
-from kintune_runtime.errors import InputError
-from kintune_runtime.inputs import Array, Tensor, arrange_inputs, draw_inputs
-from kintune_runtime.library import Buffer, Described, Hook, Options, library, raise_for
+from .dtypes import name_of, numpy_dtype
+from .errors import InputError
+from .inputs import Array, Tensor, arrange_inputs, draw_inputs
+from .library import Buffer, Described, Hook, Options, library, raise_for
 
 __all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "open"]
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kintune_runtime.dtypes import numpy_dtype
-from kintune_runtime.errors import InputError
+from .dtypes import numpy_dtype
+from .errors import InputError
 
 __all__ = ["Array", "InputTensor", "Tensor", "arrange_inputs", "draw_inputs"]
 

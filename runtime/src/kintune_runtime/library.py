@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kintune_runtime.errors import InputError, KintuneError, RunError
+from .errors import InputError, KintuneError, RunError
 
 __all__ = ["Buffer", "Described", "Hook", "Options", "checksum", "library", "raise_for"]
 

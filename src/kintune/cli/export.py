@@ -1,4 +1,4 @@
-"""`kintune export`: write a tuned model so that another runtime runs it."""
+"""`kintune export`: write a tuned model so that programs without Kintune run it."""
 
 from __future__ import annotations
 
@@ -8,35 +8,63 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.runtime.export_onnx import LIBRARY_NAME, export_onnx
+from kintune.errors import InputError
 
 __all__ = ["ExportDocument", "command"]
 
 
 class ExportDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `kintune export --json`: the network's file, and the library that its runtime must load."""
+    """The document of `kintune export --json`: what was written, and the library that its runtime must load, if any."""
 
     schema_version: int = 1
     executable: str
     to: str
     network: str
-    library: str
+    library: str = ""
 
 
-@click.command("export", short_help="Write a tuned model for another runtime.")
+@click.command("export", short_help="Write a tuned model for programs without Kintune.")
 @click.argument("executable", metavar="FILE.kt")
 @click.argument("folder", metavar="DIR")
-@click.option("--to", type=click.Choice(["onnx"]), required=True, help="What it is for; 'onnx' is onnxruntime.")
+@click.option(
+    "--to",
+    type=click.Choice(["c", "onnx", "wheel"]),
+    required=True,
+    help="c: a library and headers; onnx: an operator for onnxruntime; wheel: a Python package.",
+)
+@click.option("--name", default="", help="What the Python package is called.  [default: the model's name]")
 @json_option
-def command(executable: str, folder: str, to: str, json_target: JsonTarget) -> None:
-    """Write the tuned model FILE.kt to the new directory DIR so that another runtime runs it.
+def command(executable: str, folder: str, to: str, name: str, json_target: JsonTarget) -> None:
+    """Write the tuned model FILE.kt to the new directory DIR so that programs without Kintune run it.
 
-    For onnxruntime these are an ONNX file with one custom operator, and the library that implements it.
+    For C and C++ these are the model, a library, two headers and an example that CMake builds.  For onnxruntime they
+    are an ONNX file with one custom operator, and the library that implements it.  For Python it is a wheel that needs
+    numpy alone.
     """
-    network = export_onnx(Path(executable), Path(folder))
-    library = network.with_name(LIBRARY_NAME)
-    write_document(
-        json_target, ExportDocument(executable=executable, to=to, network=str(network), library=str(library))
+    if name and to != "wheel":
+        raise InputError(f"--name is for wheels; leave it out with --to {to}")
+    model, there = Path(executable), Path(folder)
+    if to == "c":
+        from kintune.runtime.exports.c_library import LIBRARY_NAME, export_c
+
+        written = export_c(model, there)
+        library = written / LIBRARY_NAME
+        advice = f"Build and run the example: cd {written} && cc example.c -L. -lkintune -Wl,-rpath,. && ./a.out"
+    elif to == "onnx":
+        from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
+
+        written = export_onnx(model, there)
+        library = written.with_name(LIBRARY_NAME)
+        advice = f"Register the library first: SessionOptions.register_custom_ops_library({str(library)!r})"
+    else:
+        from kintune.runtime.exports.wheel import export_wheel
+
+        written, library = export_wheel(model, there, name), None
+        package = written.name.partition("-")[0]
+        advice = f"Install it with pip; then: import {package}; {package}.load().run(...)"
+    document = ExportDocument(
+        executable=executable, to=to, network=str(written), library="" if library is None else str(library)
     )
-    echo(f"The network is {network}", json_target)
-    echo(f"Register the library first: SessionOptions.register_custom_ops_library({str(library)!r})", json_target)
+    write_document(json_target, document)
+    echo(f"The result is {written}", json_target)
+    echo(advice, json_target)

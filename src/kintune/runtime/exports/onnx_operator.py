@@ -9,10 +9,8 @@ model's digest: exports of different models can be used by one session.  This mo
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import kintune_runtime
 from kintune.core.model import Tensor
 from kintune.errors import InputError, KintuneError
 from kintune.files import check_readable
+from kintune.runtime.exports.folder import write_folder
 from kintune.runtime.package import Manifest, Package
 
 __all__ = ["LIBRARY_NAME", "MODEL_NAME", "OPERATOR_NAME", "export_onnx"]
@@ -50,8 +49,6 @@ def export_onnx(model: Path, folder: Path) -> Path:
         KintuneError: the library is not installed.
     """
     model = check_readable(model, "the model")
-    folder = Path(os.path.abspath(folder.expanduser()))
-    _check_empty(folder)
     library = Path(kintune_runtime.__file__).with_name(LIBRARY_NAME)
     if not library.is_file():
         raise KintuneError(f"{library} is missing; install kintune-runtime again")
@@ -61,29 +58,14 @@ def export_onnx(model: Path, folder: Path) -> Path:
         raise InputError(f"{model}: built for {manifest.machine}; export it on such a machine")
     content = _onnx_file(model, manifest, several)
     name = f"{model.stem}.onnx"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-            made = Path(temporary) / "export"
-            made.mkdir()
-            # copies: the dynamic loader takes two links to one file for the same library
-            shutil.copyfile(model, made / MODEL_NAME)
-            shutil.copyfile(library, made / LIBRARY_NAME)
-            (made / name).write_bytes(content)
-            os.rename(made, folder)  # an empty folder is replaced, another one is refused
-    except OSError as error:
-        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
-    return folder / name
 
+    def fill(made: Path) -> None:
+        # copies: the dynamic loader takes two links to one file for the same library
+        shutil.copyfile(model, made / MODEL_NAME)
+        shutil.copyfile(library, made / LIBRARY_NAME)
+        (made / name).write_bytes(content)
 
-def _check_empty(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise InputError(f"{folder} is not a directory; name another place")
-    try:
-        if folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty; name another place, or empty it")
-    except OSError as error:
-        raise InputError(f"{folder} cannot be listed: {error.strerror or error}") from error
+    return write_folder(folder, fill) / name
 
 
 def _onnx_file(path: Path, manifest: Manifest, several: bool) -> bytes:

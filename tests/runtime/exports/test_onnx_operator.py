@@ -21,13 +21,13 @@ import kintune_runtime
 from kintune.core.execution_plan import ExecutionPlan
 from kintune.core.model import Tensor
 from kintune.errors import InputError
-from kintune.runtime.export_onnx import LIBRARY_NAME, export_onnx
+from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
 from kintune.runtime.package import Variant, write_package
 from tests.support.toy_model import ADDING, adding, calling, encoded, kernels, manifest, packed, write_model
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
 W = np.arange(1000, dtype=np.float32)
-NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+NATIVE = Path(__file__).parents[3] / "runtime" / "native"
 PROGRAM = Path(__file__).with_name("export_onnx.c")
 DIGEST = "0123456789abcdef" * 2
 

@@ -1,0 +1,96 @@
+// Kintune's runtime for C++17: one class over `kintune.h`.
+//
+//     kintune::Network network("model.kt");
+//     std::vector<float> image(1 * 3 * 224 * 224), scores(1000);
+//     network.run({kintune::buffer(image)}, {kintune::buffer(scores)});
+//
+// A network belongs to one thread at a time; `another` makes one for a further thread, which shares the model.
+#ifndef KINTUNE_HPP
+#define KINTUNE_HPP
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kintune.h"
+
+namespace kintune {
+
+// What `kt_last_error` says, with the status.
+class Error : public std::runtime_error {
+ public:
+  Error(kt_status status, const std::string &text) : std::runtime_error(text), status(status) {}
+  const kt_status status;
+};
+
+// The memory of a vector, or of anything else with data() and size().
+template <class Container>
+kt_buffer buffer(Container &memory) {
+  return {const_cast<void *>(static_cast<const void *>(memory.data())), memory.size() * sizeof(*memory.data())};
+}
+
+class Network {
+ public:
+  // `threads`: at most so many; 0: as many as the model was tuned for.  Throws Error.
+  explicit Network(const std::string &path, int threads = 0) {
+    kt_model *opened = nullptr;
+    check(kt_open(path.c_str(), &opened));
+    model_.reset(opened, kt_close);
+    create(0, threads);
+  }
+
+  // A network of its own memory and threads, of the same model; `plan` is one of `plans`.  Throws Error.
+  Network another(int threads = 0, int plan = 0) const {
+    Network made;
+    made.model_ = model_;
+    made.create(plan, threads);
+    return made;
+  }
+
+  int plans() const { return kt_plan_count(model_.get()); }
+
+  std::vector<kt_tensor> inputs() const { return described(kt_input_count(model_.get()), kt_describe_input); }
+  std::vector<kt_tensor> outputs() const { return described(kt_output_count(model_.get()), kt_describe_output); }
+
+  // One buffer for each input and output, in the model's order.  Throws Error.
+  void run(const std::vector<kt_buffer> &inputs, const std::vector<kt_buffer> &outputs) {
+    check(kt_run(context_.get(), inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(),
+                 static_cast<int32_t>(outputs.size())));
+  }
+
+ private:
+  Network() = default;
+
+  static void check(kt_status status) {
+    if (status != KT_OK) throw Error(status, kt_last_error());
+  }
+
+  void create(int plan, int threads) {
+    kt_options options = {sizeof(kt_options), threads, nullptr, nullptr};
+    kt_context *created = nullptr;
+    check(kt_context_create(model_.get(), plan, &options, &created));
+    context_.reset(created);
+    plan_ = plan;
+  }
+
+  std::vector<kt_tensor> described(int32_t count,
+                                   kt_status (*describe)(const kt_model *, int32_t, int32_t, kt_tensor *)) const {
+    std::vector<kt_tensor> found(static_cast<size_t>(count));
+    for (int32_t place = 0; place < count; place++)
+      check(describe(model_.get(), plan_, place, &found[static_cast<size_t>(place)]));
+    return found;
+  }
+
+  struct Close {
+    void operator()(kt_context *context) const { kt_context_close(context); }
+  };
+
+  std::shared_ptr<kt_model> model_;
+  std::unique_ptr<kt_context, Close> context_;
+  int plan_ = 0;
+};
+
+}  // namespace kintune
+#endif

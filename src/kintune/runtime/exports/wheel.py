@@ -1,0 +1,120 @@
+"""Exports a `.kt` file as a Python wheel, which needs numpy alone: the runtime is inside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import platform
+import re
+import zipfile
+from pathlib import Path
+
+import kintune_runtime
+from kintune.errors import InputError, KintuneError
+from kintune.files import check_readable
+from kintune.runtime.exports.folder import write_folder
+from kintune.runtime.package import Manifest, Package
+
+__all__ = ["export_wheel"]
+
+_NUMPY = "numpy>=1.26,<3"
+_PYTHON = ">=3.10,<3.14"
+_CHUNK = 16 << 20
+
+_INIT = '''"""{name}, tuned by Kintune: `load().run(...)` runs it on this machine's CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from {package}.runtime import Context, Evaluation, Executable, InputError, KintuneError, RunError
+from {package}.runtime import open as _open
+
+__all__ = ["Context", "Evaluation", "Executable", "InputError", "KintuneError", "RunError", "load"]
+
+
+def load() -> Executable:
+    """Open the model; `run` takes arrays by the names of its inputs.
+
+    Raises:
+        InputError: this CPU lacks instructions that the model was tuned for.
+    """
+    return _open(Path(__file__).with_name("model.kt"))
+'''
+
+
+def export_wheel(model: Path, folder: Path, name: str = "") -> Path:
+    """Write `folder` with one wheel; returns its path.
+
+    The package is called `name`, by default the model's name in lower case, with what Python does not take in a name
+    as underscores.  Its version is 0 and the model's digest.
+
+    Raises:
+        InputError: the model is missing, damaged or of another format, the name is none that Python takes, or the
+            folder is not empty or cannot be written.
+        KintuneError: the runtime is not installed whole.
+    """
+    model = check_readable(model, "the model")
+    manifest = Package.open(model).manifest
+    package = name or re.sub(r"\W+", "_", manifest.model_name.lower()).strip("_") or "model"
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", package):
+        raise InputError(f"{package!r} is no name of a Python package; name one with letters, digits and underscores")
+    installed = Path(kintune_runtime.__file__).parent
+    if not (installed / "libkintune.so").is_file():
+        raise KintuneError(f"{installed / 'libkintune.so'} is missing; install kintune-runtime again")
+    version = f"0+{manifest.model_digest[:12] or 'unknown'}"
+    file_name = f"{package}-{version}-py3-none-linux_{platform.machine()}.whl"
+
+    def fill(made: Path) -> None:
+        with zipfile.ZipFile(made / file_name, "w", zipfile.ZIP_STORED) as archive:
+            _write(archive, package, version, model, installed, manifest)
+
+    return write_folder(folder, fill) / file_name
+
+
+def _write(
+    archive: zipfile.ZipFile, package: str, version: str, model: Path, installed: Path, manifest: Manifest
+) -> None:
+    record: list[str] = []
+
+    def add(name: str, content: bytes) -> None:
+        archive.writestr(zipfile.ZipInfo(name), content)
+        record.append(_recorded(name, hashlib.sha256(content), len(content)))
+
+    info = f"{package}-{version}.dist-info"
+    add(
+        f"{package}/__init__.py",
+        _INIT.format(name=re.sub(r"[^\w .-]", "", manifest.model_name), package=package).encode(),
+    )
+    for source in sorted(installed.glob("*.py")):
+        add(f"{package}/runtime/{source.name}", source.read_bytes())
+    add(f"{package}/runtime/libkintune.so", (installed / "libkintune.so").read_bytes())
+    record.append(_add_large(archive, f"{package}/model.kt", model))
+    metadata = [
+        "Metadata-Version: 2.1", f"Name: {package}", f"Version: {version}",
+        f"Summary: {package}, tuned by Kintune {manifest.kintune}",
+        f"Requires-Python: {_PYTHON}", f"Requires-Dist: {_NUMPY}", "",
+    ]  # fmt: skip
+    add(f"{info}/METADATA", "\n".join(metadata).encode())
+    wheel = [
+        "Wheel-Version: 1.0", "Generator: kintune", "Root-Is-Purelib: false",
+        f"Tag: py3-none-linux_{platform.machine()}", "",
+    ]  # fmt: skip
+    add(f"{info}/WHEEL", "\n".join(wheel).encode())
+    archive.writestr(zipfile.ZipInfo(f"{info}/RECORD"), "\n".join([*record, f"{info}/RECORD,,", ""]))
+
+
+def _add_large(archive: zipfile.ZipFile, name: str, source: Path) -> str:
+    """Copies a file piece by piece; returns its line of the record."""
+    digest, size = hashlib.sha256(), 0
+    with open(source, "rb") as file, archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
+        while piece := file.read(_CHUNK):
+            member.write(piece)
+            digest.update(piece)
+            size += len(piece)
+    return _recorded(name, digest, size)
+
+
+def _recorded(name: str, digest: hashlib._Hash, size: int) -> str:
+    encoded = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+    return f"{name},sha256={encoded},{size}"

@@ -1,0 +1,83 @@
+"""What is exported to C is built and run with nothing but a compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kintune.errors import InputError
+from kintune.runtime.exports.c_library import export_c
+from tests.support.toy_model import ADDING, adding, write_model
+
+CPP = """
+#include <cstdio>
+#include "kintune.hpp"
+int main() {
+  kintune::Network network("model.kt", 2);
+  std::vector<float> x(1000, 1.0f), y(1000);
+  kintune::Network other = network.another(1);
+  other.run({kintune::buffer(x)}, {kintune::buffer(y)});
+  std::printf("%s %zu %g %g\\n", network.inputs()[0].name, network.outputs().size(), y[0], y[999]);
+  try {
+    network.run({kintune::buffer(x)}, {});
+  } catch (const kintune::Error &error) {
+    std::printf("%d %s\\n", error.status, error.what());
+  }
+}
+"""
+
+
+def run(folder: Path, *command: object) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=folder, capture_output=True, text=True, check=False, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return export_c(write_model(tmp_path / "toy.kt", [ADDING]), tmp_path / "export")
+
+
+def test_the_example_is_built_and_run_with_a_c_compiler_alone(folder: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    folder.rename(moved)
+    command = [shutil.which("cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-D_POSIX_C_SOURCE=200809L"]
+    run(moved, *command, "example.c", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "example")
+    out, fastest = run(moved, moved / "example").splitlines()
+    assert out == "out [1000] 1 3 5 7"
+    assert fastest.startswith("fastest of 100 runs: ")
+    assert run(moved, moved / "example", "model.kt", "1").startswith("out [1000] 1 3 5 7")
+
+
+def test_a_program_in_cpp_uses_the_class(folder: Path) -> None:
+    (folder / "program.cpp").write_text(CPP)
+    command = [shutil.which("c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror"]
+    run(folder, *command, "program.cpp", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "program")
+    assert run(folder, folder / "program").splitlines() == [
+        "x 1 1 1999",
+        "1 1 inputs and 0 outputs given, 1 and 1 needed",
+    ]
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake here")
+def test_cmake_builds_the_example(folder: Path) -> None:
+    run(folder, shutil.which("cmake"), "-S", ".", "-B", "build")
+    run(folder, shutil.which("cmake"), "--build", "build")
+    assert "1 3 5 7" in run(folder, folder / "build" / "example")
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "toy.kt", [adding(10)])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(InputError, match="is not empty"):
+        export_c(model, tmp_path / "full")
+    model.write_bytes(model.read_bytes()[:-100])
+    with pytest.raises(InputError, match="damaged"):
+        export_c(model, tmp_path / "export")
+    assert not (tmp_path / "export").exists()

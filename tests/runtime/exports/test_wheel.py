@@ -1,0 +1,66 @@
+"""An exported wheel is installed and run where there is numpy alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from kintune.errors import InputError
+from kintune.runtime.exports.wheel import export_wheel
+from tests.support.toy_model import write_model
+
+
+def test_it_is_installed_and_runs_by_itself(tmp_path: Path) -> None:
+    wheel = export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export", "my_model")
+    assert wheel.name.startswith("my_model-0+000000000000-py3-none-linux_")
+    folder = tmp_path / "installed"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(folder),
+        str(wheel),
+    ]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    code = """
+        import sys
+        import numpy
+        before = set(sys.modules)
+        import my_model
+        with my_model.load() as model:
+            print(model.run(numpy.ones(1000, numpy.float32))["out"][:3].tolist())
+        try:
+            my_model.load().run(numpy.ones(7, numpy.float32))
+        except my_model.InputError as error:
+            print(error)
+        print(sorted({name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "[1.0, 3.0, 5.0]",
+        "input 'x' has shape (7,), (1000,) is needed",
+        "['my_model', 'numpy']",
+    ]
+
+
+def test_the_package_has_the_models_name(tmp_path: Path) -> None:
+    assert export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export").name.startswith("toy-0+")
+
+
+def test_a_name_that_python_does_not_take_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'my-model' is no name of a Python package"):
+        export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export", "my-model")
