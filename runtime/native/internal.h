@@ -72,6 +72,8 @@ typedef struct {
   uint32_t isa_count;
   uint32_t machine; /* as all names: an offset into the text */
   uint32_t text_bytes;
+  uint32_t number; /* of this plan among the `total` plans of the file, from 0 */
+  uint32_t total;
 } kt_plan_header;
 
 typedef struct {

@@ -48,6 +48,8 @@ static kt_status open_variants(kt_model *model) {
     kt_status status = read_variant(model, i, &variant->plan);
     if (status != KT_OK) return status;
     const kt_plan_header *header = &variant->plan.header;
+    if (header->number != (uint32_t)i || header->total != (uint32_t)count)
+      return kt_fail(KT_ERROR_FORMAT, "%s: damaged: a plan is missing", model->path);
     if (header->weights_bytes != model->weights.nbytes)
       return kt_fail(KT_ERROR_FORMAT, "%s: damaged: weights.bin has another length", model->path);
     if (i == 0 && kt_checksum(model->weights.data, model->weights.nbytes) != header->weights_checksum)

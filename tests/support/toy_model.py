@@ -103,13 +103,15 @@ def encoded(
     machine: str = platform.machine(),
     isa: Sequence[str] = (),
     threads: int = 2,
+    number: int = 0,
+    total: int = 1,
 ) -> bytes:
     """The bytes of a plan for these weights, as they lie in a file."""
     content = kernels() if library is None else library
     return encode_plan(
         plan, machine=machine, isa=isa, threads=threads, weights_bytes=weights.nbytes,
         weights_checksum=checksum(weights), library_bytes=len(content), library_checksum=checksum(content),
-        checksum=checksum,
+        checksum=checksum, number=number, total=total,
     )  # fmt: skip
 
 
@@ -138,8 +140,11 @@ def write_model(
     content = packed(weights)
     names = list(machines) or [platform.machine()] * len(plans)
     variants = [
-        Variant(encoded(plan, content, built, machine=name, isa=isa, threads=threads), built)
-        for plan, name in zip(plans, names, strict=True)
+        Variant(
+            encoded(plan, content, built, machine=name, isa=isa, threads=threads, number=number, total=len(plans)),
+            built,
+        )
+        for number, (plan, name) in enumerate(zip(plans, names, strict=True))
     ]
     write_package(path, manifest(plans[0]), variants, content)
     return path

@@ -111,11 +111,12 @@ class _Slot(msgspec.Struct, frozen=True):
 
 
 class _Contents(msgspec.Struct, frozen=True):
-    """The whole of `manifest.json`; `weights` are those of a file for the virtual machine."""
+    """The whole of `manifest.json`; `weights` are those of a file for the virtual machine, `plans` is the number of plans of one for CPUs."""
 
     format: int
     executable: Manifest
     weights: tuple[_Slot, ...] = ()
+    plans: int = 0
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -148,8 +149,8 @@ class Package(NamedTuple):
         path = Path(path)
         with _reading(path) as archive:
             contents = _contents(archive, path)
-            count = sum(name.startswith("plan") for name in archive.namelist())
-            variants = [Variant(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in range(count)]
+            numbers = range(contents.plans)
+            variants = [Variant(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in numbers]
             return cls(contents.executable, tuple(variants), _map_member(archive, path, _WEIGHTS))
 
 
@@ -215,14 +216,14 @@ def write_package(
         InputError: it cannot be written there; nothing is left behind then.
     """
     with _replacing(Path(path)) as file:
-        _write(file, _Contents(FORMAT_VERSION, manifest), _members_of(variants), weights)
+        _write(file, _Contents(FORMAT_VERSION, manifest, plans=len(variants)), _members_of(variants), weights)
 
 
 def package_in_memory(manifest: Manifest, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:
     """Returns the descriptor of a file without a name, in memory, with what `write_package` would write."""
     descriptor = os.memfd_create("kintune-executable")
     with os.fdopen(descriptor, "w+b", closefd=False) as file:
-        _write(file, _Contents(FORMAT_VERSION, manifest), _members_of(variants), weights)
+        _write(file, _Contents(FORMAT_VERSION, manifest, plans=len(variants)), _members_of(variants), weights)
     return descriptor
 
 

@@ -18,7 +18,7 @@ VERSION = 1
 """Raised when an older runtime could no longer read what a newer one writes."""
 
 _MAGIC = b"KTPLAN\0\0"
-_HEADER = struct.Struct("<8s2I6Q12I")
+_HEADER = struct.Struct("<8s2I6Q14I")
 _CHECKSUM_AT = 16
 _TENSOR = struct.Struct("<4BI2Q")
 _OPERATION = struct.Struct("<6I")
@@ -63,8 +63,10 @@ def encode_plan(
     library_bytes: int,
     library_checksum: int,
     checksum: Callable[[bytes], int],
+    number: int = 0,
+    total: int = 1,
 ) -> bytes:
-    """Returns the bytes of `planN.bin`.
+    """Returns the bytes of `planN.bin`, N being its `number` among the `total` plans of the file.
 
     `machine` is the architecture and `isa` the extensions that the kernels use; `threads` ran them when they were
     chosen.  Sizes are in bytes; `checksum` is `kt_checksum` of the runtime, which also made the checksums of the packed
@@ -91,6 +93,8 @@ def encode_plan(
         len(names_of_isa),
         machine_name,
         len(text),
+        number,
+        total,
     ]
 
     def content(sum_of_all: int) -> bytes:

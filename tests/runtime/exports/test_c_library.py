@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -32,7 +33,12 @@ int main() {
 
 def run(folder: Path, *command: object) -> str:
     done = subprocess.run(
-        [str(part) for part in command], cwd=folder, capture_output=True, text=True, check=False, env={}
+        [str(part) for part in command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
