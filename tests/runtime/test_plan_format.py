@@ -16,6 +16,7 @@ from kintune.hardware.toolchain import find_linker
 from kintune.runtime.plan_format import element_kind, encode_plan
 
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+INCLUDE = NATIVE.parent / "src" / "kintune_runtime" / "include"
 
 PLAN = ExecutionPlan(
     tensors=(
@@ -113,7 +114,7 @@ class Native:
 def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
     library = tmp_path_factory.mktemp("native") / "plan.so"
     sources = [str(NATIVE / f"{name}.c") for name in ("checksum", "error", "plan")]
-    flags = ["-std=gnu11", "-fPIC", "-shared"]
+    flags = ["-std=gnu11", "-fPIC", "-shared", f"-I{INCLUDE}"]
     subprocess.run([find_linker(), *flags, "-o", str(library), *sources], check=True)
     return Native(ctypes.CDLL(str(library)))
 

@@ -111,7 +111,10 @@ class _Slot(msgspec.Struct, frozen=True):
 
 
 class _Contents(msgspec.Struct, frozen=True):
-    """The whole of `manifest.json`; `weights` are those of a file for the virtual machine, `plans` is the number of plans of one for CPUs."""
+    """The whole of `manifest.json`.
+
+    `plans` is the number of plans of a file for CPUs, `weights` are those of a file for the virtual machine.
+    """
 
     format: int
     executable: Manifest

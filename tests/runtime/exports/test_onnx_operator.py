@@ -28,6 +28,7 @@ from tests.support.toy_model import ADDING, adding, calling, encoded, kernels, m
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
 W = np.arange(1000, dtype=np.float32)
 NATIVE = Path(__file__).parents[3] / "runtime" / "native"
+INCLUDE = NATIVE.parent / "src" / "kintune_runtime" / "include"
 PROGRAM = Path(__file__).with_name("export_onnx.c")
 DIGEST = "0123456789abcdef" * 2
 
@@ -37,7 +38,10 @@ def export(folder: Path, *plans: ExecutionPlan, digest: str = DIGEST, weights: S
     folder.mkdir(exist_ok=True)
     model, content = folder / "toy.kt", packed(weights)
     described = msgspec.structs.replace(manifest(plans[0]), model_digest=digest)
-    write_package(model, described, [Variant(encoded(plan, content), kernels()) for plan in plans], content)
+    variants = [
+        Variant(encoded(plan, content, number=number, total=len(plans)), kernels()) for number, plan in enumerate(plans)
+    ]
+    write_package(model, described, variants, content)
     return export_onnx(model, folder / "export")
 
 
@@ -179,7 +183,7 @@ def test_a_program_in_c_runs_an_export_in_four_threads(tmp_path: Path, sanitizer
         pytest.skip("this onnxruntime has no library for programs in C")
     path, program = export(tmp_path, ADDING), tmp_path / "program"
     library = path.with_name(LIBRARY_NAME)
-    flags = ["-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror"]
+    flags = ["-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}"]
     if sanitizer:
         flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
         sources = map(str, sorted(NATIVE.glob("*.c")))
