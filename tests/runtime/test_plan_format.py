@@ -58,7 +58,7 @@ class Bytes(ctypes.Structure):
 
 COUNTS = (
     "tensor_count", "extent_count", "operation_count", "argument_count", "kernel_count", "input_count", "output_count",
-    "check_count", "size_count", "isa_count", "machine", "text_bytes",
+    "check_count", "size_count", "isa_count", "machine", "text_bytes", "number", "total",
 )  # fmt: skip
 
 
