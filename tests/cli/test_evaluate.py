@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kintune import api
-from kintune.runtime.evaluation import Evaluation
+from kintune_runtime import Evaluation
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune

@@ -22,7 +22,7 @@ def test_it_says_what_to_register(kintune: Kintune, tmp_path: Path) -> None:
     said = kintune("export", "m.kt", "--to", "onnx", "made")
     assert said.code == 0
     assert said.out.splitlines() == [
-        f"The network is {tmp_path / 'made' / 'm.onnx'}",
+        f"The result is {tmp_path / 'made' / 'm.onnx'}",
         "Register the library first: SessionOptions.register_custom_ops_library("
         f"'{tmp_path / 'made' / 'libkintune_onnx.so'}')",
     ]

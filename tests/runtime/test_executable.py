@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -130,7 +131,7 @@ print(sorted({"tvm", "kintune", "msgspec"} & set(sys.modules)))
 """
     printed = subprocess.run(
         [sys.executable, "-c", program, str(saved), str(tmp_path / "x.npz"), str(tmp_path / "y.npz")],
-        cwd=tmp_path, check=True, capture_output=True, text=True,
+        cwd=tmp_path, env={"PYTHONPATH": os.pathsep.join(sys.path)}, check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     assert printed.strip() == "[]"
     assert np.array_equal(np.load(tmp_path / "y.npz")["y"], network.executable.run(inputs)["y"])

@@ -149,6 +149,10 @@ class Executable(kintune_runtime.Executable):
         """The outputs in order."""
         return self.manifest.outputs
 
+    def described_inputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """The inputs, with what is known of their values."""
+        return self.manifest.inputs
+
     def __repr__(self) -> str:
         inputs = ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in self.inputs)
         return f"Executable({self.manifest.model_name!r}, {inputs})"

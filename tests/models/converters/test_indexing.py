@@ -22,11 +22,11 @@ OPSET = 18
 Array = NDArray[Any]
 
 
-def built(path: Path) -> Any:
+def built(path: Path, *, by_vm: bool = False) -> Any:
     """The network in a file, with the compiler's default schedules."""
     import tvm
 
-    from kintune.compiler.graph.executable import build_executable
+    from kintune.compiler.graph.executable import build_executable, build_vm_executable
     from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
@@ -46,7 +46,8 @@ def built(path: Path) -> Any:
         checks=model.checks,
         chosen={},
     )
-    return build_executable(lower(model.module, target), {}, target, manifest)
+    build = build_vm_executable if by_vm else build_executable
+    return build(lower(model.module, target), {}, target, manifest)
 
 
 def indexed(operator: str, data: Array, indices: Array, updates: Array | None = None, **attributes: Any) -> list[Any]:
@@ -170,7 +171,7 @@ def test_nothing_is_written_outside(tmp_path: Path) -> None:
         indexed("Gather", np.ones((4, 3), np.float32), np.array([10**9, -(10**9)])),
     ]
     model, feeds = network(nodes, True)
-    executable = built(written(tmp_path, model))
+    executable = built(written(tmp_path, model), by_vm=True)
     assert executable.manifest.checks
     object.__setattr__(executable, "manifest", unchecked(executable.manifest))
     found = executable.run(feeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from kintune.core.stage_requests import Built, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.hardware.gpus import GPU
 from kintune.runtime.cuda_codegen import compiling_for
-from kintune.runtime.target import untuned_target
+from kintune.runtime.target import NATIVE, resolve_target, untuned_target
 
 __all__ = ["PlannedProgram", "Program", "assemble", "assemble_plan"]
 
@@ -68,7 +69,7 @@ def assemble(
         with target, ready:
             if target.kind.name == GPU:
                 return Program(_compile(module, target, {}).executable, lowered.weights)
-            main, weights = _packed(module, lowered.weights, target)
+            main, weights = _packed(module, lowered.weights)
             compiled = _compile(main, target, kernels or {})
             return Program(compiled.executable, weights, compiled.object_files)
     except Exception as error:  # TVM raises whatever its passes raise
@@ -112,7 +113,7 @@ def assemble_plan(
     linked: dict[str, bytes] = {}
     try:
         with target:
-            main, weights = _packed(module, lowered.weights, target)
+            main, weights = _packed(module, lowered.weights)
             passes = [*_to_kernels(target), _link_compiled(kernels or {}, linked), relax.transform.AttachGlobalSymbol()]
             use_vector_functions()
             keep_nan()
@@ -130,7 +131,7 @@ def assemble_plan(
 
 
 def _packed(
-    module: tvm.IRModule, weights: tuple[tvm.runtime.Tensor, ...], target: tvm.target.Target
+    module: tvm.IRModule, weights: tuple[tvm.runtime.Tensor, ...]
 ) -> tuple[tvm.IRModule, tuple[tvm.runtime.Tensor, ...]]:
     """The module that runs the network on packed weights, and those."""
     module = tvm.transform.Sequential(
@@ -141,7 +142,7 @@ def _packed(
         ]
     )(module)
     packing, main = _split(module)
-    return main, _pack(packing, weights, target)
+    return main, _pack(packing, weights)
 
 
 def _scheduled(
@@ -219,12 +220,13 @@ def _without(module: tvm.IRModule, name: str) -> tvm.IRModule:
     return tvm.IRModule(kept, attrs=module.attrs)
 
 
-def _pack(
-    packing: tvm.IRModule | None, weights: tuple[tvm.runtime.Tensor, ...], target: tvm.target.Target
-) -> tuple[tvm.runtime.Tensor, ...]:
+def _pack(packing: tvm.IRModule | None, weights: tuple[tvm.runtime.Tensor, ...]) -> tuple[tvm.runtime.Tensor, ...]:
+    """The packed weights; they are packed on this machine, whatever the network is built for."""
     if packing is None:
         return weights
-    machine = relax.VirtualMachine(_compile(packing, target, {}).executable, tvm.cpu())
+    here = tvm.target.Target(json.loads(resolve_target(NATIVE, 1)))
+    with here:
+        machine = relax.VirtualMachine(_compile(packing, here, {}).executable, tvm.cpu())
     return tuple(machine[_PACK](list(weights)))
 
 
