@@ -12,6 +12,7 @@
     |   `-- OrderError              a call that makes no sense yet
     |-- StorageError                records or results cannot be read or written now (exit code 2)
     |   `-- StorageFull             there is no space left
+    |-- RunError                    a network cannot run now: no memory, a context in use, a kernel that fails
     |-- BuildError                  a program could not be compiled
     |-- DeviceError                 a device cannot be used
     |   `-- DeviceUnwell            what a device measures or a host builds is of no use for now
@@ -29,6 +30,8 @@ from __future__ import annotations
 
 import re
 
+from kintune_runtime.errors import InputError, KintuneError, RunError
+
 __all__ = [
     "BuildError",
     "DamagedRecord",
@@ -43,6 +46,7 @@ __all__ = [
     "NumericsError",
     "OrderError",
     "RecordsError",
+    "RunError",
     "SchedulerError",
     "ShapeError",
     "StorageError",
@@ -72,14 +76,6 @@ def cause_line(error: BaseException) -> str:
             text = check["text"].strip(" :") or f"the compiler's check {check['condition'].strip()} failed"
         return text[:_LONGEST_CAUSE]
     return type(error).__name__
-
-
-class KintuneError(Exception):
-    """Root of all errors raised by Kintune."""
-
-
-class InputError(KintuneError):
-    """Something handed in from outside is wrong; nothing was changed."""
 
 
 class ModelError(InputError):

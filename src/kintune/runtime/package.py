@@ -30,7 +30,21 @@ import numpy.typing as npt
 from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
 
-__all__ = ["ALIGNMENT", "FORMAT_VERSION", "PAGE", "Block", "Manifest", "Package", "read_manifest", "write_package"]
+__all__ = [
+    "ALIGNMENT",
+    "FORMAT_VERSION",
+    "LOCAL_HEADER",
+    "PAGE",
+    "ZIP64_EXTRA",
+    "Block",
+    "Manifest",
+    "Package",
+    "aligned",
+    "page_padding",
+    "read_manifest",
+    "replacing",
+    "write_package",
+]
 
 FORMAT_VERSION = 1
 """Raised when an older Kintune could no longer read what a newer one writes."""
@@ -45,8 +59,12 @@ _MANIFEST, _LIBRARY, _WEIGHTS = "manifest.json", "lib.so", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20  # bytes, far above any real manifest: bounds the allocation when the length is damaged
 _CHUNK = 16 << 20  # bytes handled at a time
 _PADDING_ID = 0x4B54  # the extra field that pads a zip header, "KT"
-_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
-_ZIP64_EXTRA = 20  # bytes that `force_zip64` adds to a local header
+
+LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+"""The beginning of a zip member, before its name."""
+
+ZIP64_EXTRA = 20
+"""Bytes that `force_zip64` adds to a local header."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,15 +171,15 @@ def write_package(path: str | os.PathLike[str], manifest: Manifest, library: byt
     path = Path(path)
     slots, end = [], 0
     for block in weights:
-        offset = _aligned(end, ALIGNMENT)
+        offset = aligned(end, ALIGNMENT)
         slots.append(_Slot(block.shape, block.dtype, offset, block.data.nbytes))
         end = offset + block.data.nbytes
     contents = msgspec.json.encode(_Contents(FORMAT_VERSION, manifest, tuple(slots)))
-    with _replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(_info(_MANIFEST), contents)
         archive.writestr(_info(_LIBRARY), library)
         info = _info(_WEIGHTS)
-        info.extra = _padding(file.tell() + _LOCAL_HEADER.size + len(_WEIGHTS) + _ZIP64_EXTRA)
+        info.extra = page_padding(file.tell() + LOCAL_HEADER.size + len(_WEIGHTS) + ZIP64_EXTRA)
         with archive.open(info, "w", force_zip64=True) as member:
             position = 0
             for slot, block in zip(slots, weights, strict=True):
@@ -176,7 +194,7 @@ def _reading(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive, opened; whatever is wrong with it becomes an InputError of one line."""
     try:
         with open(path, "rb") as file:
-            start = file.read(_LOCAL_HEADER.size + len(_MANIFEST))
+            start = file.read(LOCAL_HEADER.size + len(_MANIFEST))
             if not start.startswith(b"PK\x03\x04") or not start.endswith(_MANIFEST.encode()):
                 raise InputError(f"{path}: not a Kintune executable; `kintune tune MODEL --output FILE.kt` writes one")
             with zipfile.ZipFile(file) as archive:
@@ -219,11 +237,11 @@ def _map_member(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[
     if info.file_size == 0:
         return np.empty(0, np.uint8)
     file.seek(info.header_offset)
-    header = file.read(_LOCAL_HEADER.size)
-    if len(header) != _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
+    header = file.read(LOCAL_HEADER.size)
+    if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
         raise _damaged(path, f"{name} has no header")
-    name_length, extra_length = _LOCAL_HEADER.unpack(header)[-2:]
-    start = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+    name_length, extra_length = LOCAL_HEADER.unpack(header)[-2:]
+    start = info.header_offset + LOCAL_HEADER.size + name_length + extra_length
     data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
     data = data[start : start + info.file_size]
     checksum = 0
@@ -241,20 +259,25 @@ def _info(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def _padding(position: int) -> bytes:
+def page_padding(position: int) -> bytes:
     """Returns a zip extra field that moves the data after a header at `position` to the next page."""
     field = struct.Struct("<HH")
     filler = -(position + field.size) % PAGE
     return field.pack(_PADDING_ID, filler) + bytes(filler)
 
 
-def _aligned(position: int, alignment: int) -> int:
+def aligned(position: int, alignment: int) -> int:
+    """Returns the next multiple of `alignment` from `position` on."""
     return position + -position % alignment
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file beside `path` that takes its place at the end, or is removed on failure."""
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file beside `path` that takes its place at the end, or is removed on failure.
+
+    Raises:
+        InputError: it cannot be written there.
+    """
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: cannot be written: not a regular file")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

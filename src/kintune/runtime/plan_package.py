@@ -15,11 +15,8 @@ import TVM.
 from __future__ import annotations
 
 import os
-import secrets
-import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -27,8 +24,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kintune.errors import InputError
-from kintune.runtime.package import ALIGNMENT, PAGE, Block, Manifest
+from kintune.runtime.package import (
+    ALIGNMENT,
+    LOCAL_HEADER,
+    ZIP64_EXTRA,
+    Block,
+    Manifest,
+    aligned,
+    page_padding,
+    replacing,
+)
 
 __all__ = ["FORMAT_VERSION", "Variant", "pack_weights", "package_in_memory", "write_package"]
 
@@ -37,9 +42,6 @@ FORMAT_VERSION = 2
 
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _CHUNK = 16 << 20  # bytes handled at a time
-_PADDING_ID = 0x4B54  # the extra field that pads a zip header, "KT"
-_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
-_ZIP64_EXTRA = 20  # bytes that `force_zip64` adds to a local header
 
 
 class _Contents(msgspec.Struct, frozen=True):
@@ -60,7 +62,7 @@ def pack_weights(blocks: Sequence[Block]) -> tuple[tuple[int, ...], npt.NDArray[
     """Returns the offset of each block in `weights.bin`, and the content of that member."""
     offsets, end = [], 0
     for block in blocks:
-        offsets.append(_aligned(end, ALIGNMENT))
+        offsets.append(aligned(end, ALIGNMENT))
         end = offsets[-1] + block.data.nbytes
     content = np.zeros(end, np.uint8)
     for offset, block in zip(offsets, blocks, strict=True):
@@ -78,7 +80,7 @@ def write_package(
     Raises:
         InputError: it cannot be written there; nothing is left behind then.
     """
-    with _replacing(Path(path)) as file:
+    with replacing(Path(path)) as file:
         _write(file, _Contents(FORMAT_VERSION, manifest), _members_of(variants), weights)
 
 
@@ -103,37 +105,8 @@ def _write(file: IO[bytes], contents: _Contents, members: Mapping[str, bytes], w
         for name, content in (parts | {_WEIGHTS: weights.data}).items():
             info = zipfile.ZipInfo(name)  # without the time of day: the same content gives the same bytes
             info.external_attr = 0o644 << 16
-            info.extra = _padding(file.tell() + _LOCAL_HEADER.size + len(name) + _ZIP64_EXTRA)
+            info.extra = page_padding(file.tell() + LOCAL_HEADER.size + len(name) + ZIP64_EXTRA)
             view = memoryview(content).cast("B")
             with archive.open(info, "w", force_zip64=True) as member:
                 for start in range(0, len(view), _CHUNK):
                     member.write(view[start : start + _CHUNK])
-
-
-def _padding(position: int) -> bytes:
-    """Returns a zip extra field that moves the data after a header at `position` to the next page."""
-    field = struct.Struct("<HH")
-    filler = -(position + field.size) % PAGE
-    return field.pack(_PADDING_ID, filler) + bytes(filler)
-
-
-def _aligned(position: int, alignment: int) -> int:
-    return position + -position % alignment
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file beside `path` that takes its place at the end, or is removed on failure."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: cannot be written: not a regular file")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
