@@ -56,7 +56,7 @@ print(ctypes.CDLL("libcuda.so.1").cuInit(0))
 
 def _built_by(environment: dict[str, str]) -> list[str]:
     command = [sys.executable, "-c", BUILD]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
