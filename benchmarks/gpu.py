@@ -115,11 +115,11 @@ def tune_stock(network: str, minutes: float, folder: Path) -> dict[str, Any]:
     from tvm.s_tir import meta_schedule as ms
 
     from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.executable import describe_build
     from kintune.compiler.graph.lower import lower
     from kintune.core.model import ModelRef
     from kintune.models.importer import load
     from kintune.runtime.cuda_codegen import compiling_for, enable_cuda, load_runtime
-    from kintune.runtime.executable import describe_build
     from kintune.runtime.target import resolve_target
     from kintune.runtime.vm_executable import VmExecutable
     from kintune_lab.tuners.measurement import StockTools

@@ -56,11 +56,10 @@ def main() -> None:
 def _built(name: str, threads: int) -> Any:
     import tvm
 
-    from kintune.compiler.graph.executable import build_executable
+    from kintune.compiler.graph.executable import build_executable, describe_build
     from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
-    from kintune.runtime.executable import describe_build
     from kintune.runtime.target import resolve_target
 
     model = load(parse_ref(name))

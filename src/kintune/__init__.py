@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from kintune.core.version import __version__
 
 if TYPE_CHECKING:
-    from kintune.api import Model, Result, load, open, tune_all
+    from kintune.api import Model, Result, load, tune_all
     from kintune.core.config import TuneConfig
     from kintune.core.report import ProgressReport, RunReport
     from kintune.errors import InputError, KintuneError
     from kintune.runtime.executable import Executable
+    from kintune.runtime.opening import open
     from kintune.service.client import Client
     from kintune_runtime import Evaluation
 
@@ -54,7 +55,7 @@ _HOMES = {
     "RunReport": "kintune.core.report",
     "TuneConfig": "kintune.core.config",
     "load": "kintune.api",
-    "open": "kintune.api",
+    "open": "kintune.runtime.opening",
     "tune_all": "kintune.api",
 }
 

@@ -7,7 +7,7 @@
     exe    = result.build()
     exe.run({"input": x})
 
-Nothing here imports the compiler until `Result.build` or `open` needs its runtime: tuning happens in other processes.
+Nothing here imports the compiler, but for a result for a GPU: tuning happens in other processes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from kintune.tuning.front.request import request_of
 if TYPE_CHECKING:
     import torch
 
-    from kintune.runtime.executable import Executable
-    from kintune.runtime.vm_executable import VmExecutable
+    from kintune.runtime.opening import AnyExecutable
 
-__all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "open", "tune_all"]
+__all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "tune_all"]
 
 Shapes = Mapping[str, Sequence[int]]
 Inputs = str | os.PathLike[str] | Sequence[Mapping[str, Any]]
@@ -75,17 +74,6 @@ def load(
     from kintune.models.torch_export import export_module
 
     return Model(msgspec.structs.replace(export_module(source, example_inputs), constants=fixed))
-
-
-def open(path: str | os.PathLike[str]) -> Executable | VmExecutable:
-    """The executable that was saved at `path`, ready to run.
-
-    Raises:
-        InputError: there is none, or it is damaged, or made for another version or CPU.
-    """
-    from kintune.runtime.opening import open_executable
-
-    return open_executable(path)
 
 
 class Model:
@@ -187,8 +175,10 @@ class Result:
         gain = self.report.latency_ms.gain
         return f"Result({self.report.model.name!r}{'' if gain is None else f', {gain:.2f}x faster'})"
 
-    def build(self) -> Executable | VmExecutable:
+    def build(self) -> AnyExecutable:
         """The executable with the best programs found, opened from where the run has written it."""
+        from kintune.runtime.opening import open
+
         return open(self.report.output)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kintune import api
+from kintune.runtime import opening
 from kintune_runtime import Evaluation
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Timed:
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
     monkeypatch.chdir(tmp_path)
     timed = Timed()
-    monkeypatch.setattr(api, "open", lambda path: timed)
+    monkeypatch.setattr(opening, "open", lambda path: timed)
     return timed
 
 

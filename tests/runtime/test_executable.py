@@ -165,7 +165,7 @@ def test_a_library_that_was_changed_is_refused(saved: Path) -> None:
 
 
 def test_the_manifest_says_what_the_target_needs(network: Any) -> None:
-    from kintune.runtime.executable import describe_build
+    from kintune.compiler.graph.executable import describe_build
 
     def isa(**target: Any) -> tuple[str, ...]:
         nothing: Any = {"model_name": "", "model_digest": "", "threads": 1, "inputs": (), "outputs": (), "chosen": {}}

@@ -180,9 +180,8 @@ class _Trial:
         return (WRONG, difference) if difference else (RIGHT, "")
 
     def _run(self, model: Any, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        from kintune.compiler.graph.executable import build_executable
+        from kintune.compiler.graph.executable import build_executable, describe_build
         from kintune.compiler.graph.lower import lower
-        from kintune.runtime.executable import describe_build
 
         lowered = lower(model.module, self._target)
         chosen = self._chosen(lowered) if self._rules else {}

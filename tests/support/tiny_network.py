@@ -12,12 +12,12 @@ import onnx
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 
-from kintune.compiler.graph.executable import build_executable
+from kintune.compiler.graph.executable import build_executable, describe_build
 from kintune.compiler.graph.lower import lower
 from kintune.core.model import Tensor
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
-from kintune.runtime.executable import Executable, describe_build
+from kintune.runtime.executable import Executable
 from kintune.runtime.target import resolve_target
 
 __all__ = ["TinyNetwork", "make_tiny_network"]

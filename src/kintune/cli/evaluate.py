@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.run import read_arrays
+from kintune.runtime import opening
 from kintune.terminal.formatting import milliseconds
 
 __all__ = ["EvaluateDocument", "command"]
@@ -39,7 +39,7 @@ def command(executable: str, inputs: str | None, repeats: int, warmups: int, jso
     FILE.kt holds machine code: run only what you trust.
     """
     arrays = () if inputs is None else (read_arrays(inputs),)
-    opened = api.open(executable)
+    opened = opening.open(executable)
     timed = opened.evaluate(*arrays, repeats=repeats, warmups=warmups)
     manifest = opened.manifest
     document = EvaluateDocument(

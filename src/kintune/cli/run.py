@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, readable_files
+from kintune.runtime import opening
 from kintune.runtime.inputs import load_arranged, load_inputs, write_arrays
 
 __all__ = ["OutputSummary", "RunDocument", "command", "read_arrays"]
@@ -66,13 +66,13 @@ def command(executable: str, inputs: str, output: str | None, json_target: JsonT
     """
     if not Path(inputs).is_dir():
         target = None if output is None else check_writable(output, "--output")
-        results = api.open(executable).run(read_arrays(inputs))
+        results = opening.open(executable).run(read_arrays(inputs))
         if target is not None:
             write_arrays(target, results)
         summaries = [_summarize(name, array) for name, array in results.items()]
     else:
         target = None if output is None else _directory(output, inputs)
-        summaries = list(_run_all(api.open(executable), readable_files(inputs, ".npz", "--input"), target))
+        summaries = list(_run_all(opening.open(executable), readable_files(inputs, ".npz", "--input"), target))
     document = RunDocument(
         executable=executable, outputs=tuple(summaries), output=None if target is None else str(target)
     )

@@ -1,14 +1,13 @@
 """A compiled network that can be run, timed, saved and opened again elsewhere.
 
 `Executable` is one for CPUs: an execution plan, which `kintune_runtime` runs.  `kintune.runtime.package` has the file.
+This module does not import TVM.
 """
 
 from __future__ import annotations
 
 import builtins
 import ctypes
-import datetime
-import json
 import os
 import weakref
 from collections.abc import Iterable, Mapping
@@ -16,12 +15,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy.typing as npt
-import tvm
 
 import kintune_runtime
 from kintune.core.execution_plan import ExecutionPlan
-from kintune.core.model import IndexCheck, Tensor
-from kintune.core.version import __version__
+from kintune.core.model import Tensor
 from kintune.errors import InputError, OrderError
 from kintune.runtime.package import (
     Block,
@@ -32,48 +29,14 @@ from kintune.runtime.package import (
     package_in_memory,
     read_manifest,
 )
-from kintune.runtime.placement import why_not_here
 from kintune.runtime.plan_format import encode_plan
-from kintune.runtime.target import architecture_of, instruction_set
+from kintune.runtime.requirements import why_not_here
 from kintune_runtime.library import checksum
 
-__all__ = ["Executable", "Inputs", "describe_build"]
+__all__ = ["Executable", "Inputs"]
 
 
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
-
-
-def describe_build(
-    *,
-    model_name: str,
-    model_digest: str,
-    target: str,
-    threads: int,
-    inputs: Iterable[Tensor],
-    outputs: Iterable[Tensor],
-    chosen: Mapping[str, str],
-    checks: Iterable[IndexCheck] = (),
-) -> Manifest:
-    """The manifest of a network that is being built now, by this Kintune and this compiler.
-
-    `target` is a canonical target (see `kintune.runtime.target`); the instruction set that programs built for it may
-    use is found out here.
-    """
-    return Manifest(
-        model_name=model_name,
-        model_digest=model_digest,
-        target=target,
-        machine=architecture_of(tvm.target.Target(json.loads(target))),
-        isa=instruction_set(target),
-        threads=threads,
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-        chosen=dict(chosen),
-        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        kintune=__version__,
-        tvm=str(tvm.__version__),
-        checks=tuple(checks),
-    )
 
 
 class Executable(kintune_runtime.Executable):

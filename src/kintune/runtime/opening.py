@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, TypeAlias
 
 from kintune.hardware.gpus import is_gpu
 from kintune.runtime.executable import Executable
 from kintune.runtime.package import read_manifest
-from kintune.runtime.vm_executable import VmExecutable
 
-__all__ = ["open_executable"]
+if TYPE_CHECKING:
+    from kintune.runtime.vm_executable import VmExecutable
+
+__all__ = ["AnyExecutable", "open"]
+
+AnyExecutable: TypeAlias = "Executable | VmExecutable"
+"""One for CPUs, which needs no compiler, or one for GPUs."""
 
 
-def open_executable(path: str | os.PathLike[str]) -> Executable | VmExecutable:
+def open(path: str | os.PathLike[str]) -> AnyExecutable:
     """Open a saved executable, for this machine's CPU or its first GPU.
 
-    It holds machine code that will run with your rights: open only what you trust.
+    It holds machine code that will run with your rights: open only what you trust.  TVM is imported for a GPU only.
 
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format, CPU or GPU.
     """
-    return VmExecutable.open(path) if is_gpu(read_manifest(path).target) else Executable.open(path)
+    if not is_gpu(read_manifest(path).target):
+        return Executable.open(path)
+    from kintune.runtime.vm_executable import VmExecutable
+
+    return VmExecutable.open(path)

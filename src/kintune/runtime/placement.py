@@ -12,14 +12,15 @@ import tvm
 from kintune.core.model import Tensor
 from kintune.errors import DeviceError, KintuneError
 from kintune.hardware.cores import physical_cores
-from kintune.hardware.cpu import host_extensions, host_machine
-from kintune.hardware.gpus import architecture_here, is_gpu
+from kintune.hardware.cpu import host_machine
+from kintune.hardware.gpus import is_gpu
 from kintune.runtime.cuda_codegen import load_runtime
 from kintune.runtime.inputs import Array
 from kintune.runtime.package import Manifest
+from kintune.runtime.requirements import is_gpu_here
 from kintune.runtime.tensors import array_of, as_argument, leaves_of
 
-__all__ = ["BIND_VARIABLE", "THREADS_VARIABLE", "DevicePlacement", "make_placement", "prepare_threads", "why_not_here"]
+__all__ = ["BIND_VARIABLE", "THREADS_VARIABLE", "DevicePlacement", "make_placement", "prepare_threads"]
 
 THREADS_VARIABLE = "TVM_NUM_THREADS"
 """Read by the runtime at its first parallel call; without it, it takes half of the processors it sees."""
@@ -54,7 +55,7 @@ def make_placement(manifest: Manifest, weights: Weights) -> DevicePlacement | No
         return None
     if not is_gpu(manifest.target):
         return _HostPlacement(weights)
-    if not _is_gpu_here(manifest):
+    if not is_gpu_here(manifest):
         return None
     try:
         return _GpuPlacement(weights)
@@ -62,23 +63,6 @@ def make_placement(manifest: Manifest, weights: Weights) -> DevicePlacement | No
         raise
     except Exception as error:  # the runtime's own kinds: no memory left on it, held by somebody else
         raise DeviceError(f"the GPU cannot be used: {str(error).strip().splitlines()[0]}") from error
-
-
-def why_not_here(manifest: Manifest) -> str | None:
-    """Returns why this machine cannot run the program, and what to do; None when it can."""
-    if manifest.machine != host_machine():
-        return f"built for {manifest.machine}, this machine is {host_machine()}; build it here"
-    if is_gpu(manifest.target):
-        if _is_gpu_here(manifest):
-            return None
-        found = architecture_here()
-        has = "none" if found is None else f"one of {found}"
-        return f"built for a GPU of {', '.join(manifest.isa)}, this machine has {has}; build it for this machine"
-    here = host_extensions()
-    lacking = [] if here is None else [name for name in manifest.isa if name not in here]
-    if not lacking:
-        return None
-    return f"built for a CPU with {', '.join(lacking)}, which this one lacks; build it for this machine"
 
 
 def prepare_threads(threads: int) -> None:
@@ -152,10 +136,6 @@ class _GpuPlacement:
         here, view, there = self._buffers[position]
         view[...] = array
         return here.copyto(there)
-
-
-def _is_gpu_here(manifest: Manifest) -> bool:
-    return manifest.isa == (architecture_here(),)
 
 
 def _own(leaf: tvm.runtime.Tensor, taken: set[int]) -> Array:

@@ -22,7 +22,8 @@ from kintune.runtime.artifact import link_program
 from kintune.runtime.executable import Inputs
 from kintune.runtime.inputs import Array, arrange_inputs, check_indices, draw_inputs
 from kintune.runtime.package import Manifest, VmPackage, write_vm_package
-from kintune.runtime.placement import DevicePlacement, make_placement, prepare_threads, why_not_here
+from kintune.runtime.placement import DevicePlacement, make_placement, prepare_threads
+from kintune.runtime.requirements import why_not_here
 from kintune.runtime.tensors import block_of, tensor_of
 from kintune_runtime import Evaluation
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kintune.compiler.graph.executable import build_executable
+from kintune.compiler.graph.executable import build_executable, describe_build
 from kintune.compiler.space.replay import Replayer
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.errors import BuildError, OrderError, WireError
-from kintune.runtime.executable import describe_build
 from kintune.wire import worker_loop as worker
 from kintune_lab.tuners.messages import ASSEMBLER, AssembleNetwork, AssemblyContext, AssemblyRequest, ReplayPrograms
 from kintune_lab.tuners.setup import SharedSetup, prepare_setup, structural_hash

@@ -26,11 +26,10 @@ def built(path: Path, *, by_vm: bool = False) -> Any:
     """The network in a file, with the compiler's default schedules."""
     import tvm
 
-    from kintune.compiler.graph.executable import build_executable, build_vm_executable
+    from kintune.compiler.graph.executable import build_executable, build_vm_executable, describe_build
     from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
-    from kintune.runtime.executable import describe_build
     from kintune.runtime.target import resolve_target
 
     model = load(parse_ref(str(path)))

@@ -61,10 +61,9 @@ def inputs() -> dict[str, Any]:
 def built(module: Any, directory: Path, given: Any) -> Any:
     import tvm
 
-    from kintune.compiler.graph.executable import build_executable
+    from kintune.compiler.graph.executable import build_executable, describe_build
     from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
-    from kintune.runtime.executable import describe_build
     from kintune.runtime.target import resolve_target
 
     model = load(export_module(module, given, directory))

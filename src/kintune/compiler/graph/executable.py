@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+import json
+from collections.abc import Iterable, Mapping
 
 import tvm
 
 from kintune.compiler.graph.assemble import assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
 from kintune.core.candidate import Candidate, Sketch
+from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built
+from kintune.core.version import __version__
 from kintune.hardware.gpus import GPU
 from kintune.runtime.executable import Executable
 from kintune.runtime.package import Manifest
+from kintune.runtime.target import architecture_of, instruction_set
 from kintune.runtime.tensors import block_of
 from kintune.runtime.vm_executable import VmExecutable
 
-__all__ = ["build_executable", "build_vm_executable"]
+__all__ = ["build_executable", "build_vm_executable", "describe_build"]
+
+
+def describe_build(
+    *,
+    model_name: str,
+    model_digest: str,
+    target: str,
+    threads: int,
+    inputs: Iterable[Tensor],
+    outputs: Iterable[Tensor],
+    chosen: Mapping[str, str],
+    checks: Iterable[IndexCheck] = (),
+) -> Manifest:
+    """The manifest of a network that is being built now, by this Kintune and this compiler.
+
+    `target` is a canonical target (see `kintune.runtime.target`); the instruction set that programs built for it may
+    use is found out here.
+    """
+    return Manifest(
+        model_name=model_name,
+        model_digest=model_digest,
+        target=target,
+        machine=architecture_of(tvm.target.Target(json.loads(target))),
+        isa=instruction_set(target),
+        threads=threads,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        chosen=dict(chosen),
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        kintune=__version__,
+        tvm=str(tvm.__version__),
+        checks=tuple(checks),
+    )
 
 
 def build_executable(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tvm
 
-from kintune.compiler.graph.executable import build_executable, build_vm_executable
+from kintune.compiler.graph.executable import build_executable, build_vm_executable, describe_build
 from kintune.compiler.graph.lower import Lowered, lower
 from kintune.compiler.graph.side_by_side import choose_alone, side_by_side
 from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
@@ -36,7 +36,6 @@ from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cau
 from kintune.measure.rpc.timer import FLUSHED
 from kintune.models.importer import load
 from kintune.models.model import ImportedModel
-from kintune.runtime.executable import describe_build
 from kintune.runtime.inputs import draw_inputs, load_arranged, load_inputs
 from kintune.search.processor import Processor
 from kintune.search.space import SearchSpace

@@ -10,8 +10,7 @@ from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 
 if TYPE_CHECKING:
-    from kintune.runtime.executable import Executable
-    from kintune.runtime.vm_executable import VmExecutable
+    from kintune.runtime.opening import AnyExecutable
 
 __all__ = ["KintuneExecutable"]
 
@@ -19,7 +18,7 @@ __all__ = ["KintuneExecutable"]
 class KintuneExecutable:
     """A `.kt` file, run as its users run it: arrays in, arrays out.  It has one arithmetic, `exact` or not."""
 
-    _executable: Executable | VmExecutable
+    _executable: AnyExecutable
     _threads: int
     _inputs: dict[str, Array]
 
@@ -32,11 +31,11 @@ class KintuneExecutable:
 
     def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
         """Open the file."""
-        from kintune.runtime.opening import open_executable
+        from kintune.runtime.opening import open
 
         if subject.executable is None:
             raise OrderError("there is no executable to prepare; name its path")
-        self._executable = open_executable(subject.executable)
+        self._executable = open(subject.executable)
         self._threads = threads
         self.feed(inputs)
 

@@ -1,0 +1,31 @@
+"""Requirements: whether this machine has what an executable needs.  Does not import TVM."""
+
+from __future__ import annotations
+
+from kintune.hardware.cpu import host_extensions, host_machine
+from kintune.hardware.gpus import architecture_here, is_gpu
+from kintune.runtime.package import Manifest
+
+__all__ = ["is_gpu_here", "why_not_here"]
+
+
+def why_not_here(manifest: Manifest) -> str | None:
+    """Returns why this machine cannot run the program, and what to do; None when it can."""
+    if manifest.machine != host_machine():
+        return f"built for {manifest.machine}, this machine is {host_machine()}; build it here"
+    if is_gpu(manifest.target):
+        if is_gpu_here(manifest):
+            return None
+        found = architecture_here()
+        has = "none" if found is None else f"one of {found}"
+        return f"built for a GPU of {', '.join(manifest.isa)}, this machine has {has}; build it for this machine"
+    here = host_extensions()
+    lacking = [] if here is None else [name for name in manifest.isa if name not in here]
+    if not lacking:
+        return None
+    return f"built for a CPU with {', '.join(lacking)}, which this one lacks; build it for this machine"
+
+
+def is_gpu_here(manifest: Manifest) -> bool:
+    """Returns whether this machine's first GPU is of the architecture that the program was built for."""
+    return manifest.isa == (architecture_here(),)
