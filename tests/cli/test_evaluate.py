@@ -10,6 +10,7 @@ import pytest
 
 from kintune.runtime import opening
 from kintune_runtime import Evaluation
+from tests.support.toy_model import write_model
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -25,7 +26,7 @@ class Timed:
 
     def evaluate(self, *inputs: Any, **options: Any) -> Evaluation:
         self.asked.append((inputs, options))
-        return Evaluation.of([14.0, 15.0, 16.0])
+        return Evaluation.of([14.0, 15.0, 16.0], 0.025)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_the_median_is_said_with_its_spread(kintune: Kintune, timed: Timed) -> N
     said = kintune("evaluate", "m.kt", "--repeats", 3, "--warmups", 0)
     assert said.out.splitlines()[0] == "resnet18: 15.0 ms (median of 3 runs)"
     assert "14.2 ms to 15.8 ms" in said.out
-    assert timed.asked == [((), {"repeats": 3, "warmups": 0})]
+    assert timed.asked == [((), {"repeats": 3, "warmups": 0, "threads": 0, "streams": 1})]
 
 
 def test_the_users_own_inputs_are_used(kintune: Kintune, timed: Timed) -> None:
@@ -55,7 +56,26 @@ def test_the_document_has_every_run(kintune: Kintune, timed: Timed) -> None:
     assert (document["schema_version"], document["median_ms"], document["threads"]) == (1, 15.0, 2)
 
 
-@pytest.mark.parametrize("arguments", [["--repeats", "0"], ["--warmups", "-1"]])
+def test_streams_tell_the_throughput(kintune: Kintune, timed: Timed) -> None:
+    said = kintune("evaluate", "m.kt", "--streams", 2, "--threads", 1).out.splitlines()
+    assert said[1] == "2 streams: 120.0 requests a second; half took at most 15.0 ms, 99 of 100 at most 16.0 ms"
+    assert timed.asked[0][1]["streams"] == 2
+    assert timed.asked[0][1]["threads"] == 1
+
+
+def test_kernels_are_told_the_longest_first(kintune: Kintune, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "toy.kt")
+    document = json.loads(kintune("evaluate", path, "--kernels", "--repeats", 3, "--json", "-").out)
+    assert document["kernels"]
+    assert all(call["median_us"] >= 0 for call in document["kernels"])
+    said = kintune("evaluate", path, "--kernels", "--repeats", 3).out.splitlines()
+    header = next(number for number, line in enumerate(said) if line.startswith("kernel"))
+    names = {line.split()[0] for line in said[header + 1 : -1]}
+    assert names == {call["kernel"] for call in document["kernels"]}
+    assert said[-1].startswith(f"All {len(document['kernels'])} calls together take ")
+
+
+@pytest.mark.parametrize("arguments", [["--repeats", "0"], ["--warmups", "-1"], ["--streams", "0"], ["--threads", "0"]])
 def test_senseless_repetition_is_refused(kintune: Kintune, timed: Timed, arguments: list[str]) -> None:
     assert kintune("evaluate", "m.kt", *arguments).code == 2
     assert timed.asked == []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kintune_runtime
 from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.runtime.package import (
@@ -24,7 +25,11 @@ from kintune.runtime.package import (
     read_manifest,
     write_package,
     write_vm_package,
+    write_with_thread_counts,
 )
+from kintune.runtime.plan_format import with_thread_counts
+from kintune_runtime.library import checksum
+from tests.support.toy_model import write_model
 
 MANIFEST = Manifest(
     model_name="small",
@@ -212,3 +217,17 @@ def test_unwritable_places_are_named(tmp_path: Path) -> None:
         write_package(tmp_path / "no" / "such.kt", MANIFEST, VARIANTS, weights())
     with pytest.raises(InputError, match="cannot be written: not a regular file"):
         write_package(tmp_path, MANIFEST, VARIANTS, weights())
+
+
+def test_thread_counts_are_written_to_another_file_or_in_place(tmp_path: Path) -> None:
+    plain, changed = write_model(tmp_path / "plain.kt"), tmp_path / "changed.kt"
+    write_with_thread_counts(plain, changed, ({0: 1, 1: 2},))
+    before, after = Package.open(plain), Package.open(changed)
+    assert content(after)[::2] == content(before)[::2]
+    assert after.variants[0].library == before.variants[0].library
+    assert after.variants[0].plan == with_thread_counts(before.variants[0].plan, {0: 1, 1: 2}, checksum)
+    write_with_thread_counts(plain, plain, ({0: 1, 1: 2},))
+    assert plain.read_bytes() == changed.read_bytes()
+    x = np.ones(1000, np.float32)
+    with kintune_runtime.open(plain) as model:
+        np.testing.assert_array_equal(model.run(x)["out"], x + 2 * np.arange(1000, dtype=np.float32))

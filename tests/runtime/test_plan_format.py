@@ -13,7 +13,7 @@ import pytest
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
 from kintune.hardware.toolchain import find_linker
-from kintune.runtime.plan_format import element_kind, encode_plan
+from kintune.runtime.plan_format import element_kind, encode_plan, with_thread_counts
 
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
 INCLUDE = NATIVE.parent / "src" / "kintune_runtime" / "include"
@@ -222,3 +222,17 @@ def test_what_the_runtime_cannot_hold_is_refused() -> None:
     outputs = (Tensor("a\0b", (2, 3), "float32"),)
     with pytest.raises(ValueError, match="a name has a NUL"):
         encoded(msgspec.structs.replace(PLAN, outputs=outputs), len)
+
+
+def test_thread_counts_are_replaced_and_nothing_else(native: Native) -> None:
+    calls = list(PLAN.operations)
+    calls[0], calls[2] = KernelCall("first", (0, 3, 4), threads=1), KernelCall("second", (4, 1, 5))
+    changed = with_thread_counts(encoded(PLAN, native.checksum), {0: 1}, native.checksum)
+    assert changed == encoded(msgspec.structs.replace(PLAN, operations=tuple(calls)), native.checksum)
+    assert native.read(changed)[1] == ""
+
+
+@pytest.mark.parametrize("place", [1, 5, 6, -1])
+def test_a_thread_count_without_a_call_is_refused(place: int) -> None:
+    with pytest.raises(ValueError, match=f"no kernel at {place}"):
+        with_thread_counts(encoded(PLAN, len), {0: 1, place: 1}, len)

@@ -256,8 +256,9 @@ CONDITIONS = ValidationContext(threads=2)
 def test_an_estimate_is_near_what_validations_took(
     tuned_ms: float, untuned_ms: float, baselines: int, took_s: float
 ) -> None:
-    """The seconds are of validations that ran on 2026-11-22 and 23, on two cores."""
-    told = estimate_validation_s(CONDITIONS, tuned_s=tuned_ms / 1e3, untuned_s=untuned_ms / 1e3, baselines=baselines)
+    """The seconds are of validations that ran on 2026-11-22 and 23, on two cores, when no threads were chosen."""
+    conditions = msgspec.structs.replace(CONDITIONS, threads=1)
+    told = estimate_validation_s(conditions, tuned_s=tuned_ms / 1e3, untuned_s=untuned_ms / 1e3, baselines=baselines)
     assert took_s / 1.4 < told < took_s * 1.4
 
 
@@ -279,3 +280,33 @@ def test_an_untuned_network_that_is_cut_off_takes_no_longer_than_that() -> None:
         for untuned_s in (60.0, 6000.0)
     ]
     assert told[0] == told[1]
+
+
+def test_threads_are_chosen_for_each_kernel_and_the_file_stays_as_it_is(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice itself is that of `thread_choice`; here it is one thread for every call, and is found to be faster."""
+    before = Path(files.good).read_bytes()
+    seen: list[dict[int, dict[int, float]]] = []
+
+    def choose(times: dict[int, dict[int, float]]) -> dict[int, int]:
+        seen.append(times)
+        return dict.fromkeys(times[1], 1)
+
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    monkeypatch.setattr(validation_run, "choose_cores", lambda threads: cores[:threads])
+    monkeypatch.setattr(validation_run, "choose_thread_counts", choose)
+    monkeypatch.setattr(validation_run, "is_faster", lambda *_: True)
+    two = msgspec.structs.replace(QUICK, threads=2)
+    if len(cores) < 2:
+        assert validate_files(two, tuned=files.good, compare=()).thread_counts == ()
+        return
+    result = validate_files(two, tuned=files.good, untuned=files.good, compare=())
+    (times,) = seen
+    assert sorted(times) == [1, 2]
+    assert times[1].keys() == times[2].keys() != set()
+    assert result.thread_counts == (dict.fromkeys(times[1], 1),)
+    assert result.within_tolerance
+    assert Path(files.good).read_bytes() == before
+    monkeypatch.setattr(validation_run, "is_faster", lambda *_: False)
+    assert validate_files(two, tuned=files.good, untuned=files.good, compare=()).thread_counts == ()

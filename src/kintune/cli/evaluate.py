@@ -2,61 +2,151 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterator, Sequence
+
 import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.run import read_arrays
+from kintune.errors import InputError
 from kintune.runtime import opening
+from kintune.runtime.executable import Executable
 from kintune.terminal.formatting import milliseconds
+from kintune_runtime.executable import KernelTime
 
-__all__ = ["EvaluateDocument", "command"]
+__all__ = ["EvaluateDocument", "KernelCallTime", "command"]
+
+_SHOWN = 20  # kernels in the table
+
+
+class KernelCallTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a kernel: its place in the plan, and its median time in microseconds inside the network."""
+
+    place: int
+    kernel: str
+    median_us: float
 
 
 class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `kintune evaluate --json`: milliseconds, medians and percentiles of the timed runs, in order."""
+    """The document of `kintune evaluate --json`: milliseconds, medians and percentiles of the timed runs, in order.
+
+    `threads` ran each request, `streams` requests at once; `per_second` counts those that ended.  `kernels` has the
+    calls in their order, where `--kernels` asked for them.
+    """
 
     schema_version: int = 1
     executable: str
     model: str
     threads: int
+    streams: int
     median_ms: float
     p10_ms: float
     p90_ms: float
+    p99_ms: float
     spread: float
+    per_second: float
     times_ms: tuple[float, ...]
+    kernels: tuple[KernelCallTime, ...] = ()
 
 
 @click.command("evaluate", short_help="Time a tuned model.")
 @click.argument("executable", metavar="FILE.kt")
 @click.option("--input", "inputs", metavar="FILE.npz", help="Run on these inputs.  [default: random ones]")
-@click.option("--repeats", type=click.IntRange(min=1), default=50, show_default=True, help="Timed runs.")
+@click.option("--repeats", type=click.IntRange(min=1), default=50, show_default=True, help="Timed runs of a stream.")
 @click.option("--warmups", type=click.IntRange(min=0), default=3, show_default=True, help="Untimed runs before them.")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of a run.  [default: as tuned]")
+@click.option("--streams", type=click.IntRange(1, 1024), default=1, show_default=True, help="Requests at once.")
+@click.option("--kernels", is_flag=True, help="Time each kernel inside the network too.")
 @json_option
-def command(executable: str, inputs: str | None, repeats: int, warmups: int, json_target: JsonTarget) -> None:
+def command(
+    executable: str,
+    inputs: str | None,
+    repeats: int,
+    warmups: int,
+    threads: int | None,
+    streams: int,
+    kernels: bool,
+    json_target: JsonTarget,
+) -> None:
     """Time the tuned model FILE.kt: the median of repeated runs and their spread.
 
-    FILE.kt holds machine code: run only what you trust.
+    With --streams N, N threads of this process send requests at once, each to a context of its own, which shows the
+    throughput.  FILE.kt holds machine code: run only what you trust.
     """
     arrays = () if inputs is None else (read_arrays(inputs),)
     opened = opening.open(executable)
-    timed = opened.evaluate(*arrays, repeats=repeats, warmups=warmups)
     manifest = opened.manifest
+    timed = opened.evaluate(*arrays, repeats=repeats, warmups=warmups, threads=threads or 0, streams=streams)
+    calls: tuple[KernelCallTime, ...] = ()
+    if kernels:
+        if not isinstance(opened, Executable):
+            raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
+        calls = _medians([opened.profile(*arrays, threads=threads or 0) for _ in range(max(3, repeats))])
     document = EvaluateDocument(
         executable=executable,
         model=manifest.model_name,
-        threads=manifest.threads,
+        threads=threads or manifest.threads,
+        streams=streams,
         median_ms=timed.median_ms,
         p10_ms=timed.p10_ms,
         p90_ms=timed.p90_ms,
+        p99_ms=timed.p99_ms,
         spread=timed.spread,
+        per_second=timed.per_second,
         times_ms=timed.times_ms,
+        kernels=calls,
     )
     write_document(json_target, document)
-    runs = len(timed.times_ms)
-    echo(f"{manifest.model_name}: {milliseconds(timed.median_ms)} (median of {runs} runs)", json_target)
-    echo(
-        f"8 of 10 runs took {milliseconds(timed.p10_ms)} to {milliseconds(timed.p90_ms)}; "
-        f"the model was tuned for {manifest.threads} threads",
-        json_target,
+    for line in _lines(document, manifest.threads):
+        echo(line, json_target)
+
+
+def _medians(runs: Sequence[Sequence[KernelTime]]) -> tuple[KernelCallTime, ...]:
+    """The calls that every run made, the network's branches apart, with their medians."""
+    times: dict[tuple[int, str], list[float]] = {}
+    for run in runs:
+        for call in run:
+            times.setdefault((call.place, call.kernel), []).append(call.us)
+    return tuple(
+        KernelCallTime(place=place, kernel=kernel, median_us=statistics.median(us))
+        for (place, kernel), us in sorted(times.items())
     )
+
+
+def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
+    runs = len(document.times_ms)
+    yield f"{document.model}: {milliseconds(document.median_ms)} (median of {runs} runs)"
+    if document.streams == 1:
+        yield (
+            f"8 of 10 runs took {milliseconds(document.p10_ms)} to {milliseconds(document.p90_ms)}; "
+            f"the model was tuned for {tuned_threads} threads"
+        )
+    else:
+        yield (
+            f"{document.streams} streams: {document.per_second:.1f} requests a second; half took at most "
+            f"{milliseconds(document.median_ms)}, 99 of 100 at most {milliseconds(document.p99_ms)}"
+        )
+    if document.kernels:
+        yield from _kernel_lines(document)
+
+
+def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:
+    """A table of kernels, the longest first: all calls of one together."""
+    total = sum(call.median_us for call in document.kernels)
+    calls: dict[str, list[float]] = {}
+    for call in document.kernels:
+        calls.setdefault(call.kernel, []).append(call.median_us)
+    ranked = sorted(calls.items(), key=lambda item: -sum(item[1]))
+    shown = ranked[:_SHOWN]
+    width = max(len("kernel"), *(len(name) for name, _ in shown))
+    yield ""
+    yield f"{'kernel':<{width}}  calls  time        share"
+    for name, times in shown:
+        us = sum(times)
+        yield f"{name:<{width}}  {len(times):>5}  {milliseconds(us / 1e3):<10}  {us / total:>5.1%}"
+    if rest := ranked[_SHOWN:]:
+        us, number = sum(sum(times) for _, times in rest), sum(len(times) for _, times in rest)
+        yield f"{f'{len(rest)} more':<{width}}  {number:>5}  {milliseconds(us / 1e3):<10}  {us / total:>5.1%}"
+    yield f"All {len(document.kernels)} calls together take {milliseconds(total / 1e3)}"

@@ -199,7 +199,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     who could not run why.  Where values were out of tolerance, `noise` is how far rounding alone moves the model's
     outputs, as a share of the deviation of their values, and `basis` is one line on what was allowed on its account.
     Then subgraphs are compared alone as well: those in `alone`, but not those in `not_alone`, by name; `wrong_alone`
-    says by workload how those differ that do.
+    says by workload how those differ that do.  `thread_counts` has for each plan of the file, in order, the number of
+    threads of calls that are faster on fewer than all, by place in the plan; the proof holds for the file with these.
     """
 
     latency_ms: dict[str, tuple[float, ...]]
@@ -214,6 +215,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     alone: tuple[str, ...] = ()
     not_alone: dict[str, str] = {}
     wrong_alone: dict[str, str] = {}
+    thread_counts: tuple[dict[int, int], ...] = ()
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -33,6 +33,8 @@ import numpy.typing as npt
 
 from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
+from kintune.runtime.plan_format import with_thread_counts
+from kintune_runtime.library import checksum
 
 __all__ = [
     "ALIGNMENT",
@@ -49,6 +51,7 @@ __all__ = [
     "read_manifest",
     "write_package",
     "write_vm_package",
+    "write_with_thread_counts",
 ]
 
 FORMAT_VERSION = 2
@@ -220,6 +223,27 @@ def write_package(
     """
     with _replacing(Path(path)) as file:
         _write(file, _Contents(FORMAT_VERSION, manifest, plans=len(variants)), _members_of(variants), weights)
+
+
+def write_with_thread_counts(
+    source: str | os.PathLike[str], path: str | os.PathLike[str], counts: Sequence[Mapping[int, int]]
+) -> None:
+    """Write what the file `source` holds to `path`, with the most threads of kernels' calls replaced.
+
+    `counts` has those of each plan, by place, as for `with_thread_counts`; further plans stay as they are.  The two
+    paths may be the same.
+
+    Raises:
+        InputError: the source cannot be read, or `path` not be written.
+        ValueError: a plan calls no kernel at such a place.
+    """
+    package = Package.open(source)
+    variants = list(package.variants)
+    for number, of_plan in enumerate(counts):
+        variants[number] = Variant(
+            with_thread_counts(variants[number].plan, of_plan, checksum), variants[number].library
+        )
+    write_package(path, package.manifest, variants, package.weights)
 
 
 def package_in_memory(manifest: Manifest, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:

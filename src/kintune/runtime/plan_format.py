@@ -7,12 +7,12 @@ section, a text of strings that end in NUL.  It does not import TVM.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, PlannedTensor
 
-__all__ = ["VERSION", "element_kind", "encode_plan"]
+__all__ = ["VERSION", "element_kind", "encode_plan", "with_thread_counts"]
 
 VERSION = 1
 """Raised when an older runtime could no longer read what a newer one writes."""
@@ -26,6 +26,7 @@ _PORT = struct.Struct("<4I2q")
 _CHECK = struct.Struct("<6I")
 _EXTENT = struct.Struct("<q")
 _NUMBER = struct.Struct("<I")
+_SUM = struct.Struct("<Q")
 
 _MAX_RANK = 32
 _PLACES = {"input": 0, "output": 1, "weights": 2, "arena": 3}
@@ -97,26 +98,50 @@ def encode_plan(
         total,
     ]
 
-    def content(sum_of_all: int) -> bytes:
-        sizes = (plan.arena_bytes, weights_bytes, weights_checksum, library_bytes, library_checksum)
-        parts = [
-            _HEADER.pack(_MAGIC, VERSION, threads, sum_of_all, *sizes, *counts),
-            _records(_TENSOR, sections.tensors),
-            _records(_EXTENT, ((extent,) for extent in sections.extents)),
-            _records(_OPERATION, sections.operations),
-            _records(_NUMBER, ((argument,) for argument in sections.arguments)),
-            _records(_NUMBER, ((kernel,) for kernel in sections.kernels.values())),
-            _records(_PORT, sections.inputs),
-            _records(_PORT, sections.outputs),
-            _records(_CHECK, sections.checks),
-            _records(_EXTENT, ((size,) for size in sections.sizes)),
-            _records(_NUMBER, ((name,) for name in names_of_isa)),
-            text,
-        ]
-        return b"".join(part + bytes(-len(part) % 8) for part in parts)
+    sizes = (plan.arena_bytes, weights_bytes, weights_checksum, library_bytes, library_checksum)
+    parts = [
+        _HEADER.pack(_MAGIC, VERSION, threads, 0, *sizes, *counts),
+        _records(_TENSOR, sections.tensors),
+        _records(_EXTENT, ((extent,) for extent in sections.extents)),
+        _records(_OPERATION, sections.operations),
+        _records(_NUMBER, ((argument,) for argument in sections.arguments)),
+        _records(_NUMBER, ((kernel,) for kernel in sections.kernels.values())),
+        _records(_PORT, sections.inputs),
+        _records(_PORT, sections.outputs),
+        _records(_CHECK, sections.checks),
+        _records(_EXTENT, ((size,) for size in sections.sizes)),
+        _records(_NUMBER, ((name,) for name in names_of_isa)),
+        text,
+    ]
+    return _sealed(b"".join(part + bytes(-len(part) % 8) for part in parts), checksum)
 
-    blank = content(0)
-    return content(checksum(blank[:_CHECKSUM_AT]) ^ checksum(blank[_CHECKSUM_AT + 8 :]))
+
+def with_thread_counts(encoded: bytes, counts: Mapping[int, int], checksum: Callable[[bytes], int]) -> bytes:
+    """Returns the plan with other bounds of threads: `counts` by the place of a kernel's call among the operations.
+
+    Calls that it does not name get all threads of the context.  `checksum` is as for `encode_plan`.
+
+    Raises:
+        ValueError: there is no kernel called at such a place.
+    """
+    header = _HEADER.unpack_from(encoded)
+    tensors, extents, operations = header[9:12]
+    start = sum(size + -size % 8 for size in (_HEADER.size, _TENSOR.size * tensors, _EXTENT.size * extents))
+    content, left = bytearray(encoded), dict(counts)
+    for place in range(operations):
+        at = start + _OPERATION.size * place
+        if _NUMBER.unpack_from(content, at)[0] == _CALL:
+            _NUMBER.pack_into(content, at + _NUMBER.size, left.pop(place, 0))
+    if left:
+        raise ValueError(f"the plan calls no kernel at {', '.join(map(str, sorted(left)))}")
+    return _sealed(content, checksum)
+
+
+def _sealed(content: bytes | bytearray, checksum: Callable[[bytes], int]) -> bytes:
+    """The plan with the checksum of all of its other bytes in its place."""
+    after = _CHECKSUM_AT + _SUM.size
+    whole = checksum(bytes(content[:_CHECKSUM_AT])) ^ checksum(bytes(content[after:]))
+    return bytes(content[:_CHECKSUM_AT]) + _SUM.pack(whole) + bytes(content[after:])
 
 
 def _records(layout: struct.Struct, records: Iterable[tuple[Any, ...]]) -> bytes:

@@ -145,16 +145,20 @@ class VmExecutable:
         return {tensor.name: output for tensor, output in zip(self.outputs, outputs[:count], strict=True)}
 
     def evaluate(
-        self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0
-    ) -> Evaluation:
+        self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0,
+        threads: int = 0, streams: int = 1,
+    ) -> Evaluation:  # fmt: skip
         """Time `run`, arrays in to arrays out: `warmups` untimed runs, then `repeats` timed ones.
 
         Ends early once `max_seconds` have passed, after at least one timed run.  Without inputs they are drawn from
-        `seed`.
+        `seed`.  `threads` means nothing to a GPU.
 
         Raises:
-            InputError: as for `run`, or there is no repeat, or warmups are negative.
+            InputError: as for `run`, or there is no repeat, or warmups are negative, or there are several streams.
         """
+        del threads
+        if streams != 1:
+            raise InputError(f"a GPU runs one request at a time here, {streams} streams were asked for")
         if repeats < 1 or warmups < 0:
             raise InputError(f"evaluate needs at least 1 repeat and no negative warmups, got {repeats} and {warmups}")
         given: tuple[Any, ...] = inputs or (draw_inputs(self.inputs, seed),)
@@ -168,7 +172,7 @@ class VmExecutable:
             start = time.perf_counter()
             self.run(*given)
             times.append((time.perf_counter() - start) * 1e3)
-        return Evaluation.of(times)
+        return Evaluation.of(times, sum(times) / 1e3)
 
     def _place(self) -> DevicePlacement | None:
         """Where the network runs, with its program loaded; None where it cannot.

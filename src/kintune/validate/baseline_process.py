@@ -16,7 +16,9 @@ from kintune.validate.baseline_protocol import (
     BaselineContext,
     BaselineTimes,
     BaselineTurn,
+    KernelTimes,
     PrepareBaseline,
+    ProfileTurn,
 )
 from kintune.wire.worker_client import WorkerProcess
 
@@ -66,6 +68,17 @@ class BaselineProcess:
         answer = self._worker.order(msgspec.msgpack.encode(turn), seconds)
         self._worker.stop()
         return msgspec.msgpack.decode(answer, type=BaselineTimes).times_ms
+
+    def profile(self, turn: ProfileTurn, seconds: float) -> dict[int, float]:
+        """Times the kernels of an executable for CPUs within `seconds`; returns microseconds by place in the plan.
+
+        Raises:
+            EngineError: as for `prepare`.
+        """
+        self._worker.resume()
+        answer = self._worker.order(msgspec.msgpack.encode(turn), seconds)
+        self._worker.stop()
+        return msgspec.msgpack.decode(answer, type=KernelTimes).us
 
     def close(self) -> None:
         """End the process, whatever it is doing."""

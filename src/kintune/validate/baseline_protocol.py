@@ -9,7 +9,16 @@ import msgspec
 from kintune.core.model import Tensor
 from kintune.validate.baselines.baseline import BaselineModel
 
-__all__ = ["BASELINE_STAGE", "BaselineContext", "BaselineTimes", "BaselineTurn", "Order", "PrepareBaseline"]
+__all__ = [
+    "BASELINE_STAGE",
+    "BaselineContext",
+    "BaselineTimes",
+    "BaselineTurn",
+    "KernelTimes",
+    "Order",
+    "PrepareBaseline",
+    "ProfileTurn",
+]
 
 BASELINE_STAGE = "contest"
 """The kind of stage and of worker of a baseline process."""
@@ -62,4 +71,21 @@ class BaselineTimes(msgspec.Struct, frozen=True):
     times_ms: tuple[float, ...]
 
 
-Order: TypeAlias = PrepareBaseline | BaselineTurn
+class ProfileTurn(msgspec.Struct, frozen=True, tag="profile"):
+    """The order to an executable for CPUs to time its kernels, each inside the network, on at most `threads` threads.
+
+    There are at most `runs` runs, and no more once they have taken `seconds`, but always one.
+    """
+
+    threads: int
+    runs: int
+    seconds: float
+
+
+class KernelTimes(msgspec.Struct, frozen=True):
+    """The answer to a `ProfileTurn`: the median microseconds of each kernel's call, by its place in the plan."""
+
+    us: dict[int, float]
+
+
+Order: TypeAlias = PrepareBaseline | BaselineTurn | ProfileTurn

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,10 +26,13 @@ from kintune.validate.baseline_protocol import (
     BaselineContext,
     BaselineTimes,
     BaselineTurn,
+    KernelTimes,
     Order,
     PrepareBaseline,
+    ProfileTurn,
 )
 from kintune.validate.baselines import KINTUNE, Baseline, make_baseline
+from kintune.validate.baselines.kintune_executable import KintuneExecutable
 from kintune.validate.numerics import perturbed
 from kintune.wire import worker_loop as worker
 
@@ -44,7 +48,7 @@ _Run: TypeAlias = Callable[[], tuple[float, list[Array]]]
 
 
 class BaselineHandler:
-    """Handles a `BaselineContext` to begin with, then a `PrepareBaseline`, then `BaselineTurn`s."""
+    """Handles a `BaselineContext` to begin with, then a `PrepareBaseline`, then turns."""
 
     def __init__(self) -> None:
         self._context: BaselineContext | None = None
@@ -73,6 +77,10 @@ class BaselineHandler:
                     raise OrderError("a baseline process was given a turn before it was prepared")
                 self._feed(turn)
                 return msgspec.msgpack.encode(_take_turn(self._run, turn))
+            case ProfileTurn() as turn:
+                if not isinstance(self._network, KintuneExecutable):
+                    raise OrderError("only an executable of Kintune that is prepared tells the times of its kernels")
+                return msgspec.msgpack.encode(_profile(self._network, turn))
 
     def _prepare(self) -> _Run:
         if self._context is None:
@@ -150,6 +158,18 @@ def _take_turn(run: _Run, turn: BaselineTurn) -> BaselineTimes:
     if turn.outputs is not None:
         _save(Path(turn.outputs), outputs)
     return BaselineTimes(tuple(times))
+
+
+def _profile(network: KintuneExecutable, turn: ProfileTurn) -> KernelTimes:
+    network.profile(turn.threads)  # untimed: threads start, caches fill
+    found: dict[int, list[float]] = {}
+    begun = time.perf_counter()
+    for number in range(turn.runs):
+        if number and time.perf_counter() - begun >= turn.seconds:
+            break
+        for place, us in network.profile(turn.threads).items():
+            found.setdefault(place, []).append(us)
+    return KernelTimes({place: statistics.median(times) for place, times in found.items()})
 
 
 def _save(path: Path, outputs: Sequence[Array]) -> None:

@@ -24,6 +24,7 @@ from kintune.runtime.package import read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison
+from kintune.validate.thread_choice import estimate_choice_s
 from kintune.validate.validation_run import TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate
 
@@ -63,6 +64,7 @@ def validate_executable(
     with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as processes:
         run = ValidationRun(conditions, item, manifest, Path(directory), board)
         latency = run.run_untuned() if item.timed else {}
+        thread_counts = run.choose_threads(clock)
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
             raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}")
@@ -90,6 +92,7 @@ def validate_executable(
         alone=tuple(item.titles.get(workload, workload) for workload in alone.compared),
         not_alone={item.titles.get(workload, workload): why for workload, why in alone.left_out.items()},
         wrong_alone=dict(alone.wrong),
+        thread_counts=(thread_counts,) if thread_counts else (),
     )
 
 
@@ -162,6 +165,8 @@ def estimate_validation_s(conditions: ValidationContext, *, tuned_s: float, untu
     untuned_s = min(untuned_s, conditions.untuned_seconds)
     processes = [tuned_s] * (1 + baselines)
     starting = untuned_s + _START_S
+    if choice_s := estimate_choice_s(conditions.threads, tuned_s):
+        starting += choice_s + 2 * (_START_S + tuned_s)
     starting += _START_S + tuned_s if baselines else 0.0  # a runtime that runs the model itself, to compare numbers
     if untuned_s < QUICK_SECONDS:
         processes.append(untuned_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -14,13 +14,15 @@ import msgspec
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
 from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
+from kintune.hardware.gpus import is_gpu
 from kintune.runtime.inputs import Array, load_inputs
-from kintune.runtime.package import Manifest, read_manifest
+from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
 from kintune.validate.numerics import Difference, ProgramComparison, compare_each_program, compare_outputs, worse
+from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
 __all__ = ["TUNED", "UNTUNED", "ValidationRun"]
 
@@ -34,6 +36,7 @@ _MODELS = ("onnxruntime", "torch")
 """The runtimes that run the model itself: the references besides the untuned network."""
 
 _SAMPLES = 3  # of a reference with noise
+_CHOSEN = "tuned, threads chosen"
 _FAST = "onnxruntime optimised"
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
@@ -68,6 +71,34 @@ class ValidationRun:
                 self.skipped[UNTUNED] = str(error)
                 return {}
         return {UNTUNED: times}
+
+    def choose_threads(self, clock: Callable[[], float]) -> dict[int, int]:
+        """Chooses the threads of each kernel's call, by place, and goes on with the network that has them.
+
+        Empty where nothing is to be chosen, or the network is no faster with it.
+        """
+        threads = min(self.conditions.threads, len(self._cores))
+        if threads == 1 or self.board or is_gpu(self.manifest.target) or not self.item.timed:
+            return {}
+        plain = self.item
+        with ExitStack() as processes:
+            before = processes.enter_context(self._process(TUNED))
+            try:
+                before.prepare(self.conditions.prepare_seconds)
+                counts = choose_thread_counts(profile_kernels(before, threads))
+                if not counts:
+                    return {}
+                changed = str(self._directory / "threads.kt")
+                write_with_thread_counts(plain.tuned, changed, (counts,))
+                self.item = msgspec.structs.replace(plain, tuned=changed)
+                after = processes.enter_context(self._process(TUNED, label=_CHOSEN))
+                after.prepare(self.conditions.prepare_seconds)
+                if is_faster(before, after, self.conditions, clock):
+                    return counts
+            except EngineError:  # the comparison, which runs the network again, says why
+                pass
+        self.item = plain
+        return {}
 
     @property
     def compared(self) -> tuple[str, ...]:

@@ -26,8 +26,9 @@ from kintune.core.stage_results import (
     Summary,
     ValidationResult,
 )
-from kintune.errors import JobFailed, NumericsError, StorageError
+from kintune.errors import InputError, JobFailed, NumericsError, StorageError
 from kintune.records import Run
+from kintune.runtime.package import write_with_thread_counts
 from kintune.workers.engine.timings import Timings
 
 __all__ = ["discard", "publish", "report_of"]
@@ -35,6 +36,8 @@ __all__ = ["discard", "publish", "report_of"]
 
 def publish(output: str, summary: Summary) -> dict[str, str]:
     """Move the executable to `output` if its proof holds; returns what was skipped, with reasons.
+
+    It gets the threads of each kernel that the proof has chosen.
 
     If the untuned network is faster than the tuned one, the untuned one is published.
 
@@ -57,7 +60,11 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         source = packaged.untuned
         skipped["tuned"] = "slower than the untuned network, which was written instead"
     try:
+        if proof.thread_counts and source is packaged.tuned:
+            write_with_thread_counts(source, source, proof.thread_counts)
         os.replace(source, output)
+    except InputError as error:
+        raise StorageError(f"{error}; the same command goes on from here") from error
     except OSError as error:
         raise StorageError(
             f"{output} cannot be written: {error.strerror}; the same command goes on from here"

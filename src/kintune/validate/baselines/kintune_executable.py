@@ -49,3 +49,15 @@ class KintuneExecutable:
     def run(self) -> list[Array]:
         """Run once."""
         return list(self._executable.run(self._inputs, threads=self._threads).values())
+
+    def profile(self, threads: int) -> dict[int, float]:
+        """Run once; returns the microseconds of each kernel's call by its place in the plan.
+
+        Raises:
+            OrderError: it is an executable for a GPU.
+        """
+        from kintune.runtime.executable import Executable
+
+        if not isinstance(self._executable, Executable):
+            raise OrderError("only an executable for CPUs tells the times of its kernels")
+        return {time.place: time.us for time in self._executable.profile(self._inputs, threads=threads)}
