@@ -1,7 +1,8 @@
 /* The threads of a context, and the memory that its kernels ask for while they run.
  *
  * Each worker has a word of its own: the caller hands it a part of a launch there, and it spins on it for a while
- * before it sleeps.  Workers that a launch does not use are not disturbed. */
+ * before it sleeps.  Workers that a launch does not use are not disturbed.  A part that its worker has not begun when
+ * the caller is done with its own is the caller's again: nobody waits for a thread that gets no processor. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -18,7 +19,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { IDLE = 0, WORK = 1, ASLEEP = 2, STOP = 3 };
+enum {
+  IDLE = 0,
+  WORK = 1, /* offered: the worker takes it, or the caller takes it back */
+  ASLEEP = 2,
+  STOP = 3,
+  BUSY = 4,
+};
 
 #define SPIN_NS 200000  /* a worker waits so long for the next launch before it sleeps */
 #define PAUSES 64       /* between two looks at the clock */
@@ -102,9 +109,17 @@ int kt_workspace_free(int device_type, int device, void *memory) {
 
 /* ---- threads ---- */
 
+/* The cores that this process may use. */
+typedef struct {
+  int count;
+  int processor[CPU_SETSIZE]; /* by core: one of its processors */
+  int16_t of[CPU_SETSIZE];    /* by processor: its core, or -1 */
+} cores;
+
 typedef struct {
   _Alignas(KT_ALIGNMENT) atomic_uint word;
   int32_t index;
+  int core;
   kt_pool *pool;
   pthread_t thread;
 } worker;
@@ -118,6 +133,8 @@ struct kt_pool {
   int32_t started;
   stack *stacks;
   unsigned forks; /* the number of forks of the process when the workers were started */
+  cores *bound;
+  int caller; /* the core that is left to the caller; -1 where the workers are not bound to cores */
   int64_t spin_ns;
   kt_lambda lambda;
   void *data;
@@ -205,19 +222,21 @@ static void *work(void *argument) {
       }
     }
     if (word == STOP) return NULL;
-    run_share(pool, own->index);
     unsigned expected = WORK;
+    if (!atomic_compare_exchange_strong(&own->word, &expected, BUSY)) continue;
+    run_share(pool, own->index);
+    expected = BUSY;
     atomic_compare_exchange_strong(&own->word, &expected, IDLE);
     if (atomic_fetch_sub_explicit(&pool->pending, 1, memory_order_acq_rel) == (AWAITED | 1)) futex_wake(&pool->pending);
   }
 }
 
-/* The processors that this process may use, one of each core; at least one. */
-static int cores(int *found, int most) {
+static void find_cores(cores *found) {
   cpu_set_t allowed;
-  int count = 0;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE && count < most; cpu++) {
+  found->count = 0;
+  memset(found->of, -1, sizeof found->of);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
     if (!CPU_ISSET(cpu, &allowed)) continue;
     char path[96];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
@@ -227,16 +246,45 @@ static int cores(int *found, int most) {
       if (fscanf(file, "%d", &first) != 1) first = cpu;
       fclose(file);
     }
-    if (first == cpu || first < 0 || first >= CPU_SETSIZE || !CPU_ISSET(first, &allowed)) found[count++] = cpu;
+    bool known = first >= 0 && first < CPU_SETSIZE && found->of[first] >= 0;
+    found->of[cpu] = known ? found->of[first] : (int16_t)found->count;
+    if (!known) found->processor[found->count++] = cpu;
   }
-  return count;
+}
+
+static cpu_set_t processor_of(const cores *known, int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(known->processor[core], &one);
+  return one;
+}
+
+/* Where the caller runs on the core of a worker, this worker gets the core that was the caller's. */
+static void leave_core_to_caller(kt_pool *pool) {
+  int cpu = sched_getcpu();
+  int core = cpu < 0 || cpu >= CPU_SETSIZE ? -1 : pool->bound->of[cpu];
+  if (core < 0 || core == pool->caller) return;
+  for (int32_t i = 0; i < pool->started; i++) {
+    worker *each = &pool->workers[i];
+    if (each->core != core) continue;
+    cpu_set_t other = processor_of(pool->bound, pool->caller);
+    if (pthread_setaffinity_np(each->thread, sizeof other, &other) != 0) return;
+    each->core = pool->caller;
+    break;
+  }
+  pool->caller = core;
 }
 
 static kt_status start_workers(kt_pool *pool) {
-  int found[CPU_SETSIZE], count = cores(found, CPU_SETSIZE);
+  if (pool->bound == NULL && (pool->bound = malloc(sizeof *pool->bound)) == NULL)
+    return kt_fail(KT_ERROR_MEMORY, "no memory for threads");
+  find_cores(pool->bound);
+  int count = pool->bound->count;
+  bool enough = count >= pool->threads;
   pool->forks = atomic_load(&forks);
-  pool->spin_ns = count >= pool->threads ? SPIN_NS : 0; /* who spins would take another's core */
+  pool->spin_ns = enough ? SPIN_NS : 0; /* who spins would take another's core */
   unsigned first = atomic_fetch_add(&next_core, (unsigned)pool->threads);
+  pool->caller = enough ? (int)(first % (unsigned)count) : -1;
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return kt_fail(KT_ERROR_MEMORY, "no memory for threads");
   sigset_t all, before;
@@ -245,11 +293,10 @@ static kt_status start_workers(kt_pool *pool) {
   int error = 0;
   for (pool->started = 0; pool->started < pool->threads - 1 && error == 0; pool->started += error == 0) {
     worker *each = &pool->workers[pool->started];
-    *each = (worker){.index = pool->started + 1, .pool = pool};
-    if (count >= pool->threads) {
-      cpu_set_t own;
-      CPU_ZERO(&own);
-      CPU_SET(found[(first + (unsigned)each->index) % (unsigned)count], &own);
+    *each = (worker){.index = pool->started + 1, .pool = pool, .core = -1};
+    if (enough) {
+      each->core = (int)((first + (unsigned)each->index) % (unsigned)count);
+      cpu_set_t own = processor_of(pool->bound, each->core);
       pthread_attr_setaffinity_np(&attributes, sizeof own, &own);
     }
     error = pthread_create(&each->thread, &attributes, work, each);
@@ -297,6 +344,7 @@ void kt_pool_close(kt_pool *pool) {
   for (int32_t i = 0; pool->stacks != NULL && i < pool->threads; i++) free(pool->stacks[i].memory);
   free(pool->stacks);
   free(pool->workers);
+  free(pool->bound);
   free(pool);
 }
 
@@ -306,6 +354,7 @@ kt_status kt_pool_enter(kt_pool *pool) {
     kt_status status = start_workers(pool);
     if (status != KT_OK) return status;
   }
+  if (pool->started && pool->caller >= 0) leave_core_to_caller(pool);
   current = pool;
   current_stack = &pool->stacks[0];
   return KT_OK;
@@ -347,6 +396,12 @@ int kt_parallel_launch(kt_lambda lambda, void *data, int tasks) {
     for (int32_t i = 0; i < width - 1; i++)
       if (atomic_exchange(&pool->workers[i].word, WORK) == ASLEEP) futex_wake(&pool->workers[i].word);
     run_share(pool, 0);
+    for (int32_t i = 0; i < width - 1; i++) {
+      unsigned offered = WORK;
+      if (!atomic_compare_exchange_strong(&pool->workers[i].word, &offered, IDLE)) continue;
+      run_share(pool, i + 1);
+      atomic_fetch_sub_explicit(&pool->pending, 1, memory_order_acq_rel);
+    }
     unsigned left = atomic_load_explicit(&pool->pending, memory_order_acquire);
     for (int64_t end = 0; left != 0;) {
       for (int i = 0; i < PAUSES && left != 0; i++) {
