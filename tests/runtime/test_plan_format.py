@@ -226,8 +226,8 @@ def test_what_the_runtime_cannot_hold_is_refused() -> None:
 
 def test_thread_counts_are_replaced_and_nothing_else(native: Native) -> None:
     calls = list(PLAN.operations)
-    calls[0], calls[2] = KernelCall("first", (0, 3, 4), threads=1), KernelCall("second", (4, 1, 5))
-    changed = with_thread_counts(encoded(PLAN, native.checksum), {0: 1}, native.checksum)
+    calls[0], calls[4] = KernelCall("first", (0, 3, 4), threads=1), KernelCall("first", (0, 3, 5), threads=4)
+    changed = with_thread_counts(encoded(PLAN, native.checksum), {0: 1, 4: 4}, native.checksum)
     assert changed == encoded(msgspec.structs.replace(PLAN, operations=tuple(calls)), native.checksum)
     assert native.read(changed)[1] == ""
 

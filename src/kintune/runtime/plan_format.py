@@ -119,7 +119,7 @@ def encode_plan(
 def with_thread_counts(encoded: bytes, counts: Mapping[int, int], checksum: Callable[[bytes], int]) -> bytes:
     """Returns the plan with other bounds of threads: `counts` by the place of a kernel's call among the operations.
 
-    Calls that it does not name get all threads of the context.  `checksum` is as for `encode_plan`.
+    Calls that it does not name keep their bounds.  `checksum` is as for `encode_plan`.
 
     Raises:
         ValueError: there is no kernel called at such a place.
@@ -130,8 +130,8 @@ def with_thread_counts(encoded: bytes, counts: Mapping[int, int], checksum: Call
     content, left = bytearray(encoded), dict(counts)
     for place in range(operations):
         at = start + _OPERATION.size * place
-        if _NUMBER.unpack_from(content, at)[0] == _CALL:
-            _NUMBER.pack_into(content, at + _NUMBER.size, left.pop(place, 0))
+        if place in left and _NUMBER.unpack_from(content, at)[0] == _CALL:
+            _NUMBER.pack_into(content, at + _NUMBER.size, left.pop(place))
     if left:
         raise ValueError(f"the plan calls no kernel at {', '.join(map(str, sorted(left)))}")
     return _sealed(content, checksum)

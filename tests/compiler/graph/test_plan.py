@@ -188,6 +188,16 @@ def test_a_kernel_writes_into_the_first_output_that_it_is(tmp_path: Path, cpu: t
     assert plan.arena_bytes == 0
 
 
+def test_small_kernels_run_on_the_calling_thread(tmp_path: Path, cpu: tvm.target.Target) -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"]), helper.make_node("Softmax", ["a"], ["b"])]
+    feeds = {"x": _normal(8, 256), "a": _normal(8, 257)}
+    plan = _plan_and_run(_imported(tmp_path, nodes, feeds, ["y", "b"], {}), feeds, cpu)
+    small, large = plan.operations
+    assert isinstance(small, KernelCall)
+    assert isinstance(large, KernelCall)
+    assert (small.threads, large.threads) == (1, 0)
+
+
 def test_indices_that_are_checked_are_outputs_of_their_own(tmp_path: Path, cpu: tvm.target.Target) -> None:
     """Two nodes that read by the same index have a check and an output each."""
     nodes = [

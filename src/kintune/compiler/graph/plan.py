@@ -20,6 +20,11 @@ from kintune.runtime.plan_format import element_kind
 
 __all__ = ["Planned", "plan_network"]
 
+_SMALL = 16 << 10
+"""Bytes of all of a kernel's tensors up to which it runs on the calling thread.
+
+It then takes a microsecond or a few, about as long as it takes to give another thread its part."""
+
 _ALLOCATE = "relax.builtin.alloc_tensor"
 _VIEW = "relax.memory.view"
 _SAME_MEMORY = frozenset({"relax.reshape", "relax.memory.ensure_zero_offset"})
@@ -240,7 +245,8 @@ class _Planner:
             if not isinstance(value, _View):
                 raise _unplanned(f"{kernel}, which takes more than tensors")
             arguments.append(value)
-        self._emit(KernelCall(kernel, tuple(map(self._number, arguments))), arguments)
+        threads = 1 if sum(map(_nbytes, arguments)) <= _SMALL else 0
+        self._emit(KernelCall(kernel, tuple(map(self._number, arguments)), threads), arguments)
 
     def _branch(self, expression: relax.If) -> _Value:
         """Both branches leave their results in the same memory: their own where they made it, or else they copy."""
