@@ -1,0 +1,78 @@
+"""A process that runs one network with one runtime, for `native_runtime.py`; stopped while others have their turn.
+
+    python benchmarks/contestant.py kintune|onnxruntime|operator FILE INPUTS.npz THREADS
+
+It says `ready`, and then answers each line with a number of milliseconds by as many timings (JSON).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_WARM_SECONDS = 0.05
+
+
+def _kintune(file: str, inputs: Mapping[str, Any], threads: int) -> Callable[[], object]:
+    import kintune as kt
+
+    executable = kt.open(file)
+    known = {tensor.name for tensor in executable.inputs}
+    given = {name: array for name, array in inputs.items() if name in known}
+    try:
+        executable.run(given, threads=threads)
+    except TypeError:  # Kintune before it had a runtime of its own
+        return lambda: executable.run(given)
+    return lambda: executable.run(given, threads=threads)
+
+
+def _onnxruntime(file: str, inputs: Mapping[str, Any], threads: int, library: str = "") -> Callable[[], object]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    if library:
+        options.register_custom_ops_library(library)
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    known = {each.name for each in session.get_inputs()}
+    given = {name: array for name, array in inputs.items() if name in known}
+    return lambda: session.run(None, given)
+
+
+def _operator(folder: str, inputs: Mapping[str, Any], threads: int) -> Callable[[], object]:
+    (file,) = Path(folder).glob("*.onnx")
+    return _onnxruntime(str(file), inputs, threads, str(Path(folder, "libkintune_onnx.so")))
+
+
+def main() -> None:
+    """Serves until its input ends."""
+    kind, file, arrays, threads = sys.argv[1:]
+    with np.load(arrays) as loaded:
+        inputs = {name: loaded[name] for name in loaded.files}
+    if len(os.sched_getaffinity(0)) < int(threads):
+        raise SystemExit(f"{threads} threads were asked for, and there are fewer processors")
+    run = {"kintune": _kintune, "onnxruntime": _onnxruntime, "operator": _operator}[kind](file, inputs, int(threads))
+    run()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < _WARM_SECONDS:
+            run()
+        times = []
+        for _ in range(int(line)):
+            started = time.perf_counter()
+            run()
+            times.append(1e3 * (time.perf_counter() - started))
+        print(json.dumps(times), flush=True)
+
+
+if __name__ == "__main__":
+    main()
