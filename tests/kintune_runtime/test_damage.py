@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kintune_runtime
-from kintune.runtime.package import Variant, write_package
+from kintune.runtime.package import EncodedPlan, Variant, write_package
 from kintune_runtime import InputError, RunError
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 
@@ -80,7 +80,7 @@ def test_a_plan_of_any_content_is_refused_or_harmless(
     plan = plan[: len(PLAN)]
     plan[16:24] = (checksum(bytes(plan[:16])) ^ checksum(bytes(plan[24:]))).to_bytes(8, "little")
     path = tmp_path_factory.mktemp("fuzz") / "fuzz.kt"
-    write_package(path, manifest(ADDING), [Variant(bytes(plan), kernels())], WEIGHTS)
+    write_package(path, [Variant(manifest(ADDING), (EncodedPlan(bytes(plan), kernels()),))], WEIGHTS)
     try:
         model = kintune_runtime.open(path)
     except InputError:

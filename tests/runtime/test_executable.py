@@ -12,7 +12,7 @@ import pytest
 import kintune
 from kintune.errors import InputError, OrderError
 from kintune.runtime.inputs import draw_inputs
-from kintune.runtime.package import Manifest, Package, write_package
+from kintune.runtime.package import Manifest, Package, Variant, write_package
 
 pytestmark = pytest.mark.tvm
 
@@ -38,7 +38,8 @@ def inputs(network: Any) -> dict[str, Any]:
 def resave(path: Path, **changes: Any) -> None:
     """Write the executable again with another manifest."""
     package = Package.open(path)
-    write_package(path, msgspec.structs.replace(package.manifest, **changes), package.variants, package.weights)
+    ((manifest, plans),) = package.variants
+    write_package(path, [Variant(msgspec.structs.replace(manifest, **changes), plans)], package.weights)
 
 
 def test_it_computes_what_onnxruntime_computes(network: Any, inputs: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
+from kintune.hardware.gpus import is_gpu
 
 __all__ = [
     "ALIGNMENT",
@@ -178,7 +179,8 @@ class Package(NamedTuple):
             contents = _contents(archive, path)
             manifests = contents.manifests
             if contents.plans == 0:
-                raise InputError(f"{path}: not for a CPU: it needs TVM's virtual machine")
+                kind = "a GPU" if is_gpu(contents.executable.target) else "TVM's virtual machine"
+                raise InputError(f"{path}: made for {kind}; a file for a CPU is needed")
             each, left = divmod(contents.plans, len(manifests))
             if left or each < 1:
                 raise _damaged(path, f"{contents.plans} plans of {len(manifests)} variants")

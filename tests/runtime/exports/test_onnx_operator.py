@@ -22,7 +22,7 @@ from kintune.core.execution_plan import ExecutionPlan
 from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
-from kintune.runtime.package import Variant, write_package
+from kintune.runtime.package import EncodedPlan, Variant, write_package
 from tests.support.toy_model import ADDING, adding, calling, encoded, kernels, manifest, packed, write_model
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
@@ -38,10 +38,11 @@ def export(folder: Path, *plans: ExecutionPlan, digest: str = DIGEST, weights: S
     folder.mkdir(exist_ok=True)
     model, content = folder / "toy.kt", packed(weights)
     described = msgspec.structs.replace(manifest(plans[0]), model_digest=digest)
-    variants = [
-        Variant(encoded(plan, content, number=number, total=len(plans)), kernels()) for number, plan in enumerate(plans)
+    made = [
+        EncodedPlan(encoded(plan, content, number=number, total=len(plans)), kernels())
+        for number, plan in enumerate(plans)
     ]
-    write_package(model, described, variants, content)
+    write_package(model, [Variant(described, tuple(made))], content)
     return export_onnx(model, folder / "export")
 
 
