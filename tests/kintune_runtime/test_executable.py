@@ -15,7 +15,7 @@ import kintune_runtime
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall
 from kintune.core.model import IndexCheck, Tensor
 from kintune_runtime import InputError, RunError
-from tests.support.toy_model import ADDING, adding, calling, planned, write_model
+from tests.support.toy_model import adding, calling, planned, write_model
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
 W = np.arange(1000, dtype=np.float32)

@@ -159,7 +159,13 @@ def test_the_runtime_reads_what_is_written(native: Native) -> None:
     header = (plan.version, plan.threads, plan.arena_bytes, plan.weights_bytes, plan.weights_checksum)
     assert header == (2, 8, 192, 128, 5)
     assert (plan.library_bytes, plan.library_checksum, text(plan.machine)) == (1000, 2**64 - 1, "x86_64")
-    assert (plan.weights_offset, plan.number, plan.total, plan.variant, text(plan.cpu)) == (192, 3, 4, 1, "A CPU @ 2 GHz")
+    assert (plan.weights_offset, plan.number, plan.total, plan.variant, text(plan.cpu)) == (
+        192,
+        3,
+        4,
+        1,
+        "A CPU @ 2 GHz",
+    )
     assert [text(plan.isa[i]) for i in range(plan.isa_count)] == ["avx2", "fma"]
 
     tensors = records(plan.tensors, "<4BI2Q", plan.tensor_count)

@@ -43,7 +43,7 @@ class DescribedVariant(ctypes.Structure):
 
     _fields_ = (
         ("number", ctypes.c_int32),
-        ("count", ctypes.c_int32),
+        ("total", ctypes.c_int32),
         ("machine", ctypes.c_char_p),
         ("cpu", ctypes.c_char_p),
         ("isa", ctypes.c_char_p),

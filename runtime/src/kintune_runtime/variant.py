@@ -17,12 +17,12 @@ BEST = -1
 class Variant(NamedTuple):
     """The plans that were chosen for this machine's CPU.
 
-    It is number `number`, from 0, of the `count` variants of the file.  `cpu` is the name of the CPU that it was tuned
+    It is number `number`, from 0, of the `total` variants of the file.  `cpu` is the name of the CPU that it was tuned
     on, empty where that is not known; `isa` are the extensions that it uses, `threads` ran it when it was tuned.
     """
 
     number: int
-    count: int
+    total: int
     machine: str
     cpu: str
     isa: tuple[str, ...]
@@ -46,4 +46,4 @@ def variant_of(model: ctypes.c_void_p) -> Variant:
     if status := library().kt_describe_variant(model, ctypes.byref(found)):
         raise_for(status)
     machine, cpu, isa = (text.decode(errors="replace") for text in (found.machine, found.cpu, found.isa))
-    return Variant(found.number, found.count, machine, cpu, tuple(isa.split()), found.threads)
+    return Variant(found.number, found.total, machine, cpu, tuple(isa.split()), found.threads)

@@ -6,15 +6,20 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.merge import VariantSummary, describe_variant
 from kintune.cli.run import read_arrays
 from kintune.runtime import opening
+from kintune.runtime.executable import Executable
 from kintune.terminal.formatting import milliseconds
 
 __all__ = ["EvaluateDocument", "command"]
 
 
 class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `kintune evaluate --json`: milliseconds, medians and percentiles of the timed runs, in order."""
+    """The document of `kintune evaluate --json`: milliseconds, medians and percentiles of the timed runs, in order.
+
+    `variants` are those of a file for CPUs, `variant` is the number of the one that was timed; 0 for a GPU.
+    """
 
     schema_version: int = 1
     executable: str
@@ -25,6 +30,8 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     p90_ms: float
     spread: float
     times_ms: tuple[float, ...]
+    variant: int = 0
+    variants: tuple[VariantSummary, ...] = ()
 
 
 @click.command("evaluate", short_help="Time a tuned model.")
@@ -32,16 +39,22 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--input", "inputs", metavar="FILE.npz", help="Run on these inputs.  [default: random ones]")
 @click.option("--repeats", type=click.IntRange(min=1), default=50, show_default=True, help="Timed runs.")
 @click.option("--warmups", type=click.IntRange(min=0), default=3, show_default=True, help="Untimed runs before them.")
+@click.option("--variant", type=click.IntRange(min=0), help="Time this variant.  [default: the best for this CPU]")
 @json_option
-def command(executable: str, inputs: str | None, repeats: int, warmups: int, json_target: JsonTarget) -> None:
+def command(
+    executable: str, inputs: str | None, repeats: int, warmups: int, variant: int | None, json_target: JsonTarget
+) -> None:
     """Time the tuned model FILE.kt: the median of repeated runs and their spread.
+
+    Of a file for several CPUs (see 'kintune merge'), it says what there is and what was picked.
 
     FILE.kt holds machine code: run only what you trust.
     """
     arrays = () if inputs is None else (read_arrays(inputs),)
-    opened = opening.open(executable)
+    opened = opening.open(executable, variant)
     timed = opened.evaluate(*arrays, repeats=repeats, warmups=warmups)
     manifest = opened.manifest
+    chosen, variants = _variants(opened)
     document = EvaluateDocument(
         executable=executable,
         model=manifest.model_name,
@@ -51,6 +64,8 @@ def command(executable: str, inputs: str | None, repeats: int, warmups: int, jso
         p90_ms=timed.p90_ms,
         spread=timed.spread,
         times_ms=timed.times_ms,
+        variant=chosen,
+        variants=variants,
     )
     write_document(json_target, document)
     runs = len(timed.times_ms)
@@ -60,3 +75,14 @@ def command(executable: str, inputs: str | None, repeats: int, warmups: int, jso
         f"the model was tuned for {manifest.threads} threads",
         json_target,
     )
+    if len(variants) > 1:
+        echo(f"variant {chosen} of {len(variants)} was timed", json_target)
+        for each in variants:
+            echo(describe_variant(each), json_target)
+
+
+def _variants(opened: opening.AnyExecutable) -> tuple[int, tuple[VariantSummary, ...]]:
+    """The number of the variant that runs, and all that the file has; none for a GPU."""
+    if not isinstance(opened, Executable):
+        return 0, ()
+    return opened.variant.number, tuple(VariantSummary.of(*each) for each in enumerate(opened.variants))

@@ -60,7 +60,7 @@ class Executable(kintune_runtime.Executable):
         super().__init__(path, variant)
         if self._model is not None:
             chosen = self.variant
-            if chosen.count != len(self.variants):
+            if chosen.total != len(self.variants):
                 raise InputError(f"{path}: damaged: its manifest is of another file; copy it again, or build it again")
             self.manifest = self.variants[chosen.number]
 

@@ -172,7 +172,7 @@ def _combined(sources: Sequence[_Source]) -> tuple[int, npt.NDArray[np.uint8], l
         parts = []
         for start, end in _extents(source):
             data = source.weights[start:end]
-            block = blocks.setdefault((data.nbytes, hashlib.sha256(data).digest()), _Block(data, []))
+            block = blocks.setdefault((data.nbytes, hashlib.sha256(data.data).digest()), _Block(data, []))
             block.variants.append(number)
             parts.append(_Part(start, block))
         parts_of.append(parts)

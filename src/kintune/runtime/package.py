@@ -8,10 +8,12 @@ Members, all stored without compression, each at a multiple of `PAGE`, in this o
     weights.bin     the weights of all plans one after another, each at a multiple of `ALIGNMENT`
 
 A *variant* has the plans for one kind of CPU, one for each combination of shapes, in the same order in all variants.
-Its plans are numbered one after another.  `kintune.runtime.merging` makes files with several variants.  The runtime (`kintune_runtime`) maps the file: processes that open the same file share its memory.  Plans hold the
-checksums of themselves, their kernels and the weights; the manifest has the zip's own CRC-32.  A file for TVM's
-virtual machine (for GPUs, and to try a network on a board) holds `vm.so` in place of plans, and the places of its
-weights in the manifest.  This module does not import TVM, so any process can read a manifest.
+Its plans are numbered one after another.  `kintune.runtime.merging` makes files with several variants.
+
+The runtime (`kintune_runtime`) maps the file: processes that open the same file share its memory.  Plans hold the
+checksums of themselves, their kernels and the weights; the manifest has the zip's own CRC-32.  A file for TVM's virtual
+machine (for GPUs, and to try a network on a board) holds `vm.so` in place of plans, and the places of its weights in
+the manifest.  This module does not import TVM, so any process can read a manifest.
 """
 
 from __future__ import annotations
@@ -184,7 +186,9 @@ class Package(NamedTuple):
             each, left = divmod(contents.plans, len(manifests))
             if left or each < 1:
                 raise _damaged(path, f"{contents.plans} plans of {len(manifests)} variants")
-            plans = [EncodedPlan(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in range(contents.plans)]
+            plans = [
+                EncodedPlan(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in range(contents.plans)
+            ]
             variants = [
                 Variant(manifest, tuple(plans[number * each : (number + 1) * each]))
                 for number, manifest in enumerate(manifests)
@@ -252,9 +256,7 @@ def read_manifests(path: str | os.PathLike[str]) -> tuple[Manifest, ...]:
         return _contents(archive, path).manifests
 
 
-def write_package(
-    path: str | os.PathLike[str], variants: Sequence[Variant], weights: npt.NDArray[np.uint8]
-) -> None:
+def write_package(path: str | os.PathLike[str], variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> None:
     """Write a file for CPUs, whole or not at all: it is renamed into place once it is on the disk.
 
     There is at least one variant, and all have as many plans.  `weights` is the content of `weights.bin`.

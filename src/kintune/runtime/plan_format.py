@@ -1,5 +1,6 @@
-"""Writes an execution plan as the C runtime reads it, and reads it again: `runtime/native/internal.h` has the records, `plan.c` the
-rules.
+"""Writes an execution plan as the C runtime reads it, and reads it again.
+
+`runtime/native/internal.h` has the records, `plan.c` the rules.
 
 A header, then sections of records, little-endian, each padded to a multiple of 8 bytes; names are offsets into the last
 section, a text of strings that end in NUL.  It does not import TVM.
@@ -235,9 +236,7 @@ def _decoded(content: bytes, threads: int, numbers: list[int]) -> StoredPlan:
             Tensor(name(called), planned[tensor].shape, planned[tensor].dtype, (least, greatest) if bounded else None)
             for tensor, called, bounded, _, least, greatest in inputs
         ),
-        outputs=tuple(
-            Tensor(name(called), planned[tensor].shape, planned[tensor].dtype) for tensor, called, *_ in own
-        ),
+        outputs=tuple(Tensor(name(called), planned[tensor].shape, planned[tensor].dtype) for tensor, called, *_ in own),
         arena_bytes=arena,
         checks=tuple(
             IndexCheck(name(node), port - len(own), sizes[first : first + count], axis, bool(negative))

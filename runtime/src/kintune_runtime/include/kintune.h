@@ -71,7 +71,7 @@ typedef struct {
 /* Plans for one kind of CPU.  A file may have several variants of its model: see `kintune merge`. */
 typedef struct {
   int32_t number;      /* of this variant, from 0 */
-  int32_t count;       /* of the variants in the file */
+  int32_t total;       /* of the variants in the file */
   const char *machine; /* "x86_64", "aarch64" */
   const char *cpu;     /* name of the CPU that it was tuned on; "" where that is not known */
   const char *isa;     /* extensions that it uses, with spaces between them */

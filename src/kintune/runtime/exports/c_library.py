@@ -30,8 +30,8 @@ def export_c(model: Path, folder: Path) -> Path:
     pkg-config.  All of the folder is written, or nothing; returns its path.
 
     Raises:
-        InputError: the model is missing, damaged, of another format or for another machine, or the folder is not empty or
-            cannot be written.
+        InputError: the model is missing, damaged, of another format or for another machine, or the folder is not empty
+            or cannot be written.
         KintuneError: the runtime is not installed whole.
     """
     model = check_readable(model, "the model")

@@ -51,8 +51,8 @@ def export_wheel(model: Path, folder: Path, name: str = "") -> Path:
     as underscores.  Its version is 0 and the model's digest.
 
     Raises:
-        InputError: the model is missing, damaged, of another format or for another machine, the name is none that Python
-            takes, or the folder is not empty or cannot be written.
+        InputError: the model is missing, damaged, of another format or for another machine, the name is none that
+            Python takes, or the folder is not empty or cannot be written.
         KintuneError: the runtime is not installed whole.
     """
     model = check_readable(model, "the model")
