@@ -148,7 +148,8 @@ def test_with_extensions_hidden_the_next_is_chosen(tmp_path: Path) -> None:
     assert said(f"nothing {last}") == "1 2.0"
     assert said(f"{first} {last}") == (
         f"{fat}: variant 0 uses instructions that this CPU lacks: {first}, {last}; variant 1 uses instructions that"
-        f" this CPU lacks: {first}; build it again for this machine with `kintune compile`, and add it with `kintune merge`"
+        f" this CPU lacks: {first}; build it again for this machine with `kintune compile`, and add it with"
+        " `kintune merge`"
     )
 
 

@@ -76,7 +76,7 @@ def command(
         json_target,
     )
     if len(variants) > 1:
-        echo(f"variant {chosen} of {len(variants)} was timed", json_target)
+        echo(f"variant {chosen} of these was timed:", json_target)
         for each in variants:
             echo(describe_variant(each), json_target)
 

@@ -71,6 +71,6 @@ def command(executables: tuple[str, ...], output: str, json_target: JsonTarget) 
 
 def describe_variant(variant: VariantSummary) -> str:
     """A line for people."""
-    tuned = f", tuned on {variant.cpu}" if variant.cpu else ""
+    cpu = f" ({variant.cpu})" if variant.cpu else ""
     threads = f"{variant.threads} thread{'s' if variant.threads != 1 else ''}"
-    return f"variant {variant.number}: {variant.machine}{tuned}, {threads}, {' '.join(variant.isa) or 'no extensions'}"
+    return f"variant {variant.number}: {variant.machine}{cpu}, {threads}, {' '.join(variant.isa) or 'no extensions'}"
