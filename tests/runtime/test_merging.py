@@ -21,6 +21,7 @@ from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.hardware.cpu import host_extensions
 from kintune.runtime.executable import Executable
+from kintune.runtime.inputs import draw_inputs
 from kintune.runtime.merging import merge
 from kintune.runtime.package import (
     EncodedPlan,
@@ -186,6 +187,42 @@ def test_the_executable_has_the_manifest_of_what_was_chosen(tmp_path: Path) -> N
     assert [each.machine for each in executable.variants] == ["riscv64", HERE, "s390x"]
     executable.save(tmp_path / "again.kt")
     assert (tmp_path / "again.kt").read_bytes() == (tmp_path / "fat.kt").read_bytes()
+
+
+@pytest.mark.tvm
+@pytest.mark.skipif(HERE != "x86_64", reason="the targets are of x86-64")
+def test_a_network_for_two_targets_computes_the_same(tmp_path: Path) -> None:
+    from tests.support.tiny_network import make_tiny_network
+
+    paths = []
+    for name, target in (("old", '{"kind": "llvm", "mcpu": "x86-64-v2"}'), ("here", "native")):
+        (tmp_path / name).mkdir()
+        network = make_tiny_network(tmp_path / name, target=target)
+        network.executable.save(tmp_path / f"{name}.kt")
+        paths.append(tmp_path / f"{name}.kt")
+    plain = write_foreign(tmp_path / "arm.kt", paths[0])
+    fat = merge([plain, *paths], tmp_path / "fat.kt").path
+    x = draw_inputs(Executable.open(fat).inputs)
+    got = []
+    for path, variant in ((fat, None), (paths[1], None), (fat, 1), (paths[0], None)):
+        with kintune_runtime.open(path, variant) as model:
+            got.append((model.variant.isa, model.run(x)["y"]))
+    assert got[0][0] == Executable.open(paths[1]).manifest.isa
+    assert got[2][0] == Executable.open(paths[0]).manifest.isa
+    np.testing.assert_array_equal(got[0][1], got[1][1])
+    np.testing.assert_array_equal(got[2][1], got[3][1])
+    np.testing.assert_allclose(got[0][1], got[2][1], rtol=1e-4, atol=1e-5)
+
+
+def write_foreign(path: Path, source: Path) -> Path:
+    """Write the file again as if it had been built for another machine."""
+    package = Package.open(source)
+    ((described, (plan,)),) = package.variants
+    stored = decode_plan(plan.plan, checksum)._replace(machine="aarch64")
+    foreign = EncodedPlan(stored.encoded(checksum), plan.library)
+    described = msgspec.structs.replace(described, machine="aarch64")
+    write_package(path, [Variant(described, (foreign,))], package.weights)
+    return path
 
 
 def test_weights_that_are_equal_are_stored_once(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ VARIANT = """
 #include <cstdio>
 #include "kintune.hpp"
 int main() {
-  kt_variant chosen = kintune::Network("model.kt").variant();
+  kintune::Network network("model.kt");
+  kt_variant chosen = network.variant();
   std::printf("%d of %d, %s, %d threads\\n", chosen.number, chosen.total, chosen.machine, chosen.threads);
 }
 """

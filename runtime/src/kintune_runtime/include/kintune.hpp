@@ -49,7 +49,7 @@ class Network {
     return made;
   }
 
-  // The variant that was chosen for this CPU.  Throws Error.
+  // The variant that was chosen for this CPU; its texts live as long as the network.  Throws Error.
   kt_variant variant() const {
     kt_variant found;
     check(kt_describe_variant(model_.get(), &found));
