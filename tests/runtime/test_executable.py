@@ -158,8 +158,9 @@ def test_a_library_that_was_changed_is_refused(saved: Path) -> None:
     from kintune.runtime.executable import Executable
 
     package = Package.open(saved)
-    (variant,) = package.variants
-    write_package(saved, package.manifest, [variant._replace(library=b"not a library")], package.weights)
+    ((manifest, (plan,)),) = package.variants
+    broken = Variant(manifest, (plan._replace(library=b"not a library"),))
+    write_package(saved, [broken], package.weights)
     with pytest.raises(InputError, match="bad checksum of its kernels") as caught:
         Executable.open(saved)
     assert "\n" not in str(caught.value)
@@ -204,7 +205,7 @@ def test_one_for_another_architecture_is_saved_here_and_run_there(tmp_path: Path
     ):
         network.executable.run(draw_inputs(network.executable.inputs))
     package = Package.open(tmp_path / "tiny.kt")
-    library = package.variants[0].library
+    library = package.variants[0].plans[0].library
     assert library[:4] == b"\x7fELF"
     assert int.from_bytes(library[18:20], "little") == 183  # EM_AARCH64
     assert "neon" in package.manifest.isa
