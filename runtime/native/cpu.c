@@ -111,7 +111,7 @@ kt_status kt_cpu_prepare(const kt_plan *plan) {
   for (uint32_t i = 0; i < plan->header.isa_count; i++)
     if (strcmp(plan->text + plan->isa[i], "amxtile") == 0)
       if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) != 0)
-        return kt_fail(KT_ERROR_UNSUPPORTED, "the kernel of this system does not permit AMX");
+        return kt_fail(KT_ERROR_UNSUPPORTED, "uses AMX, which the kernel of this system does not permit");
 #else
   (void)plan;
 #endif

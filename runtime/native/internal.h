@@ -78,7 +78,7 @@ typedef struct {
   uint32_t text_bytes;
   uint32_t number; /* of this plan among the `total` plans of the file, from 0 */
   uint32_t total;
-  uint32_t variant; /* that the plan is of: see model.c; from 0, those of a variant one after another */
+  uint32_t variant; /* that the plan is of: see variant.c; from 0, those of a variant one after another */
   uint32_t cpu;     /* name of the CPU that it was tuned on; "" where that is not known */
 } kt_plan_header;
 

@@ -34,9 +34,7 @@ static kt_status load_plan(const kt_model *model, kt_loaded_plan *loaded) {
   kt_bytes content;
   snprintf(name, sizeof name, "lib%u.so", loaded->plan.header.number);
   kt_status status = kt_file_member(&model->file, model->path, name, &content);
-  if (status != KT_OK) return status;
-  if ((status = kt_cpu_prepare(&loaded->plan)) != KT_OK) return status;
-  return kt_library_load(content, &loaded->plan, model->path, &loaded->library);
+  return status == KT_OK ? kt_library_load(content, &loaded->plan, model->path, &loaded->library) : status;
 }
 
 /* The names of the extensions that a plan uses, with spaces between them; NULL where no memory is left. */

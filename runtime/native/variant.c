@@ -67,14 +67,15 @@ kt_status kt_variants_choose(const kt_plan *plans, uint32_t count, int32_t wante
     for (next = i + 1; next < count && plans[next].header.variant == number;) next++;
     if (wanted != KT_BEST && number != (uint32_t)wanted) continue;
     char missing[256];
-    if (!kt_cpu_runs(&plans[i], missing, sizeof missing)) {
-      const char *lead = reasons[0] ? "; " : "";
-      if (variants == 1) append(reasons, sizeof reasons, "%s", missing);
-      else append(reasons, sizeof reasons, "%svariant %u %s", lead, number, missing);
-    } else if (*chosen == 0 || is_better(&plans[i], &plans[*first])) {
+    bool runs = kt_cpu_runs(&plans[i], missing, sizeof missing);
+    if (runs && *chosen > 0 && !is_better(&plans[i], &plans[*first])) continue;
+    if (runs && kt_cpu_prepare(&plans[i]) == KT_OK) {
       *first = i;
       *chosen = next - i;
+      continue;
     }
+    if (variants > 1) append(reasons, sizeof reasons, "%svariant %u ", reasons[0] ? "; " : "", number);
+    append(reasons, sizeof reasons, "%s", runs ? kt_last_error() : missing);
   }
   if (*chosen > 0) return KT_OK;
   const char *advice = variants == 1 ? "" : ", and add it with `kintune merge`";
