@@ -96,7 +96,7 @@ kt_status kt_context_create(kt_model *model, int32_t number, const kt_options *o
     return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: no plan %d, there are %d", number, model->count);
   if (options != NULL && options->size < sizeof *options)
     return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: options.size is %u, not sizeof(kt_options)", options->size);
-  const kt_plan *plan = &model->variants[number].plan;
+  const kt_plan *plan = &model->plans[number].plan;
   int32_t threads = options == NULL ? 0 : options->threads;
   if (threads < 0 || threads > 4096)
     return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: %d threads; 0 to 4096 are possible", threads);
@@ -105,7 +105,7 @@ kt_status kt_context_create(kt_model *model, int32_t number, const kt_options *o
   if (context == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for a context");
   const kt_plan_header *header = &plan->header;
   context->plan = plan;
-  context->kernels = model->variants[number].library.kernels;
+  context->kernels = model->plans[number].library.kernels;
   context->model = model;
   atomic_fetch_add(&model->references, 1);
   atomic_flag_clear(&context->busy);

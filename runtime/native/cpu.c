@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -15,14 +16,16 @@
 #define TILE_DATA 18
 
 static char list[16384]; /* " name name ... ": the features of the first processor, in the plan's spelling */
+static char hidden[1024]; /* the same of those that tests want this CPU not to have */
+static char model_name[128];
 static struct utsname about;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* What Linux calls otherwise than LLVM, whose names plans have, without what is no letter or digit. */
 static const char *const synonyms[][2] = {{"pni", "sse3"}, {"asimd", "neon"}, {"asimdhp", "fp16"}, {"asimddp", "dotprod"}};
 
-/* Appends the next name of `text` to the list; returns what follows it. */
-static const char *append_name(const char *text) {
+/* Appends the next name of `text` to `names`, a list of `size` bytes; returns what follows it. */
+static const char *append_name(const char *text, char *names, size_t size) {
   char name[64];
   size_t length = 0;
   for (; *text == ' ' || *text == '\t'; text++) continue;
@@ -32,9 +35,25 @@ static const char *append_name(const char *text) {
   const char *known = name;
   for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
     if (strcmp(name, synonyms[i][0]) == 0) known = synonyms[i][1];
-  size_t used = strlen(list);
-  if (length > 0) snprintf(list + used, sizeof list - used, "%s ", known);
+  size_t used = strlen(names);
+  if (length > 0) snprintf(names + used, size - used, "%s ", known);
   return text;
+}
+
+static void append_names(const char *text, char *names, size_t size) {
+  snprintf(names, size, " ");
+  while (*text != '\0') text = append_name(text, names, size);
+}
+
+/* Copies what follows the colon of the first line that begins with `key`; "" if there is none. */
+static void copy_entry(const char *text, const char *key, char *entry, size_t size) {
+  entry[0] = '\0';
+  const char *line = strstr(text, key);
+  if (line == NULL || (line = strchr(line, ':')) == NULL) return;
+  line += 1 + strspn(line + 1, " \t");
+  size_t length = strcspn(line, "\n");
+  while (length > 0 && isspace((unsigned char)line[length - 1])) length--;
+  if (length < size) snprintf(entry, size, "%.*s", (int)length, line);
 }
 
 static void read_list(void) {
@@ -48,19 +67,19 @@ static void read_list(void) {
     close(descriptor);
   }
   text[length] = '\0';
-  char *line = strstr(text, "\nflags");
-  if (line == NULL) line = strstr(text, "\nFeatures");
-  if (line == NULL || (line = strchr(line, ':')) == NULL) return;
-  line++;
-  line[strcspn(line, "\n")] = '\0';
-  strcpy(list, " ");
-  for (const char *at = line; *at != '\0';) at = append_name(at);
+  char features[sizeof text];
+  copy_entry(text, "\nmodel name", model_name, sizeof model_name);
+  copy_entry(text, "\nflags", features, sizeof features);
+  if (features[0] == '\0') copy_entry(text, "\nFeatures", features, sizeof features);
+  append_names(features, list, sizeof list);
+  const char *hide = getenv("KINTUNE_HIDE_ISA");
+  append_names(hide ? hide : "", hidden, sizeof hidden);
 }
 
 static bool has(const char *feature) {
   char padded[80];
   if ((size_t)snprintf(padded, sizeof padded, " %s ", feature) >= sizeof padded) return false;
-  return strstr(list, padded) != NULL;
+  return strstr(list, padded) != NULL && strstr(hidden, padded) == NULL;
 }
 
 bool kt_cpu_runs(const kt_plan *plan, char *missing, size_t size) {
@@ -82,12 +101,17 @@ bool kt_cpu_runs(const kt_plan *plan, char *missing, size_t size) {
   return used == 0;
 }
 
+bool kt_cpu_is_same(const kt_plan *plan) {
+  pthread_once(&once, read_list);
+  return model_name[0] != '\0' && strcmp(plan->text + plan->header.cpu, model_name) == 0;
+}
+
 kt_status kt_cpu_prepare(const kt_plan *plan) {
 #if defined(__x86_64__)
   for (uint32_t i = 0; i < plan->header.isa_count; i++)
     if (strcmp(plan->text + plan->isa[i], "amxtile") == 0)
       if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) != 0)
-        return kt_fail(KT_ERROR_UNSUPPORTED, "the kernel of this system does not permit AMX");
+        return kt_fail(KT_ERROR_UNSUPPORTED, "uses AMX, which the kernel of this system does not permit");
 #else
   (void)plan;
 #endif

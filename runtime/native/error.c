@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local char text[512];
+static _Thread_local char text[2048];
 
 kt_status kt_fail(kt_status status, const char *format, ...) {
   va_list arguments;

@@ -45,7 +45,6 @@ kt_status kt_file_map(const char *path, kt_file *file) {
   close(descriptor);
   if (data == MAP_FAILED)
     return kt_fail(error == ENOMEM ? KT_ERROR_MEMORY : KT_ERROR_FILE, "%s: cannot be mapped: %s", path, strerror(error));
-  madvise(data, nbytes, MADV_WILLNEED);
   *file = (kt_file){{data, nbytes}, true};
   return KT_OK;
 }
@@ -53,6 +52,11 @@ kt_status kt_file_map(const char *path, kt_file *file) {
 void kt_file_unmap(kt_file *file) {
   if (file->mapped) munmap((void *)file->whole.data, file->whole.nbytes);
   *file = (kt_file){{NULL, 0}, false};
+}
+
+void kt_file_expect(const kt_file *file, kt_bytes part) {
+  size_t start = (size_t)(part.data - file->whole.data), before = start % (size_t)sysconf(_SC_PAGESIZE);
+  if (file->mapped && part.nbytes) madvise((void *)(part.data - before), part.nbytes + before, MADV_WILLNEED);
 }
 
 typedef struct {

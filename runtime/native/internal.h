@@ -39,6 +39,9 @@ typedef struct {
 kt_status kt_file_map(const char *path, kt_file *file);
 void kt_file_unmap(kt_file *file);
 
+/* Has the system read this part of the file from now on: it will be needed soon. */
+void kt_file_expect(const kt_file *file, kt_bytes part);
+
 /* Finds a member that is stored plainly at a multiple of KT_PAGE; `name` is for messages, too. */
 kt_status kt_file_member(const kt_file *file, const char *path, const char *name, kt_bytes *member);
 bool kt_file_has(const kt_file *file, const char *name);
@@ -56,6 +59,7 @@ typedef struct {
   uint32_t threads; /* that the model was tuned for */
   uint64_t checksum; /* of all bytes, this field as zero */
   uint64_t arena_bytes;
+  uint64_t weights_offset; /* of the variant's part of `weights.bin`, to which the offsets of tensors are relative */
   uint64_t weights_bytes;
   uint64_t weights_checksum;
   uint64_t library_bytes;
@@ -74,6 +78,8 @@ typedef struct {
   uint32_t text_bytes;
   uint32_t number; /* of this plan among the `total` plans of the file, from 0 */
   uint32_t total;
+  uint32_t variant; /* that the plan is of: see variant.c; from 0, those of a variant one after another */
+  uint32_t cpu;     /* name of the CPU that it was tuned on; "" where that is not known */
 } kt_plan_header;
 
 typedef struct {
@@ -139,6 +145,9 @@ static inline uint32_t kt_plan_own_outputs(const kt_plan *plan) {
 
 /* Whether this CPU is of the plan's architecture and has all its instructions; `missing` gets a text of what lacks. */
 bool kt_cpu_runs(const kt_plan *plan, char *missing, size_t size);
+
+/* Whether the plan was tuned on a CPU of this one's name. */
+bool kt_cpu_is_same(const kt_plan *plan);
 
 /* Starts a thread's share of special registers (AMX) where the plan's kernels use them. */
 kt_status kt_cpu_prepare(const kt_plan *plan);
@@ -217,21 +226,32 @@ int kt_parallel_barrier(int task, kt_group *group);
 void *kt_workspace_alloc(int device_type, int device, uint64_t nbytes, int code, int bits);
 int kt_workspace_free(int device_type, int device, void *memory);
 
+/* ---- variant.c: the plans of a file, of which this CPU runs those of one variant ---- */
+
+/* Reads all `count` plans of the file into `plans`, and verifies that they belong together. */
+kt_status kt_variants_read(const kt_file *file, const char *path, kt_plan *plans, uint32_t count);
+
+/* Finds the best variant that this CPU can run, or sees whether it can run the `wanted` one (KT_BEST: any): its first
+ * plan, and how many it has. */
+kt_status kt_variants_choose(const kt_plan *plans, uint32_t count, int32_t wanted, const char *path, uint32_t *first,
+                             uint32_t *chosen);
+
 /* ---- model.c ---- */
 
 typedef struct {
   kt_plan plan;
   kt_library library;
-} kt_variant;
+} kt_loaded_plan;
 
 struct kt_model {
   atomic_int references;
   kt_file file;
-  kt_bytes weights;
-  uint64_t checksum; /* of the weights */
+  kt_bytes weights; /* those of the chosen variant */
   char *path;
   int32_t count;
-  kt_variant *variants;
+  kt_loaded_plan *plans; /* of the chosen variant */
+  int32_t variant_count; /* in the file */
+  char *isa;             /* extensions that the chosen variant uses, with spaces between them */
 };
 
 void kt_model_release(kt_model *model);

@@ -1,4 +1,4 @@
-/* A model: the members of its file, and of each plan that this CPU can run its kernels. */
+/* A model: the members of its file, and the kernels of the variant that suits this CPU best. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -6,70 +6,82 @@
 #include <stdlib.h>
 #include <string.h>
 
-static kt_status read_variant(const kt_model *model, int number, kt_plan *plan) {
-  char name[32];
-  kt_bytes content;
-  snprintf(name, sizeof name, "plan%d.bin", number);
-  kt_status status = kt_file_member(&model->file, model->path, name, &content);
-  return status == KT_OK ? kt_plan_read(content, model->path, plan) : status;
-}
-
-static kt_status load_variant(const kt_model *model, int number, kt_variant *variant) {
-  char name[32];
-  kt_bytes content;
-  snprintf(name, sizeof name, "lib%d.so", number);
-  kt_status status = kt_file_member(&model->file, model->path, name, &content);
-  if (status != KT_OK) return status;
-  if ((status = kt_cpu_prepare(&variant->plan)) != KT_OK) return status;
-  return kt_library_load(content, &variant->plan, model->path, &variant->library);
-}
-
-static bool same_ports(const kt_plan *one, const kt_plan *other) {
-  return one->header.input_count == other->header.input_count && kt_plan_own_outputs(one) == kt_plan_own_outputs(other);
-}
-
-/* The plans that this CPU can run, those of the later place first where two are for the same shapes: see `merge`. */
-static kt_status open_variants(kt_model *model) {
-  char missing[256] = "";
-  int count = 0;
+static uint32_t count_plans(const kt_file *file) {
+  uint32_t count = 0;
   for (char name[32];; count++) {
-    snprintf(name, sizeof name, "plan%d.bin", count);
-    if (!kt_file_has(&model->file, name)) break;
+    snprintf(name, sizeof name, "plan%u.bin", count);
+    if (!kt_file_has(file, name)) return count;
   }
+}
+
+/* Finds the variant's part of the weights, and verifies it. */
+static kt_status load_weights(kt_model *model, const kt_plan_header *header) {
+  kt_bytes all;
+  kt_status status = kt_file_member(&model->file, model->path, "weights.bin", &all);
+  if (status != KT_OK) return status;
+  if (header->weights_offset > all.nbytes || header->weights_bytes > all.nbytes - header->weights_offset)
+    return kt_fail(KT_ERROR_FORMAT, "%s: damaged: weights.bin has another length", model->path);
+  model->weights = (kt_bytes){all.data + header->weights_offset, (size_t)header->weights_bytes};
+  kt_file_expect(&model->file, model->weights);
+  if (kt_checksum(model->weights.data, model->weights.nbytes) != header->weights_checksum)
+    return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its weights; copy it again, or build it again",
+                   model->path);
+  return KT_OK;
+}
+
+static kt_status load_plan(const kt_model *model, kt_loaded_plan *loaded) {
+  char name[32];
+  kt_bytes content;
+  snprintf(name, sizeof name, "lib%u.so", loaded->plan.header.number);
+  kt_status status = kt_file_member(&model->file, model->path, name, &content);
+  return status == KT_OK ? kt_library_load(content, &loaded->plan, model->path, &loaded->library) : status;
+}
+
+/* The names of the extensions that a plan uses, with spaces between them; NULL where no memory is left. */
+static char *join_isa(const kt_plan *plan) {
+  size_t size = 1;
+  for (uint32_t i = 0; i < plan->header.isa_count; i++) size += strlen(plan->text + plan->isa[i]) + 1;
+  char *joined = calloc(1, size), *end = joined;
+  for (uint32_t i = 0; joined != NULL && i < plan->header.isa_count; i++) {
+    if (i > 0) *end++ = ' ';
+    end = stpcpy(end, plan->text + plan->isa[i]);
+  }
+  return joined;
+}
+
+static kt_status load_variant(kt_model *model, const kt_plan *plans, uint32_t count) {
+  model->isa = join_isa(plans);
+  model->plans = calloc(count, sizeof *model->plans);
+  if (model->isa == NULL || model->plans == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u plans", count);
+  kt_status status = load_weights(model, &plans->header);
+  for (uint32_t i = 0; i < count && status == KT_OK; i++) {
+    model->plans[i].plan = plans[i];
+    status = load_plan(model, &model->plans[i]);
+    if (status == KT_OK) model->count++;
+  }
+  return status;
+}
+
+static kt_status open_plans(kt_model *model, int32_t wanted) {
+  uint32_t count = count_plans(&model->file), first = 0, chosen = 0;
   if (count == 0) { /* the text that fits: not a zip, damaged, or of an earlier format */
-    kt_plan none;
-    kt_status status = read_variant(model, 0, &none);
+    kt_bytes none;
+    kt_status status = kt_file_member(&model->file, model->path, "plan0.bin", &none);
     return status != KT_OK ? status : kt_fail(KT_ERROR_FORMAT, "%s: damaged", model->path);
   }
-  model->variants = calloc((size_t)count, sizeof *model->variants);
-  if (model->variants == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %d plans", count);
-  for (int i = 0; i < count; i++) {
-    kt_variant *variant = &model->variants[model->count];
-    kt_status status = read_variant(model, i, &variant->plan);
-    if (status != KT_OK) return status;
-    const kt_plan_header *header = &variant->plan.header;
-    if (header->number != (uint32_t)i || header->total != (uint32_t)count)
-      return kt_fail(KT_ERROR_FORMAT, "%s: damaged: a plan is missing", model->path);
-    if (header->weights_bytes != model->weights.nbytes)
-      return kt_fail(KT_ERROR_FORMAT, "%s: damaged: weights.bin has another length", model->path);
-    if (i == 0 && kt_checksum(model->weights.data, model->weights.nbytes) != header->weights_checksum)
-      return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its weights; copy it again, or build it again",
-                     model->path);
-    if (i > 0 && header->weights_checksum != model->checksum)
-      return kt_fail(KT_ERROR_FORMAT, "%s: damaged: its plans are for other weights", model->path);
-    model->checksum = header->weights_checksum;
-    if (!kt_cpu_runs(&variant->plan, missing, sizeof missing)) continue;
-    if (model->count > 0 && !same_ports(&model->variants[0].plan, &variant->plan))
-      return kt_fail(KT_ERROR_FORMAT, "%s: damaged: its plans have different inputs", model->path);
-    if ((status = load_variant(model, i, variant)) != KT_OK) return status;
-    model->count++;
+  kt_plan *plans = calloc(count, sizeof *plans);
+  if (plans == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u plans", count);
+  kt_status status = kt_variants_read(&model->file, model->path, plans, count);
+  if (status == KT_OK) status = kt_variants_choose(plans, count, wanted, model->path, &first, &chosen);
+  if (status == KT_OK) {
+    model->variant_count = (int32_t)plans[count - 1].header.variant + 1;
+    status = load_variant(model, plans + first, chosen);
   }
-  if (model->count > 0) return KT_OK;
-  return kt_fail(KT_ERROR_UNSUPPORTED, "%s: %s; build it again for this machine with `kintune compile`", model->path,
-                 missing);
+  free(plans);
+  return status;
 }
 
-static kt_status open_file(kt_file file, const char *path, kt_model **made) {
+static kt_status open_file(kt_file file, const char *path, int32_t variant, kt_model **made) {
   kt_model *model = calloc(1, sizeof *model);
   if (model == NULL || (model->path = strdup(path)) == NULL) {
     free(model);
@@ -78,8 +90,7 @@ static kt_status open_file(kt_file file, const char *path, kt_model **made) {
   }
   atomic_store(&model->references, 1);
   model->file = file;
-  kt_status status = kt_file_member(&model->file, model->path, "weights.bin", &model->weights);
-  if (status == KT_OK) status = open_variants(model);
+  kt_status status = open_plans(model, variant);
   if (status != KT_OK) {
     kt_model_release(model);
     return status;
@@ -88,12 +99,14 @@ static kt_status open_file(kt_file file, const char *path, kt_model **made) {
   return KT_OK;
 }
 
-kt_status kt_open(const char *path, kt_model **model) {
+kt_status kt_open(const char *path, kt_model **model) { return kt_open_variant(path, KT_BEST, model); }
+
+kt_status kt_open_variant(const char *path, int32_t variant, kt_model **model) {
   if (path == NULL || model == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_open: a null pointer");
   *model = NULL;
   kt_file file;
   kt_status status = kt_file_map(path, &file);
-  return status == KT_OK ? open_file(file, path, model) : status;
+  return status == KT_OK ? open_file(file, path, variant, model) : status;
 }
 
 kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model) {
@@ -101,13 +114,14 @@ kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model) {
   *model = NULL;
   if ((uintptr_t)data % KT_ALIGNMENT != 0)
     return kt_fail(KT_ERROR_ARGUMENT, "kt_open_memory: the contents are not at a multiple of %d bytes", KT_ALIGNMENT);
-  return open_file((kt_file){{data, nbytes}, false}, "(memory)", model);
+  return open_file((kt_file){{data, nbytes}, false}, "(memory)", KT_BEST, model);
 }
 
 void kt_model_release(kt_model *model) {
   if (atomic_fetch_sub(&model->references, 1) != 1) return;
-  for (int32_t i = 0; i < model->count; i++) kt_library_unload(&model->variants[i].library);
-  free(model->variants);
+  for (int32_t i = 0; i < model->count; i++) kt_library_unload(&model->plans[i].library);
+  free(model->plans);
+  free(model->isa);
   kt_file_unmap(&model->file);
   free(model->path);
   free(model);
@@ -125,14 +139,23 @@ const char *kt_manifest(const kt_model *model, size_t *nbytes) {
   return (const char *)content.data;
 }
 
+kt_status kt_describe_variant(const kt_model *model, kt_variant *variant) {
+  if (model == NULL || variant == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_describe_variant: a null pointer");
+  const kt_plan *plan = &model->plans[0].plan;
+  const kt_plan_header *header = &plan->header;
+  *variant = (kt_variant){(int32_t)header->variant, model->variant_count,     plan->text + header->machine,
+                          plan->text + header->cpu, model->isa,               (int32_t)header->threads};
+  return KT_OK;
+}
+
 int32_t kt_plan_count(const kt_model *model) { return model == NULL ? 0 : model->count; }
 
 int32_t kt_input_count(const kt_model *model) {
-  return model == NULL ? 0 : (int32_t)model->variants[0].plan.header.input_count;
+  return model == NULL ? 0 : (int32_t)model->plans[0].plan.header.input_count;
 }
 
 int32_t kt_output_count(const kt_model *model) {
-  return model == NULL ? 0 : (int32_t)kt_plan_own_outputs(&model->variants[0].plan);
+  return model == NULL ? 0 : (int32_t)kt_plan_own_outputs(&model->plans[0].plan);
 }
 
 static kt_status describe(const kt_model *model, int32_t plan, int32_t place, bool output, kt_tensor *described) {
@@ -140,7 +163,7 @@ static kt_status describe(const kt_model *model, int32_t plan, int32_t place, bo
   int32_t count = output ? kt_output_count(model) : kt_input_count(model);
   if (plan < 0 || plan >= model->count || place < 0 || place >= count)
     return kt_fail(KT_ERROR_ARGUMENT, "kt_describe: no plan %d, or no %s %d", plan, output ? "output" : "input", place);
-  const kt_plan *of = &model->variants[plan].plan;
+  const kt_plan *of = &model->plans[plan].plan;
   const kt_plan_port *port = output ? &of->outputs[place] : &of->inputs[place];
   const kt_plan_tensor *tensor = &of->tensors[port->tensor];
   *described = (kt_tensor){of->text + port->name, of->extents + tensor->extents, tensor->rank, tensor->kind,

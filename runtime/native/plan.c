@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const uint8_t MAGIC[8] = {'K', 'T', 'P', 'L', 'A', 'N', 0, 0};
-enum { VERSION = 1, MOST = 1 << 24, MOST_THREADS = 4096 };
+enum { VERSION = 2, MOST = 1 << 24, MOST_THREADS = 4096 };
 
 typedef struct {
   const uint8_t *at;
@@ -146,7 +146,9 @@ kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan) {
       !plan->outputs || !plan->checks || !plan->sizes || !plan->isa || !plan->text || from.left != 0)
     return damaged(path, "of another length");
   if (header->text_bytes == 0 || plan->text[header->text_bytes - 1] != '\0') return damaged(path, "names");
-  if (header->check_count > header->output_count || header->threads > MOST_THREADS || !is_text(plan, header->machine))
+  if (header->weights_offset % KT_ALIGNMENT != 0) return damaged(path, "weights");
+  if (header->check_count > header->output_count || header->threads > MOST_THREADS ||
+      !is_text(plan, header->machine) || !is_text(plan, header->cpu))
     return damaged(path, "counts");
   for (uint32_t i = 0; i < header->tensor_count; i++)
     if (!is_tensor(plan, &plan->tensors[i])) return damaged(path, "a tensor");

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kintune.core.report import ProgressReport, RunReport
     from kintune.errors import InputError, KintuneError
     from kintune.runtime.executable import Executable
+    from kintune.runtime.merging import merge
     from kintune.runtime.opening import open
     from kintune.service.client import Client
     from kintune_runtime import Evaluation
@@ -39,6 +40,7 @@ __all__ = [
     "TuneConfig",
     "__version__",
     "load",
+    "merge",
     "open",
     "tune_all",
 ]
@@ -55,6 +57,7 @@ _HOMES = {
     "RunReport": "kintune.core.report",
     "TuneConfig": "kintune.core.config",
     "load": "kintune.api",
+    "merge": "kintune.runtime.merging",
     "open": "kintune.runtime.opening",
     "tune_all": "kintune.api",
 }

@@ -15,6 +15,9 @@ import onnxruntime
 import psutil
 import pytest
 
+from kintune.hardware.cpu import inspect_machine
+from kintune.runtime.package import read_manifest
+
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Command, Event, Place
 
@@ -116,6 +119,12 @@ def test_a_fresh_process_computes_what_onnxruntime_computes(first: First, place:
     assert ran.wait() == 0, ran.err
     (expected,) = onnxruntime.InferenceSession(place.model).run(None, {"x": x})
     np.testing.assert_allclose(np.load(place.folder / "y.npz")["y"], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_result_names_the_cpu_that_it_was_tuned_on(first: First, place: Place) -> None:
+    """The runtime prefers it there to others in a merged file."""
+    assert first.code == 0
+    assert read_manifest(place.folder / "small.kt").cpu == inspect_machine().cpu
 
 
 @pytest.mark.parametrize(("name", "dtype", "named"), [("x", "int64", "int64"), ("z", "float32", "z")])

@@ -33,7 +33,7 @@ class Timed:
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
     monkeypatch.chdir(tmp_path)
     timed = Timed()
-    monkeypatch.setattr(opening, "open", lambda path: timed)
+    monkeypatch.setattr(opening, "open", lambda path, variant: timed)
     return timed
 
 

@@ -1,4 +1,6 @@
-/* Uses the whole interface from many threads, on a model of `toy_model.py`; run under the sanitizers. */
+/* Uses the whole interface from many threads, on models of `toy_model.py`; run under the sanitizers.
+ *
+ * The second model has three variants, of which the second one runs here. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +93,24 @@ static void misuse(void) {
   kt_close(NULL);
 }
 
+static void variants(const char *path) {
+  kt_model *opened;
+  kt_variant found;
+  CHECK(kt_open_variant(path, KT_BEST, &opened) == KT_OK && kt_describe_variant(opened, &found) == KT_OK);
+  CHECK(found.number == 1 && found.total == 3 && found.threads == 2 && strcmp(found.cpu, "a CPU") == 0);
+  CHECK(strcmp(found.isa, "") == 0 && strlen(found.machine) > 0 && kt_plan_count(opened) == 1);
+  CHECK(kt_describe_variant(NULL, &found) == KT_ERROR_ARGUMENT && kt_describe_variant(opened, NULL) == KT_ERROR_ARGUMENT);
+  kt_context *context;
+  CHECK(kt_context_create(opened, 0, NULL, &context) == KT_OK);
+  kt_close(opened);
+  run_right(context, 2.0f);
+  kt_context_close(context);
+  CHECK(kt_open_variant(path, 0, &opened) == KT_ERROR_UNSUPPORTED && opened == NULL && strstr(kt_last_error(), "riscv64"));
+  CHECK(kt_open_variant(path, 2, &opened) == KT_ERROR_UNSUPPORTED && strstr(kt_last_error(), "lacks: avx1024"));
+  CHECK(kt_open_variant(path, 3, &opened) == KT_ERROR_ARGUMENT && strstr(kt_last_error(), "there are 3"));
+  CHECK(kt_open_variant(path, -2, &opened) == KT_ERROR_ARGUMENT);
+}
+
 /* Opens copies of the file in memory, each damaged at another place. */
 static void damage(const char *path) {
   FILE *file = fopen(path, "rb");
@@ -115,7 +135,7 @@ static void damage(const char *path) {
 }
 
 int main(int count, char **arguments) {
-  CHECK(count == 2 && kt_version() >> 16 == KT_VERSION_MAJOR);
+  CHECK(count == 3 && kt_version() >> 16 == KT_VERSION_MAJOR);
   CHECK(kt_open(arguments[1], &model) == KT_OK);
   CHECK(kt_context_create(model, 0, NULL, &shared) == KT_OK);
   pthread_t threads[2 * THREADS];
@@ -130,7 +150,9 @@ int main(int count, char **arguments) {
   kt_close(model);
   run_right(shared, 3.0f); /* it keeps the model */
   kt_context_close(shared);
+  variants(arguments[2]);
   damage(arguments[1]);
+  damage(arguments[2]);
   puts("done");
   return 0;
 }

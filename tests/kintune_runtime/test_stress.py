@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kintune.runtime.merging import merge
 from tests.support.toy_model import write_model
 
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
@@ -17,11 +18,19 @@ STRESS = Path(__file__).with_name("stress.c")
 
 def stress(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     program, model = folder / "stress", write_model(folder / "toy.kt")
+    given = [
+        write_model(folder / "other.kt", machine="riscv64"),
+        write_model(folder / "this.kt", cpu="a CPU"),
+        write_model(folder / "new.kt", isa=["avx1024"]),
+    ]
+    merged = merge(given, folder / "merged.kt").path
     sources = [str(STRESS), *map(str, sorted(NATIVE.glob("*.c")))]
     command = ["cc", "-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", *flags, "-I", str(INCLUDE)]
     subprocess.run([*command, "-o", str(program), *sources, "-ldl"], check=True)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=1"}
-    return subprocess.run([str(program), str(model)], capture_output=True, text=True, check=False, env=environment)
+    return subprocess.run(
+        [str(program), str(model), str(merged)], capture_output=True, text=True, check=False, env=environment
+    )
 
 
 def test_a_program_in_c_uses_all_of_it(tmp_path: Path) -> None:

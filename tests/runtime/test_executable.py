@@ -12,7 +12,7 @@ import pytest
 import kintune
 from kintune.errors import InputError, OrderError
 from kintune.runtime.inputs import draw_inputs
-from kintune.runtime.package import Manifest, Package, write_package
+from kintune.runtime.package import Manifest, Package, Variant, write_package
 
 pytestmark = pytest.mark.tvm
 
@@ -38,7 +38,8 @@ def inputs(network: Any) -> dict[str, Any]:
 def resave(path: Path, **changes: Any) -> None:
     """Write the executable again with another manifest."""
     package = Package.open(path)
-    write_package(path, msgspec.structs.replace(package.manifest, **changes), package.variants, package.weights)
+    ((manifest, plans),) = package.variants
+    write_package(path, [Variant(msgspec.structs.replace(manifest, **changes), plans)], package.weights)
 
 
 def test_it_computes_what_onnxruntime_computes(network: Any, inputs: dict[str, Any]) -> None:
@@ -157,8 +158,9 @@ def test_a_library_that_was_changed_is_refused(saved: Path) -> None:
     from kintune.runtime.executable import Executable
 
     package = Package.open(saved)
-    (variant,) = package.variants
-    write_package(saved, package.manifest, [variant._replace(library=b"not a library")], package.weights)
+    ((manifest, (plan,)),) = package.variants
+    broken = Variant(manifest, (plan._replace(library=b"not a library"),))
+    write_package(saved, [broken], package.weights)
     with pytest.raises(InputError, match="bad checksum of its kernels") as caught:
         Executable.open(saved)
     assert "\n" not in str(caught.value)
@@ -203,7 +205,7 @@ def test_one_for_another_architecture_is_saved_here_and_run_there(tmp_path: Path
     ):
         network.executable.run(draw_inputs(network.executable.inputs))
     package = Package.open(tmp_path / "tiny.kt")
-    library = package.variants[0].library
+    library = package.variants[0].plans[0].library
     assert library[:4] == b"\x7fELF"
     assert int.from_bytes(library[18:20], "little") == 183  # EM_AARCH64
     assert "neon" in package.manifest.isa

@@ -17,12 +17,14 @@ from kintune.runtime.package import (
     ALIGNMENT,
     PAGE,
     Block,
+    EncodedPlan,
     Manifest,
     Package,
     Variant,
     VmPackage,
     pack_weights,
     read_manifest,
+    read_manifests,
     write_package,
     write_vm_package,
     write_with_thread_counts,
@@ -46,7 +48,8 @@ MANIFEST = Manifest(
     tvm="0",
 )
 LIBRARY = bytes(range(256)) * 3
-VARIANTS = (Variant(b"plan" * 50, LIBRARY), Variant(b"another plan", b"another library"))
+PLANS = (EncodedPlan(b"plan" * 50, LIBRARY), EncodedPlan(b"another plan", b"another library"))
+VARIANTS = (Variant(MANIFEST, PLANS),)
 
 
 def block(*shape: int, dtype: str = "float32", seed: int = 0) -> Block:
@@ -55,7 +58,7 @@ def block(*shape: int, dtype: str = "float32", seed: int = 0) -> Block:
 
 
 def content(package: Package) -> tuple[object, ...]:
-    return package.manifest, package.variants, package.weights.tobytes()
+    return package.variants, package.weights.tobytes()
 
 
 def weights(*blocks: Block) -> Any:
@@ -66,24 +69,33 @@ def weights(*blocks: Block) -> Any:
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "small.kt"
     blocks = block(3, 5), block(7, dtype="int8", seed=1), block(2, 2, seed=2)
-    write_package(path, MANIFEST, VARIANTS, weights(*blocks))
+    write_package(path, VARIANTS, weights(*blocks))
     return path
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    variants=st.lists(st.builds(Variant, st.binary(max_size=300), st.binary(max_size=300)), max_size=3).map(tuple),
+    data=st.data(),
+    names=st.lists(st.text(max_size=20), min_size=1, max_size=3),
+    each=st.integers(1, 3),
     shapes=st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), max_size=5),
-    name=st.text(max_size=20),
 )
 def test_what_is_written_is_read(
-    tmp_path: Path, variants: tuple[Variant, ...], shapes: list[tuple[int, ...]], name: str
+    tmp_path: Path, data: st.DataObject, names: list[str], each: int, shapes: list[tuple[int, ...]]
 ) -> None:
-    manifest = msgspec.structs.replace(MANIFEST, model_name=name)
+    plan = st.builds(EncodedPlan, st.binary(max_size=300), st.binary(max_size=300))
+    variants = [
+        Variant(
+            msgspec.structs.replace(MANIFEST, cpu=name),
+            tuple(data.draw(st.lists(plan, min_size=each, max_size=each))),
+        )
+        for name in names
+    ]
     packed = weights(*(block(*shape, seed=i) for i, shape in enumerate(shapes)))
-    write_package(tmp_path / "f.kt", manifest, variants, packed)
-    assert content(Package.open(tmp_path / "f.kt")) == content(Package(manifest, variants, packed))
-    assert read_manifest(tmp_path / "f.kt") == manifest
+    write_package(tmp_path / "f.kt", variants, packed)
+    assert content(Package.open(tmp_path / "f.kt")) == content(Package(tuple(variants), packed))
+    assert read_manifest(tmp_path / "f.kt") == variants[0].manifest
+    assert read_manifests(tmp_path / "f.kt") == tuple(variant.manifest for variant in variants)
 
 
 @given(st.lists(st.integers(0, 200), max_size=6))
@@ -118,6 +130,23 @@ def test_a_file_for_the_virtual_machine_has_its_weights_apart(tmp_path: Path) ->
     assert [b.data.__array_interface__["data"][0] % ALIGNMENT for b in opened.weights] == [0, 0]
 
 
+def test_a_file_for_the_virtual_machine_is_no_file_for_a_cpu(tmp_path: Path) -> None:
+    write_vm_package(tmp_path / "board.kt", MANIFEST, LIBRARY, [])
+    with pytest.raises(InputError, match=r"board.kt: made for TVM's virtual machine; a file for a CPU is needed"):
+        Package.open(tmp_path / "board.kt")
+    write_vm_package(tmp_path / "gpu.kt", msgspec.structs.replace(MANIFEST, target='{"kind":"cuda"}'), LIBRARY, [])
+    with pytest.raises(InputError, match=r"gpu.kt: made for a GPU; a file for a CPU is needed"):
+        Package.open(tmp_path / "gpu.kt")
+
+
+def test_plans_that_no_number_of_variants_has_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "odd.kt", "w") as archive:
+        described = {"format": 2, "executable": msgspec.to_builtins(MANIFEST), "plans": 3}
+        archive.writestr("manifest.json", msgspec.json.encode({**described, "others": [msgspec.to_builtins(MANIFEST)]}))
+    with pytest.raises(InputError, match=r"damaged \(3 plans of 2 variants\)"):
+        Package.open(tmp_path / "odd.kt")
+
+
 def test_writing_to_mapped_weights_leaves_the_file_alone(saved: Path) -> None:
     before = saved.read_bytes()
     Package.open(saved).weights[:] = 0
@@ -126,14 +155,14 @@ def test_writing_to_mapped_weights_leaves_the_file_alone(saved: Path) -> None:
 
 def test_the_same_content_gives_the_same_bytes(saved: Path, tmp_path: Path) -> None:
     package = Package.open(saved)
-    write_package(tmp_path / "again.kt", package.manifest, package.variants, package.weights)
+    write_package(tmp_path / "again.kt", package.variants, package.weights)
     assert (tmp_path / "again.kt").read_bytes() == saved.read_bytes()
 
 
 def test_an_opened_file_may_be_replaced(saved: Path) -> None:
     package = Package.open(saved)
     before = content(package)
-    write_package(saved, MANIFEST, VARIANTS[:1], weights(block(1)))
+    write_package(saved, [Variant(MANIFEST, PLANS[:1])], weights(block(1)))
     assert content(package) == before
 
 
@@ -207,25 +236,27 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(saved: Path, monkey
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="cannot be written: No space left on device"):
-        write_package(saved, MANIFEST, VARIANTS[:1], weights())
+        write_package(saved, [Variant(MANIFEST, PLANS[:1])], weights())
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]
 
 
 def test_unwritable_places_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: No such file or directory"):
-        write_package(tmp_path / "no" / "such.kt", MANIFEST, VARIANTS, weights())
+        write_package(tmp_path / "no" / "such.kt", VARIANTS, weights())
     with pytest.raises(InputError, match="cannot be written: not a regular file"):
-        write_package(tmp_path, MANIFEST, VARIANTS, weights())
+        write_package(tmp_path, VARIANTS, weights())
 
 
 def test_thread_counts_are_written_to_another_file_or_in_place(tmp_path: Path) -> None:
     plain, changed = write_model(tmp_path / "plain.kt"), tmp_path / "changed.kt"
     write_with_thread_counts(plain, changed, ({0: 1, 1: 2},))
     before, after = Package.open(plain), Package.open(changed)
-    assert content(after)[::2] == content(before)[::2]
-    assert after.variants[0].library == before.variants[0].library
-    assert after.variants[0].plan == with_thread_counts(before.variants[0].plan, {0: 1, 1: 2}, checksum)
+    (old,), (new,) = before.variants[0].plans, after.variants[0].plans
+    assert new.plan == with_thread_counts(old.plan, {0: 1, 1: 2}, checksum) != old.plan
+    assert (after.manifest, after.weights.tobytes(), new.library) == (
+        before.manifest, before.weights.tobytes(), old.library,
+    )  # fmt: skip
     write_with_thread_counts(plain, plain, ({0: 1, 1: 2},))
     assert plain.read_bytes() == changed.read_bytes()
     x = np.ones(1000, np.float32)

@@ -3,17 +3,20 @@ from __future__ import annotations
 import ctypes
 import struct
 import subprocess
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
 from kintune.hardware.toolchain import find_linker
-from kintune.runtime.plan_format import element_kind, encode_plan, with_thread_counts
+from kintune.runtime.plan_format import StoredPlan, decode_plan, element_kind, encode_plan, with_thread_counts
 
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
 INCLUDE = NATIVE.parent / "src" / "kintune_runtime" / "include"
@@ -59,6 +62,7 @@ class Bytes(ctypes.Structure):
 COUNTS = (
     "tensor_count", "extent_count", "operation_count", "argument_count", "kernel_count", "input_count", "output_count",
     "check_count", "size_count", "isa_count", "machine", "text_bytes", "number", "total",
+    "variant", "cpu",
 )  # fmt: skip
 
 
@@ -71,6 +75,7 @@ class ReadPlan(ctypes.Structure):
         ("threads", ctypes.c_uint32),
         ("checksum", ctypes.c_uint64),
         ("arena_bytes", ctypes.c_uint64),
+        ("weights_offset", ctypes.c_uint64),
         ("weights_bytes", ctypes.c_uint64),
         ("weights_checksum", ctypes.c_uint64),
         ("library_bytes", ctypes.c_uint64),
@@ -130,6 +135,11 @@ def encoded(plan: ExecutionPlan, checksum: Callable[[bytes], int]) -> bytes:
         library_bytes=1000,
         library_checksum=2**64 - 1,
         checksum=checksum,
+        number=3,
+        total=4,
+        variant=1,
+        cpu="A CPU @ 2 GHz",
+        weights_offset=192,
     )
 
 
@@ -147,8 +157,15 @@ def test_the_runtime_reads_what_is_written(native: Native) -> None:
         return ctypes.string_at(plan.text + offset).decode()
 
     header = (plan.version, plan.threads, plan.arena_bytes, plan.weights_bytes, plan.weights_checksum)
-    assert header == (1, 8, 192, 128, 5)
+    assert header == (2, 8, 192, 128, 5)
     assert (plan.library_bytes, plan.library_checksum, text(plan.machine)) == (1000, 2**64 - 1, "x86_64")
+    assert (plan.weights_offset, plan.number, plan.total, plan.variant, text(plan.cpu)) == (
+        192,
+        3,
+        4,
+        1,
+        "A CPU @ 2 GHz",
+    )
     assert [text(plan.isa[i]) for i in range(plan.isa_count)] == ["avx2", "fma"]
 
     tensors = records(plan.tensors, "<4BI2Q", plan.tensor_count)
@@ -202,6 +219,101 @@ def test_every_changed_byte_is_found(native: Native) -> None:
 def test_a_tensor_outside_of_its_memory_is_found(native: Native, tensor: PlannedTensor, complaint: str) -> None:
     plan = msgspec.structs.replace(PLAN, tensors=(*PLAN.tensors, tensor))
     assert f"damaged plan ({complaint})" in native.read(encoded(plan, native.checksum))[1]
+
+
+def checksum(content: bytes) -> int:
+    """Any function will do where the runtime does not read what was written."""
+    return zlib.crc32(content)
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+NUMBERS = st.integers(0, 2**32 - 1)
+SIZES = st.integers(0, 2**64 - 1)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> ExecutionPlan:
+    """Plans that can be written, not all of which the runtime takes."""
+    shapes = st.lists(st.integers(0, 2**40), max_size=3).map(tuple)
+    dtypes = st.sampled_from(["bool", "bfloat16", "float16", "float32", "float64", "int8", "int64", "uint8", "uint32"])
+    places = st.sampled_from(["input", "output", "weights", "arena"])
+    # a tensor of 2**120 bytes has no size that fits
+    small = st.builds(PlannedTensor, places, SIZES, dtypes, shapes).filter(lambda tensor: tensor.nbytes < 2**64)
+    tensors = tuple(draw(st.lists(small, min_size=1, max_size=6)))
+    some = st.lists(st.integers(0, len(tensors) - 1), max_size=3).map(tuple)
+    operation = st.one_of(
+        st.builds(KernelCall, NAMES, some, NUMBERS),
+        st.builds(Copy, NUMBERS, NUMBERS),
+        st.builds(Branch, NUMBERS, NUMBERS),
+        st.builds(Jump, NUMBERS),
+    )
+    bounds = st.none() | st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+    inputs, outputs = draw(some), draw(some)
+    sizes = st.lists(st.integers(1, 2**40), max_size=3).map(tuple)
+    checks = tuple(
+        IndexCheck(draw(NAMES), result, draw(sizes), draw(NUMBERS), draw(st.booleans()))
+        for result in range(draw(st.integers(0, len(outputs))))
+    )
+    return ExecutionPlan(
+        tensors=tensors,
+        operations=tuple(draw(st.lists(operation, max_size=6))),
+        input_tensors=inputs,
+        output_tensors=outputs,
+        inputs=tuple(Tensor(draw(NAMES), tensors[n].shape, tensors[n].dtype, draw(bounds)) for n in inputs),
+        outputs=tuple(
+            Tensor(draw(NAMES), tensors[n].shape, tensors[n].dtype) for n in outputs[: len(outputs) - len(checks)]
+        ),
+        arena_bytes=draw(SIZES),
+        checks=checks,
+    )
+
+
+STORED = st.builds(
+    StoredPlan, plans(), NAMES, st.lists(NAMES, max_size=4).map(tuple), NUMBERS, SIZES, SIZES, SIZES, SIZES, NUMBERS,
+    NUMBERS, NUMBERS, NAMES, SIZES,
+)  # fmt: skip
+
+
+@given(STORED)
+def test_what_is_written_is_read_again(stored: StoredPlan) -> None:
+    content = stored.encoded(checksum)
+    assert decode_plan(content, checksum) == stored
+    assert decode_plan(content, checksum).encoded(checksum) == content
+
+
+@given(STORED, st.data())
+def test_any_content_is_read_or_refused_in_one_line(stored: StoredPlan, data: st.DataObject) -> None:
+    """With a right checksum, so that the checks behind it are what is tried."""
+    content = bytearray(stored.encoded(checksum))
+    start = data.draw(st.integers(0, len(content) - 1))
+    more = data.draw(st.binary(min_size=1, max_size=40))
+    content[start : start + len(more)] = more
+    content = content[: data.draw(st.sampled_from([len(content), len(content) - 8, start]))]
+    content[16:24] = (checksum(bytes(content[:16])) ^ checksum(bytes(content[24:]))).to_bytes(8, "little")
+    try:
+        decode_plan(bytes(content), checksum)
+    except ValueError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_a_changed_byte_is_found_by_its_checksum() -> None:
+    content = encoded(PLAN, checksum)
+    for at in range(len(content)):
+        damaged = content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :]
+        with pytest.raises(ValueError, match="plan"):
+            decode_plan(damaged, checksum)
+
+
+def test_a_plan_of_another_version_is_named() -> None:
+    content = encoded(PLAN, checksum)
+    with pytest.raises(ValueError, match="a plan of version 7, this Kintune reads version 2"):
+        decode_plan(content[:8] + b"\x07" + content[9:], checksum)
+
+
+def test_weights_that_begin_at_no_multiple_of_64_are_refused(native: Native) -> None:
+    stored = decode_plan(encoded(PLAN, native.checksum), native.checksum)
+    content = stored._replace(weights_offset=32).encoded(native.checksum)
+    assert "damaged plan (weights)" in native.read(content)[1]
 
 
 def test_the_same_plan_gives_the_same_bytes() -> None:

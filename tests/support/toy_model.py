@@ -13,7 +13,7 @@ import numpy as np
 
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, Operation, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
-from kintune.runtime.package import Block, Manifest, Variant, pack_weights, write_package
+from kintune.runtime.package import Block, EncodedPlan, Manifest, Variant, pack_weights, write_package
 from kintune.runtime.plan_format import encode_plan
 from kintune_runtime.library import checksum
 
@@ -87,10 +87,18 @@ def calling(
     )
 
 
-def manifest(plan: ExecutionPlan) -> Manifest:
-    """A manifest for this machine."""
+def manifest(
+    plan: ExecutionPlan,
+    *,
+    machine: str = platform.machine(),
+    isa: Sequence[str] = (),
+    threads: int = 2,
+    cpu: str = "",
+    digest: str = "0" * 32,
+) -> Manifest:
+    """A manifest, by default for this machine."""
     return Manifest(
-        model_name="toy", model_digest="0" * 32, target="{}", machine=platform.machine(), isa=(), threads=2,
+        model_name="toy", model_digest=digest, target="{}", machine=machine, isa=tuple(isa), threads=threads, cpu=cpu,
         inputs=plan.inputs, outputs=plan.outputs, chosen={}, created="2026-01-01T00:00:00+00:00", kintune="0", tvm="0",
     )  # fmt: skip
 
@@ -105,13 +113,15 @@ def encoded(
     threads: int = 2,
     number: int = 0,
     total: int = 1,
+    variant: int = 0,
+    cpu: str = "",
 ) -> bytes:
     """The bytes of a plan for these weights, as they lie in a file."""
     content = kernels() if library is None else library
     return encode_plan(
         plan, machine=machine, isa=isa, threads=threads, weights_bytes=weights.nbytes,
         weights_checksum=checksum(weights), library_bytes=len(content), library_checksum=checksum(content),
-        checksum=checksum, number=number, total=total,
+        checksum=checksum, number=number, total=total, variant=variant, cpu=cpu,
     )  # fmt: skip
 
 
@@ -126,25 +136,25 @@ def write_model(
     plans: Sequence[ExecutionPlan] = (ADDING,),
     weights: Sequence[np.ndarray] = (np.arange(1000, dtype=np.float32),),
     *,
-    machines: Sequence[str] = (),
+    machine: str = platform.machine(),
     isa: Sequence[str] = (),
     threads: int = 2,
+    cpu: str = "",
+    digest: str = "0" * 32,
     library: bytes | None = None,
 ) -> Path:
-    """Write a `.kt` file; returns its path.
+    """Write a `.kt` file for one CPU; returns its path.
 
-    `machines` are the architectures of the plans, by default this one; `library` has the kernels of all plans, by
-    default `kernels`.
+    `library` has the kernels of all plans, by default `kernels`.
     """
     built = library or kernels()
     content = packed(weights)
-    names = list(machines) or [platform.machine()] * len(plans)
-    variants = [
-        Variant(
-            encoded(plan, content, built, machine=name, isa=isa, threads=threads, number=number, total=len(plans)),
-            built,
+    made = [
+        encoded(
+            plan, content, built, machine=machine, isa=isa, threads=threads, cpu=cpu, number=number, total=len(plans)
         )
-        for number, (plan, name) in enumerate(zip(plans, names, strict=True))
+        for number, plan in enumerate(plans)
     ]
-    write_package(path, manifest(plans[0]), variants, content)
+    described = manifest(plans[0], machine=machine, isa=isa, threads=threads, cpu=cpu, digest=digest)
+    write_package(path, [Variant(described, tuple(EncodedPlan(plan, built) for plan in made))], content)
     return path

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.errors import InputError, NumericsError
-from kintune.runtime.package import Package, write_package
+from kintune.runtime.package import Package, Variant, write_package
 from kintune.validate import validation_run
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.validation import estimate_validation_s, validate
@@ -147,7 +147,7 @@ def alone_of(files: Files, path: Path, *names: str) -> str:
     package = Package.open(files.good)
     outputs = [msgspec.structs.replace(t, name=n) for t, n in zip(package.manifest.outputs, names, strict=True)]
     manifest = msgspec.structs.replace(package.manifest, outputs=tuple(outputs))
-    write_package(path, manifest, package.variants, package.weights)
+    write_package(path, [Variant(manifest, package.variants[0].plans)], package.weights)
     return str(path)
 
 
@@ -224,8 +224,9 @@ def test_what_cannot_run_beside_it_is_skipped_with_the_reason(files: Files, tmp_
 
 def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: Path) -> None:
     package = Package.open(files.good)
-    (variant,) = package.variants
-    write_package(tmp_path / "broken.kt", package.manifest, [variant._replace(library=b"none")], package.weights)
+    ((manifest, (plan,)),) = package.variants
+    broken = Variant(manifest, (plan._replace(library=b"none"),))
+    write_package(tmp_path / "broken.kt", [broken], package.weights)
     with pytest.raises(NumericsError, match=r"the tuned network does not run: .*bad checksum of its kernels"):
         validate_files(tuned=str(tmp_path / "broken.kt"), compare=())
 

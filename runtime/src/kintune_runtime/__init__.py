@@ -16,7 +16,7 @@ from .errors import InputError, KintuneError, RunError
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .executable import Context, Evaluation, Executable, Tensor, open
+    from .executable import Context, Evaluation, Executable, Tensor, Variant, open
 
 __all__ = [
     "Context",
@@ -26,6 +26,7 @@ __all__ = [
     "KintuneError",
     "RunError",
     "Tensor",
+    "Variant",
     "__version__",
     "open",
 ]

@@ -19,8 +19,9 @@ from .dtypes import name_of, numpy_dtype
 from .errors import InputError
 from .inputs import Array, Tensor, arrange_inputs, draw_inputs
 from .library import Buffer, Described, Hook, Options, library, raise_for
+from .variant import BEST, Variant, check_number, variant_of
 
-__all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "open"]
+__all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "Variant", "open"]
 
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
 
@@ -59,16 +60,18 @@ class KernelTime(NamedTuple):
     us: float
 
 
-def open(path: str | os.PathLike[str]) -> Executable:
+def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable:
     """Open a `.kt` file.
 
-    It holds machine code that will run with your rights: open only what you trust.
+    It holds machine code that will run with your rights: open only what you trust.  Of a file for several CPUs, the
+    variant that suits this one best is taken, or the one of number `variant`; `Executable.variant` says which.
 
     Raises:
-        InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU.
+        InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU, or there
+            is no such variant.
         RunError: no memory is left.
     """
-    return Executable(path)
+    return Executable(path, variant)
 
 
 class Executable:
@@ -77,19 +80,20 @@ class Executable:
     It may be shared between threads: runs of the executable itself take turns, those of its contexts do not.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
         self._native = library()
         self._model: ctypes.c_void_p | None = None
         self._lock = threading.Lock()
         self._contexts: dict[tuple[int, int], Context] = {}
         self._manifest: dict[str, Any] | None = None
         self._plans: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
-        self._load(path)
+        self._load(path, variant)
 
-    def _load(self, path: str | os.PathLike[str]) -> None:
+    def _load(self, path: str | os.PathLike[str], variant: int | None) -> None:
         """Open the file, and read what it takes and gives."""
         model = ctypes.c_void_p()
-        if status := self._native.kt_open(os.fsencode(path), ctypes.byref(model)):
+        number = BEST if variant is None else check_number(variant)
+        if status := self._native.kt_open_variant(os.fsencode(path), number, ctypes.byref(model)):
             raise_for(status)
         self._model = model
         self._plans = [self._tensors(plan) for plan in range(self._native.kt_plan_count(model))]
@@ -108,6 +112,15 @@ class Executable:
     def plans(self) -> tuple[tuple[Tensor, ...], ...]:
         """The inputs of each combination of shapes that can be run."""
         return tuple(inputs for inputs, _ in self._plans)
+
+    @property
+    def variant(self) -> Variant:
+        """Which of the file's variants was chosen, and for which CPU it is.
+
+        Raises:
+            InputError: the executable is closed.
+        """
+        return variant_of(self._handle())
 
     @property
     def description(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from .errors import InputError, KintuneError, RunError
 
-__all__ = ["Buffer", "Described", "Hook", "Options", "checksum", "library", "raise_for"]
+__all__ = ["Buffer", "Described", "DescribedVariant", "Hook", "Options", "checksum", "library", "raise_for"]
 
 _PATH = Path(__file__).with_name("libkintune.so")
 _VERSION = 1  # of the interface
@@ -38,6 +38,19 @@ class Described(ctypes.Structure):
     )
 
 
+class DescribedVariant(ctypes.Structure):
+    """`kt_variant`."""
+
+    _fields_ = (
+        ("number", ctypes.c_int32),
+        ("total", ctypes.c_int32),
+        ("machine", ctypes.c_char_p),
+        ("cpu", ctypes.c_char_p),
+        ("isa", ctypes.c_char_p),
+        ("threads", ctypes.c_int32),
+    )
+
+
 class Options(ctypes.Structure):
     """`kt_options`, without a function of the caller's."""
 
@@ -56,9 +69,11 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "kt_version": (ctypes.c_uint32, ()),
     "kt_last_error": (ctypes.c_char_p, ()),
     "kt_open": (_STATUS, (ctypes.c_char_p, ctypes.POINTER(_POINTER))),
+    "kt_open_variant": (_STATUS, (ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(_POINTER))),
     "kt_open_memory": (_STATUS, (_POINTER, ctypes.c_size_t, ctypes.POINTER(_POINTER))),
     "kt_close": (None, (_POINTER,)),
     "kt_manifest": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_size_t))),
+    "kt_describe_variant": (_STATUS, (_POINTER, ctypes.POINTER(DescribedVariant))),
     "kt_plan_count": (ctypes.c_int32, (_POINTER,)),
     "kt_input_count": (ctypes.c_int32, (_POINTER,)),
     "kt_output_count": (ctypes.c_int32, (_POINTER,)),

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.merge import VariantSummary, describe_variant
 from kintune.cli.run import read_arrays
 from kintune.errors import InputError
 from kintune.runtime import opening
@@ -33,7 +34,8 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `kintune evaluate --json`: milliseconds, medians and percentiles of the timed runs, in order.
 
     `threads` ran each request, `streams` requests at once; `per_second` counts those that ended.  `kernels` has the
-    calls in their order, where `--kernels` asked for them.
+    calls in their order, where `--kernels` asked for them.  `variants` are those of a file for CPUs, `variant` is the
+    number of the one that was timed; 0 for a GPU.
     """
 
     schema_version: int = 1
@@ -49,6 +51,8 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     per_second: float
     times_ms: tuple[float, ...]
     kernels: tuple[KernelCallTime, ...] = ()
+    variant: int = 0
+    variants: tuple[VariantSummary, ...] = ()
 
 
 @click.command("evaluate", short_help="Time a tuned model.")
@@ -59,6 +63,7 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of a run.  [default: as tuned]")
 @click.option("--streams", type=click.IntRange(1, 1024), default=1, show_default=True, help="Requests at once.")
 @click.option("--kernels", is_flag=True, help="Time each kernel inside the network too.")
+@click.option("--variant", type=click.IntRange(min=0), help="Time this variant.  [default: the best for this CPU]")
 @json_option
 def command(
     executable: str,
@@ -68,15 +73,18 @@ def command(
     threads: int | None,
     streams: int,
     kernels: bool,
+    variant: int | None,
     json_target: JsonTarget,
 ) -> None:
     """Time the tuned model FILE.kt: the median of repeated runs and their spread.
 
     With --streams N, N threads of this process send requests at once, each to a context of its own, which shows the
-    throughput.  FILE.kt holds machine code: run only what you trust.
+    throughput.  Of a file for several CPUs (see 'kintune merge'), it says what there is and what was picked.
+
+    FILE.kt holds machine code: run only what you trust.
     """
     arrays = () if inputs is None else (read_arrays(inputs),)
-    opened = opening.open(executable)
+    opened = opening.open(executable, variant)
     manifest = opened.manifest
     timed = opened.evaluate(*arrays, repeats=repeats, warmups=warmups, threads=threads or 0, streams=streams)
     calls: tuple[KernelCallTime, ...] = ()
@@ -84,6 +92,7 @@ def command(
         if not isinstance(opened, Executable):
             raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
         calls = _medians([opened.profile(*arrays, threads=threads or 0) for _ in range(max(3, repeats))])
+    chosen, variants = _variants(opened)
     document = EvaluateDocument(
         executable=executable,
         model=manifest.model_name,
@@ -97,6 +106,8 @@ def command(
         per_second=timed.per_second,
         times_ms=timed.times_ms,
         kernels=calls,
+        variant=chosen,
+        variants=variants,
     )
     write_document(json_target, document)
     for line in _lines(document, manifest.threads):
@@ -130,6 +141,16 @@ def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
         )
     if document.kernels:
         yield from _kernel_lines(document)
+    if len(document.variants) > 1:
+        yield f"variant {document.variant} of these was timed:"
+        yield from map(describe_variant, document.variants)
+
+
+def _variants(opened: opening.AnyExecutable) -> tuple[int, tuple[VariantSummary, ...]]:
+    """The number of the variant that runs, and all that the file has; none for a GPU."""
+    if not isinstance(opened, Executable):
+        return 0, ()
+    return opened.variant.number, tuple(VariantSummary.of(*each) for each in enumerate(opened.variants))
 
 
 def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:

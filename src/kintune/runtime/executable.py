@@ -22,15 +22,16 @@ from kintune.core.model import Tensor
 from kintune.errors import InputError, OrderError
 from kintune.runtime.package import (
     Block,
+    EncodedPlan,
     Manifest,
     Variant,
     copy_package,
     pack_weights,
     package_in_memory,
-    read_manifest,
+    read_manifests,
 )
 from kintune.runtime.plan_format import encode_plan
-from kintune.runtime.requirements import why_not_here
+from kintune.runtime.requirements import why_none_here
 from kintune_runtime.library import checksum
 
 __all__ = ["Executable", "Inputs"]
@@ -43,18 +44,25 @@ class Executable(kintune_runtime.Executable):
     """A network ready to run on this machine's CPU, or to be saved and run on another one.
 
     Made by `create` or `open`.  An instance may be shared between threads; its runs then take turns, those of its
-    contexts do not.
+    contexts do not.  `variants` are the manifests of all CPUs that its file is for, `manifest` is the one that was
+    chosen for this machine: number `variant.number`.  Where none can run here, it is the first.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
         """Open a file.
 
         Raises:
             InputError: as for `open`.
         """
-        self.manifest = read_manifest(path)
+        self.variants = read_manifests(path)
+        self.manifest = self.variants[0]
         self._path = Path(path)
-        super().__init__(path)
+        super().__init__(path, variant)
+        if self._model is not None:
+            chosen = self.variant
+            if chosen.total != len(self.variants):
+                raise InputError(f"{path}: damaged: its manifest is of another file; copy it again, or build it again")
+            self.manifest = self.variants[chosen.number]
 
     @classmethod
     def create(cls, plan: ExecutionPlan, library: bytes, weights: Iterable[Block], manifest: Manifest) -> Executable:
@@ -73,23 +81,25 @@ class Executable(kintune_runtime.Executable):
             library_bytes=len(library),
             library_checksum=checksum(library),
             checksum=checksum,
+            cpu=manifest.cpu,
         )
-        descriptor = package_in_memory(manifest, [Variant(encoded, library)], content)
+        descriptor = package_in_memory([Variant(manifest, (EncodedPlan(encoded, library),))], content)
         made = cls(f"/proc/self/fd/{descriptor}")
         weakref.finalize(made, os.close, descriptor)
         return made
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Executable:
-        """Open a saved executable.
+    def open(cls, path: str | os.PathLike[str], variant: int | None = None) -> Executable:
+        """Open a saved executable: the variant that suits this machine best, or the one of number `variant`.
 
         It holds machine code that will run with your rights: open only what you trust.
 
         Raises:
-            InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU.
+            InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU, or
+                there is no such variant.
         """
-        opened = cls(path)
-        if (why := why_not_here(opened.manifest)) is not None:
+        opened = cls(path, variant)
+        if (why := why_none_here(opened.variants)) is not None:
             raise InputError(f"{path}: {why}")
         return opened
 
@@ -120,12 +130,12 @@ class Executable(kintune_runtime.Executable):
         inputs = ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in self.inputs)
         return f"Executable({self.manifest.model_name!r}, {inputs})"
 
-    def _load(self, path: str | os.PathLike[str]) -> None:
+    def _load(self, path: str | os.PathLike[str], variant: int | None) -> None:
         """Open it for running, where this machine can."""
-        if why_not_here(self.manifest) is None:
-            super()._load(path)
+        if why_none_here(self.variants) is None:
+            super()._load(path, variant)
 
     def _handle(self) -> ctypes.c_void_p:
-        if self._model is None and (why := why_not_here(self.manifest)) is not None:
+        if self._model is None and (why := why_none_here(self.variants)) is not None:
             raise OrderError(f"{self.manifest.model_name} is {why}, or save it and run it there")
         return super()._handle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TypeAlias
 
+from kintune.errors import InputError
 from kintune.hardware.gpus import is_gpu
 from kintune.runtime.executable import Executable
 from kintune.runtime.package import read_manifest
@@ -18,16 +19,20 @@ AnyExecutable: TypeAlias = "Executable | VmExecutable"
 """One for CPUs, which needs no compiler, or one for GPUs."""
 
 
-def open(path: str | os.PathLike[str]) -> AnyExecutable:
+def open(path: str | os.PathLike[str], variant: int | None = None) -> AnyExecutable:
     """Open a saved executable, for this machine's CPU or its first GPU.
 
     It holds machine code that will run with your rights: open only what you trust.  TVM is imported for a GPU only.
+    Of a file for several CPUs, the variant that suits this one best is taken, or the one of number `variant`.
 
     Raises:
-        InputError: the file is missing, damaged or no Kintune executable, or made for another format, CPU or GPU.
+        InputError: the file is missing, damaged or no Kintune executable, or made for another format, CPU or GPU, or
+            there is no such variant.
     """
     if not is_gpu(read_manifest(path).target):
-        return Executable.open(path)
+        return Executable.open(path, variant)
+    if variant:
+        raise InputError(f"{path}: there is no variant {variant}: a file for a GPU has one")
     from kintune.runtime.vm_executable import VmExecutable
 
     return VmExecutable.open(path)

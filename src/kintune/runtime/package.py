@@ -1,16 +1,19 @@
-"""The `.kt` file: one zip that holds a manifest, execution plans with their kernels, and the packed weights.
+"""The `.kt` file: one zip that holds manifests, execution plans with their kernels, and the packed weights.
 
 Members, all stored without compression, each at a multiple of `PAGE`, in this order:
 
-    manifest.json   `Manifest`, so that the first bytes of a file say what it is
+    manifest.json   a `Manifest` of each variant, so that the first bytes of a file say what it is
     planN.bin       an execution plan (`kintune.runtime.plan_format`), from 0 on
     libN.so         the kernels of that plan
     weights.bin     the weights of all plans one after another, each at a multiple of `ALIGNMENT`
 
+A *variant* has the plans for one kind of CPU, one for each combination of shapes, in the same order in all variants.
+Its plans are numbered one after another.  `kintune.runtime.merging` makes files with several variants.
+
 The runtime (`kintune_runtime`) maps the file: processes that open the same file share its memory.  Plans hold the
-checksums of themselves, their kernels and the weights; the manifest has the zip's own CRC-32.  A file for TVM's
-virtual machine (for GPUs, and to try a network on a board) holds `vm.so` in place of plans, and the places of its
-weights in the manifest.  This module does not import TVM, so any process can read a manifest.
+checksums of themselves, their kernels and the weights; the manifest has the zip's own CRC-32.  A file for TVM's virtual
+machine (for GPUs, and to try a network on a board) holds `vm.so` in place of plans, and the places of its weights in
+the manifest.  This module does not import TVM, so any process can read a manifest.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ import numpy.typing as npt
 
 from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
+from kintune.hardware.gpus import is_gpu
 from kintune.runtime.plan_format import with_thread_counts
 from kintune_runtime.library import checksum
 
@@ -41,6 +45,7 @@ __all__ = [
     "FORMAT_VERSION",
     "PAGE",
     "Block",
+    "EncodedPlan",
     "Manifest",
     "Package",
     "Variant",
@@ -49,6 +54,7 @@ __all__ = [
     "pack_weights",
     "package_in_memory",
     "read_manifest",
+    "read_manifests",
     "write_package",
     "write_vm_package",
     "write_with_thread_counts",
@@ -77,6 +83,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `inputs` and `outputs` are named and shaped as in the model, in its order.  `target` is the compiler's target as
     JSON; `machine` (as `platform.machine()` says) and `isa` (see `hardware.instruction_set`) are what a CPU must
     offer; `threads` ran each kernel when it was chosen.  `chosen` maps workload digests to candidate digests.
+    `cpu` is the name of the CPU on which it was tuned, as the system says it; empty where that is not known.
     `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
     the outputs are for (see `kintune.runtime.inputs`).
     """
@@ -94,6 +101,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     kintune: str
     tvm: str
     checks: tuple[IndexCheck, ...] = ()
+    cpu: str = ""
 
 
 class Block(NamedTuple):
@@ -117,12 +125,19 @@ class _Contents(msgspec.Struct, frozen=True):
     """The whole of `manifest.json`.
 
     `plans` is the number of plans of a file for CPUs, `weights` are those of a file for the virtual machine.
+    `executable` is the first variant, `others` are those after it.
     """
 
     format: int
     executable: Manifest
     weights: tuple[_Slot, ...] = ()
     plans: int = 0
+    others: tuple[Manifest, ...] = ()
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """Those of all variants, in the file's order."""
+        return (self.executable, *self.others)
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -131,33 +146,57 @@ class _Header(msgspec.Struct, frozen=True):
     format: int
 
 
-class Variant(NamedTuple):
+class EncodedPlan(NamedTuple):
     """An encoded execution plan, and the shared library of its kernels."""
 
     plan: bytes
     library: bytes
 
 
-class Package(NamedTuple):
-    """An opened file for CPUs: its plans with their libraries, and the content of `weights.bin`, mapped."""
+class Variant(NamedTuple):
+    """What a file has for one kind of CPU: a plan for each combination of shapes."""
 
     manifest: Manifest
+    plans: tuple[EncodedPlan, ...]
+
+
+class Package(NamedTuple):
+    """An opened file for CPUs: its variants, and the content of `weights.bin`, mapped."""
+
     variants: tuple[Variant, ...]
     weights: npt.NDArray[np.uint8]
+
+    @property
+    def manifest(self) -> Manifest:
+        """That of the first variant; names, types and shapes are those of all."""
+        return self.variants[0].manifest
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Package:
         """Open and verify a file.
 
         Raises:
-            InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
+            InputError: the file is missing, is no Kintune executable, is not for CPUs, is damaged, or is of another
+                format.
         """
         path = Path(path)
         with _reading(path) as archive:
             contents = _contents(archive, path)
-            numbers = range(contents.plans)
-            variants = [Variant(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in numbers]
-            return cls(contents.executable, tuple(variants), _map_member(archive, path, _WEIGHTS))
+            manifests = contents.manifests
+            if contents.plans == 0:
+                kind = "a GPU" if is_gpu(contents.executable.target) else "TVM's virtual machine"
+                raise InputError(f"{path}: made for {kind}; a file for a CPU is needed")
+            each, left = divmod(contents.plans, len(manifests))
+            if left or each < 1:
+                raise _damaged(path, f"{contents.plans} plans of {len(manifests)} variants")
+            plans = [
+                EncodedPlan(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in range(contents.plans)
+            ]
+            variants = [
+                Variant(manifest, tuple(plans[number * each : (number + 1) * each]))
+                for number, manifest in enumerate(manifests)
+            ]
+            return cls(tuple(variants), _map_member(archive, path, _WEIGHTS))
 
 
 class VmPackage(NamedTuple):
@@ -201,28 +240,35 @@ def pack_weights(blocks: Sequence[Block]) -> tuple[tuple[int, ...], npt.NDArray[
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Reads the manifest alone.
+    """Reads the manifest alone, that of the first variant.
 
     Raises:
-        InputError: as for `Package.open`.
+        InputError: as for `read_manifests`.
+    """
+    return read_manifests(path)[0]
+
+
+def read_manifests(path: str | os.PathLike[str]) -> tuple[Manifest, ...]:
+    """Reads the manifests of all variants, at least one.
+
+    Raises:
+        InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
     """
     path = Path(path)
     with _reading(path) as archive:
-        return _contents(archive, path).executable
+        return _contents(archive, path).manifests
 
 
-def write_package(
-    path: str | os.PathLike[str], manifest: Manifest, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]
-) -> None:
+def write_package(path: str | os.PathLike[str], variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> None:
     """Write a file for CPUs, whole or not at all: it is renamed into place once it is on the disk.
 
-    `weights` is the content of `weights.bin`, which all plans share.
+    There is at least one variant, and all have as many plans.  `weights` is the content of `weights.bin`.
 
     Raises:
         InputError: it cannot be written there; nothing is left behind then.
     """
     with _replacing(Path(path)) as file:
-        _write(file, _Contents(FORMAT_VERSION, manifest, plans=len(variants)), _members_of(variants), weights)
+        _write_plans(file, variants, weights)
 
 
 def write_with_thread_counts(
@@ -230,27 +276,27 @@ def write_with_thread_counts(
 ) -> None:
     """Write what the file `source` holds to `path`, with the most threads of kernels' calls replaced.
 
-    `counts` has those of each plan, by place, as for `with_thread_counts`; further plans stay as they are.  The two
-    paths may be the same.
+    `counts` has those of each plan of the first variant, by place, as for `with_thread_counts`; further plans stay as
+    they are.  The two paths may be the same.
 
     Raises:
         InputError: the source cannot be read, or `path` not be written.
         ValueError: a plan calls no kernel at such a place.
     """
     package = Package.open(source)
-    variants = list(package.variants)
+    first, *others = package.variants
+    plans = list(first.plans)
     for number, of_plan in enumerate(counts):
-        variants[number] = Variant(
-            with_thread_counts(variants[number].plan, of_plan, checksum), variants[number].library
-        )
-    write_package(path, package.manifest, variants, package.weights)
+        plan, library = plans[number]
+        plans[number] = EncodedPlan(with_thread_counts(plan, of_plan, checksum), library)
+    write_package(path, [first._replace(plans=tuple(plans)), *others], package.weights)
 
 
-def package_in_memory(manifest: Manifest, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:
+def package_in_memory(variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:
     """Returns the descriptor of a file without a name, in memory, with what `write_package` would write."""
     descriptor = os.memfd_create("kintune-executable")
     with os.fdopen(descriptor, "w+b", closefd=False) as file:
-        _write(file, _Contents(FORMAT_VERSION, manifest, plans=len(variants)), _members_of(variants), weights)
+        _write_plans(file, variants, weights)
     return descriptor
 
 
@@ -279,11 +325,13 @@ def write_vm_package(
         _write(file, _Contents(FORMAT_VERSION, manifest, slots), {_VM_LIBRARY: library}, content)
 
 
-def _members_of(variants: Sequence[Variant]) -> dict[str, bytes]:
+def _write_plans(file: IO[bytes], variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> None:
+    first, *others = (variant.manifest for variant in variants)
+    plans = [plan for variant in variants for plan in variant.plans]
     members: dict[str, bytes] = {}
-    for number, variant in enumerate(variants):
-        members |= {f"plan{number}.bin": variant.plan, f"lib{number}.so": variant.library}
-    return members
+    for number, plan in enumerate(plans):
+        members |= {f"plan{number}.bin": plan.plan, f"lib{number}.so": plan.library}
+    _write(file, _Contents(FORMAT_VERSION, first, plans=len(plans), others=tuple(others)), members, weights)
 
 
 def _write(file: IO[bytes], contents: _Contents, members: Mapping[str, bytes], weights: npt.NDArray[np.uint8]) -> None:

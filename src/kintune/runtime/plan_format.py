@@ -1,4 +1,6 @@
-"""Writes an execution plan as the C runtime reads it: `runtime/native/internal.h` has the records, `plan.c` the rules.
+"""Writes an execution plan as the C runtime reads it, and reads it again.
+
+`runtime/native/internal.h` has the records, `plan.c` the rules.
 
 A header, then sections of records, little-endian, each padded to a multiple of 8 bytes; names are offsets into the last
 section, a text of strings that end in NUL.  It does not import TVM.
@@ -8,17 +10,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, PlannedTensor
+import msgspec
 
-__all__ = ["VERSION", "element_kind", "encode_plan", "with_thread_counts"]
+from kintune.core.execution_plan import (
+    Branch,
+    Copy,
+    ExecutionPlan,
+    Jump,
+    KernelCall,
+    Operation,
+    Place,
+    PlannedTensor,
+)
+from kintune.core.model import IndexCheck, Tensor
 
-VERSION = 1
+__all__ = ["VERSION", "StoredPlan", "decode_plan", "element_kind", "encode_plan", "with_thread_counts"]
+
+VERSION = 2
 """Raised when an older runtime could no longer read what a newer one writes."""
 
 _MAGIC = b"KTPLAN\0\0"
-_HEADER = struct.Struct("<8s2I6Q14I")
+_HEADER = struct.Struct("<8s2I7Q16I")
 _CHECKSUM_AT = 16
 _TENSOR = struct.Struct("<4BI2Q")
 _OPERATION = struct.Struct("<6I")
@@ -26,10 +40,10 @@ _PORT = struct.Struct("<4I2q")
 _CHECK = struct.Struct("<6I")
 _EXTENT = struct.Struct("<q")
 _NUMBER = struct.Struct("<I")
-_SUM = struct.Struct("<Q")
 
 _MAX_RANK = 32
-_PLACES = {"input": 0, "output": 1, "weights": 2, "arena": 3}
+_PLACE_NAMES: tuple[Place, ...] = ("input", "output", "weights", "arena")
+_PLACES = {name: number for number, name in enumerate(_PLACE_NAMES)}
 _CALL, _COPY, _BRANCH, _JUMP = range(4)
 _FLOAT, _BFLOAT, _INT, _UINT, _BOOL = range(1, 6)
 _KINDS = {
@@ -39,6 +53,8 @@ _KINDS = {
     **{f"int{bits}": (_INT, bits) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": (_UINT, bits) for bits in (8, 16, 32, 64)},
 }
+
+_DTYPES = {kind: name for name, kind in _KINDS.items()}
 
 
 def element_kind(dtype: str) -> tuple[int, int]:
@@ -66,12 +82,16 @@ def encode_plan(
     checksum: Callable[[bytes], int],
     number: int = 0,
     total: int = 1,
+    variant: int = 0,
+    cpu: str = "",
+    weights_offset: int = 0,
 ) -> bytes:
     """Returns the bytes of `planN.bin`, N being its `number` among the `total` plans of the file.
 
     `machine` is the architecture and `isa` the extensions that the kernels use; `threads` ran them when they were
-    chosen.  Sizes are in bytes; `checksum` is `kt_checksum` of the runtime, which also made the checksums of the packed
-    weights and of the library.
+    chosen, on the CPU called `cpu`.  `variant` counts the kinds of CPU that the file is for.  Sizes are in bytes.  The
+    weights are the part of `weights.bin` of `weights_bytes` from `weights_offset` on; offsets of tensors count from
+    there.  `checksum` is `kt_checksum` of the runtime, which also made the checksums of the weights and of the library.
 
     Raises:
         ValueError: the runtime has no type of a tensor, one has more than 32 dimensions, or a name has a NUL.
@@ -79,7 +99,7 @@ def encode_plan(
     texts = _Texts()
     sections = _Sections(plan, texts)
     names_of_isa = [texts.number(name) for name in isa]
-    machine_name = texts.number(machine)
+    machine_name, cpu_name = texts.number(machine), texts.number(cpu)
     text = texts.encoded()
     counts = [
         len(plan.tensors),
@@ -96,52 +116,160 @@ def encode_plan(
         len(text),
         number,
         total,
+        variant,
+        cpu_name,
     ]
 
-    sizes = (plan.arena_bytes, weights_bytes, weights_checksum, library_bytes, library_checksum)
-    parts = [
-        _HEADER.pack(_MAGIC, VERSION, threads, 0, *sizes, *counts),
-        _records(_TENSOR, sections.tensors),
-        _records(_EXTENT, ((extent,) for extent in sections.extents)),
-        _records(_OPERATION, sections.operations),
-        _records(_NUMBER, ((argument,) for argument in sections.arguments)),
-        _records(_NUMBER, ((kernel,) for kernel in sections.kernels.values())),
-        _records(_PORT, sections.inputs),
-        _records(_PORT, sections.outputs),
-        _records(_CHECK, sections.checks),
-        _records(_EXTENT, ((size,) for size in sections.sizes)),
-        _records(_NUMBER, ((name,) for name in names_of_isa)),
-        text,
-    ]
-    return _sealed(b"".join(part + bytes(-len(part) % 8) for part in parts), checksum)
+    def content(sum_of_all: int) -> bytes:
+        sizes = (plan.arena_bytes, weights_offset, weights_bytes, weights_checksum, library_bytes, library_checksum)
+        parts = [
+            _HEADER.pack(_MAGIC, VERSION, threads, sum_of_all, *sizes, *counts),
+            _records(_TENSOR, sections.tensors),
+            _records(_EXTENT, ((extent,) for extent in sections.extents)),
+            _records(_OPERATION, sections.operations),
+            _records(_NUMBER, ((argument,) for argument in sections.arguments)),
+            _records(_NUMBER, ((kernel,) for kernel in sections.kernels.values())),
+            _records(_PORT, sections.inputs),
+            _records(_PORT, sections.outputs),
+            _records(_CHECK, sections.checks),
+            _records(_EXTENT, ((size,) for size in sections.sizes)),
+            _records(_NUMBER, ((name,) for name in names_of_isa)),
+            text,
+        ]
+        return b"".join(part + bytes(-len(part) % 8) for part in parts)
+
+    blank = content(0)
+    return content(checksum(blank[:_CHECKSUM_AT]) ^ checksum(blank[_CHECKSUM_AT + 8 :]))
 
 
-def with_thread_counts(encoded: bytes, counts: Mapping[int, int], checksum: Callable[[bytes], int]) -> bytes:
+class StoredPlan(NamedTuple):
+    """What `encode_plan` was given; inputs have no `values` and `below`, which no plan holds."""
+
+    plan: ExecutionPlan
+    machine: str
+    isa: tuple[str, ...]
+    threads: int
+    weights_bytes: int
+    weights_checksum: int
+    library_bytes: int
+    library_checksum: int
+    number: int
+    total: int
+    variant: int
+    cpu: str
+    weights_offset: int
+
+    def encoded(self, checksum: Callable[[bytes], int]) -> bytes:
+        """The bytes of `planN.bin`, as `encode_plan` makes them.
+
+        Raises:
+            ValueError: as for `encode_plan`.
+        """
+        return encode_plan(**self._asdict(), checksum=checksum)
+
+
+def decode_plan(content: bytes, checksum: Callable[[bytes], int]) -> StoredPlan:
+    """Reads what `encode_plan` wrote.
+
+    Raises:
+        ValueError: it is damaged, or of another version; the text is one line.
+    """
+    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+        raise ValueError("no plan")
+    _, version, threads, sum_of_all, *rest = _HEADER.unpack_from(content)
+    if version != VERSION:
+        raise ValueError(f"a plan of version {version}, this Kintune reads version {VERSION}")
+    if checksum(content[:_CHECKSUM_AT]) ^ checksum(content[_CHECKSUM_AT + 8 :]) != sum_of_all:
+        raise ValueError("a plan with a bad checksum")
+    try:
+        return _decoded(content, threads, rest)
+    except (IndexError, KeyError, ValueError) as error:
+        raise ValueError(f"a damaged plan ({error})") from error
+
+
+def with_thread_counts(content: bytes, counts: Mapping[int, int], checksum: Callable[[bytes], int]) -> bytes:
     """Returns the plan with other bounds of threads: `counts` by the place of a kernel's call among the operations.
 
     Calls that it does not name keep their bounds.  `checksum` is as for `encode_plan`.
 
     Raises:
-        ValueError: there is no kernel called at such a place.
+        ValueError: no kernel is called at such a place, or the plan is damaged.
     """
-    header = _HEADER.unpack_from(encoded)
-    tensors, extents, operations = header[9:12]
-    start = sum(size + -size % 8 for size in (_HEADER.size, _TENSOR.size * tensors, _EXTENT.size * extents))
-    content, left = bytearray(encoded), dict(counts)
-    for place in range(operations):
-        at = start + _OPERATION.size * place
-        if place in left and _NUMBER.unpack_from(content, at)[0] == _CALL:
-            _NUMBER.pack_into(content, at + _NUMBER.size, left.pop(place))
-    if left:
-        raise ValueError(f"the plan calls no kernel at {', '.join(map(str, sorted(left)))}")
-    return _sealed(content, checksum)
+    stored = decode_plan(content, checksum)
+    operations = list(stored.plan.operations)
+    for place, threads in counts.items():
+        call = operations[place] if 0 <= place < len(operations) else None
+        if not isinstance(call, KernelCall):
+            raise ValueError(f"the plan calls no kernel at {place}")
+        operations[place] = msgspec.structs.replace(call, threads=threads)
+    plan = msgspec.structs.replace(stored.plan, operations=tuple(operations))
+    return stored._replace(plan=plan).encoded(checksum)
 
 
-def _sealed(content: bytes | bytearray, checksum: Callable[[bytes], int]) -> bytes:
-    """The plan with the checksum of all of its other bytes in its place."""
-    after = _CHECKSUM_AT + _SUM.size
-    whole = checksum(bytes(content[:_CHECKSUM_AT])) ^ checksum(bytes(content[after:]))
-    return bytes(content[:_CHECKSUM_AT]) + _SUM.pack(whole) + bytes(content[after:])
+def _decoded(content: bytes, threads: int, numbers: list[int]) -> StoredPlan:
+    arena, weights_offset, weights_bytes, weights_checksum, library_bytes, library_checksum, *counts = numbers
+    tensor_count, extent_count, operation_count, argument_count, kernel_count, input_count, output_count, *rest = counts
+    check_count, size_count, isa_count, machine, text_bytes, number, total, variant, cpu = rest
+    at = _HEADER.size
+
+    def take(layout: struct.Struct, count: int) -> list[tuple[Any, ...]]:
+        nonlocal at
+        end = at + layout.size * count
+        if end > len(content):
+            raise ValueError("truncated")
+        records = list(layout.iter_unpack(content[at:end]))
+        at = end + -end % 8
+        return records
+
+    tensors = take(_TENSOR, tensor_count)
+    extents = tuple(each for (each,) in take(_EXTENT, extent_count))
+    operations = take(_OPERATION, operation_count)
+    arguments = tuple(each for (each,) in take(_NUMBER, argument_count))
+    kernels = [each for (each,) in take(_NUMBER, kernel_count)]
+    inputs, outputs, checks = take(_PORT, input_count), take(_PORT, output_count), take(_CHECK, check_count)
+    sizes = tuple(each for (each,) in take(_EXTENT, size_count))
+    isa = [each for (each,) in take(_NUMBER, isa_count)]
+    text = content[at : at + text_bytes]
+
+    def name(offset: int) -> str:
+        return text[offset : text.index(b"\0", offset)].decode()
+
+    def operation(opcode: int, limit: int, subject: int, first: int, count: int, _padding: int) -> Operation:
+        made: tuple[Callable[[], Operation], ...] = (
+            lambda: KernelCall(name(kernels[subject]), arguments[first : first + count], limit),
+            lambda: Copy(subject, first),
+            lambda: Branch(subject, first),
+            lambda: Jump(first),
+        )  # in the order of their opcodes
+        return made[opcode]()
+
+    planned = tuple(
+        PlannedTensor(_PLACE_NAMES[place], offset, _DTYPES[kind, bits], extents[first : first + rank])
+        for place, kind, bits, rank, first, offset, _ in tensors
+    )
+    own = outputs[: len(outputs) - len(checks)]
+    plan = ExecutionPlan(
+        tensors=planned,
+        operations=tuple(operation(*record) for record in operations),
+        input_tensors=tuple(tensor for tensor, *_ in inputs),
+        output_tensors=tuple(tensor for tensor, *_ in outputs),
+        inputs=tuple(
+            Tensor(name(called), planned[tensor].shape, planned[tensor].dtype, (least, greatest) if bounded else None)
+            for tensor, called, bounded, _, least, greatest in inputs
+        ),
+        outputs=tuple(Tensor(name(called), planned[tensor].shape, planned[tensor].dtype) for tensor, called, *_ in own),
+        arena_bytes=arena,
+        checks=tuple(
+            IndexCheck(name(node), port - len(own), sizes[first : first + count], axis, bool(negative))
+            for port, node, axis, first, count, negative in checks
+        ),
+    )
+    return StoredPlan(
+        plan=plan, machine=name(machine), isa=tuple(name(each) for each in isa), threads=threads,
+        weights_bytes=weights_bytes, weights_checksum=weights_checksum, library_bytes=library_bytes,
+        library_checksum=library_checksum, number=number, total=total, variant=variant, cpu=name(cpu),
+        weights_offset=weights_offset,
+    )  # fmt: skip
 
 
 def _records(layout: struct.Struct, records: Iterable[tuple[Any, ...]]) -> bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kintune.hardware.cpu import host_extensions, host_machine
 from kintune.hardware.gpus import architecture_here, is_gpu
 from kintune.runtime.package import Manifest
 
-__all__ = ["is_gpu_here", "why_not_here"]
+__all__ = ["is_gpu_here", "why_none_here", "why_not_here"]
 
 
 def why_not_here(manifest: Manifest) -> str | None:
@@ -24,6 +26,17 @@ def why_not_here(manifest: Manifest) -> str | None:
     if not lacking:
         return None
     return f"built for a CPU with {', '.join(lacking)}, which this one lacks; build it for this machine"
+
+
+def why_none_here(manifests: Sequence[Manifest]) -> str | None:
+    """Returns why this machine cannot run any of a file's variants, and what to do; None when it can."""
+    reasons = [why_not_here(manifest) for manifest in manifests]
+    if None in reasons:
+        return None
+    if len(reasons) == 1:
+        return reasons[0]
+    told = [f"variant {number} is {(reason or '').partition(';')[0]}" for number, reason in enumerate(reasons)]
+    return f"{'; '.join(told)}; build it for this machine, and add it with `kintune merge`"
 
 
 def is_gpu_here(manifest: Manifest) -> bool:

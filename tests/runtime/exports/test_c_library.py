@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.runtime.exports.c_library import export_c
+from kintune.runtime.merging import merge
 from tests.support.toy_model import ADDING, adding, write_model
 
 CPP = """
@@ -27,6 +29,16 @@ int main() {
   } catch (const kintune::Error &error) {
     std::printf("%d %s\\n", error.status, error.what());
   }
+}
+"""
+
+VARIANT = """
+#include <cstdio>
+#include "kintune.hpp"
+int main() {
+  kintune::Network network("model.kt");
+  kt_variant chosen = network.variant();
+  std::printf("%d of %d, %s, %d threads\\n", chosen.number, chosen.total, chosen.machine, chosen.threads);
 }
 """
 
@@ -75,6 +87,15 @@ def test_cmake_builds_the_example(folder: Path) -> None:
     run(folder, shutil.which("cmake"), "-S", ".", "-B", "build")
     run(folder, shutil.which("cmake"), "--build", "build")
     assert "1 3 5 7" in run(folder, folder / "build" / "example")
+
+
+def test_a_merged_file_is_exported_whole(tmp_path: Path) -> None:
+    given = [write_model(tmp_path / "new.kt", isa=["avx1024"]), write_model(tmp_path / "old.kt")]
+    folder = export_c(merge(given, tmp_path / "fat.kt").path, tmp_path / "export")
+    (folder / "program.cpp").write_text(VARIANT)
+    command = [shutil.which("c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror"]
+    run(folder, *command, "program.cpp", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "program")
+    assert run(folder, folder / "program") == f"1 of 2, {platform.machine()}, 2 threads\n"
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from kintune.core.execution_plan import ExecutionPlan
 from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
-from kintune.runtime.package import Variant, write_package
+from kintune.runtime.merging import merge
+from kintune.runtime.package import EncodedPlan, Variant, write_package
 from tests.support.toy_model import ADDING, adding, calling, encoded, kernels, manifest, packed, write_model
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
@@ -38,10 +39,11 @@ def export(folder: Path, *plans: ExecutionPlan, digest: str = DIGEST, weights: S
     folder.mkdir(exist_ok=True)
     model, content = folder / "toy.kt", packed(weights)
     described = msgspec.structs.replace(manifest(plans[0]), model_digest=digest)
-    variants = [
-        Variant(encoded(plan, content, number=number, total=len(plans)), kernels()) for number, plan in enumerate(plans)
+    made = [
+        EncodedPlan(encoded(plan, content, number=number, total=len(plans)), kernels())
+        for number, plan in enumerate(plans)
     ]
-    write_package(model, described, variants, content)
+    write_package(model, [Variant(described, tuple(made))], content)
     return export_onnx(model, folder / "export")
 
 
@@ -75,6 +77,16 @@ def test_it_computes_what_the_model_computes(tmp_path: Path, threads: int) -> No
     assert [(t.name, t.shape, t.type) for t in run.get_outputs()] == [("out", [1000], "tensor(float)")]
     for _ in range(50):
         np.testing.assert_array_equal(run.run(None, {"x": X})[0], X + W + W)
+
+
+def test_a_merged_file_runs_the_variant_for_this_cpu(tmp_path: Path) -> None:
+    given = [
+        write_model(tmp_path / "new.kt", [ADDING], [W + 1], isa=["avx1024"]),
+        write_model(tmp_path / "old.kt", [ADDING], [W]),
+    ]
+    run = session(export_onnx(merge(given, tmp_path / "fat.kt").path, tmp_path / "export"))
+    assert [t.shape for t in run.get_inputs()] == [[1000]]
+    np.testing.assert_array_equal(run.run(None, {"x": X})[0], X + W + W)
 
 
 def test_inputs_at_any_address(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from kintune.errors import InputError
 from kintune.runtime.exports.wheel import export_wheel
+from kintune.runtime.merging import merge
 from tests.support.toy_model import write_model
 
 
@@ -55,6 +57,19 @@ def test_it_is_installed_and_runs_by_itself(tmp_path: Path) -> None:
         "input 'x' has shape (7,), (1000,) is needed",
         "['my_model', 'numpy']",
     ]
+
+
+def test_a_merged_file_is_in_the_wheel_whole(tmp_path: Path) -> None:
+    given = [write_model(tmp_path / "new.kt", isa=["avx1024"]), write_model(tmp_path / "old.kt")]
+    wheel = export_wheel(merge(given, tmp_path / "fat.kt").path, tmp_path / "export", "my_model")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    code = "import my_model; print(my_model.load().variant)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(tmp_path / "installed")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.startswith("Variant(number=1, total=2, "), done.stderr
 
 
 def test_the_package_has_the_models_name(tmp_path: Path) -> None:

@@ -68,6 +68,16 @@ typedef struct {
   size_t nbytes;
 } kt_tensor;
 
+/* Plans for one kind of CPU.  A file may have several variants of its model: see `kintune merge`. */
+typedef struct {
+  int32_t number;      /* of this variant, from 0 */
+  int32_t total;       /* of the variants in the file */
+  const char *machine; /* "x86_64", "aarch64" */
+  const char *cpu;     /* name of the CPU that it was tuned on; "" where that is not known */
+  const char *isa;     /* extensions that it uses, with spaces between them */
+  int32_t threads;     /* that it was tuned for */
+} kt_variant;
+
 /* Memory of the caller.  Inputs at multiples of 64 bytes are read in place, others are copied first. */
 typedef struct {
   void *data;
@@ -97,6 +107,13 @@ KT_API const char *kt_last_error(void);
 /* Opens a `.kt` file: the weights are mapped, and verified once. */
 KT_API kt_status kt_open(const char *path, kt_model **model);
 
+/* The same with one variant of a file for several CPUs, by its number from 0, or KT_BEST.
+ *
+ * `kt_open` takes the best of those that this CPU can run: one that was tuned on a CPU of this name, else one that uses
+ * the most extensions, else the first. */
+enum { KT_BEST = -1 };
+KT_API kt_status kt_open_variant(const char *path, int32_t variant, kt_model **model);
+
 /* Opens the contents of a `.kt` file, at a multiple of 64 bytes; they must stay in place until the model is closed. */
 KT_API kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model);
 
@@ -106,7 +123,10 @@ KT_API void kt_close(kt_model *model);
 /* The file's `manifest.json`, `*nbytes` bytes of JSON that no zero follows; it lives as long as the model. */
 KT_API const char *kt_manifest(const kt_model *model, size_t *nbytes);
 
-/* The number of plans that this CPU can run: one for each combination of input shapes that the model was tuned for. */
+/* Describes the variant that was opened; what `variant` points to lives as long as the model. */
+KT_API kt_status kt_describe_variant(const kt_model *model, kt_variant *variant);
+
+/* The number of plans of the variant: one for each combination of input shapes that the model was tuned for. */
 KT_API int32_t kt_plan_count(const kt_model *model);
 
 /* The number of inputs and of outputs, the same in all plans. */

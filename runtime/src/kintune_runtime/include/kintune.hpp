@@ -49,6 +49,13 @@ class Network {
     return made;
   }
 
+  // The variant that was chosen for this CPU; its texts live as long as the network.  Throws Error.
+  kt_variant variant() const {
+    kt_variant found;
+    check(kt_describe_variant(model_.get(), &found));
+    return found;
+  }
+
   int plans() const { return kt_plan_count(model_.get()); }
 
   std::vector<kt_tensor> inputs() const { return described(kt_input_count(model_.get()), kt_describe_input); }

@@ -14,7 +14,7 @@ from kintune.core.candidate import Candidate, Sketch
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built
 from kintune.core.version import __version__
-from kintune.hardware.gpus import GPU
+from kintune.hardware.gpus import GPU, is_gpu
 from kintune.runtime.executable import Executable
 from kintune.runtime.package import Manifest
 from kintune.runtime.target import architecture_of, instruction_set
@@ -34,11 +34,12 @@ def describe_build(
     outputs: Iterable[Tensor],
     chosen: Mapping[str, str],
     checks: Iterable[IndexCheck] = (),
+    cpu: str = "",
 ) -> Manifest:
     """The manifest of a network that is being built now, by this Kintune and this compiler.
 
     `target` is a canonical target (see `kintune.runtime.target`); the instruction set that programs built for it may
-    use is found out here.
+    use is found out here.  `cpu` is the name of the CPU that they were chosen on, if it is known.
     """
     return Manifest(
         model_name=model_name,
@@ -54,6 +55,7 @@ def describe_build(
         kintune=__version__,
         tvm=str(tvm.__version__),
         checks=tuple(checks),
+        cpu="" if is_gpu(target) else cpu,
     )
 
 

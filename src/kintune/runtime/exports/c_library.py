@@ -9,7 +9,7 @@ import kintune_runtime
 from kintune.errors import KintuneError
 from kintune.files import check_readable
 from kintune.runtime.exports.folder import write_folder
-from kintune.runtime.package import Package
+from kintune.runtime.exports.source import open_source
 
 __all__ = ["LIBRARY_NAME", "MODEL_NAME", "export_c"]
 
@@ -30,11 +30,12 @@ def export_c(model: Path, folder: Path) -> Path:
     pkg-config.  All of the folder is written, or nothing; returns its path.
 
     Raises:
-        InputError: the model is missing, damaged or of another format, or the folder is not empty or cannot be written.
+        InputError: the model is missing, damaged, of another format or for another machine, or the folder is not empty
+            or cannot be written.
         KintuneError: the runtime is not installed whole.
     """
     model = check_readable(model, "the model")
-    Package.open(model)
+    open_source(model)
     installed = Path(kintune_runtime.__file__).parent
     if missing := [name for name in _FILES if not (installed / name).is_file()]:
         raise KintuneError(f"{installed / missing[0]} is missing; install kintune-runtime again")

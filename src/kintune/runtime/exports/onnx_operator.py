@@ -9,7 +9,6 @@ model's digest: exports of different models can be used by one session.  This mo
 
 from __future__ import annotations
 
-import platform
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from kintune.core.model import Tensor
 from kintune.errors import InputError, KintuneError
 from kintune.files import check_readable
 from kintune.runtime.exports.folder import write_folder
-from kintune.runtime.package import Manifest, Package
+from kintune.runtime.exports.source import open_source
+from kintune.runtime.package import Manifest
 
 __all__ = ["LIBRARY_NAME", "MODEL_NAME", "OPERATOR_NAME", "export_onnx"]
 
@@ -52,11 +52,8 @@ def export_onnx(model: Path, folder: Path) -> Path:
     library = Path(kintune_runtime.__file__).with_name(LIBRARY_NAME)
     if not library.is_file():
         raise KintuneError(f"{library} is missing; install kintune-runtime again")
-    package = Package.open(model)
-    manifest, several = package.manifest, len(package.variants) > 1
-    if manifest.machine != platform.machine():
-        raise InputError(f"{model}: built for {manifest.machine}; export it on such a machine")
-    content = _onnx_file(model, manifest, several)
+    package = open_source(model)
+    content = _onnx_file(model, package.manifest, several=len(package.variants[0].plans) > 1)
     name = f"{model.stem}.onnx"
 
     def fill(made: Path) -> None:

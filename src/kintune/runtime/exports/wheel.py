@@ -13,7 +13,8 @@ import kintune_runtime
 from kintune.errors import InputError, KintuneError
 from kintune.files import check_readable
 from kintune.runtime.exports.folder import write_folder
-from kintune.runtime.package import Manifest, Package
+from kintune.runtime.exports.source import open_source
+from kintune.runtime.package import Manifest
 
 __all__ = ["export_wheel"]
 
@@ -27,17 +28,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from {package}.runtime import Context, Evaluation, Executable, InputError, KintuneError, RunError
+from {package}.runtime import Context, Evaluation, Executable, InputError, KintuneError, RunError, Variant
 from {package}.runtime import open as _open
 
-__all__ = ["Context", "Evaluation", "Executable", "InputError", "KintuneError", "RunError", "load"]
+__all__ = ["Context", "Evaluation", "Executable", "InputError", "KintuneError", "RunError", "Variant", "load"]
 
 
 def load() -> Executable:
     """Open the model; `run` takes arrays by the names of its inputs.
 
     Raises:
-        InputError: this CPU lacks instructions that the model was tuned for.
+        InputError: this CPU lacks instructions that the model was tuned for, in each of its variants.
     """
     return _open(Path(__file__).with_name("model.kt"))
 '''
@@ -50,12 +51,12 @@ def export_wheel(model: Path, folder: Path, name: str = "") -> Path:
     as underscores.  Its version is 0 and the model's digest.
 
     Raises:
-        InputError: the model is missing, damaged or of another format, the name is none that Python takes, or the
-            folder is not empty or cannot be written.
+        InputError: the model is missing, damaged, of another format or for another machine, the name is none that
+            Python takes, or the folder is not empty or cannot be written.
         KintuneError: the runtime is not installed whole.
     """
     model = check_readable(model, "the model")
-    manifest = Package.open(model).manifest
+    manifest = open_source(model).manifest
     package = name or re.sub(r"\W+", "_", manifest.model_name.lower()).strip("_") or "model"
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", package):
         raise InputError(f"{package!r} is no name of a Python package; name one with letters, digits and underscores")

@@ -203,6 +203,7 @@ class TvmBackend:
             outputs=model.outputs if outputs is None else outputs,
             checks=model.checks if outputs is None else (),
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
+            cpu=spec.device_type.model,
         )
         reused = sum(candidate.digest in kernels for candidate in chosen.values())
         print(f"{reused} of {len(set(lowered.functions.values()))} kernels were compiled already")
