@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#define CLOSE_ON_EXEC 1u /* MFD_CLOEXEC; the C library has a function and a name for it from 2.27 on */
 
 static _Thread_local char message[256];
 
@@ -83,7 +85,7 @@ static void set_slots(void *handle) {
 /* The dynamic loader reads files alone: a nameless one in memory.  It knows libraries by their path, so the descriptor,
  * which is in the path, stays open as long as the library is loaded. */
 static void *load(kt_bytes content, int *kept) {
-  int descriptor = memfd_create("kintune-kernels", MFD_CLOEXEC);
+  int descriptor = (int)syscall(SYS_memfd_create, "kintune-kernels", CLOSE_ON_EXEC);
   if (descriptor < 0) return NULL;
   void *handle = NULL;
   size_t written = 0;
