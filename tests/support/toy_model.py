@@ -87,10 +87,10 @@ def calling(
     )
 
 
-def manifest(plan: ExecutionPlan) -> Manifest:
-    """A manifest for this machine."""
+def manifest(plan: ExecutionPlan, machine: str = platform.machine()) -> Manifest:
+    """A manifest, by default for this machine."""
     return Manifest(
-        model_name="toy", model_digest="0" * 32, target="{}", machine=platform.machine(), isa=(), threads=2,
+        model_name="toy", model_digest="0" * 32, target="{}", machine=machine, isa=(), threads=2,
         inputs=plan.inputs, outputs=plan.outputs, chosen={}, created="2026-01-01T00:00:00+00:00", kintune="0", tvm="0",
     )  # fmt: skip
 
@@ -146,5 +146,5 @@ def write_model(
         )
         for number, (plan, name) in enumerate(zip(plans, names, strict=True))
     ]
-    write_package(path, manifest(plans[0]), variants, content)
+    write_package(path, manifest(plans[0], names[0]), variants, content)
     return path
