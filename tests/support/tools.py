@@ -74,6 +74,11 @@ TOOLS: Mapping[str, Tool] = {
         "apt-get install chromium chromium-driver",
         programs=(("chromium",), ("chromedriver",)),
     ),
+    "onnxruntime-release": Tool(
+        "a release of onnxruntime for C++",
+        "name a folder with `include` and `lib` in KINTUNE_TEST_ONNXRUNTIME",
+        variables=("KINTUNE_TEST_ONNXRUNTIME",),
+    ),
     "postgresql": Tool(
         "a PostgreSQL server",
         f"pip install 'psycopg[binary]', then run the tests by .ci/postgres, or name an empty database in {POSTGRES}",
