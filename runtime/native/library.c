@@ -99,6 +99,8 @@ static void *load(kt_bytes content, int *kept) {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* those that a linker for another architecture has linked do not say that they want the library of mathematics */
+    if (handle == NULL && dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) != NULL) handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   }
   if (handle == NULL) close(descriptor);
   else *kept = descriptor;

@@ -13,6 +13,8 @@ from kintune.errors import InputError
 from kintune.runtime.exports.c_library import export_c
 from tests.support.toy_model import ADDING, adding, write_model
 
+SUPPORT = Path(__file__).parents[2] / "support"
+
 CPP = """
 #include <cstdio>
 #include "kintune.hpp"
@@ -75,6 +77,22 @@ def test_cmake_builds_the_example(folder: Path) -> None:
     run(folder, shutil.which("cmake"), "-S", ".", "-B", "build")
     run(folder, shutil.which("cmake"), "--build", "build")
     assert "1 3 5 7" in run(folder, folder / "build" / "example")
+
+
+def test_kernels_that_a_linker_alone_has_linked_find_the_mathematics(tmp_path: Path) -> None:
+    """As those for another architecture are: they name no library, and the program does not use that of mathematics."""
+    summed = "work->a[i] + work->b[i]"
+    source = (SUPPORT / "toy_kernels.c").read_text()
+    assert summed in source
+    (tmp_path / "kernels.c").write_text(
+        f"float cosf(float);\n{source.replace(summed, f'{summed} + cosf(0 * work->b[i])')}"
+    )
+    run(tmp_path, "cc", "-O1", "-fno-builtin", "-shared", "-fPIC", "-nostdlib", "-o", "kernels.so", "kernels.c")
+    model = write_model(tmp_path / "toy.kt", [ADDING], library=(tmp_path / "kernels.so").read_bytes())
+    folder = export_c(model, tmp_path / "export")
+    run(folder, "cc", "example.c", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "example")
+    assert "libm.so" not in run(folder, "ldd", "example")
+    assert run(folder, folder / "example").startswith("out [1000] 3 5 7 9\n")
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
