@@ -190,21 +190,53 @@ def test_this_machines_wheel_runs_with_the_oldest_numpy(platform_wheels: Mapping
     assert modules in ("['kintune_runtime']", "['kintune_runtime', 'numpy']")  # numpy may import more of itself
 
 
+FOR_AARCH64 = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17", "-O1"]
+FEATURES = "fp asimd fphp asimdhp asimddp"
+"""Of a Cortex-A76, those that a model asks for."""
+
+
+def emulated(folder: Path, tmp_path: Path) -> str:
+    """What the example of an export for aarch64 prints.  No Python for aarch64 is needed."""
+    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    libraries = Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")) / "lib"  # where Debian has them
+    if not (libraries / "ld-linux-aarch64.so.1").exists():
+        pytest.skip("no C library for aarch64: apt-get install libc6-arm64-cross")
+    system = tmp_path / "system"
+    (system / "proc").mkdir(parents=True)
+    (system / "proc" / "cpuinfo").write_text(f"processor\t: 0\nFeatures\t: {FEATURES}\n")
+    (system / "lib").symlink_to(libraries)
+    run(*FOR_AARCH64, "example.c", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "example", cwd=folder)
+    return run(emulator, "-cpu", "cortex-a76", "-L", system, "./example", "model.kt", "2", cwd=folder).stdout
+
+
 @pytest.mark.needs("ziglang", "qemu-aarch64")
 def test_the_wheel_for_aarch64_runs_in_an_emulator(platform_wheels: Mapping[str, Path], tmp_path: Path) -> None:
-    """A program in C, with kernels written by hand: no Python for aarch64 is needed."""
-    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-    system = Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu"))  # where Debian puts a C library for it
-    if not (system / "lib" / "ld-linux-aarch64.so.1").exists():
-        pytest.skip("no C library for aarch64: apt-get install libc6-arm64-cross")
-    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17", "-O1"]
     kernels = tmp_path / "kernels.so"
-    run(*compiler, "-shared", "-fPIC", "-o", kernels, ROOT / "tests" / "support" / "toy_kernels.c")
-    model = write_model(tmp_path / "toy.kt", machines=["aarch64"], library=kernels.read_bytes())
+    run(*FOR_AARCH64, "-shared", "-fPIC", "-o", kernels, ROOT / "tests" / "support" / "toy_kernels.c")
+    model = write_model(tmp_path / "toy.kt", machines=["aarch64"], isa=["neon"], library=kernels.read_bytes())
     folder = export_c(model, tmp_path / "export", platform_wheels["aarch64"])
-    run(*compiler, "example.c", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "example", cwd=folder)
-    said = run(emulator, "-L", system, "./example", "model.kt", "2", cwd=folder).stdout
-    assert said.startswith("out [1000] 1 3 5 7\n")
+    assert emulated(folder, tmp_path).startswith("out [1000] 1 3 5 7\n")
+
+
+@pytest.mark.tvm
+@pytest.mark.needs("ziglang", "qemu-aarch64", "aarch64-linker")
+def test_a_network_for_aarch64_computes_there_what_it_computes_here(
+    platform_wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    import numpy as np
+
+    from tests.support.tiny_network import make_tiny_network
+
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    target = '{"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}'
+    make_tiny_network(tmp_path / "there", target=target).executable.save(tmp_path / "tiny.kt")
+    folder = export_c(tmp_path / "tiny.kt", tmp_path / "export", platform_wheels["aarch64"])
+    here = make_tiny_network(tmp_path / "here").executable
+    y = here.run({each.name: np.ones(each.shape, each.dtype) for each in here.inputs})["y"]
+    name, *printed = emulated(folder, tmp_path).splitlines()[0].replace("]", "[").split("[")
+    assert name == "y "
+    np.testing.assert_allclose(np.array(printed[1].split(), np.float32), y.reshape(-1)[:4], rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -55,7 +55,9 @@ def command(executable: str, folder: str, to: str, name: str, runtime: str, json
 
         written = export_c(model, there, wheel)
         library = written / LIBRARY_NAME
-        advice = f"Build and run the example: cd {written} && cc example.c -L. -lkintune -Wl,-rpath,. && ./a.out"
+        advice = (
+            f"Build and run the example: cd {written} && cc example.c -L. -lkintune '-Wl,-rpath,$ORIGIN' && ./a.out"
+        )
     elif to == "onnx":
         from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import kintune_runtime
 from kintune.errors import InputError
 from kintune.runtime.exports.c_library import export_c
 from tests.support.toy_model import ADDING, adding, write_model
@@ -70,6 +71,12 @@ def test_a_program_in_cpp_uses_the_class(folder: Path) -> None:
         "x 1 1 1999",
         "1 1 inputs and 0 outputs given, 1 and 1 needed",
     ]
+
+
+def test_the_folder_has_all_that_the_page_lists(folder: Path) -> None:
+    names = ("CMakeLists.txt", "example.c", "kintune.h", "kintune.hpp", "kintune.pc", "libkintune.so", "model.kt")
+    assert tuple(sorted(path.name for path in folder.iterdir())) == names
+    assert f"\nVersion: {kintune_runtime.__version__}\n" in (folder / "kintune.pc").read_text()
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake here")

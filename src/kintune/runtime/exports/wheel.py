@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import keyword
 import re
 import zipfile
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ _NUMPY = "numpy>=1.26,<3"
 _PYTHON = ">=3.10,<3.14"
 _CHUNK = 16 << 20
 _LIBRARY = "libkintune.so"
+_TAKEN = frozenset({"numpy", "kintune", "kintune_runtime"})
 
 _INIT = '''"""{name}, tuned by Kintune: `load().run(...)` runs it on this machine's CPU."""
 
@@ -47,9 +49,9 @@ def load() -> Executable:
 def export_wheel(model: Path, folder: Path, name: str = "", runtime: Path | None = None) -> Path:
     """Write `folder` with one wheel; returns its path.
 
-    The package is called `name`, by default the model's name in lower case, with what Python does not take in a name
-    as underscores.  Its version is 0 and the model's digest.  The runtime inside is that in the wheel `runtime`, by
-    default the one installed here; it must be for the model's machine.
+    The package is called `name`, by default the model's name in lower case, with an underscore for what is no letter or
+    digit, and after `model_` if that is no name by itself.  Its version is 0 and the model's digest.  The runtime
+    inside is that in the wheel `runtime`, by default the one installed here; it must be for the model's machine.
 
     Raises:
         InputError: the model is missing, damaged, of another format or not for CPUs, the name is none that Python
@@ -59,9 +61,11 @@ def export_wheel(model: Path, folder: Path, name: str = "", runtime: Path | None
     """
     model, opened = open_source(model)
     manifest = opened.manifest
-    package = name or re.sub(r"\W+", "_", manifest.model_name.lower()).strip("_") or "model"
-    if not re.fullmatch(r"[a-z_][a-z0-9_]*", package):
-        raise InputError(f"{package!r} is no name of a Python package; name one with letters, digits and underscores")
+    package = name or _name_from(manifest.model_name)
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", package) or keyword.iskeyword(package):
+        raise InputError(f"{package!r} is no name of a Python package; name one of letters, digits and underscores")
+    if package in _TAKEN:
+        raise InputError(f"{package!r} is the name of a package that the wheel needs or replaces; choose another")
     files = runtime_files(model, manifest.machine, (_LIBRARY,), runtime)
     version = f"0+{manifest.model_digest[:12] or 'unknown'}"
     file_name = f"{package}-{version}-py3-none-linux_{manifest.machine}.whl"
@@ -71,6 +75,15 @@ def export_wheel(model: Path, folder: Path, name: str = "", runtime: Path | None
             _write(archive, package, version, model, files, manifest)
 
     return write_folder(folder, fill) / file_name
+
+
+def _name_from(model: str) -> str:
+    plain = re.sub(r"[^a-z0-9]+", "_", model.lower()).strip("_")
+    return (
+        plain
+        if plain[:1].isalpha() and plain not in _TAKEN and not keyword.iskeyword(plain)
+        else f"model_{plain}".rstrip("_")
+    )
 
 
 def _write(
