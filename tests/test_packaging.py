@@ -190,6 +190,18 @@ def test_this_machines_wheel_runs_with_the_oldest_numpy(platform_wheels: Mapping
     assert modules in ("['kintune_runtime']", "['kintune_runtime', 'numpy']")  # numpy may import more of itself
 
 
+@pytest.mark.needs("ziglang")
+def test_a_platform_that_is_none_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT / "runtime"]
+    environment = {**os.environ, "KINTUNE_WHEEL_PLATFORM": "macosx_11_0_arm64"}
+    done = subprocess.run([str(each) for each in command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert (
+        "KINTUNE_WHEEL_PLATFORM=macosx_11_0_arm64: name one such as manylinux_2_17_x86_64" in done.stdout + done.stderr
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 FOR_AARCH64 = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17", "-O1"]
 FEATURES = "fp asimd fphp asimdhp asimddp"
 """Of a Cortex-A76, those that a model asks for."""
