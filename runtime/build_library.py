@@ -50,7 +50,8 @@ def cross_compiler(platform: str) -> list[str]:
     if found is None:
         raise ValueError(f"{PLATFORM_VARIABLE}={platform}: name one such as manylinux_2_17_x86_64, or leave it out")
     major, minor, machine = found.groups()
-    return [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{major}.{minor}"]
+    # -s: what it adds of its own C library would tell the paths of the machine that builds
+    return [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{major}.{minor}", "-s"]
 
 
 def compile_library(output: Path, flags: tuple[str, ...] = (), compiler: list[str] | None = None) -> None:

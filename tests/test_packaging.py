@@ -157,6 +157,8 @@ def test_a_platforms_wheel_is_what_its_tag_says(
     assert sorted(path.name for path in package.rglob("*.so")) == sorted(LIBRARIES)
     for name in LIBRARIES:
         assert (package / name).stat().st_size < LIBRARY_BYTES
+        content = (package / name).read_bytes()
+        assert not [path for path in (sys.prefix, str(ROOT), "ziglang") if path.encode() in content]
         said = run("readelf", "--wide", "--file-header", "--version-info", "--dynamic", package / name).stdout
         assert re.search(r"Machine: +(.+)", said)[1] == MACHINES[machine]  # type: ignore[index]
         symbols = {tuple(map(int, each.split("."))) for each in re.findall(r"Name: GLIBC_([\d.]+)", said)}
