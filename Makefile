@@ -48,8 +48,9 @@ format: setup ## format the code
 benchmarks-page: setup ## write docs/benchmarks.md from benchmarks/results
 	@$(BIN)/python tools/benchmarks_page.py
 
-wheel: setup ## build dist/*.whl
-	@$(BIN)/python -m build --wheel --no-isolation --outdir dist runtime
+wheel: override EXTRA_PACKAGES += ziglang
+wheel: setup ## build dist/*.whl: Kintune, and its runtime for each platform
+	@PYTHON=$(BIN)/python tools/runtime_wheels dist
 	@$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## remove what the other chores have made, the environment included

@@ -1,22 +1,42 @@
-"""The wheel: complete, and a command that works where it is installed."""
+"""The wheels: complete, and what is in them works where they are installed."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import textwrap
 import venv
 import zipfile
+from collections.abc import Mapping
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
 
 import kintune
+from kintune.hardware.cpu import host_machine
+from kintune.runtime.exports.c_library import export_c
 from tests.support.toy_model import write_model
 
 ROOT = Path(__file__).parents[1]
+LIBRARIES = ("libkintune.so", "libkintune_onnx.so")
+LIBRARY_BYTES = 200_000
+MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
+"""Machine of a platform -> what readelf calls it."""
+
+RUNS_A_MODEL = """
+    import sys
+    import numpy
+    before = set(sys.modules)
+    import kintune_runtime
+    model = kintune_runtime.open(sys.argv[1])
+    print(model.run(numpy.ones(1000, numpy.float32))["out"][:3].tolist())
+    print(sorted({name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))
+    print(kintune_runtime.__file__)
+"""
 
 
 def run(*command: object, **settings: object) -> subprocess.CompletedProcess[str]:
@@ -42,6 +62,19 @@ def runtime_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT / "runtime")
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def platform_wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The wheels of the runtime that `make wheel` builds, by their machines."""
+    folder = tmp_path_factory.mktemp("platforms")
+    library = ROOT / "runtime" / "src" / "kintune_runtime" / "libkintune.so"
+    before = library.stat().st_mtime_ns
+    run(ROOT / "tools" / "runtime_wheels", folder, env={**os.environ, "PYTHON": sys.executable})
+    assert library.stat().st_mtime_ns == before, "the library of the editable install was replaced"
+    found = {path.stem.partition("manylinux_2_17_")[2]: path for path in folder.iterdir()}
+    assert sorted(found) == sorted(MACHINES)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -83,29 +116,141 @@ def test_the_installed_command_works(installed: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_runtime_needs_numpy_alone(runtime_wheel: Path, tmp_path: Path) -> None:
-    assert runtime_wheel.name.startswith("kintune_runtime-0.1.0-py3-none-linux_")
-    assert runtime_wheel.stat().st_size < 300_000
+def check_that_it_runs(wheel: Path, tmp_path: Path) -> None:
+    """What a wheel of the runtime has runs a model, and imports numpy alone."""
     folder = tmp_path / "installed"
-    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, runtime_wheel)
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel)
     assert (folder / "kintune_runtime" / "include" / "kintune.h").is_file()
-    model = write_model(tmp_path / "toy.kt")
-    code = f"""
-        import sys
-        import numpy
-        before = set(sys.modules)
-        import kintune_runtime
-        model = kintune_runtime.open({str(model)!r})
-        print(model.run(numpy.ones(1000, numpy.float32))["out"][:3].tolist())
-        print(sorted({{n.partition(".")[0] for n in set(sys.modules) - before}} - sys.stdlib_module_names))
-        print(kintune_runtime.__file__)
-    """
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
-    done = run(sys.executable, "-c", textwrap.dedent(code), env=environment, cwd=tmp_path)
-    outputs, modules, where = done.stdout.splitlines()
+    command = [sys.executable, "-c", textwrap.dedent(RUNS_A_MODEL), write_model(tmp_path / "toy.kt")]
+    outputs, modules, where = run(*command, env=environment, cwd=tmp_path).stdout.splitlines()
     assert outputs == "[1.0, 3.0, 5.0]"
     assert modules == "['kintune_runtime', 'numpy']"
     assert Path(where).is_relative_to(folder)
+
+
+def test_the_runtime_needs_numpy_alone(runtime_wheel: Path, tmp_path: Path) -> None:
+    assert runtime_wheel.name.startswith("kintune_runtime-0.1.0-py3-none-linux_")
+    assert runtime_wheel.stat().st_size < 300_000
+    check_that_it_runs(runtime_wheel, tmp_path)
+
+
+def unpacked(wheel: Path, folder: Path) -> Path:
+    """The package in a wheel of the runtime."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder / "kintune_runtime"
+
+
+@pytest.mark.needs("ziglang")
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_platforms_wheel_is_what_its_tag_says(
+    platform_wheels: Mapping[str, Path], tmp_path: Path, machine: str
+) -> None:
+    wheel = platform_wheels[machine]
+    assert wheel.name == f"kintune_runtime-0.1.0-py3-none-manylinux_2_17_{machine}.whl"
+    assert wheel.stat().st_size < 300_000
+    package = unpacked(wheel, tmp_path)
+    info = (tmp_path / "kintune_runtime-0.1.0.dist-info" / "WHEEL").read_text()
+    assert f"Tag: py3-none-manylinux_2_17_{machine}\n" in info
+    assert "Root-Is-Purelib: false" in info
+    assert sorted(path.name for path in package.rglob("*.so")) == sorted(LIBRARIES)
+    for name in LIBRARIES:
+        assert (package / name).stat().st_size < LIBRARY_BYTES
+        content = (package / name).read_bytes()
+        assert not [path for path in (sys.prefix, str(ROOT), "ziglang") if path.encode() in content]
+        said = run("readelf", "--wide", "--file-header", "--version-info", "--dynamic", package / name).stdout
+        assert re.search(r"Machine: +(.+)", said)[1] == MACHINES[machine]  # type: ignore[index]
+        symbols = {tuple(map(int, each.split("."))) for each in re.findall(r"Name: GLIBC_([\d.]+)", said)}
+        assert symbols
+        assert max(symbols) <= (2, 17)
+        needed = {each.partition(".so")[0] for each in re.findall(r"\(NEEDED\) .*\[(.+)\]", said)}
+        assert needed <= {"libc", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
+
+
+@pytest.mark.needs("ziglang")
+@pytest.mark.skipif(host_machine() not in MACHINES, reason="no wheel for this machine is built")
+def test_this_machines_wheel_needs_numpy_alone(platform_wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    check_that_it_runs(platform_wheels[host_machine()], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("ziglang")
+@pytest.mark.skipif(host_machine() not in MACHINES, reason="no wheel for this machine is built")
+def test_this_machines_wheel_runs_with_the_oldest_numpy(platform_wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    home = tmp_path / "environment"
+    old = shutil.which("python3.10") or sys.executable
+    run(old, "-m", "venv", home)
+    python = home / "bin/python"
+    minor = int(run(python, "-c", "import sys; print(sys.version_info.minor)").stdout)
+    numpy = "1.26.0" if minor < 13 else "2.1.0"
+    run(python, "-m", "pip", "install", "--quiet", f"numpy=={numpy}", platform_wheels[host_machine()])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [python, "-c", textwrap.dedent(RUNS_A_MODEL), write_model(tmp_path / "toy.kt")]
+    outputs, modules, _ = run(*command, env=environment, cwd=tmp_path).stdout.splitlines()
+    assert outputs == "[1.0, 3.0, 5.0]"
+    assert modules in ("['kintune_runtime']", "['kintune_runtime', 'numpy']")  # numpy may import more of itself
+
+
+@pytest.mark.needs("ziglang")
+def test_a_platform_that_is_none_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT / "runtime"]
+    environment = {**os.environ, "KINTUNE_WHEEL_PLATFORM": "macosx_11_0_arm64"}
+    done = subprocess.run([str(each) for each in command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert (
+        "KINTUNE_WHEEL_PLATFORM=macosx_11_0_arm64: name one such as manylinux_2_17_x86_64" in done.stdout + done.stderr
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+FOR_AARCH64 = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17", "-O1"]
+FEATURES = "fp asimd fphp asimdhp asimddp"
+"""Of a Cortex-A76, those that a model asks for."""
+
+
+def emulated(folder: Path, tmp_path: Path) -> str:
+    """What the example of an export for aarch64 prints.  No Python for aarch64 is needed."""
+    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    libraries = Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")) / "lib"  # where Debian has them
+    if not (libraries / "ld-linux-aarch64.so.1").exists():
+        pytest.skip("no C library for aarch64: apt-get install libc6-arm64-cross")
+    system = tmp_path / "system"
+    (system / "proc").mkdir(parents=True)
+    (system / "proc" / "cpuinfo").write_text(f"processor\t: 0\nFeatures\t: {FEATURES}\n")
+    (system / "lib").symlink_to(libraries)
+    run(*FOR_AARCH64, "example.c", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "example", cwd=folder)
+    return run(emulator, "-cpu", "cortex-a76", "-L", system, "./example", "model.kt", "2", cwd=folder).stdout
+
+
+@pytest.mark.needs("ziglang", "qemu-aarch64")
+def test_the_wheel_for_aarch64_runs_in_an_emulator(platform_wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    kernels = tmp_path / "kernels.so"
+    run(*FOR_AARCH64, "-shared", "-fPIC", "-o", kernels, ROOT / "tests" / "support" / "toy_kernels.c")
+    model = write_model(tmp_path / "toy.kt", machine="aarch64", isa=["neon"], library=kernels.read_bytes())
+    folder = export_c(model, tmp_path / "export", platform_wheels["aarch64"])
+    assert emulated(folder, tmp_path).startswith("out [1000] 1 3 5 7\n")
+
+
+@pytest.mark.tvm
+@pytest.mark.needs("ziglang", "qemu-aarch64", "aarch64-linker")
+def test_a_network_for_aarch64_computes_there_what_it_computes_here(
+    platform_wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    import numpy as np
+
+    from tests.support.tiny_network import make_tiny_network
+
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    target = '{"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}'
+    make_tiny_network(tmp_path / "there", target=target).executable.save(tmp_path / "tiny.kt")
+    folder = export_c(tmp_path / "tiny.kt", tmp_path / "export", platform_wheels["aarch64"])
+    here = make_tiny_network(tmp_path / "here").executable
+    y = here.run({each.name: np.ones(each.shape, each.dtype) for each in here.inputs})["y"]
+    name, *printed = emulated(folder, tmp_path).splitlines()[0].replace("]", "[").split("[")
+    assert name == "y "
+    np.testing.assert_allclose(np.array(printed[1].split(), np.float32), y.reshape(-1)[:4], rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#define CLOSE_ON_EXEC 1u /* MFD_CLOEXEC; the C library has a function and a name for it from 2.27 on */
 
 static _Thread_local char message[256];
 
@@ -83,7 +85,7 @@ static void set_slots(void *handle) {
 /* The dynamic loader reads files alone: a nameless one in memory.  It knows libraries by their path, so the descriptor,
  * which is in the path, stays open as long as the library is loaded. */
 static void *load(kt_bytes content, int *kept) {
-  int descriptor = memfd_create("kintune-kernels", MFD_CLOEXEC);
+  int descriptor = (int)syscall(SYS_memfd_create, "kintune-kernels", CLOSE_ON_EXEC);
   if (descriptor < 0) return NULL;
   void *handle = NULL;
   size_t written = 0;
@@ -97,6 +99,8 @@ static void *load(kt_bytes content, int *kept) {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* those that a linker for another architecture has linked do not say that they want the library of mathematics */
+    if (handle == NULL && dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) != NULL) handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   }
   if (handle == NULL) close(descriptor);
   else *kept = descriptor;

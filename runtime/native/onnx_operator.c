@@ -33,6 +33,7 @@ typedef struct {
 /* Places in the table of functions. */
 enum {
   CREATE_STATUS = 0,
+  ERROR_TEXT = 2,
   CREATE_DOMAIN = 26,
   DOMAIN_ADD = 27,
   ADD_DOMAIN = 28,
@@ -363,13 +364,15 @@ static ort_status *run(kernel *own, ort_kernel_context *context, bool beside) {
 
 static ort_status *compute_2(void *given, ort_kernel_context *context) { return run(given, context, false); }
 
-/* For onnxruntime before 1.17, to which an operator cannot return an error.  The outputs are left out then: the caller
- * gets no tensor (None in Python), not one with wrong numbers. */
+/* For onnxruntime before 1.17, to which an operator cannot return an error.  The error is printed, and the outputs are
+ * left out: the caller gets no tensor (None in Python), not one with wrong numbers; a node that reads it fails. */
 static void compute(void *given, ort_kernel_context *context) {
   kernel *own = given;
   if (own == NULL) return;
   ort_status *status = run(own, context, true);
-  if (status != NULL) release_status(own->api, status);
+  if (status == NULL) return;
+  fprintf(stderr, "kintune: %s\n", ((const char *(*)(const ort_status *))own->api[ERROR_TEXT])(status));
+  release_status(own->api, status);
 }
 
 /* ---- the description of the operator ---- */

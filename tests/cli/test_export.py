@@ -41,3 +41,15 @@ def test_a_directory_that_is_not_empty_is_wrong_input(kintune: Kintune, tmp_path
     said = kintune("export", "m.kt", "--to", "onnx", str(tmp_path))
     assert said.code == 2
     assert "is not empty" in said.err
+
+
+def test_a_model_of_another_machine_is_one_clear_line(kintune: Kintune, tmp_path: Path) -> None:
+    write_model(tmp_path / "other.kt", machine="riscv64")
+    for to in ("c", "onnx", "wheel"):
+        said = kintune("export", "other.kt", "--to", to, "made")
+        assert (said.code, len(said.err.splitlines())) == (2, 1)
+        assert "name a wheel of the runtime for riscv64" in said.err
+    (tmp_path / "runtime.whl").write_text("no wheel")
+    said = kintune("export", "other.kt", "--to", "c", "made", "--runtime", "runtime.whl")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "no wheel, or a damaged one" in said.err

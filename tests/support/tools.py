@@ -63,10 +63,21 @@ TOOLS: Mapping[str, Tool] = {
         "apt-get install binutils-aarch64-linux-gnu, or lld",
         programs=(("aarch64-linux-gnu-gcc", "aarch64-linux-gnu-ld", "ld.lld"),),
     ),
+    "qemu-aarch64": Tool(
+        "an emulator of aarch64",
+        "apt-get install qemu-user-static libc6-arm64-cross",
+        programs=(("qemu-aarch64-static", "qemu-aarch64"),),
+    ),
+    "ziglang": Tool("a cross compiler", "make setup EXTRA_PACKAGES=ziglang", packages=("ziglang",)),
     "chromium": Tool(
         "Chromium and its driver",
         "apt-get install chromium chromium-driver",
         programs=(("chromium",), ("chromedriver",)),
+    ),
+    "onnxruntime-release": Tool(
+        "a release of onnxruntime for C++",
+        "name a folder with `include` and `lib` in KINTUNE_TEST_ONNXRUNTIME",
+        variables=("KINTUNE_TEST_ONNXRUNTIME",),
     ),
     "postgresql": Tool(
         "a PostgreSQL server",

@@ -33,8 +33,14 @@ class ExportDocument(msgspec.Struct, frozen=True, kw_only=True):
     help="c: a library and headers; onnx: an operator for onnxruntime; wheel: a Python package.",
 )
 @click.option("--name", default="", help="What the Python package is called.  [default: the model's name]")
+@click.option(
+    "--runtime",
+    metavar="WHEEL",
+    default="",
+    help="Take the runtime from this wheel of kintune-runtime, for a model of another machine.  [default: that here]",
+)
 @json_option
-def command(executable: str, folder: str, to: str, name: str, json_target: JsonTarget) -> None:
+def command(executable: str, folder: str, to: str, name: str, runtime: str, json_target: JsonTarget) -> None:
     """Write the tuned model FILE.kt to the new directory DIR so that programs without Kintune run it.
 
     For C and C++ these are the model, a library, two headers and an example that CMake builds.  For onnxruntime they
@@ -43,23 +49,25 @@ def command(executable: str, folder: str, to: str, name: str, json_target: JsonT
     """
     if name and to != "wheel":
         raise InputError(f"--name is for wheels; leave it out with --to {to}")
-    model, there = Path(executable), Path(folder)
+    model, there, wheel = Path(executable), Path(folder), Path(runtime) if runtime else None
     if to == "c":
         from kintune.runtime.exports.c_library import LIBRARY_NAME, export_c
 
-        written = export_c(model, there)
+        written = export_c(model, there, wheel)
         library = written / LIBRARY_NAME
-        advice = f"Build and run the example: cd {written} && cc example.c -L. -lkintune -Wl,-rpath,. && ./a.out"
+        advice = (
+            f"Build and run the example: cd {written} && cc example.c -L. -lkintune '-Wl,-rpath,$ORIGIN' && ./a.out"
+        )
     elif to == "onnx":
         from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
 
-        written = export_onnx(model, there)
+        written = export_onnx(model, there, wheel)
         library = written.with_name(LIBRARY_NAME)
         advice = f"Register the library first: SessionOptions.register_custom_ops_library({str(library)!r})"
     else:
         from kintune.runtime.exports.wheel import export_wheel
 
-        written, library = export_wheel(model, there, name), None
+        written, library = export_wheel(model, there, name, wheel), None
         package = written.name.partition("-")[0]
         advice = f"Install it with pip; then: import {package}; {package}.load().run(...)"
     document = ExportDocument(

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import kintune_runtime
 from kintune.errors import InputError
 from kintune.runtime.exports.c_library import export_c
 from kintune.runtime.merging import merge
 from tests.support.toy_model import ADDING, adding, write_model
+
+SUPPORT = Path(__file__).parents[2] / "support"
 
 CPP = """
 #include <cstdio>
@@ -82,6 +85,12 @@ def test_a_program_in_cpp_uses_the_class(folder: Path) -> None:
     ]
 
 
+def test_the_folder_has_all_that_the_page_lists(folder: Path) -> None:
+    names = ("CMakeLists.txt", "example.c", "kintune.h", "kintune.hpp", "kintune.pc", "libkintune.so", "model.kt")
+    assert tuple(sorted(path.name for path in folder.iterdir())) == names
+    assert f"\nVersion: {kintune_runtime.__version__}\n" in (folder / "kintune.pc").read_text()
+
+
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake here")
 def test_cmake_builds_the_example(folder: Path) -> None:
     run(folder, shutil.which("cmake"), "-S", ".", "-B", "build")
@@ -96,6 +105,22 @@ def test_a_merged_file_is_exported_whole(tmp_path: Path) -> None:
     command = [shutil.which("c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror"]
     run(folder, *command, "program.cpp", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "program")
     assert run(folder, folder / "program") == f"1 of 2, {platform.machine()}, 2 threads\n"
+
+
+def test_kernels_that_a_linker_alone_has_linked_find_the_mathematics(tmp_path: Path) -> None:
+    """As those for another architecture are: they name no library, and the program does not use that of mathematics."""
+    summed = "work->a[i] + work->b[i]"
+    source = (SUPPORT / "toy_kernels.c").read_text()
+    assert summed in source
+    (tmp_path / "kernels.c").write_text(
+        f"float cosf(float);\n{source.replace(summed, f'{summed} + cosf(0 * work->b[i])')}"
+    )
+    run(tmp_path, "cc", "-O1", "-fno-builtin", "-shared", "-fPIC", "-nostdlib", "-o", "kernels.so", "kernels.c")
+    model = write_model(tmp_path / "toy.kt", [ADDING], library=(tmp_path / "kernels.so").read_bytes())
+    folder = export_c(model, tmp_path / "export")
+    run(folder, "cc", "example.c", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "example")
+    assert "libm.so" not in run(folder, "ldd", "example")
+    assert run(folder, folder / "example").startswith("out [1000] 3 5 7 9\n")
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ import textwrap
 import zipfile
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from kintune.errors import InputError
 from kintune.runtime.exports.wheel import export_wheel
 from kintune.runtime.merging import merge
-from tests.support.toy_model import write_model
+from kintune.runtime.package import Variant, write_package
+from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 
 
 def test_it_is_installed_and_runs_by_itself(tmp_path: Path) -> None:
@@ -76,6 +79,32 @@ def test_the_package_has_the_models_name(tmp_path: Path) -> None:
     assert export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export").name.startswith("toy-0+")
 
 
-def test_a_name_that_python_does_not_take_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'my-model' is no name of a Python package"):
-        export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export", "my-model")
+@pytest.mark.parametrize(
+    ("model", "package"),
+    [
+        ("ResNet-50 v1.5", "resnet_50_v1_5"),
+        ("3d", "model_3d"),
+        ("été", "t"),
+        ("模型", "model"),
+        ("class", "model_class"),
+    ],
+)
+def test_any_name_of_a_model_gives_a_package(tmp_path: Path, model: str, package: str) -> None:
+    path = tmp_path / "toy.kt"
+    content = packed([np.arange(1000, dtype=np.float32)])
+    named = msgspec.structs.replace(manifest(ADDING), model_name=model)
+    write_package(path, [Variant(named, (EncodedPlan(encoded(ADDING, content), kernels()),))], content)
+    assert export_wheel(path, tmp_path / "export").name.startswith(f"{package}-0+")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("my-model", "'my-model' is no name of a Python package"),
+        ("class", "'class' is no name of a Python package"),
+        ("numpy", "'numpy' is the name of a package that the wheel needs"),
+    ],
+)
+def test_a_name_that_cannot_be_had_is_refused(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export", name)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import kintune_runtime
-from kintune.errors import KintuneError
-from kintune.files import check_readable
 from kintune.runtime.exports.folder import write_folder
+from kintune.runtime.exports.runtime_files import runtime_files
 from kintune.runtime.exports.source import open_source
 
 __all__ = ["LIBRARY_NAME", "MODEL_NAME", "export_c"]
@@ -25,24 +23,23 @@ _FILES = (
 )
 
 
-def export_c(model: Path, folder: Path) -> Path:
+def export_c(model: Path, folder: Path, runtime: Path | None = None) -> Path:
     """Write `folder` with `model.kt`, `libkintune.so`, `kintune.h`, `kintune.hpp`, `example.c`, and files for CMake and
     pkg-config.  All of the folder is written, or nothing; returns its path.
 
+    The runtime is that in the wheel `runtime`, by default the one installed here; it must be for the model's machine.
+
     Raises:
-        InputError: the model is missing, damaged, of another format or for another machine, or the folder is not empty
-            or cannot be written.
+        InputError: the model is missing, damaged, of another format or not for CPUs, the runtime is for another machine
+            or its wheel cannot be read, or the folder is not empty or cannot be written.
         KintuneError: the runtime is not installed whole.
     """
-    model = check_readable(model, "the model")
-    open_source(model)
-    installed = Path(kintune_runtime.__file__).parent
-    if missing := [name for name in _FILES if not (installed / name).is_file()]:
-        raise KintuneError(f"{installed / missing[0]} is missing; install kintune-runtime again")
+    model, package = open_source(model)
+    files = runtime_files(model, package.manifest.machine, _FILES, runtime)
 
     def fill(made: Path) -> None:
         shutil.copyfile(model, made / MODEL_NAME)
         for name in _FILES:
-            shutil.copyfile(installed / name, made / Path(name).name)
+            (made / Path(name).name).write_bytes(files[name])
 
     return write_folder(folder, fill)

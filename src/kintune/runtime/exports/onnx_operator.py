@@ -13,11 +13,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import kintune_runtime
 from kintune.core.model import Tensor
-from kintune.errors import InputError, KintuneError
-from kintune.files import check_readable
+from kintune.errors import InputError
 from kintune.runtime.exports.folder import write_folder
+from kintune.runtime.exports.runtime_files import runtime_files
 from kintune.runtime.exports.source import open_source
 from kintune.runtime.package import Manifest
 
@@ -38,28 +37,28 @@ _ELEMENT_TYPES = {
 """dtype -> `onnx.TensorProto.DataType`."""
 
 
-def export_onnx(model: Path, folder: Path) -> Path:
+def export_onnx(model: Path, folder: Path, runtime: Path | None = None) -> Path:
     """Write `folder` with `NAME.onnx`, `model.kt` and `libkintune_onnx.so`; NAME is that of the file `model`.
 
-    All of the folder is written, or nothing.  Returns the path of the ONNX file.
+    All of the folder is written, or nothing.  Returns the path of the ONNX file.  The library is that in the wheel
+    `runtime`, by default the one installed here; it must be for the model's machine.
 
     Raises:
-        InputError: the model is missing, damaged, of another format or for another machine, it has a type that ONNX
-            does not have, or the folder is not empty or cannot be written.
-        KintuneError: the library is not installed.
+        InputError: the model is missing, damaged, of another format or not for CPUs, it has a type that ONNX does not
+            have, the library is for another machine or its wheel cannot be read, or the folder is not empty or cannot
+            be written.
+        KintuneError: the runtime is not installed whole.
     """
-    model = check_readable(model, "the model")
-    library = Path(kintune_runtime.__file__).with_name(LIBRARY_NAME)
-    if not library.is_file():
-        raise KintuneError(f"{library} is missing; install kintune-runtime again")
-    package = open_source(model)
-    content = _onnx_file(model, package.manifest, several=len(package.variants[0].plans) > 1)
+    model, package = open_source(model)
+    manifest, several = package.manifest, len(package.variants[0].plans) > 1
+    library = runtime_files(model, manifest.machine, (LIBRARY_NAME,), runtime)[LIBRARY_NAME]
+    content = _onnx_file(model, manifest, several)
     name = f"{model.stem}.onnx"
 
     def fill(made: Path) -> None:
-        # copies: the dynamic loader takes two links to one file for the same library
+        # a copy: the dynamic loader takes two links to one file for the same library
         shutil.copyfile(model, made / MODEL_NAME)
-        shutil.copyfile(library, made / LIBRARY_NAME)
+        (made / LIBRARY_NAME).write_bytes(library)
         (made / name).write_bytes(content)
 
     return write_folder(folder, fill) / name

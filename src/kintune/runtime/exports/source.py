@@ -1,30 +1,29 @@
-"""Opens the file that is exported: its variants must be for machines like this one, whose libraries go with it."""
+"""Opens the `.kt` file that is exported: its variants must be for one kind of machine, whose library goes with it."""
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 
 from kintune.errors import InputError
+from kintune.files import check_readable
 from kintune.runtime.package import Package
 
 __all__ = ["open_source"]
 
 
-def open_source(model: Path) -> Package:
-    """Open and verify the file that is exported.
+def open_source(model: Path) -> tuple[Path, Package]:
+    """Returns the absolute path of a model that the runtime can run, on this machine or another, and what it holds.
 
     Raises:
-        InputError: it is missing, damaged, of another format, or for a GPU; or one of its variants is for a machine of
-            another kind than this one.
+        InputError: it is missing, damaged or of another format, only the compiler's virtual machine runs it, or it has
+            variants for machines of several kinds.
     """
+    model = check_readable(model, "the model")
     package = Package.open(model)
     machines = sorted({variant.manifest.machine for variant in package.variants})
-    if machines == [platform.machine()]:
-        return package
-    if len(machines) == 1:
-        raise InputError(f"{model}: built for {machines[0]}; export it on such a machine")
-    raise InputError(
-        f"{model}: built for {' and '.join(machines)}, and an export is for one of them; export each of the files that"
-        " it was merged from, on such a machine"
-    )
+    if len(machines) > 1:
+        raise InputError(
+            f"{model}: built for {' and '.join(machines)}, and an export is for one of them; export each of the files"
+            " that it was merged from"
+        )
+    return model, package

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import platform
+import keyword
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
-import kintune_runtime
-from kintune.errors import InputError, KintuneError
-from kintune.files import check_readable
+from kintune.errors import InputError
 from kintune.runtime.exports.folder import write_folder
+from kintune.runtime.exports.runtime_files import runtime_files
 from kintune.runtime.exports.source import open_source
 from kintune.runtime.package import Manifest
 
@@ -21,6 +21,8 @@ __all__ = ["export_wheel"]
 _NUMPY = "numpy>=1.26,<3"
 _PYTHON = ">=3.10,<3.14"
 _CHUNK = 16 << 20
+_LIBRARY = "libkintune.so"
+_TAKEN = frozenset({"numpy", "kintune", "kintune_runtime"})
 
 _INIT = '''"""{name}, tuned by Kintune: `load().run(...)` runs it on this machine's CPU."""
 
@@ -44,37 +46,48 @@ def load() -> Executable:
 '''
 
 
-def export_wheel(model: Path, folder: Path, name: str = "") -> Path:
+def export_wheel(model: Path, folder: Path, name: str = "", runtime: Path | None = None) -> Path:
     """Write `folder` with one wheel; returns its path.
 
-    The package is called `name`, by default the model's name in lower case, with what Python does not take in a name
-    as underscores.  Its version is 0 and the model's digest.
+    The package is called `name`, by default the model's name in lower case, with an underscore for what is no letter or
+    digit, and after `model_` if that is no name by itself.  Its version is 0 and the model's digest.  The runtime
+    inside is that in the wheel `runtime`, by default the one installed here; it must be for the model's machine.
 
     Raises:
-        InputError: the model is missing, damaged, of another format or for another machine, the name is none that
-            Python takes, or the folder is not empty or cannot be written.
+        InputError: the model is missing, damaged, of another format or not for CPUs, the name is none that Python
+            takes, the runtime is for another machine or its wheel cannot be read, or the folder is not empty or cannot
+            be written.
         KintuneError: the runtime is not installed whole.
     """
-    model = check_readable(model, "the model")
-    manifest = open_source(model).manifest
-    package = name or re.sub(r"\W+", "_", manifest.model_name.lower()).strip("_") or "model"
-    if not re.fullmatch(r"[a-z_][a-z0-9_]*", package):
-        raise InputError(f"{package!r} is no name of a Python package; name one with letters, digits and underscores")
-    installed = Path(kintune_runtime.__file__).parent
-    if not (installed / "libkintune.so").is_file():
-        raise KintuneError(f"{installed / 'libkintune.so'} is missing; install kintune-runtime again")
+    model, opened = open_source(model)
+    manifest = opened.manifest
+    package = name or _name_from(manifest.model_name)
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", package) or keyword.iskeyword(package):
+        raise InputError(f"{package!r} is no name of a Python package; name one of letters, digits and underscores")
+    if package in _TAKEN:
+        raise InputError(f"{package!r} is the name of a package that the wheel needs or replaces; choose another")
+    files = runtime_files(model, manifest.machine, (_LIBRARY,), runtime)
     version = f"0+{manifest.model_digest[:12] or 'unknown'}"
-    file_name = f"{package}-{version}-py3-none-linux_{platform.machine()}.whl"
+    file_name = f"{package}-{version}-py3-none-linux_{manifest.machine}.whl"
 
     def fill(made: Path) -> None:
         with zipfile.ZipFile(made / file_name, "w", zipfile.ZIP_STORED) as archive:
-            _write(archive, package, version, model, installed, manifest)
+            _write(archive, package, version, model, files, manifest)
 
     return write_folder(folder, fill) / file_name
 
 
+def _name_from(model: str) -> str:
+    plain = re.sub(r"[^a-z0-9]+", "_", model.lower()).strip("_")
+    return (
+        plain
+        if plain[:1].isalpha() and plain not in _TAKEN and not keyword.iskeyword(plain)
+        else f"model_{plain}".rstrip("_")
+    )
+
+
 def _write(
-    archive: zipfile.ZipFile, package: str, version: str, model: Path, installed: Path, manifest: Manifest
+    archive: zipfile.ZipFile, package: str, version: str, model: Path, files: Mapping[str, bytes], manifest: Manifest
 ) -> None:
     record: list[str] = []
 
@@ -87,9 +100,9 @@ def _write(
         f"{package}/__init__.py",
         _INIT.format(name=re.sub(r"[^\w .-]", "", manifest.model_name), package=package).encode(),
     )
-    for source in sorted(installed.glob("*.py")):
-        add(f"{package}/runtime/{source.name}", source.read_bytes())
-    add(f"{package}/runtime/libkintune.so", (installed / "libkintune.so").read_bytes())
+    for path in sorted(files):
+        if path == _LIBRARY or ("/" not in path and path.endswith(".py")):
+            add(f"{package}/runtime/{path}", files[path])
     record.append(_add_large(archive, f"{package}/model.kt", model))
     metadata = [
         "Metadata-Version: 2.1", f"Name: {package}", f"Version: {version}",
@@ -99,7 +112,7 @@ def _write(
     add(f"{info}/METADATA", "\n".join(metadata).encode())
     wheel = [
         "Wheel-Version: 1.0", "Generator: kintune", "Root-Is-Purelib: false",
-        f"Tag: py3-none-linux_{platform.machine()}", "",
+        f"Tag: py3-none-linux_{manifest.machine}", "",
     ]  # fmt: skip
     add(f"{info}/WHEEL", "\n".join(wheel).encode())
     archive.writestr(zipfile.ZipInfo(f"{info}/RECORD"), "\n".join([*record, f"{info}/RECORD,,", ""]))
