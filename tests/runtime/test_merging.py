@@ -238,7 +238,7 @@ def test_files_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:
     write_vm_package(tmp_path / "gpu.kt", msgspec.structs.replace(manifest(ADDING), target='{"kind":"cuda"}'), b"", [])
     before = sorted(os.listdir(tmp_path))
     for files, output, said in (
-        ([good], "fat.kt", "needs two files or more, 1 files"),
+        ([good], "fat.kt", "needs two files or more, 1 given"),
         ([good, tmp_path / "none.kt"], "fat.kt", r"none.kt does not exist"),
         ([good, tmp_path / "damaged.kt"], "fat.kt", r"damaged.kt: truncated or damaged"),
         ([good, tmp_path / "gpu.kt"], "fat.kt", r"gpu.kt: made for a GPU"),
