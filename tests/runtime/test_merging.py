@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kintune_runtime
 from kintune.core.execution_plan import Copy, ExecutionPlan, KernelCall
@@ -130,6 +132,28 @@ def test_weights_that_are_equal_are_stored_once(tmp_path: Path) -> None:
     assert outputs(merged.path, x, 1).tolist() == [42] * 64
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(st.integers(1, 6), max_size=4), min_size=2, max_size=4))
+def test_every_variant_has_its_weights_wherever_they_lie(
+    tmp_path_factory: pytest.TempPathFactory, held: list[list[int]]
+) -> None:
+    """Each adds weights of which the others may hold some."""
+    folder = tmp_path_factory.mktemp("merge")
+    given = [
+        write_model(
+            folder / f"{number}.kt", [several_weights([256 * place for place in range(len(values))])],
+            [value(each) for each in values], cpu=str(number),
+        )
+        for number, values in enumerate(held)
+    ]  # fmt: skip
+    merged = merge(given, folder / "fat.kt")
+    distinct = {each for values in held for each in values}
+    assert Package.open(merged.path).weights.nbytes == 256 * len(distinct)
+    assert merged.shared_nbytes == 256 * (sum(len(values) for values in held) - len(distinct))
+    for number, values in enumerate(held):
+        assert outputs(merged.path, np.zeros(64, np.float32), number).tolist() == [sum(values)] * 64
+
+
 def test_views_of_one_weight_stay_together(tmp_path: Path) -> None:
     """The second tensor begins within the first one; what no tensor names is dropped."""
     weights = [np.arange(128, dtype=np.float32), value(7), value(5)]
@@ -213,7 +237,7 @@ def test_files_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:
     (tmp_path / "damaged.kt").write_bytes(other.read_bytes()[:-100])
     write_vm_package(tmp_path / "gpu.kt", msgspec.structs.replace(manifest(ADDING), target='{"kind":"cuda"}'), b"", [])
     before = sorted(os.listdir(tmp_path))
-    for given, output, said in (
+    for files, output, said in (
         ([good], "fat.kt", "needs two files or more, 1 given"),
         ([good, tmp_path / "none.kt"], "fat.kt", r"none.kt does not exist"),
         ([good, tmp_path / "damaged.kt"], "fat.kt", r"damaged.kt: truncated or damaged"),
@@ -224,7 +248,7 @@ def test_files_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:
         ([good, other], "", "is a directory"),
     ):
         with pytest.raises(InputError, match=said) as caught:
-            merge(given, tmp_path / output)
+            merge(files, tmp_path / output)
         assert "\n" not in str(caught.value)
         assert sorted(os.listdir(tmp_path)) == before
 
