@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import kintune_runtime
 from tests.support.doc_blocks import Block, blocks
 from tests.support.toy_model import write_model
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "deploy.md"
 SECTIONS = {
     "C and C++": ["sh", "c", "sh", "cpp", "sh"],
+    "A mixed fleet": ["sh"],
     "Python": ["sh", "python", "sh"],
     "A wheel of the model": ["sh"],
     "onnxruntime, in Python": ["sh", "python", "sh"],
@@ -230,6 +232,16 @@ def test_onnxruntime_in_cpp(folder: Path, tools: Path, compilers: Shell) -> None
         return printed(["/bin/sh", "-c", line], folder, {"PATH": str(tools), "ONNXRUNTIME": release})
 
     assert follow("onnxruntime, in C++", folder, shell) == ["out: 1000 elements"]
+
+
+def test_a_mixed_fleet(folder: Path, compilers: Shell) -> None:
+    (folder / "model.kt").unlink()
+    write_model(folder / "intel.kt", isa=["avx1024"])
+    write_model(folder / "amd.kt")
+    write_model(folder / "graviton.kt", machine="riscv64")
+    assert follow("A mixed fleet", folder, compilers) == []
+    with kintune_runtime.open(folder / "model.kt") as model:
+        assert (model.variant.number, model.variant.total) == (1, 3)
 
 
 @pytest.mark.needs("ziglang")

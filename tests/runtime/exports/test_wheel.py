@@ -15,7 +15,7 @@ import pytest
 from kintune.errors import InputError
 from kintune.runtime.exports.wheel import export_wheel
 from kintune.runtime.merging import merge
-from kintune.runtime.package import Variant, write_package
+from kintune.runtime.package import EncodedPlan, Variant, write_package
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 
 
