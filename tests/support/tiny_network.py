@@ -12,13 +12,14 @@ import onnx
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 
-from kintune.compiler.graph.executable import build_executable, describe_build
+from kintune.compiler.graph.executable import build_executable, build_vm_executable, describe_build
 from kintune.compiler.graph.lower import lower
 from kintune.core.model import Tensor
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
 from kintune.runtime.executable import Executable
 from kintune.runtime.target import resolve_target
+from kintune.runtime.vm_executable import VmExecutable
 
 __all__ = ["TinyNetwork", "make_tiny_network"]
 
@@ -26,10 +27,14 @@ _ROWS, _WIDE, _NARROW = 4, 48, 10
 
 
 class TinyNetwork(NamedTuple):
-    """The same network twice: `y` [4, 10] of `x` [4, 48] and `bias` [10], and `positive`, which says where `y` > 0."""
+    """The same network three times: `y` [4, 10] of `x` [4, 48] and `bias` [10], and `positive`: where `y` > 0.
+
+    `vm_executable` is for the compiler's virtual machine, which runs a network on a board.
+    """
 
     onnx: Path
     executable: Executable
+    vm_executable: VmExecutable
 
 
 def make_tiny_network(
@@ -56,7 +61,11 @@ def make_tiny_network(
         outputs=[Tensor("y", (_ROWS, _NARROW), "float32"), Tensor("positive", (_ROWS, _NARROW), "bool")],
         chosen={},
     )
-    return TinyNetwork(path, build_executable(lowered, {}, compiler_target, manifest))
+    return TinyNetwork(
+        path,
+        build_executable(lowered, {}, compiler_target, manifest),
+        build_vm_executable(lowered, {}, compiler_target, manifest),
+    )
 
 
 def _onnx_model(seed: int) -> onnx.ModelProto:

@@ -146,13 +146,16 @@ def test_a_server_is_left_to_whoever_comes_next(board: str, native: str) -> None
 
 
 def test_a_network_of_ours_runs_on_a_board(board: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.core.stage_results import BOARD_FILE
     from kintune.runtime.inputs import draw_inputs
     from kintune.validate.board_executable import BoardExecutable
     from tests.support.tiny_network import make_tiny_network
 
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
-    here = make_tiny_network(tmp_path).executable
+    made = make_tiny_network(tmp_path)
+    here = made.executable
     here.save(tmp_path / "tiny.kt")
+    made.vm_executable.save(tmp_path / f"tiny.kt{BOARD_FILE}")
     there = BoardExecutable(board)
     there.prepare(str(tmp_path / "tiny.kt"), 1, draw_inputs(here.inputs, 3))
     for seed in (3, 4):
