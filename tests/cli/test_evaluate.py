@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from kintune.core.model import Combination
 from kintune.runtime import opening
 from kintune_runtime import Evaluation
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Timed:
     """Stands in for an executable, and keeps what it was asked."""
 
-    manifest = SimpleNamespace(model_name="resnet18", threads=2)
+    manifest = SimpleNamespace(model_name="resnet18", threads=2, combinations=(Combination((), ()),))
 
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []

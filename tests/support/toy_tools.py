@@ -87,7 +87,7 @@ class ToyTools:
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Write nothing; `apart` lists what was chosen."""
         self.apart.append(dict(chosen))
-        return PerProgramCheck("toy.kt.alone")
+        return PerProgramCheck(("toy.kt.alone",))
 
     def kept(self, packaged: Packaged) -> bool:
         """As it was made to say."""

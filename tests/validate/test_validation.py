@@ -164,12 +164,13 @@ def test_what_only_rounding_excuses_has_its_subgraphs_compared_alone(files: File
     assert right.within_tolerance
     assert right.basis
     assert (right.alone, right.not_alone) == ((), {"net_z": "takes long untuned"})
-    wrong = validate_files(strict, **common, alone=alone_of(files, tmp_path / "wrong.kt", "w 0", "w 1"))
+    wrong = validate_files(strict, **common, each_alone=(alone_of(files, tmp_path / "wrong.kt", "w 0", "w 1"),))
     assert wrong.within_tolerance is False
     assert wrong.disagreement.startswith("net_w (Gemm 'a') by itself, on what it gets in the network: wrong numbers")
     assert set(wrong.wrong_alone) == {"w"}
     (tmp_path / "broken.kt").write_bytes(b"PK")
-    without = validate_files(**common, alone=str(tmp_path / "broken.kt"))  # is not looked at: within tolerance as it is
+    # what is broken is not looked at: within tolerance as it is
+    without = validate_files(**common, each_alone=(str(tmp_path / "broken.kt"),))
     assert without.within_tolerance
     assert (without.alone, without.basis) == ((), "")
 

@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kintune.core.model import IndexCheck, Tensor
+from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
 
 __all__ = [
@@ -75,7 +75,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     JSON; `machine` (as `platform.machine()` says) and `isa` (see `hardware.instruction_set`) are what a CPU must
     offer; `threads` ran each kernel when it was chosen.  `chosen` maps workload digests to candidate digests.
     `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
-    the outputs are for (see `kintune.runtime.inputs`).
+    the outputs are for (see `kintune.runtime.inputs`).  Where it runs with several combinations of shapes, these are of
+    the first, and `more` has the others, in the order of the plans.
     """
 
     model_name: str
@@ -91,6 +92,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     kintune: str
     tvm: str
     checks: tuple[IndexCheck, ...] = ()
+    more: tuple[Combination, ...] = ()
+
+    @property
+    def combinations(self) -> tuple[Combination, ...]:
+        """All combinations of shapes in order, at least one."""
+        return (Combination(self.inputs, self.outputs, self.checks), *self.more)
 
 
 class Block(NamedTuple):

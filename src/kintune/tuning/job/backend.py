@@ -52,7 +52,7 @@ class CompilerBackend(Protocol):
         ...
 
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
-        """Compile the network that computes each subgraph a second time, with the untuned program, and write it."""
+        """Compile the networks that compute each subgraph a second time, with the untuned program, and write them."""
         ...
 
     def kept(self, packaged: Packaged) -> bool:

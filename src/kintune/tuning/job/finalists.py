@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome
 from kintune.core.stage_results import Packaged, Prepared, SubgraphEnd, Summary, ValidationResult
-from kintune.core.workload import Subgraph
+from kintune.core.workload import Subgraph, by_combination
 from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.statistics import JobStatistics
@@ -109,12 +109,12 @@ class Finalists:
     ) -> Summary:
         """Return the summary of the job."""
         ends: list[SubgraphEnd] = []
-        total_us = 0.0
+        shipped_us: dict[str, float] = {}
         latency_us = self._session.latency_us()
         for subgraph in self._subgraphs:
             state = self._session.states.get(subgraph.workload)
             best_us = self._best(subgraph, latency_us)[1]
-            total_us += subgraph.weight * best_us if math.isfinite(best_us) else 0.0
+            shipped_us[subgraph.workload] = best_us if math.isfinite(best_us) else 0.0
             ends.append(
                 SubgraphEnd(
                     name=subgraph.name,
@@ -128,6 +128,8 @@ class Finalists:
                     failures={name: count for name, count in state.failures.items() if count} if state else {},
                 )
             )
+        networks = by_combination(self._subgraphs)
+        each_ms = [sum(s.weight * shipped_us[s.workload] for s in network) / 1e3 for network in networks]
         return Summary(
             model_name=prepared.model_name,
             model_digest=prepared.model_digest,
@@ -137,11 +139,12 @@ class Finalists:
             disturbed=statistics.disturbed,
             subgraphs=tuple(ends),
             curve=tuple(statistics.curve),
-            kernels_ms=total_us / 1e3,
+            kernels_ms=sum(each_ms),
             packaged=packaged,
             proof=proof,
             knowledge=statistics.knowledge,
             notes=tuple(notes),
+            kernels_each_ms=tuple(each_ms) if len(each_ms) > 1 else (),
         )
 
     def _likely(self, subgraph: Subgraph) -> Candidate:
