@@ -166,7 +166,7 @@ class Model:
 
         with _as_files(config["inputs"]) as files:
             request = request_of(self.ref, TuneConfig(**{**config, "inputs": files}), search=search)
-            with _watching(progress, f"{self.name}, target {request.target}") as watch:
+            with _watching(progress, f"{_titled(self.ref)}, target {request.target}") as watch:
                 return Result(driver.tune(request, watch))
 
 
@@ -244,7 +244,8 @@ def tune_all(
         ]
         log = None if schedule is None else os.fspath(schedule)
         scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
-        with _watching_all(progress, chosen["target"], policy, [model.name for model in models]) as watch:
+        names = [_titled(model.ref) if len(models) == 1 else model.name for model in models]
+        with _watching_all(progress, chosen["target"], policy, names) as watch:
             endings = tune_all(requests, scheduling, watch)
     failed = next((ending for ending in endings if isinstance(ending, KintuneError)), None)
     if failed is not None and not return_exceptions:
@@ -266,6 +267,12 @@ def _config(config: TuneConfig | None, target: str | None, options: Mapping[str,
     for name in ("records", "output", "log"):
         chosen[name] = None if chosen[name] is None else os.fspath(chosen[name])
     return chosen
+
+
+def _titled(ref: ModelRef) -> str:
+    """What displays call a model."""
+    count = len(ref.combinations)
+    return ref.name if count == 1 else f"{ref.name} (one run with each of {count} combinations of shapes)"
 
 
 def _outputs(models: Sequence[Model], output: str | os.PathLike[str] | None) -> list[str | os.PathLike[str]]:
