@@ -74,6 +74,11 @@ class ToyTools:
         self.drafted.append(dict(chosen))
         return DraftResult(Packaged("toy.kt.unproven", {workload: c.digest for workload, c in chosen.items()}))
 
+    def packing(self, candidate: Candidate) -> str:
+        """Every program takes weights as they are."""
+        del candidate
+        return ""
+
     def explain(self) -> str:
         """There is but one node."""
         return "Toy 'node'"

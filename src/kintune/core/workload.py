@@ -17,7 +17,8 @@ class Subgraph(msgspec.Struct, frozen=True):
     ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
     the size of its weights, `bytes` that of all its arguments.  `nodes` are the user's nodes
     that it may compute, as messages name them.  Where the model has several combinations of shapes, `each` says how
-    often it occurs in the network of each of them; their sum is `weight`.
+    often it occurs in the network of each of them; their sum is `weight`.  Two with the same text `weights`, which is
+    empty where there is one combination, read the same weights.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Subgraph(msgspec.Struct, frozen=True):
     bytes: float = 0.0
     nodes: tuple[str, ...] = ()
     each: tuple[int, ...] = ()
+    weights: str = ""
 
     @property
     def title(self) -> str:

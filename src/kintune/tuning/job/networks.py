@@ -14,10 +14,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import tvm
+from tvm import relax
 
 from kintune.compiler.graph.lower import Lowered, lower
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
 from kintune.compiler.graph.workload import StandaloneWorkload, is_tunable
+from kintune.compiler.space.replay import weight_positions
 from kintune.core.candidate import Sketch, digest_of
 from kintune.core.model import Combination, Constant, ModelRef, spell_shapes
 from kintune.core.workload import Subgraph
@@ -35,7 +38,8 @@ class ShapedNetwork(NamedTuple):
     """The network of one combination of shapes.
 
     `ref` names the model with these shapes, `label` tells them from the other combinations' ("32"; "" where there are
-    no others).  `nodes` has the user's nodes that each workload may belong to, by digest.
+    no others).  By the digests of workloads, `nodes` has the user's nodes that each may belong to, and `weights` a text
+    for the weights that those read which read any.
     """
 
     ref: ModelRef
@@ -44,6 +48,7 @@ class ShapedNetwork(NamedTuple):
     digest: str
     lowered: Lowered
     nodes: dict[str, tuple[str, ...]]
+    weights: dict[str, str]
 
 
 class Networks(NamedTuple):
@@ -104,7 +109,9 @@ class Networks(NamedTuple):
             )
             if len(self.networks) > 1:
                 each = tuple(count.get(workload.digest, 0) for count in counts)
-                subgraph = msgspec.structs.replace(subgraph, each=each)
+                texts = {network.weights.get(workload.digest, "") for network in self.networks}
+                weights = "-".join(sorted(texts - {""}))
+                subgraph = msgspec.structs.replace(subgraph, each=each, weights=weights)
             described.append(subgraph)
         return tuple(described)
 
@@ -135,7 +142,8 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
         label = _label(refs, each) if len(refs) > 1 else ""
         combination = Combination(model.inputs, model.outputs, model.checks)
         nodes = nodes_of(model, lowered.workloads)
-        networks.append(ShapedNetwork(each, label, combination, model.digest, lowered, nodes))
+        weights = _weights_read(lowered) if len(refs) > 1 else {}
+        networks.append(ShapedNetwork(each, label, combination, model.digest, lowered, nodes, weights))
     if first is None:
         raise ModelError(f"{ref.name}: no combination of shapes is named")
     return Networks(
@@ -185,6 +193,29 @@ def _kept_once(
             return tensor
     alike.append((block, weight))
     return weight
+
+
+def _weights_read(lowered: Lowered) -> dict[str, str]:
+    """A text for the weights that each workload reads, by digest; of those weights whose layout it may choose."""
+    main = lowered.module["main"]
+    inputs = len(main.params) - len(lowered.weights)
+    texts = {}
+    for parameter, weight in zip(main.params[inputs:], lowered.weights, strict=True):
+        block = block_of(weight)
+        texts[parameter] = f"{block.dtype} {block.shape} {checksum(block.data)}"
+    read: dict[str, set[str]] = {}
+
+    def visit(call: relax.Expr) -> None:
+        if operator_of(call) != CALL_KERNEL or not isinstance(call.args[1], relax.Tuple):
+            return
+        name = str(call.args[0].name_hint)
+        fields = call.args[1].fields
+        for position in weight_positions(lowered.module[name]):
+            if position < len(fields) and (text := texts.get(fields[position])) is not None:
+                read.setdefault(lowered.functions[name], set()).add(text)
+
+    relax.analysis.post_order_visit(main, visit)
+    return {workload: digest_of(*(text.encode() for text in sorted(found))) for workload, found in read.items()}
 
 
 def _lowered(

@@ -248,7 +248,7 @@ class JobState:
         self._session = SearchSession(
             subjects, self._backend.space(), options.strategy, seed=options.seed, threads=self.spec.cores
         )
-        self._finalists = Finalists(prepared.subgraphs, self._session, self._backend.space())
+        self._finalists = Finalists(prepared.subgraphs, self._session, self._backend.space(), self._backend.packing)
 
     def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
         for fact in known:

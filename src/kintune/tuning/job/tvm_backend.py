@@ -12,7 +12,8 @@ import tvm
 from kintune.compiler.graph.executable import build_executable, build_plans, build_vm_executable, describe_build
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.side_by_side import choose_alone, side_by_side
-from kintune.compiler.space.replay import save_workload
+from kintune.compiler.space.packing import packing_of
+from kintune.compiler.space.replay import apply_candidate, save_workload
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
@@ -49,6 +50,8 @@ class TvmBackend:
         self._networks: Networks | None = None
         self._sketches: dict[str, Sketch] = {}
         self._space: TvmSpace | None = None
+        self._modules: dict[str, tvm.IRModule] = {}
+        self._packings: dict[Candidate, str] = {}
 
     def prepare(self, spec: JobSpec) -> Prepared:
         """Import the model, lower it for the target with each combination of its shapes, and list its subgraphs with
@@ -66,8 +69,9 @@ class TvmBackend:
         ]
         self._spec, self._networks = spec, networks
         self._sketches = {sketch.digest: sketch for sketch in sketches}
+        self._modules = {workload.digest: workload.module for workload in workloads}
         self._space = TvmSpace(
-            {w.digest: w.module for w in workloads},
+            self._modules,
             sketches,
             target,
             Processor.of(spec.device_type.isa, spec.protocol.threads, spec.caches),
@@ -111,6 +115,21 @@ class TvmBackend:
                 constants=networks.constants,
             )
         )
+
+    def packing(self, candidate: Candidate) -> str:
+        """Return a name of the layout in which a program wants its weights; it replays the program, once."""
+        known = self._packings.get(candidate)
+        if known is None:
+            spec, _ = self._ready()
+            sketch = self._sketches.get(candidate.sketch)
+            try:
+                module = self._modules[candidate.workload]
+                scheduled = apply_candidate(module, sketch, candidate, tvm.target.Target(_target(spec)))
+                known = packing_of(scheduled) if sketch is not None else ""
+            except BuildError:
+                known = candidate.digest
+            self._packings[candidate] = known
+        return known
 
     def explain(self) -> str:
         """Return the first of the user's nodes that cannot be compiled or computes something else; empty if unknown."""
