@@ -243,7 +243,10 @@ static ort_status *get_input(ort_api api, ort_kernel_context *context, int32_t p
   if (status == NULL && rank <= KT_MAX_RANK)
     status = ((ort_status * (*)(const ort_shape *, int64_t *, size_t)) api[DIMENSIONS])(info, memory->extents, rank);
   ((void (*)(ort_shape *))api[RELEASE_SHAPE])(info);
-  if (status == NULL && rank > KT_MAX_RANK) return make_status(api, ORT_INVALID_ARGUMENT, "an input has too many axes");
+  kt_tensor tensor;
+  if (status == NULL && rank > KT_MAX_RANK && kt_describe_input(model, 0, place, &tensor) == KT_OK)
+    return runtime_error(api, kt_fail(KT_ERROR_ARGUMENT, "input '%.200s' has %zu axes, %d are needed", tensor.name, rank,
+                                      tensor.rank));
   *found = (kt_shape){memory->extents, (int32_t)rank};
   return status;
 }

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 import numpy as np
 
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, Operation, PlannedTensor
-from kintune.core.model import IndexCheck, Tensor
+from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.runtime.package import Block, Manifest, Variant, pack_weights, write_package
 from kintune.runtime.plan_format import encode_plan
 from kintune_runtime.library import checksum
@@ -87,11 +87,12 @@ def calling(
     )
 
 
-def manifest(plan: ExecutionPlan) -> Manifest:
-    """A manifest for this machine."""
+def manifest(plan: ExecutionPlan, *more: ExecutionPlan) -> Manifest:
+    """A manifest for this machine; `more` are the plans for other combinations of shapes."""
     return Manifest(
         model_name="toy", model_digest="0" * 32, target="{}", machine=platform.machine(), isa=(), threads=2,
         inputs=plan.inputs, outputs=plan.outputs, chosen={}, created="2026-01-01T00:00:00+00:00", kintune="0", tvm="0",
+        more=tuple(Combination(other.inputs, other.outputs, other.checks) for other in more),
     )  # fmt: skip
 
 
@@ -146,5 +147,5 @@ def write_model(
         )
         for number, (plan, name) in enumerate(zip(plans, names, strict=True))
     ]
-    write_package(path, manifest(plans[0]), variants, content)
+    write_package(path, manifest(*plans), variants, content)
     return path

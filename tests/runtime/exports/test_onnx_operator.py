@@ -37,7 +37,7 @@ def export(folder: Path, *plans: ExecutionPlan, digest: str = DIGEST, weights: S
     """An export of a toy model; returns the path of its ONNX file."""
     folder.mkdir(exist_ok=True)
     model, content = folder / "toy.kt", packed(weights)
-    described = msgspec.structs.replace(manifest(plans[0]), model_digest=digest)
+    described = msgspec.structs.replace(manifest(*plans), model_digest=digest)
     variants = [
         Variant(encoded(plan, content, number=number, total=len(plans)), kernels()) for number, plan in enumerate(plans)
     ]
@@ -209,10 +209,10 @@ def test_what_a_kernel_says_reaches_the_user(tmp_path: Path) -> None:
 
 def test_a_model_with_several_plans_takes_the_shapes_of_each(tmp_path: Path) -> None:
     run = session(export(tmp_path, adding(1000), adding(10)))
-    assert len(run.get_inputs()[0].shape) == 1
+    assert [type(extent) for extent in run.get_inputs()[0].shape] != [int]
     for count in (1000, 10, 1000):
         np.testing.assert_array_equal(run.run(None, {"x": X[:count]})[0], X[:count] + W[:count] + W[:count])
-    with pytest.raises(Exception, match=r"the shapes x=7 were not tuned; tuned are: "):
+    with pytest.raises(Exception, match=r"the shapes x=7 were not tuned; tuned are: x=1000; x=10"):
         run.run(None, {"x": X[:7]})
 
 
