@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kintune.core.model import Combination
+from kintune.core.model import Combination, Tensor
 from kintune.runtime import opening
 from kintune_runtime import Evaluation
 
@@ -54,6 +54,46 @@ def test_the_document_has_every_run(kintune: Kintune, timed: Timed) -> None:
     document = json.loads(kintune("evaluate", "m.kt", "--json", "-").out)
     assert document["times_ms"] == [14.0, 15.0, 16.0]
     assert (document["schema_version"], document["median_ms"], document["threads"]) == (1, 15.0, 2)
+
+
+class Several(Timed):
+    """Two combinations of shapes, the second of which takes twice as long."""
+
+    manifest = SimpleNamespace(
+        model_name="bert",
+        threads=2,
+        combinations=tuple(Combination((Tensor("ids", (1, n), "int64"),), ()) for n in (16, 32)),
+    )
+
+    def evaluate(self, *inputs: Any, **options: Any) -> Evaluation:
+        return Evaluation.of([float(inputs[0]["ids"].shape[1])])
+
+
+def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "open", lambda path: Several())
+    said = kintune("evaluate", "m.kt", "--json", "m.json").out.splitlines()
+    assert said[::2] == [
+        "bert with ids=1x16: 16.0 ms (median of 1 runs)",
+        "bert with ids=1x32: 32.0 ms (median of 1 runs)",
+    ]
+    document = json.loads(Path("m.json").read_text())
+    assert (document["median_ms"], document["shapes"]) == (16.0, {"ids": [1, 16]})
+    assert [(each["shapes"], each["median_ms"]) for each in document["combinations"]] == [
+        ({"ids": [1, 16]}, 16.0),
+        ({"ids": [1, 32]}, 32.0),
+    ]
+
+
+def test_inputs_choose_what_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "open", lambda path: Several())
+    for length in (32, 48):
+        np.savez(f"x{length}.npz", ids=np.zeros((1, length), np.int64))
+    said = kintune("evaluate", "m.kt", "--input", "x32.npz", "--json", "-")
+    document = json.loads(said.out)
+    assert (document["median_ms"], document["shapes"], document["combinations"]) == (32.0, {"ids": [1, 32]}, [])
+    refused = kintune("evaluate", "m.kt", "--input", "x48.npz")
+    assert refused.code == 2
+    assert "the shapes ids=1x48 were not tuned; tuned are: ids=1x16; ids=1x32" in refused.err
 
 
 @pytest.mark.parametrize("arguments", [["--repeats", "0"], ["--warmups", "-1"]])
