@@ -32,3 +32,7 @@ def test_weights_stay_in_the_cache_if_those_of_the_largest_network_do() -> None:
     assert spec.of_network(fits).protocol.operands == "cool"
     larger = [*fits, subgraph("c", (0, 1), weight_bytes=20.0, bytes=20.0)]
     assert spec.of_network(larger).protocol.operands == "cold"
+
+
+def test_the_combination_is_no_part_of_the_name_that_records_keep() -> None:
+    assert [subgraph(name).own_name for name in ("fused_matmul", "fused_matmul@1x32")] == ["fused_matmul"] * 2

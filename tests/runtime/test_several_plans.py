@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from kintune.core.execution_plan import ExecutionPlan
 from kintune.core.model import Combination, Tensor
-from kintune.errors import InputError
+from kintune.errors import InputError, OrderError
 from kintune.runtime.executable import CompiledPlan, Executable
 from kintune.runtime.inputs import load_fitting
 from kintune.runtime.package import Block, read_manifest
@@ -19,10 +21,11 @@ W = np.arange(100_000, dtype=np.float32)
 X = np.linspace(-1, 1, W.size, dtype=np.float32)
 
 
-def several(*plans: ExecutionPlan) -> Executable:
+def several(*plans: ExecutionPlan, machine: str = platform.machine()) -> Executable:
     """All plans read the same weight."""
     block = Block(W.shape, "float32", W.view(np.uint8))
-    return Executable.create_from_plans((CompiledPlan(plan, kernels(), [block]) for plan in plans), manifest(*plans))
+    described = msgspec.structs.replace(manifest(*plans), machine=machine)
+    return Executable.create_from_plans((CompiledPlan(plan, kernels(), [block]) for plan in plans), described)
 
 
 def test_each_shape_runs_and_the_weight_lies_once(tmp_path: Path) -> None:
@@ -64,3 +67,11 @@ def test_a_file_of_inputs_fits_one_combination_or_is_refused(tmp_path: Path) -> 
     np.savez(tmp_path / "double.npz", x=np.zeros(5))
     with pytest.raises(InputError, match=r"double.npz: input 'x' is float64"):
         load_fitting(combinations, tmp_path / "double.npz")
+
+
+def test_one_for_another_machine_says_so_whatever_is_asked_of_it() -> None:
+    alien = several(adding(1000), adding(10), machine="riscv64")
+    assert [alien.described_inputs(plan)[0].shape for plan in (0, 1)] == [(1000,), (10,)]
+    for ask in (lambda: alien.run(X[:10]), alien.evaluate, lambda: alien.evaluate(X[:7], streams=2)):
+        with pytest.raises(OrderError, match="toy is built for riscv64"):
+            ask()

@@ -257,7 +257,7 @@ class Executable:
 
     def _plan_for(self, inputs: tuple[Inputs, ...]) -> int:
         """The plan of these inputs' shapes."""
-        return 0 if len(self._plans) == 1 else choose_plan(self.plans, inputs)
+        return 0 if len(self._plans) < 2 else choose_plan(self.plans, inputs)
 
     def _evaluate_streams(
         self, given: tuple[Any, ...], repeats: int, warmups: int, max_seconds: float, threads: int, streams: int

@@ -36,6 +36,11 @@ class Subgraph(msgspec.Struct, frozen=True):
     weights: str = ""
 
     @property
+    def own_name(self) -> str:
+        """Its name without the combination of shapes that it was met in, which may follow after "@"."""
+        return self.name.partition("@")[0]
+
+    @property
     def title(self) -> str:
         """Its name, and up to three of the user's nodes that it may compute."""
         if not self.nodes:

@@ -142,6 +142,8 @@ class Executable(kintune_runtime.Executable):
 
     def described_inputs(self, plan: int = 0) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The inputs of a plan, with what is known of their values."""
+        if not self._plans:  # it is for another machine
+            return self.manifest.combinations[plan].inputs
         shapes = [tensor.shape for tensor in self.plans[plan]]
         fitting = (each.inputs for each in self.manifest.combinations if [t.shape for t in each.inputs] == shapes)
         return next(fitting, self.manifest.inputs)

@@ -81,15 +81,15 @@ class StageFactory:
     def prepare(self, *, conservative: bool = False) -> Work:
         """Import and lower the model, without layout conversion and rewrites if `conservative`."""
         spec = msgspec.structs.replace(self._spec, conservative=conservative)
-        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S)
+        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S * self._combinations)
 
     def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
         """Compile the network to check it; with `alone`, so that its subgraphs can be compared one by one."""
-        return self._own(StageName.DRAFT, StageName.DRAFT, _encode(DraftPrograms(dict(chosen), alone)), _PACKAGE_S)
+        return self._compile(StageName.DRAFT, chosen, alone=alone)
 
     def explain(self) -> Work:
         """Find the user's node at which the network fails."""
-        return self._own(StageName.EXPLAIN, StageName.EXPLAIN, b"", _EXPLAIN_S)
+        return self._own(StageName.EXPLAIN, StageName.EXPLAIN, b"", _EXPLAIN_S * self._combinations)
 
     def check(self, packaged: Packaged) -> Work:
         """Run a draft once and compare its outputs with those of baselines."""
@@ -116,7 +116,11 @@ class StageFactory:
 
     def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
         """Compile the network; with `alone`, also so that its subgraphs can be compared one by one."""
-        return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(DraftPrograms(dict(chosen), alone)), _PACKAGE_S)
+        return self._compile(StageName.PACKAGE, chosen, alone=alone)
+
+    def _compile(self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool) -> Work:
+        wanted = _encode(DraftPrograms(dict(chosen), alone))
+        return self._own(kind, kind, wanted, _PACKAGE_S * self._combinations)
 
     def build_draft(self, candidates: Sequence[Candidate]) -> Work:
         """Build the programs of a draft, so that compiling the network need not."""
