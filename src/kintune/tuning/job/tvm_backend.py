@@ -118,18 +118,18 @@ class TvmBackend:
 
     def packing(self, candidate: Candidate) -> str:
         """Return a name of the layout in which a program wants its weights; it replays the program, once."""
-        known = self._packings.get(candidate)
-        if known is None:
+        sketch = self._sketches.get(candidate.sketch)
+        if sketch is None:  # the untuned program takes them as they are
+            return ""
+        if candidate not in self._packings:
             spec, _ = self._ready()
-            sketch = self._sketches.get(candidate.sketch)
+            target = tvm.target.Target(_target(spec))
             try:
-                module = self._modules[candidate.workload]
-                scheduled = apply_candidate(module, sketch, candidate, tvm.target.Target(_target(spec)))
-                known = packing_of(scheduled) if sketch is not None else ""
+                scheduled = apply_candidate(self._modules[candidate.workload], sketch, candidate, target)
+                self._packings[candidate] = packing_of(scheduled)
             except BuildError:
-                known = candidate.digest
-            self._packings[candidate] = known
-        return known
+                self._packings[candidate] = candidate.digest
+        return self._packings[candidate]
 
     def explain(self) -> str:
         """Return the first of the user's nodes that cannot be compiled or computes something else; empty if unknown."""
