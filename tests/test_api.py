@@ -49,6 +49,18 @@ def test_shapes_bind_the_inputs(tmp_path: Path) -> None:
     model = kt.load(tmp_path / "model.onnx", shapes={"input": (1, 3, 224, 224), "mask": [1]})
     assert model.ref.shapes == {"input": (1, 3, 224, 224), "mask": (1,)}
     assert (model.name, repr(model)) == ("model", "Model('model')")
+    assert model.ref.more_shapes == ()
+
+
+def test_lists_of_shapes_make_one_result_for_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08")
+    shapes = {"ids": [(1, 32), (1, 64)], "mask": [[1, np.int64(32)], [1, 64]], "scale": ()}
+    combinations = kt.load(tmp_path / "model.onnx", shapes=shapes).ref.combinations
+    assert combinations == tuple({"ids": (1, n), "mask": (1, n), "scale": ()} for n in (32, 64))
+    with pytest.raises(InputError, match="ids has 2 alternative shapes and mask has 3"):
+        kt.load(tmp_path / "model.onnx", shapes={"ids": [(1,), (2,)], "mask": [(1,), (2,), (3,)]})
+    with pytest.raises(InputError, match="the shape of 'ids' must be whole numbers"):
+        kt.load(tmp_path / "model.onnx", shapes={"ids": (1, -1)})
 
 
 def test_constants_are_numbers_lists_arrays_or_files(tmp_path: Path) -> None:

@@ -225,12 +225,13 @@ static void destroy_kernel(void *given) {
 
 typedef struct {
   int64_t extents[KT_MAX_RANK];
-  size_t rank;
-} shape;
+} extents;
 
-static ort_status *get_input(ort_api api, ort_kernel_context *context, int32_t place, kt_buffer *buffer, shape *found) {
+static ort_status *get_input(ort_api api, ort_kernel_context *context, int32_t place, kt_buffer *buffer, extents *memory,
+                             kt_shape *found) {
   const ort_value *value = NULL;
   ort_shape *info = NULL;
+  size_t rank = 0;
   ort_status *status = ((ort_status * (*)(const ort_kernel_context *, size_t, const ort_value **))
                             api[GET_INPUT])(context, (size_t)place, &value);
   if (status != NULL) return status;
@@ -239,49 +240,16 @@ static ort_status *get_input(ort_api api, ort_kernel_context *context, int32_t p
   if (status != NULL) return status;
   status = ((ort_status * (*)(const ort_value *, ort_shape **)) api[TENSOR_SHAPE])(value, &info);
   if (status != NULL) return status;
-  status = ((ort_status * (*)(const ort_shape *, size_t *)) api[DIMENSIONS_COUNT])(info, &found->rank);
-  if (status == NULL && found->rank <= KT_MAX_RANK)
-    status = ((ort_status * (*)(const ort_shape *, int64_t *, size_t)) api[DIMENSIONS])(info, found->extents,
-                                                                                        found->rank);
+  status = ((ort_status * (*)(const ort_shape *, size_t *)) api[DIMENSIONS_COUNT])(info, &rank);
+  if (status == NULL && rank <= KT_MAX_RANK)
+    status = ((ort_status * (*)(const ort_shape *, int64_t *, size_t)) api[DIMENSIONS])(info, memory->extents, rank);
   ((void (*)(ort_shape *))api[RELEASE_SHAPE])(info);
+  kt_tensor tensor;
+  if (status == NULL && rank > KT_MAX_RANK && kt_describe_input(model, 0, place, &tensor) == KT_OK)
+    return runtime_error(api, kt_fail(KT_ERROR_ARGUMENT, "input '%.200s' has %zu axes, %d are needed", tensor.name, rank,
+                                      tensor.rank));
+  *found = (kt_shape){memory->extents, (int32_t)rank};
   return status;
-}
-
-static bool has_shape(int32_t plan, int32_t place, const shape *given) {
-  kt_tensor tensor;
-  if (kt_describe_input(model, plan, place, &tensor) != KT_OK || (size_t)tensor.rank != given->rank) return false;
-  for (int32_t i = 0; i < tensor.rank; i++)
-    if (tensor.shape[i] != given->extents[i]) return false;
-  return true;
-}
-
-/* "[2, 3]" */
-static void spell(const int64_t *extents, size_t rank, char *text, size_t size) {
-  size_t used = (size_t)snprintf(text, size, "[");
-  for (size_t i = 0; i < rank && used < size; i++)
-    used += (size_t)snprintf(text + used, size - used, i ? ", %lld" : "%lld", (long long)extents[i]);
-  if (used < size) snprintf(text + used, size - used, "]");
-}
-
-/* The plan for inputs of these shapes. */
-static kt_status find_plan(const shape *given, int32_t count, int32_t *plan) {
-  int32_t wrong = 0, most = -1;
-  for (*plan = 0; *plan < kt_plan_count(model); ++*plan) {
-    int32_t place = 0;
-    while (place < count && has_shape(*plan, place, &given[place])) place++;
-    if (place == count) return KT_OK;
-    if (place > most) wrong = *plan, most = place; /* the plan whose first inputs fit */
-  }
-  kt_tensor tensor;
-  char got[200], needed[200];
-  kt_status status = kt_describe_input(model, wrong, most, &tensor);
-  if (status != KT_OK) return status;
-  if (given[most].rank > KT_MAX_RANK)
-    return kt_fail(KT_ERROR_ARGUMENT, "input '%.200s' has %zu axes, %d are needed", tensor.name, given[most].rank,
-                   tensor.rank);
-  spell(given[most].extents, given[most].rank, got, sizeof got);
-  spell(tensor.shape, (size_t)tensor.rank, needed, sizeof needed);
-  return kt_fail(KT_ERROR_ARGUMENT, "input '%.100s' has the shape %s, %s is needed", tensor.name, got, needed);
 }
 
 static ort_status *get_output(ort_api api, ort_kernel_context *context, int32_t plan, int32_t place,
@@ -299,14 +267,14 @@ static ort_status *get_output(ort_api api, ort_kernel_context *context, int32_t 
 
 /* Runs on buffers for all inputs and outputs; `late` ones are of this function and are copied to the outputs. */
 static ort_status *run_with(kernel *own, ort_kernel_context *context, kt_buffer *inputs, kt_buffer *outputs,
-                            shape *shapes, kt_buffer *late) {
+                            extents *memory, kt_shape *shapes, kt_buffer *late) {
   ort_api api = own->api;
   ort_status *status = NULL;
   runner *taken = NULL;
   int32_t plan, input_count = kt_input_count(model), output_count = kt_output_count(model);
   for (int32_t i = 0; i < input_count; i++)
-    if ((status = get_input(api, context, i, &inputs[i], &shapes[i])) != NULL) return status;
-  kt_status failed = find_plan(shapes, input_count, &plan);
+    if ((status = get_input(api, context, i, &inputs[i], &memory[i], &shapes[i])) != NULL) return status;
+  kt_status failed = kt_find_plan(model, shapes, input_count, &plan);
   if (failed != KT_OK) return runtime_error(api, failed);
   for (int32_t i = 0; i < input_count; i++) {
     kt_tensor tensor;
@@ -348,16 +316,18 @@ static ort_status *run_with(kernel *own, ort_kernel_context *context, kt_buffer 
 static ort_status *run(kernel *own, ort_kernel_context *context, bool beside) {
   size_t inputs = (size_t)kt_input_count(model), outputs = (size_t)kt_output_count(model);
   kt_buffer *buffers = calloc(inputs + 2 * outputs + 1, sizeof *buffers);
-  shape *shapes = calloc(inputs + 1, sizeof *shapes);
+  extents *memory = calloc(inputs + 1, sizeof *memory);
+  kt_shape *shapes = calloc(inputs + 1, sizeof *shapes);
   ort_status *status = NULL;
-  if (buffers == NULL || shapes == NULL) {
+  if (buffers == NULL || memory == NULL || shapes == NULL) {
     status = make_status(own->api, ORT_FAIL, "no memory for a run");
   } else {
     kt_buffer *late = buffers + inputs + outputs;
-    status = run_with(own, context, buffers, buffers + inputs, shapes, beside ? late : NULL);
+    status = run_with(own, context, buffers, buffers + inputs, memory, shapes, beside ? late : NULL);
     for (size_t i = 0; i < outputs; i++) free(late[i].data);
   }
   free(buffers);
+  free(memory);
   free(shapes);
   return status;
 }

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "tune_all"]
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[int] | Sequence[Sequence[int]]]
 Inputs = str | os.PathLike[str] | Sequence[Mapping[str, Any]]
 
 
@@ -49,7 +49,9 @@ def load(
 
     `source` is the path of an ONNX file or of a saved PyTorch exported program (`.pt2`), a name from the zoo
     (`"zoo:resnet18"`), or a PyTorch module, which needs `example_inputs`: its arguments, in order or by name.  `shapes`
-    fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.  `constants` fixes the values of
+    fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.  A list of shapes has the result run
+    with each of them: `{"ids": [(1, 32), (1, 64)]}`; lists of several inputs go together, the first with the first.
+    `constants` fixes the values of
     inputs for good, which the result then no longer has: numbers, lists, arrays, or paths of `.npy` files.
 
     Raises:
@@ -57,12 +59,14 @@ def load(
         InputError: a constant is no tensor.
         OrderError: a PyTorch module comes without example inputs.
     """
+    from kintune.models.combinations import combine_shapes, read_shapes
     from kintune.models.constants import constant_of
 
     fixed = {name: constant_of(name, value) for name, value in (constants or {}).items()}
     if isinstance(source, (str, os.PathLike)):
-        texts = [f"{name}={'x'.join(str(extent) for extent in shape)}" for name, shape in (shapes or {}).items()]
-        return Model(msgspec.structs.replace(Model.parse(os.fspath(source), texts).ref, constants=fixed))
+        combinations = combine_shapes(read_shapes(shapes or {}))
+        ref = msgspec.structs.replace(Model.parse(os.fspath(source)).ref, constants=fixed)
+        return Model(ref.with_combinations(combinations))
     if not _is_torch_module(source):
         raise ModelError(
             f"a {type(source).__name__} is not a model; pass the path of an ONNX file, 'zoo:NAME' or a PyTorch module"
@@ -86,7 +90,8 @@ class Model:
     def parse(cls, text: str, shapes: Sequence[str] = (), constants: Sequence[str] = ()) -> Model:
         """A model as the command line writes it.
 
-        `text` is a path or `zoo:NAME`; shapes are written as `input=1x3x224x224`, constants as `sizes=1,3,8,8`.
+        `text` is a path or `zoo:NAME`; shapes are written as `input=1x3x224x224` or `ids=1x{32,64}`,
+        constants as `sizes=1,3,8,8`.
         """
         from kintune.models.constants import parse_constants
         from kintune.models.ref import parse_ref
@@ -161,7 +166,7 @@ class Model:
 
         with _as_files(config["inputs"]) as files:
             request = request_of(self.ref, TuneConfig(**{**config, "inputs": files}), search=search)
-            with _watching(progress, f"{self.name}, target {request.target}") as watch:
+            with _watching(progress, f"{_titled(self.ref)}, target {request.target}") as watch:
                 return Result(driver.tune(request, watch))
 
 
@@ -239,7 +244,8 @@ def tune_all(
         ]
         log = None if schedule is None else os.fspath(schedule)
         scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
-        with _watching_all(progress, chosen["target"], policy, [model.name for model in models]) as watch:
+        names = [_titled(model.ref) if len(models) == 1 else model.name for model in models]
+        with _watching_all(progress, chosen["target"], policy, names) as watch:
             endings = tune_all(requests, scheduling, watch)
     failed = next((ending for ending in endings if isinstance(ending, KintuneError)), None)
     if failed is not None and not return_exceptions:
@@ -261,6 +267,12 @@ def _config(config: TuneConfig | None, target: str | None, options: Mapping[str,
     for name in ("records", "output", "log"):
         chosen[name] = None if chosen[name] is None else os.fspath(chosen[name])
     return chosen
+
+
+def _titled(ref: ModelRef) -> str:
+    """What displays call a model."""
+    count = len(ref.combinations)
+    return ref.name if count == 1 else f"{ref.name} (one run with each of {count} combinations of shapes)"
 
 
 def _outputs(models: Sequence[Model], output: str | os.PathLike[str] | None) -> list[str | os.PathLike[str]]:

@@ -38,6 +38,17 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         (KeyboardInterrupt(), 130, "kintune: interrupted"),
         (click.Abort(), 130, "kintune: interrupted"),
         (click.UsageError("no such option."), 2, "kintune: error: no such option (see kintune --help)"),
+        (
+            click.UsageError("Got unexpected extra arguments (ids=1x32 ids=1x64)"),
+            2,
+            "kintune: error: Got unexpected extra arguments (ids=1x32 ids=1x64); if the shell has expanded the "
+            "braces of --shape, put its text in quotes (see kintune --help)",
+        ),
+        (
+            click.UsageError("Got unexpected extra argument (b.onnx)"),
+            2,
+            "kintune: error: Got unexpected extra argument (b.onnx) (see kintune --help)",
+        ),
         (click.ClickException("cannot open"), 2, "kintune: error: cannot open"),
         (ZeroDivisionError("division by zero"), 1, "kintune: internal error: ZeroDivisionError: division by zero;"),
     ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from kintune.core.model import Combination, Tensor
 from kintune.runtime import opening
 from kintune_runtime import Evaluation
 from tests.support.toy_model import write_model
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Timed:
     """Stands in for an executable, and keeps what it was asked."""
 
-    manifest = SimpleNamespace(model_name="resnet18", threads=2)
+    manifest = SimpleNamespace(model_name="resnet18", threads=2, combinations=(Combination((), ()),))
 
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -73,6 +74,46 @@ def test_kernels_are_told_the_longest_first(kintune: Kintune, tmp_path: Path) ->
     names = {line.split()[0] for line in said[header + 1 : -1]}
     assert names == {call["kernel"] for call in document["kernels"]}
     assert said[-1].startswith(f"All {len(document['kernels'])} calls together take ")
+
+
+class Several(Timed):
+    """Two combinations of shapes, the second of which takes twice as long."""
+
+    manifest = SimpleNamespace(
+        model_name="bert",
+        threads=2,
+        combinations=tuple(Combination((Tensor("ids", (1, n), "int64"),), ()) for n in (16, 32)),
+    )
+
+    def evaluate(self, *inputs: Any, **options: Any) -> Evaluation:
+        return Evaluation.of([float(inputs[0]["ids"].shape[1])])
+
+
+def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "open", lambda path, variant=None: Several())
+    said = kintune("evaluate", "m.kt", "--json", "m.json").out.splitlines()
+    assert said[::2] == [
+        "bert with ids=1x16: 16.0 ms (median of 1 runs)",
+        "bert with ids=1x32: 32.0 ms (median of 1 runs)",
+    ]
+    document = json.loads(Path("m.json").read_text())
+    assert (document["median_ms"], document["shapes"]) == (16.0, {"ids": [1, 16]})
+    assert [(each["shapes"], each["median_ms"]) for each in document["combinations"]] == [
+        ({"ids": [1, 16]}, 16.0),
+        ({"ids": [1, 32]}, 32.0),
+    ]
+
+
+def test_inputs_choose_what_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "open", lambda path, variant=None: Several())
+    for length in (32, 48):
+        np.savez(f"x{length}.npz", ids=np.zeros((1, length), np.int64))
+    said = kintune("evaluate", "m.kt", "--input", "x32.npz", "--json", "-")
+    document = json.loads(said.out)
+    assert (document["median_ms"], document["shapes"], document["combinations"]) == (32.0, {"ids": [1, 32]}, [])
+    refused = kintune("evaluate", "m.kt", "--input", "x48.npz")
+    assert refused.code == 2
+    assert "the shapes ids=1x48 were not tuned; tuned are: ids=1x16; ids=1x32" in refused.err
 
 
 @pytest.mark.parametrize("arguments", [["--repeats", "0"], ["--warmups", "-1"], ["--streams", "0"], ["--threads", "0"]])

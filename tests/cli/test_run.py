@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kintune.core.model import Tensor
+from kintune.core.model import Combination, Tensor
 from kintune.errors import InputError
 from kintune.runtime import opening
 
@@ -55,7 +55,7 @@ def test_the_document_describes_the_outputs(kintune: Kintune) -> None:
 class Adder(Doubler):
     """The same, which says what its input is."""
 
-    inputs = (Tensor("x", (1, 3), "float32"),)
+    manifest = SimpleNamespace(combinations=(Combination((Tensor("x", (1, 3), "float32"),), ()),))
 
     def run(self, *inputs: Any) -> dict[str, Any]:  # type: ignore[override]
         return {"y/0": inputs[0] + 1}

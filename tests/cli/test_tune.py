@@ -146,6 +146,11 @@ def test_a_document_that_cannot_be_written_does_not_hide_the_summary(
         (["--log", "missing/out.log"], "there is no directory"),
         (["--input", "missing.npz"], "missing.npz does not exist"),
         (["--shape", "input"], "input=1x3x224x224"),
+        (["--shape", "input=1x{}"], "a brace is empty"),
+        (["--shape", "x=1x{2,3}", "--shape", "y={1,2,3}"], "x has 2 alternative shapes and y has 3"),
+        (["--shape", "x=1x{2,2}"], "the shapes x=1x2 are named twice"),
+        (["--shape", "x=1x{2,3}", "--device", "cuda"], "several shapes in one result are for this machine's CPU"),
+        (["--shape", "x=1x2", "x=1x3"], "x=1x3 is no model: the shell has expanded the braces of --shape"),
         (["--schedule", "missing/schedule.jsonl"], "there is no directory"),
         (["zoo:resnet18", "--output", "missing"], "the output missing is not a directory"),
         (["zoo:resnet18", "--priority", "2"], "there are 1 of them for 2 models"),
@@ -233,3 +238,10 @@ def test_one_of_several_that_fails_does_not_hide_the_others(kintune: Kintune, fa
 def test_if_nothing_but_input_was_wrong_the_exit_code_says_so(kintune: Kintune, fake_front: FakeFront) -> None:
     fake_front.outcome = TargetError("unknown target")
     assert kintune("tune", "zoo:resnet18", ZOO, "--quiet").code == 2
+
+
+def test_alternatives_in_braces_are_one_request(kintune: Kintune, fake_front: FakeFront) -> None:
+    said = kintune("tune", ZOO, "--quiet", "--shape", "ids=1x{32,64}", "--shape", "image=1x3")
+    assert said.code == 0
+    (request,) = fake_front.requests
+    assert request.model.combinations == ({"ids": (1, 32), "image": (1, 3)}, {"ids": (1, 64), "image": (1, 3)})

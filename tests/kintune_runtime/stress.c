@@ -76,6 +76,17 @@ static void misuse(void) {
   CHECK(kt_open(NULL, &none) == KT_ERROR_ARGUMENT && kt_open("/nowhere", &none) == KT_ERROR_FILE && none == NULL);
   CHECK(kt_describe_input(model, 0, 1, &tensor) == KT_ERROR_ARGUMENT);
   CHECK(kt_describe_input(model, 7, 0, &tensor) == KT_ERROR_ARGUMENT);
+  CHECK(kt_describe_input(model, 0, 0, &tensor) == KT_OK);
+  int32_t plan = -1;
+  int64_t other[3] = {1, 2, 3};
+  kt_shape fits = {tensor.shape, tensor.rank}, differs = {other, 3};
+  CHECK(kt_find_plan(model, &fits, 1, &plan) == KT_OK && plan == 0);
+  CHECK(kt_find_plan(model, &differs, 1, &plan) == KT_ERROR_ARGUMENT);
+  CHECK(strstr(kt_last_error(), "=1x2x3 were not tuned") != NULL);
+  CHECK(kt_find_plan(model, &fits, 0, &plan) == KT_ERROR_ARGUMENT);
+  CHECK(kt_find_plan(NULL, &fits, 1, &plan) == KT_ERROR_ARGUMENT);
+  CHECK(kt_find_plan(model, NULL, 1, &plan) == KT_ERROR_ARGUMENT);
+  CHECK(kt_find_plan(model, &fits, 1, NULL) == KT_ERROR_ARGUMENT);
   CHECK(kt_context_create(model, 1, NULL, &context) == KT_ERROR_ARGUMENT && context == NULL);
   kt_options wrong = {4, 1, NULL, NULL}, many = {sizeof many, 1 << 20, NULL, NULL};
   CHECK(kt_context_create(model, 0, &wrong, &context) == KT_ERROR_ARGUMENT);

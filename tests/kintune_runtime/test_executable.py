@@ -252,8 +252,38 @@ def test_the_plan_of_the_given_shapes_runs(tmp_path: Path) -> None:
     assert [[t.shape for t in inputs] for inputs in model.plans] == [[(1000,)], [(500,)]]
     np.testing.assert_array_equal(model.run(X[:500])["out"], X[:500] + W[:500] + W[:500])
     np.testing.assert_array_equal(model.run({"x": X})["out"], X + W + W)
-    with pytest.raises(InputError, match=r"input 'x' has shape \(7,\)"):
+    with pytest.raises(InputError, match=r"^the shapes x=7 were not tuned; tuned are: x=1000; x=500$"):
         model.run(X[:7])
+    with pytest.raises(InputError, match="input 'x' is missing"):
+        model.run({})
+    with pytest.raises(InputError, match="2 inputs given, 1 needed"):
+        model.run(X, X)
+    with pytest.raises(InputError, match="input 'x' is float64"):
+        model.run(X[:500].astype(np.float64))
+
+
+def test_each_plan_is_timed_and_described(tmp_path: Path) -> None:
+    model = kintune_runtime.open(write_model(tmp_path / "shapes.kt", [adding(1000), adding(500)]))
+    assert [model.described_inputs(plan)[0].shape for plan in (0, 1)] == [(1000,), (500,)]
+    assert len(model.evaluate(X[:500], repeats=2, streams=2).times_ms) == 4
+    assert [each.kernel for each in model.profile(X[:500])] == ["add", "add"]
+    with pytest.raises(InputError, match="x=7 were not tuned"):
+        model.evaluate(X[:7], streams=2)
+
+
+def test_of_several_inputs_those_are_named_that_tell_plans_apart(tmp_path: Path) -> None:
+    def plan(count: int) -> ExecutionPlan:
+        ends = one("a", (count,)), one("fixed", (3,)), one("b", (1, count))
+        return calling("indices", ends, [one("out", (2,), "int64")])
+
+    model = kintune_runtime.open(write_model(tmp_path / "several.kt", [plan(4), plan(5)], []))
+    zeros = [np.zeros(shape, np.float32) for shape in [(4,), (3,), (1, 5)]]
+    with pytest.raises(InputError) as caught:
+        model.run(*zeros)
+    assert str(caught.value) == "the shapes a=4, b=1x5 were not tuned; tuned are: a=4, b=1x4; a=5, b=1x5"
+    zeros[1] = np.zeros(2, np.float32)
+    with pytest.raises(InputError, match="the shapes a=4, fixed=2, b=1x5 were not tuned"):
+        model.run(*zeros)
 
 
 def test_a_file_for_other_machines_is_refused(tmp_path: Path) -> None:

@@ -12,50 +12,13 @@ from hypothesis import strategies as st
 
 from kintune.errors import InputError, ModelError, ShapeError
 from kintune.models import zoo
-from kintune.models.ref import parse_ref, parse_shape
-
-
-@given(st.text(min_size=1), st.lists(st.integers(1, 2**31 - 1), min_size=1, max_size=6))
-def test_a_shape_is_read_as_it_was_written(name: str, shape: list[int]) -> None:
-    assert parse_shape(f"{name}={'x'.join(map(str, shape))}") == (name, tuple(shape))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "=",
-        "x",
-        "=1x2",
-        "x=1x",
-        "x=x1",
-        "x=-1x3",
-        "x=1X3",
-        "x=1,3",
-        "x=1 x3",
-        "x=1.5",
-        "x=٣",
-        "x=2147483648",
-    ],
-)
-def test_what_is_no_shape_is_refused_with_its_text(text: str) -> None:
-    with pytest.raises(ShapeError) as caught:
-        parse_shape(text)
-    assert f"--shape {text}:" in str(caught.value)
+from kintune.models.ref import parse_ref
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
-    for parse in (parse_shape, parse_ref):
-        with suppress(InputError):
-            parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "shape"), [("x=2x0", (2, 0)), ("x=0", (0,)), ("x=scalar", ()), ("x=", ()), ("a=b=3", (3,))]
-)
-def test_sizes_may_be_nothing_and_shapes_a_scalar(text: str, shape: tuple[int, ...]) -> None:
-    assert parse_shape(text)[1] == shape
+    with suppress(InputError):
+        parse_ref(text)
 
 
 def test_one_input_with_two_shapes_is_refused() -> None:
@@ -106,6 +69,10 @@ def test_files_are_told_apart(
     ref = parse_ref(name, ["input=1x3"])
     assert (ref.kind, ref.source, ref.name) == (kind, str(tmp_path / name), "a")
     assert ref.shapes == {"input": (1, 3)}
+    several = parse_ref(name, ["input=1x{3,4}", "mask=2"])
+    assert several.combinations == ({"input": (1, 3), "mask": (2,)}, {"input": (1, 4), "mask": (2,)})
+    assert [each.shapes for each in several.each()] == list(several.combinations)
+    assert all(each.more_shapes == () and each.source == several.source for each in several.each())
 
 
 @pytest.mark.parametrize(

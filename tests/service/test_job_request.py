@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kintune.errors import InputError
-from kintune.service.job_request import JobRequest, check, read_constants
+from kintune.service.job_request import JobRequest, check, read_constants, read_shape
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from kintune.service.job_request import JobRequest, check, read_constants
         {},
         {"target_ms": 8.0, "minutes": 10.0, "trials": 5, "priority": 3.0, "seed": 9, "share": True, "search": False},
         {"shapes": {"input": (1, 3, 224, 224)}},
+        {"shapes": {"ids": ((1, 32), (1, 64)), "mask": ((1, 32), (1, 64)), "scale": ()}},
         {"constants": {"sizes": [1, 3, 8, 8], "flag": True, "x": [[1.5], [2]]}},
         {"webhook": "https://example.org:8443/done?job=1"},
     ],
@@ -37,6 +38,12 @@ def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
         ({"seed": -1}, "seed must be 0 or more"),
         ({"shapes": {"input": (-1, 3)}}, "extents of 0 or more"),
         ({"shapes": {"": (1,)}}, "extents of 0 or more"),
+        ({"shapes": {"x": ((1, -1),)}}, "extents of 0 or more, or up to 16 lists of them"),
+        ({"shapes": {"x": (1, (1, 2))}}, "extents of 0 or more"),
+        ({"shapes": {"x": ((1,) * 17, (2,) * 17)}}, "up to 16 extents"),
+        ({"shapes": {"x": ((1,), (1,))}}, "the shapes x=1 are named twice"),
+        ({"shapes": {"x": ((1,), (2,)), "y": ((1,), (2,), (3,))}}, "x has 2 alternative shapes and y has 3"),
+        ({"shapes": {"x": tuple((n,) for n in range(17))}}, "x' must have up to 16"),
         ({"shapes": {"x": (1,) * 17}}, "up to 16 extents"),
         ({"constants": {"x": "sizes.npy"}}, "constants: 'x' must be finite numbers"),
         ({"constants": {"x": [1, math.nan]}}, "must be finite numbers"),
@@ -60,3 +67,17 @@ def test_people_write_constants_one_a_line() -> None:
     for text in ("sizes", "table=/etc/secret.npy"):
         with pytest.raises(InputError, match="--constant"):
             read_constants(text)
+
+
+def test_people_write_shapes_as_on_the_command_line() -> None:
+    assert read_shape("x", "1x3X224x224") == (1, 3, 224, 224)
+    assert read_shape("x", "1x{32, 64}") == ((1, 32), (1, 64))
+    for text in ("", "1x", "{}", "1;2", "1x{2,3}x{4,5,6}"):
+        with pytest.raises(InputError, match=r"the shape of x is written as 1x3x224x224, or 1x\{32,64\}"):
+            read_shape("x", text)
+
+
+def test_the_combinations_of_a_job() -> None:
+    assert JobRequest().combinations() == ({},)
+    wanted = JobRequest(shapes={"ids": ((1, 32), (1, 64)), "image": (1, 3)})
+    assert wanted.combinations() == ({"ids": (1, 32), "image": (1, 3)}, {"ids": (1, 64), "image": (1, 3)})

@@ -28,7 +28,7 @@ def export(folder: Path, *plans: ExecutionPlan, digest: str = DIGEST, weights: S
     """An export of a toy model; returns the path of its ONNX file."""
     folder.mkdir(exist_ok=True)
     model, content = folder / "toy.kt", packed(weights)
-    described = msgspec.structs.replace(manifest(plans[0]), model_digest=digest)
+    described = msgspec.structs.replace(manifest(*plans), model_digest=digest)
     made = [
         EncodedPlan(encoded(plan, content, number=number, total=len(plans)), kernels())
         for number, plan in enumerate(plans)

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 import numpy as np
 
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, Operation, PlannedTensor
-from kintune.core.model import IndexCheck, Tensor
+from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.runtime.package import Block, EncodedPlan, Manifest, Variant, pack_weights, write_package
 from kintune.runtime.plan_format import encode_plan
 from kintune_runtime.library import checksum
@@ -89,17 +89,18 @@ def calling(
 
 def manifest(
     plan: ExecutionPlan,
-    *,
+    *more: ExecutionPlan,
     machine: str = platform.machine(),
     isa: Sequence[str] = (),
     threads: int = 2,
     cpu: str = "",
     digest: str = "0" * 32,
 ) -> Manifest:
-    """A manifest, by default for this machine."""
+    """A manifest, by default for this machine; `more` are the plans for other combinations of shapes."""
     return Manifest(
         model_name="toy", model_digest=digest, target="{}", machine=machine, isa=tuple(isa), threads=threads, cpu=cpu,
         inputs=plan.inputs, outputs=plan.outputs, chosen={}, created="2026-01-01T00:00:00+00:00", kintune="0", tvm="0",
+        more=tuple(Combination(other.inputs, other.outputs, other.checks) for other in more),
     )  # fmt: skip
 
 
@@ -155,6 +156,6 @@ def write_model(
         )
         for number, plan in enumerate(plans)
     ]
-    described = manifest(plans[0], machine=machine, isa=isa, threads=threads, cpu=cpu, digest=digest)
+    described = manifest(*plans, machine=machine, isa=isa, threads=threads, cpu=cpu, digest=digest)
     write_package(path, [Variant(described, tuple(EncodedPlan(plan, built) for plan in made))], content)
     return path

@@ -74,6 +74,11 @@ class ToyTools:
         self.drafted.append(dict(chosen))
         return DraftResult(Packaged("toy.kt.unproven", {workload: c.digest for workload, c in chosen.items()}))
 
+    def packing(self, candidate: Candidate) -> str:
+        """Every program takes weights as they are."""
+        del candidate
+        return ""
+
     def explain(self) -> str:
         """There is but one node."""
         return "Toy 'node'"
@@ -87,7 +92,7 @@ class ToyTools:
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Write nothing; `apart` lists what was chosen."""
         self.apart.append(dict(chosen))
-        return PerProgramCheck("toy.kt.alone")
+        return PerProgramCheck(("toy.kt.alone",))
 
     def kept(self, packaged: Packaged) -> bool:
         """As it was made to say."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.core.report import Latencies, StopReason, SubgraphReport
+from kintune.core.report import CombinationReport, Latencies, StopReason, SubgraphReport
 from kintune.core.stage_results import KnowledgeUse
 from kintune.terminal.summary import summarize
 from tests.support.reports import example_report
@@ -94,3 +94,21 @@ def test_every_reason_to_stop_can_be_said() -> None:
         next(line for line in summarize(example_report(reason=reason)) if "measured" in line) for reason in StopReason
     }
     assert len(said) == len(StopReason)
+
+
+def test_each_combination_of_shapes_has_its_line() -> None:
+    def one(length: int, **times: float) -> CombinationReport:
+        latency = Latencies.of({name: [time] for name, time in times.items()})
+        return CombinationReport({"ids": (1, length), "mask": (1, length)}, 1.0, latency, 1e-6, 1e-6, True)
+
+    combinations = (one(32, untuned=9.0, tuned=3.0, onnxruntime=4.0), one(64, untuned=21.0, tuned=7.0, onnxruntime=5.0))
+    together = Latencies.of({"untuned": [30.0], "tuned": [10.0], "onnxruntime": [9.0]})
+    lines = summarize(example_report(latency_ms=together, combinations=combinations))
+    assert lines[:3] == [
+        "onnxruntime is faster than the result: 9.00 ms against 10.0 ms (1.11x).",
+        "onnxruntime is faster than the result with ids=1x64, mask=1x64: 5.00 ms against 7.00 ms (1.40x).",
+        "resnet18, one run with each of 2 combinations of shapes: 30.0 ms untuned, 10.0 ms tuned: 3.00x faster.",
+    ]
+    assert "  with ids=1x32, mask=1x32: 3.00 ms tuned, 9.00 ms untuned, 4.00 ms onnxruntime" in lines
+    unmeasured = (one(32), one(64))
+    assert not any("ids=" in line for line in summarize(example_report(combinations=unmeasured)))

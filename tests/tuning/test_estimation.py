@@ -205,3 +205,16 @@ def test_a_model_is_split_as_for_tuning_and_the_next_one_too(tmp_path: Path) -> 
 def test_a_target_that_cannot_be_is_refused() -> None:
     with pytest.raises(InputError), preparing(target="no such target", threads=1):
         pytest.fail("it did not refuse")
+
+
+def test_of_several_combinations_one_run_with_each_is_estimated(
+    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = estimate_model(ZOO, records=str(tmp_path / "none.sqlite"))
+    large = msgspec.structs.replace(CONV, workload="c" * 32, flops=2 * CONV.flops, each=(0, 3))
+    each = (msgspec.structs.replace(CONV, each=(3, 0)), large)
+    monkeypatch.setattr("tests.tuning.test_estimation.PREPARED", msgspec.structs.replace(PREPARED, subgraphs=each))
+    both = estimate_model(ZOO, records=str(tmp_path / "none.sqlite"))
+    assert (alone.combinations, both.combinations) == (1, 2)
+    assert both.flops == 9 * CONV.flops
+    assert both.bound_ms > 2 * alone.bound_ms

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
@@ -164,12 +165,13 @@ def test_what_only_rounding_excuses_has_its_subgraphs_compared_alone(files: File
     assert right.within_tolerance
     assert right.basis
     assert (right.alone, right.not_alone) == ((), {"net_z": "takes long untuned"})
-    wrong = validate_files(strict, **common, alone=alone_of(files, tmp_path / "wrong.kt", "w 0", "w 1"))
+    wrong = validate_files(strict, **common, each_alone=(alone_of(files, tmp_path / "wrong.kt", "w 0", "w 1"),))
     assert wrong.within_tolerance is False
     assert wrong.disagreement.startswith("net_w (Gemm 'a') by itself, on what it gets in the network: wrong numbers")
     assert set(wrong.wrong_alone) == {"w"}
     (tmp_path / "broken.kt").write_bytes(b"PK")
-    without = validate_files(**common, alone=str(tmp_path / "broken.kt"))  # is not looked at: within tolerance as it is
+    # what is broken is not looked at: within tolerance as it is
+    without = validate_files(**common, each_alone=(str(tmp_path / "broken.kt"),))
     assert without.within_tolerance
     assert (without.alone, without.basis) == ((), "")
 
@@ -311,3 +313,81 @@ def test_threads_are_chosen_for_each_kernel_and_the_file_stays_as_it_is(
     assert Path(files.good).read_bytes() == before
     monkeypatch.setattr(validation_run, "is_faster", lambda *_: False)
     assert validate_files(two, tuned=files.good, untuned=files.good, compare=()).thread_counts == ()
+
+
+class Shapes:
+    """A network with two combinations of shapes, whose files `good`, `wrong` differ in the second one alone."""
+
+    def __init__(self, folder: Path) -> None:
+        import tvm
+
+        from kintune.compiler.graph.executable import build_plans, describe_build
+        from kintune.compiler.graph.lower import lower
+        from kintune.core.model import Combination
+        from kintune.models.importer import load
+        from kintune.models.ref import parse_ref
+        from kintune.runtime.target import resolve_target
+        from kintune.testing.small_onnx import write_small_onnx
+
+        self.onnx = str(write_small_onnx(folder / "small.onnx", is_open=True))
+        self.good, self.wrong = str(folder / "good.kt"), str(folder / "wrong.kt")
+        target = resolve_target("native", threads=1)
+        compiler_target = tvm.target.Target(json.loads(target))
+        models = [load(ref) for ref in parse_ref(self.onnx, ["x=1x16x{6,9}x{6,9}"]).each()]
+        first, second = (Combination(model.inputs, model.outputs) for model in models)
+        manifest = describe_build(
+            model_name="small", model_digest="0" * 32, target=target, threads=1, inputs=first.inputs,
+            outputs=first.outputs, chosen={}, more=[second],
+        )  # fmt: skip
+        for path, skew in ((self.good, 0.0), (self.wrong, 0.5)):
+            networks = [lower(model.module, compiler_target) for model in models]
+            weight, *others = networks[1].weights
+            skewed = tvm.runtime.tensor(weight.numpy() + np.float32(skew))
+            networks[1] = networks[1]._replace(weights=(skewed, *others))
+            build_plans(networks, {}, compiler_target, manifest).save(path)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shapes]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_NUM_THREADS", "1")
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        yield Shapes(tmp_path_factory.mktemp("shapes"))
+
+
+def test_each_combination_of_shapes_is_proven(shapes: Shapes) -> None:
+    result = validate_files(tuned=shapes.good, untuned=shapes.good, onnx=shapes.onnx, compare=("onnxruntime", "torch"))
+    assert result.within_tolerance
+    assert result.compared_with == ("untuned", "onnxruntime")
+    assert result.skipped == {"torch": "the model is not a PyTorch exported program"}
+    assert len(result.each) == 2
+    assert all(each.within_tolerance and each.each == () for each in result.each)
+    for name in ("tuned", "untuned", "onnxruntime"):
+        rows = zip(*(each.latency_ms[name] for each in result.each), strict=True)
+        assert result.latency_ms[name] == pytest.approx([sum(row) for row in rows])
+
+
+def test_the_combination_that_is_wrong_is_named(shapes: Shapes) -> None:
+    result = validate_files(tuned=shapes.wrong, onnx=shapes.onnx, timed=False)
+    assert result.within_tolerance is False
+    assert [each.within_tolerance for each in result.each] == [True, False]
+    assert result.disagreement.endswith("(onnxruntime, x=1x16x9x9)")
+    assert result.max_abs_error == result.each[1].max_abs_error
+
+
+def test_sets_of_inputs_count_for_the_combination_of_their_shapes(shapes: Shapes, tmp_path: Path) -> None:
+    paths = []
+    for name, side in (("a", 9), ("b", 6), ("c", 9)):
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, x=np.full((1, 16, side, side), 2.0, np.float32))
+        paths.append(str(path))
+    names = ("a.npz", "b.npz", "c.npz")
+    common: dict[str, Any] = {"tuned": shapes.wrong, "onnx": shapes.onnx, "timed": False}
+    result = validate_files(**common, inputs=tuple(paths), input_names=names)
+    assert [each.within_tolerance for each in result.each] == [True, False]
+    assert result.disagreement.endswith("(onnxruntime, a.npz, x=1x16x9x9)")
+    one = validate_files(**common, inputs=(paths[1],), input_names=names[1:2])
+    assert [each.within_tolerance for each in one.each] == [True, False]  # on inputs that were drawn
+    np.savez(tmp_path / "none.npz", x=np.zeros((1, 16, 7, 7), np.float32))
+    with pytest.raises(InputError, match=r"none.npz: the shapes x=1x16x7x7 were not tuned"):
+        validate_files(**common, inputs=(str(tmp_path / "none.npz"),))

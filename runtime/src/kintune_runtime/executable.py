@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .dtypes import name_of, numpy_dtype
 from .errors import InputError
-from .inputs import Array, Tensor, arrange_inputs, draw_inputs
+from .inputs import Array, Tensor, arrange_inputs, choose_plan, draw_inputs
 from .library import Buffer, Described, Hook, Options, library, raise_for
 from .variant import BEST, Variant, check_number, variant_of
 
@@ -141,14 +141,15 @@ class Executable:
         return f"Executable({inputs})"
 
     def run(self, *inputs: Inputs, threads: int = 0) -> dict[str, Array]:
-        """Run once: arrays by input name, or one positional array an input.
+        """Run once: arrays by input name, or one positional array an input; their shapes choose the plan.
 
         The outputs are arrays by name that belong to the caller.  `threads` bounds the threads of this run; 0 means as
         many as the network was tuned for.
 
         Raises:
-            InputError: an input is missing, unknown, or of another dtype or shape than the model's, or an index, given
-                or computed, is outside of what it indexes; the executable is closed.
+            InputError: an input is missing, unknown, or of another dtype or shape than the model's, or the model was
+                not tuned for these shapes; an index, given or computed, is outside of what it indexes; the executable
+                is closed.
             RunError: no memory or no thread is left.
         """
         with self._lock:
@@ -199,11 +200,15 @@ class Executable:
         with self._lock:
             return self._context_for(given, threads).profile(*given)
 
-    def described_inputs(self) -> tuple[Tensor, ...]:
-        """The inputs, with what the manifest says of their values."""
-        told = {each.get("name"): each for each in self.description.get("executable", {}).get("inputs", ())}
+    def described_inputs(self, plan: int = 0) -> tuple[Tensor, ...]:
+        """The inputs of a plan, with what the manifest says of their values."""
+        tensors, about = self.plans[plan], self.description.get("executable", {})
+        combinations = [about.get("inputs", ()), *(each.get("inputs", ()) for each in about.get("more", ()))]
+        shapes = [list(tensor.shape) for tensor in tensors]
+        fitting = (each for each in combinations if [list(one.get("shape", ())) for one in each] == shapes)
+        told = {each.get("name"): each for each in next(fitting, combinations[0])}
         described = []
-        for tensor in self.inputs:
+        for tensor in tensors:
             more = told.get(tensor.name, {})
             bounds = more.get("bounds")
             described.append(
@@ -257,25 +262,21 @@ class Executable:
         return ends[0], ends[1]
 
     def _context_for(self, inputs: tuple[Inputs, ...], threads: int) -> Context:
-        plan = 0 if len(self._plans) == 1 else self._plan_for(inputs)
+        plan = self._plan_for(inputs)
         context = self._contexts.get((plan, threads))
         if context is None:
             context = self._contexts[plan, threads] = Context(self, threads, plan)
         return context
 
     def _plan_for(self, inputs: tuple[Inputs, ...]) -> int:
-        """The plan of these inputs' shapes; the first one where none fits, which refuses them by name."""
-        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else None
-        for number, (tensors, _) in enumerate(self._plans):
-            arrays = [given.get(t.name) for t in tensors] if given is not None else list(inputs)
-            if [np.shape(array) for array in arrays] == [t.shape for t in tensors]:  # type: ignore[arg-type]
-                return number
-        return 0
+        """The plan of these inputs' shapes."""
+        return 0 if len(self._plans) < 2 else choose_plan(self.plans, inputs)
 
     def _evaluate_streams(
         self, given: tuple[Any, ...], repeats: int, warmups: int, max_seconds: float, threads: int, streams: int
     ) -> Evaluation:
-        contexts = [self.context(threads) for _ in range(streams)]
+        plan = self._plan_for(given)
+        contexts = [self.context(threads, plan) for _ in range(streams)]
         times: list[list[float]] = [[] for _ in contexts]
         failures: list[BaseException] = []
         ready = threading.Barrier(streams + 1)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .dtypes import numpy_dtype
 from .errors import InputError
 
-__all__ = ["Array", "InputTensor", "Tensor", "arrange_inputs", "draw_inputs"]
+__all__ = ["Array", "InputTensor", "Tensor", "arrange_inputs", "choose_plan", "draw_inputs"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -83,6 +83,37 @@ def arrange_inputs(tensors: Sequence[InputTensor], given: Sequence[Any]) -> list
     elif len(given) != len(expected):
         raise InputError(f"{len(given)} inputs given, {len(expected)} needed: {_listed(expected)}")
     return [_checked(tensor, value) for tensor, value in zip(tensors, given, strict=True)]
+
+
+def choose_plan(plans: Sequence[Sequence[InputTensor]], given: Sequence[Any]) -> int:
+    """The number of the plan for inputs of these shapes; `plans` has the inputs of each.
+
+    `given` is as for `arrange_inputs`.  Where inputs are missing or unknown it is 0: `arrange_inputs` says so.
+
+    Raises:
+        InputError: there are several plans, and none of them is for these shapes.
+    """
+    if len(plans) < 2:
+        return 0
+    names = [tensor.name for tensor in plans[0]]
+    if len(given) == 1 and isinstance(given[0], Mapping):
+        if set(given[0]) != set(names):
+            return 0
+        given = [given[0][name] for name in names]
+    elif len(given) != len(names):
+        return 0
+    shapes = [np.shape(array) for array in given]
+    for number, tensors in enumerate(plans):
+        if [tensor.shape for tensor in tensors] == shapes:
+            return number
+    wanted = [[tensor.shape for tensor in tensors] for tensors in plans]
+    telling = [at for at, shape in enumerate(shapes) if any(plan[at] != shape for plan in wanted)]
+    tuned = "; ".join(_spelled(names, plan, telling) for plan in wanted)
+    raise InputError(f"the shapes {_spelled(names, shapes, telling)} were not tuned; tuned are: {tuned}")
+
+
+def _spelled(names: Sequence[str], shapes: Sequence[tuple[int, ...]], at: Sequence[int]) -> str:
+    return ", ".join(f"{names[each]}={'x'.join(map(str, shapes[each])) or 'scalar'}" for each in at)
 
 
 def draw_inputs(tensors: Iterable[InputTensor], seed: int = 0) -> dict[str, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
@@ -13,6 +14,9 @@ from kintune.cli.root import root
 from kintune.errors import InputError, KintuneError, StorageError
 
 __all__ = ["ExitCode", "main"]
+
+_LEFT_BY_BRACES = re.compile(r"unexpected extra arguments? \(.*=(\d+x)*\d+")
+"""What is said of `--shape ids=1x{32,64}` where the shell has made two words of the text."""
 
 
 class ExitCode(IntEnum):
@@ -51,7 +55,10 @@ def _explain(error: Exception) -> ExitCode:
     """Say in one line what went wrong, and choose the exit code."""
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "kintune"
-        _say(f"error: {error.format_message().rstrip('.')} (see {command} --help)")
+        message = error.format_message().rstrip(".")
+        if _LEFT_BY_BRACES.search(message):
+            message += "; if the shell has expanded the braces of --shape, put its text in quotes"
+        _say(f"error: {message} (see {command} --help)")
         return ExitCode.WRONG_INPUT
     if isinstance(error, click.ClickException):
         _say(f"error: {error.format_message()}")

@@ -51,8 +51,11 @@ def command(
 
 def _lines(estimate: Estimate) -> list[str]:
     peak, known = estimate.peak, estimate.known
+    run = (
+        f"one run with each of {estimate.combinations} combinations of shapes" if estimate.combinations > 1 else "a run"
+    )
     lines = [
-        f"{estimate.model}: {count(estimate.flops, 'FLOP')} a run, {count(estimate.weight_bytes, 'B')} of weights; "
+        f"{estimate.model}: {count(estimate.flops, 'FLOP')} {run}, {count(estimate.weight_bytes, 'B')} of weights; "
         f"{estimate.subgraphs} distinct subgraphs, {estimate.tunable} of them worth tuning",
         f"With {estimate.threads} threads this machine does {count(peak.gflops * 1e9, 'FLOP')} and reads "
         f"{count(peak.gbytes_per_s * 1e9, 'B')} a second, so no program takes less than "

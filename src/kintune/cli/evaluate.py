@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import click
 import msgspec
@@ -11,15 +12,21 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.merge import VariantSummary, describe_variant
 from kintune.cli.run import read_arrays
+from kintune.core.model import Combination, spell_shapes
 from kintune.errors import InputError
 from kintune.runtime import opening
 from kintune.runtime.executable import Executable
+from kintune.runtime.inputs import draw_inputs
 from kintune.terminal.formatting import milliseconds
 from kintune_runtime.executable import KernelTime
+from kintune_runtime.inputs import choose_plan
 
 __all__ = ["EvaluateDocument", "KernelCallTime", "command"]
 
 _SHOWN = 20  # kernels in the table
+
+_Inputs: TypeAlias = tuple[Mapping[str, Any], ...]
+"""One mapping, or none where they are drawn."""
 
 
 class KernelCallTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +43,9 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     `threads` ran each request, `streams` requests at once; `per_second` counts those that ended.  `kernels` has the
     calls in their order, where `--kernels` asked for them.  `variants` are those of a file for CPUs, `variant` is the
     number of the one that was timed; 0 for a GPU.
+
+    Of a model that runs with several combinations of shapes, `shapes` says which one was timed.  Where all were,
+    `combinations` has a document of each, and the times are those of the first.
     """
 
     schema_version: int = 1
@@ -53,6 +63,18 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[KernelCallTime, ...] = ()
     variant: int = 0
     variants: tuple[VariantSummary, ...] = ()
+    shapes: dict[str, tuple[int, ...]] = {}
+    combinations: tuple[EvaluateDocument, ...] = ()
+
+
+class _Way(NamedTuple):
+    """How the model is run."""
+
+    repeats: int
+    warmups: int
+    threads: int
+    streams: int
+    kernels: bool
 
 
 @click.command("evaluate", short_help="Time a tuned model.")
@@ -79,25 +101,51 @@ def command(
     """Time the tuned model FILE.kt: the median of repeated runs and their spread.
 
     With --streams N, N threads of this process send requests at once, each to a context of its own, which shows the
-    throughput.  Of a file for several CPUs (see 'kintune merge'), it says what there is and what was picked.
+    throughput.  Of a file for several CPUs (see 'kintune merge'), it says what there is and what was picked.  A model
+    that runs with several combinations of shapes is timed with each, or with that of the inputs given.
 
     FILE.kt holds machine code: run only what you trust.
     """
-    arrays = () if inputs is None else (read_arrays(inputs),)
+    arrays = None if inputs is None else read_arrays(inputs)
     opened = opening.open(executable, variant)
+    way = _Way(repeats, warmups, threads or 0, streams, kernels)
+    combinations = opened.manifest.combinations
+    given: list[tuple[Combination | None, _Inputs]]
+    if len(combinations) == 1:
+        given = [(None, () if arrays is None else (arrays,))]
+    elif arrays is None:
+        given = [(each, (draw_inputs(each.inputs),)) for each in combinations]
+    else:
+        given = [(combinations[choose_plan([each.inputs for each in combinations], [arrays])], (arrays,))]
+    documents = [_document(executable, opened, each, chosen, way) for each, chosen in given]
+    document = documents[0]
+    if len(documents) > 1:
+        document = msgspec.structs.replace(document, combinations=tuple(documents))
+    write_document(json_target, document)
+    for each in documents:
+        for line in _lines(each, opened.manifest.threads):
+            echo(line, json_target)
+    for line in _variant_lines(document):
+        echo(line, json_target)
+
+
+def _document(
+    executable: str, opened: opening.AnyExecutable, combination: Combination | None, inputs: _Inputs, way: _Way
+) -> EvaluateDocument:
+    """Time the model on inputs of one combination of shapes."""
     manifest = opened.manifest
-    timed = opened.evaluate(*arrays, repeats=repeats, warmups=warmups, threads=threads or 0, streams=streams)
+    timed = opened.evaluate(*inputs, repeats=way.repeats, warmups=way.warmups, threads=way.threads, streams=way.streams)
     calls: tuple[KernelCallTime, ...] = ()
-    if kernels:
+    if way.kernels:
         if not isinstance(opened, Executable):
             raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
-        calls = _medians([opened.profile(*arrays, threads=threads or 0) for _ in range(max(3, repeats))])
+        calls = _medians([opened.profile(*inputs, threads=way.threads) for _ in range(max(3, way.repeats))])
     chosen, variants = _variants(opened)
-    document = EvaluateDocument(
+    return EvaluateDocument(
         executable=executable,
         model=manifest.model_name,
-        threads=threads or manifest.threads,
-        streams=streams,
+        threads=way.threads or manifest.threads,
+        streams=way.streams,
         median_ms=timed.median_ms,
         p10_ms=timed.p10_ms,
         p90_ms=timed.p90_ms,
@@ -108,10 +156,8 @@ def command(
         kernels=calls,
         variant=chosen,
         variants=variants,
+        shapes={} if combination is None else combination.shapes,
     )
-    write_document(json_target, document)
-    for line in _lines(document, manifest.threads):
-        echo(line, json_target)
 
 
 def _medians(runs: Sequence[Sequence[KernelTime]]) -> tuple[KernelCallTime, ...]:
@@ -128,7 +174,8 @@ def _medians(runs: Sequence[Sequence[KernelTime]]) -> tuple[KernelCallTime, ...]
 
 def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
     runs = len(document.times_ms)
-    yield f"{document.model}: {milliseconds(document.median_ms)} (median of {runs} runs)"
+    with_these = f" with {spell_shapes(document.shapes)}" if document.shapes else ""
+    yield f"{document.model}{with_these}: {milliseconds(document.median_ms)} (median of {runs} runs)"
     if document.streams == 1:
         yield (
             f"8 of 10 runs took {milliseconds(document.p10_ms)} to {milliseconds(document.p90_ms)}; "
@@ -141,6 +188,9 @@ def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
         )
     if document.kernels:
         yield from _kernel_lines(document)
+
+
+def _variant_lines(document: EvaluateDocument) -> Iterator[str]:
     if len(document.variants) > 1:
         yield f"variant {document.variant} of these was timed:"
         yield from map(describe_variant, document.variants)

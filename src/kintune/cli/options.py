@@ -37,7 +37,8 @@ shape_option = click.option(
     "shapes",
     multiple=True,
     metavar="INPUT=1x3x224x224",
-    help="Fix the shape of an input whose dimensions are dynamic; once for each.",
+    help="Fix the shape of an input whose dimensions are dynamic; once for each.  Alternatives in braces, and in "
+    "quotes, make one result that runs with all of them: 'ids=1x{32,64}'.",
 )
 
 constant_option = click.option(

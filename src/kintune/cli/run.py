@@ -15,7 +15,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, readable_files
 from kintune.runtime import opening
-from kintune.runtime.inputs import load_arranged, load_inputs, write_arrays
+from kintune.runtime.inputs import load_fitting, load_inputs, write_arrays
 
 __all__ = ["OutputSummary", "RunDocument", "command", "read_arrays"]
 
@@ -103,12 +103,13 @@ def _directory(output: str, inputs: str) -> Path:
 
 def _run_all(opened: Any, files: Sequence[Path], target: Path | None) -> Iterator[OutputSummary]:
     """Run on each file, all of which are looked at first; write the outputs to files of the same names in `target`."""
+    combinations = opened.manifest.combinations
     for file in files:
-        load_arranged(opened.inputs, file)
+        load_fitting(combinations, file)
     if target is not None:
         target.mkdir(exist_ok=True)
     for file in files:
-        results = opened.run(*load_arranged(opened.inputs, file))
+        results = opened.run(*load_fitting(combinations, file)[1])
         if target is not None:
             write_arrays(target / file.name, results)
         for name, array in results.items():

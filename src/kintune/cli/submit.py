@@ -10,8 +10,8 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.cli.remote import JobDisplay, JobDocument, service_options
 from kintune.files import check_writable
+from kintune.models.combinations import combine_shapes, parse_shapes
 from kintune.models.constants import constant_values, parse_constants
-from kintune.models.ref import parse_shapes
 from kintune.service.client import Client
 from kintune.service.job_request import JobRequest
 
@@ -51,6 +51,8 @@ def command(
     """Hand MODEL, an ONNX file, to a service and have it made fast; prints the job's id."""
     if output is not None:
         check_writable(output, "--output")
+    bound = parse_shapes(shapes)
+    combine_shapes(bound)  # so that what does not go together is refused before the upload
     wanted: dict[str, Any] = {
         "device": device,
         "target_ms": target_ms,
@@ -60,7 +62,7 @@ def command(
         "webhook": webhook,
         "share": share or None,
         "search": False if compile_only else None,
-        "shapes": parse_shapes(shapes) or None,
+        "shapes": {name: of if len(of) > 1 else of[0] for name, of in bound.items()} or None,
         "constants": {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()} or None,
     }
     with Client(service, token) as client:

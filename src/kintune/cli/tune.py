@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kintune import api
 
 __all__ = ["command"]
+
+_LIKE_SHAPE = re.compile(r".+=(\d+x)*\d+")
 
 Ending: TypeAlias = "api.Result | KintuneError"
 
@@ -57,6 +60,11 @@ def command(
     """
     from kintune import api  # with numpy, which --help does not need
 
+    if shapes and (left := [model for model in models[1:] if _LIKE_SHAPE.fullmatch(model)]):
+        raise InputError(
+            f"{left[0]} is no model: the shell has expanded the braces of --shape; put its text in quotes, "
+            "as in --shape 'ids=1x{32,64}'"
+        )
     if len(models) > 1 and (shapes or constants or options["inputs"]):
         raise InputError(
             "--shape, --constant and --input are for one model; tune the models that need them by themselves"

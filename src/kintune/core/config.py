@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, operands_for
 from kintune.core.model import ModelRef
-from kintune.core.workload import Subgraph
+from kintune.core.workload import Subgraph, by_combination
 
 __all__ = [
     "COMPILE_FIELDS",
@@ -153,9 +153,12 @@ class JobSpec(msgspec.Struct, frozen=True):
     conservative: bool = False  # lower the network without layout conversion and rewrites
 
     def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
-        """The same, with protocol and device type as they are for a network of these subgraphs."""
-        operands = operands_for(subgraphs, self.cool_bytes)
-        if operands == "cold":
+        """The same, with protocol and device type as they are for networks of these subgraphs, the largest of which
+        counts.
+        """
+        kinds = {operands_for(network, self.cool_bytes) for network in by_combination(subgraphs)}
+        if "cold" in kinds:
             return self
+        (operands,) = kinds
         protocol, device_type = self.protocol.with_operands(operands), self.device_type.with_operands(operands)
         return msgspec.structs.replace(self, protocol=protocol, device_type=device_type)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
-__all__ = ["Constant", "ModelRef", "Tensor"]
+__all__ = ["Combination", "Constant", "IndexCheck", "ModelRef", "Tensor", "spell_shapes"]
 
 
 class Constant(msgspec.Struct, frozen=True):
@@ -26,7 +28,8 @@ class ModelRef(msgspec.Struct, frozen=True):
     """Where a model comes from: `kind` is "onnx", "exported" (a PyTorch exported program) or "zoo".
 
     `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence);
-    `constants` has the inputs whose values are fixed for good, and which the result no longer has.
+    `constants` has the inputs whose values are fixed for good, and which the result no longer has.  Where the result is
+    to run with several combinations of shapes, `shapes` is the first and `more_shapes` has the others.
     `own` files are the user's, who named them: weights behind links are found within a Hugging Face cache; what others
     handed in never leads through a link.
     """
@@ -38,6 +41,25 @@ class ModelRef(msgspec.Struct, frozen=True):
     options: dict[str, int] = {}
     constants: dict[str, Constant] = {}
     own: bool = False
+    more_shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """All combinations of shapes in order, at least one."""
+        return (self.shapes, *self.more_shapes)
+
+    def with_combinations(self, combinations: Sequence[dict[str, tuple[int, ...]]]) -> ModelRef:
+        """The same model with these combinations of shapes, at least one."""
+        return msgspec.structs.replace(self, shapes=combinations[0], more_shapes=tuple(combinations[1:]))
+
+    def each(self) -> tuple[ModelRef, ...]:
+        """The model with each combination of its shapes by itself."""
+        return tuple(self.with_combinations([shapes]) for shapes in self.combinations)
+
+
+def spell_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Shapes by input as `--shape` takes them, in one line: `ids=1x32, mask=1x32`."""
+    return ", ".join(f"{name}={'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -69,3 +91,16 @@ class IndexCheck(msgspec.Struct, frozen=True):
     sizes: tuple[int, ...]
     axis: int
     negative: bool
+
+
+class Combination(msgspec.Struct, frozen=True):
+    """What a network takes and gives for one combination of shapes; see `Manifest` for `checks`."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    checks: tuple[IndexCheck, ...] = ()
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs by name."""
+        return {tensor.name: tensor.shape for tensor in self.inputs}

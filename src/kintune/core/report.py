@@ -15,6 +15,7 @@ from kintune.core.stage_results import KnowledgeUse
 __all__ = [
     "REPORT_SCHEMA",
     "CampaignReport",
+    "CombinationReport",
     "CurvePoint",
     "FailedRun",
     "FamilyProgress",
@@ -116,6 +117,17 @@ class SubgraphReport(msgspec.Struct, frozen=True):
     untuned_us: float | None = None
 
 
+class CombinationReport(msgspec.Struct, frozen=True):
+    """What came of one combination of shapes: `shapes` are those asked for, by input; the rest is as in `RunReport`."""
+
+    shapes: dict[str, tuple[int, ...]]
+    kernels_ms: float | None
+    latency_ms: Latencies
+    max_abs_error: float | None
+    max_rel_error: float | None
+    within_tolerance: bool | None = None
+
+
 class CurvePoint(msgspec.Struct, frozen=True, array_like=True):
     """After `seconds` and `trials` the network was estimated to take `latency_ms`; a row of three in JSON."""
 
@@ -137,6 +149,9 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which
     the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is
     what the search was told of other workloads.
+
+    Where the result runs with several combinations of shapes, `combinations` has a report of each.  Latencies are those
+    of one run with each then, and a subgraph's weight is how often it occurs in all of their networks.
     """
 
     schema_version: int = REPORT_SCHEMA
@@ -166,6 +181,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     overhead_seconds: float = 0.0
     knowledge: KnowledgeUse = KnowledgeUse()
     notes: tuple[str, ...] = ()
+    combinations: tuple[CombinationReport, ...] = ()
 
     @property
     def failures(self) -> dict[str, int]:

@@ -128,8 +128,11 @@ class ValidationItem(msgspec.Struct, frozen=True):
     `.npz` files by the inputs' names, a set each, called `input_names`; without any they are drawn from `seed`.
     Outputs are compared on each set, times are those on the first.
 
-    Where the outputs agree only on account of what rounding does, the network `alone` is run as well, whose subgraphs
-    are called `titles` by workload; those in `left_out` are not in it.
+    Of an executable that runs with several combinations of shapes each is proven by itself: on those sets of inputs
+    that have its shapes, or else on inputs that are drawn.
+
+    Where the outputs agree only on account of what rounding does, the network in `each_alone` of this combination of
+    shapes is run as well, whose subgraphs are called `titles` by workload; those in `left_out` are in none.
 
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
     then all that know the model, whatever `compare` says.
@@ -143,7 +146,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     inputs: tuple[str, ...] = ()
     input_names: tuple[str, ...] = ()
     seed: int = 0
-    alone: str | None = None
+    each_alone: tuple[str | None, ...] = ()
     titles: dict[str, str] = {}
     left_out: tuple[str, ...] = ()
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")

@@ -7,7 +7,7 @@ import msgspec
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge, ModelVersion
-from kintune.core.model import Constant, Tensor
+from kintune.core.model import Combination, Constant, Tensor
 from kintune.core.outcome import Outcome
 from kintune.core.plan import RoundEntry
 from kintune.core.workload import Subgraph
@@ -73,7 +73,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     `modules` maps workload digests to serialised programs.  `conservative` says that the network was lowered without
     layout conversion and rewrites, since the usual lowering failed; `notes` has a line on each thing that the user
-    should know.
+    should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.
     """
 
     model_name: str
@@ -85,6 +85,12 @@ class Prepared(msgspec.Struct, frozen=True):
     sketches: tuple[Sketch, ...]
     conservative: bool = False
     notes: tuple[str, ...] = ()
+    more: tuple[Combination, ...] = ()
+
+    @property
+    def combinations(self) -> tuple[Combination, ...]:
+        """What the network takes and gives with each combination of shapes, at least one."""
+        return (Combination(self.inputs, self.outputs), *self.more)
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -161,8 +167,9 @@ class Packaged(msgspec.Struct, frozen=True):
 
     `tuned` is the executable, not yet proven; `untuned` the same network under the default schedule, None when that
     cannot be compiled; `onnx` or `exported` the model itself, for others to run, which they do with `constants` for
-    the inputs that the executable no longer has.  `alone`, where it was asked for and can be compiled, is the network
-    that computes subgraphs twice, each but those in `left_out` (workload digests), which take too long untuned.
+    the inputs that the executable no longer has.  `each_alone`, where it was asked for, has for each combination of
+    shapes the network that computes subgraphs twice, None where there is none.  Each is in one of them, but those in
+    `left_out` (workload digests), which take too long untuned or cannot be compiled so.
     """
 
     tuned: str
@@ -171,14 +178,16 @@ class Packaged(msgspec.Struct, frozen=True):
     onnx: str | None = None
     exported: str | None = None
     constants: dict[str, Constant] = {}
-    alone: str | None = None
+    each_alone: tuple[str | None, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
 class PerProgramCheck(msgspec.Struct, frozen=True):
-    """The network that computes subgraphs twice: its file, None where it cannot be compiled, and who is not in it."""
+    """The networks that compute subgraphs twice: a file for each combination of shapes, None where there is none, and
+    who is in none of them.
+    """
 
-    path: str | None
+    paths: tuple[str | None, ...]
     left_out: tuple[str, ...] = ()
 
 
@@ -201,6 +210,9 @@ class ValidationResult(msgspec.Struct, frozen=True):
     Then subgraphs are compared alone as well: those in `alone`, but not those in `not_alone`, by name; `wrong_alone`
     says by workload how those differ that do.  `thread_counts` has for each plan of the file, in order, the number of
     threads of calls that are faster on fewer than all, by place in the plan; the proof holds for the file with these.
+
+    Of several combinations of shapes, `each` has the result of each; this one is of all together: its
+    latencies are of one run with each, and who did not run with all of them has none.
     """
 
     latency_ms: dict[str, tuple[float, ...]]
@@ -216,6 +228,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     not_alone: dict[str, str] = {}
     wrong_alone: dict[str, str] = {}
     thread_counts: tuple[dict[int, int], ...] = ()
+    each: tuple[ValidationResult, ...] = ()
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):
@@ -250,8 +263,8 @@ class Summary(msgspec.Struct, frozen=True):
 
     `notes` has a line on each thing about the result that the user should know.  `reason` says why the search ended;
     `curve` has rows of (seconds of active run time, trials, estimated latency in ms); `kernels_ms` is the weighted
-    sum of the shipped programs' times; `disturbed` of the trials were timed again, since others used the device's cores
-    meanwhile.
+    sum of the shipped programs' times, and `kernels_each_ms` that of each combination of shapes, where there are
+    several; `disturbed` of the trials were timed again, since others used the device's cores meanwhile.
     """
 
     model_name: str
@@ -267,3 +280,4 @@ class Summary(msgspec.Struct, frozen=True):
     knowledge: KnowledgeUse = KnowledgeUse()
     disturbed: int = 0
     notes: tuple[str, ...] = ()
+    kernels_each_ms: tuple[float, ...] = ()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-__all__ = ["Subgraph", "Subject"]
+__all__ = ["Subgraph", "Subject", "by_combination"]
 
 
 class Subgraph(msgspec.Struct, frozen=True):
@@ -14,7 +16,9 @@ class Subgraph(msgspec.Struct, frozen=True):
     operator (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial
     ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
     the size of its weights, `bytes` that of all its arguments.  `nodes` are the user's nodes
-    that it may compute, as messages name them.
+    that it may compute, as messages name them.  Where the model has several combinations of shapes, `each` says how
+    often it occurs in the network of each of them; their sum is `weight`.  Two with the same text `weights`, which is
+    empty where there is one combination, read the same weights.
     """
 
     name: str
@@ -28,6 +32,13 @@ class Subgraph(msgspec.Struct, frozen=True):
     weight_bytes: float = 0.0
     bytes: float = 0.0
     nodes: tuple[str, ...] = ()
+    each: tuple[int, ...] = ()
+    weights: str = ""
+
+    @property
+    def own_name(self) -> str:
+        """Its name without the combination of shapes that it was met in, which may follow after "@"."""
+        return self.name.partition("@")[0]
 
     @property
     def title(self) -> str:
@@ -50,3 +61,14 @@ class Subject(msgspec.Struct, frozen=True):
     flops: float
     operator: str
     signature: str
+
+
+def by_combination(subgraphs: Sequence[Subgraph]) -> list[list[Subgraph]]:
+    """The subgraphs of the network of each combination of shapes, at least one, with how often they occur in it."""
+    count = max((len(subgraph.each) for subgraph in subgraphs), default=0)
+    if count < 2:
+        return [list(subgraphs)]
+    return [
+        [msgspec.structs.replace(subgraph, weight=subgraph.each[at]) for subgraph in subgraphs if subgraph.each[at]]
+        for at in range(count)
+    ]

@@ -4,6 +4,6 @@ Only `kintune.models.importer` and the modules it imports (`import_onnx`, `impor
 """
 
 from kintune.models.model import ImportedModel
-from kintune.models.ref import parse_ref, parse_shape
+from kintune.models.ref import parse_ref
 
-__all__ = ["ImportedModel", "parse_ref", "parse_shape"]
+__all__ = ["ImportedModel", "parse_ref"]

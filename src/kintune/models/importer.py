@@ -7,7 +7,7 @@ from pathlib import Path
 import platformdirs
 
 from kintune.core.model import ModelRef
-from kintune.errors import ModelError
+from kintune.errors import ModelError, ShapeError
 from kintune.models import zoo
 from kintune.models.import_onnx import import_onnx
 from kintune.models.imported_module import complete_model
@@ -19,14 +19,17 @@ __all__ = ["load"]
 
 
 def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
-    """Import the model that `ref` names.
+    """Import the model that `ref` names, with its only combination of shapes.
 
     Networks of the zoo are written into `cache` first (default: the user's cache directory), once.
 
     Raises:
         ModelError: when the model cannot be used; `UnsupportedOperators` and `ShapeError` are among its kinds.
+            Several combinations of shapes are refused: `ModelRef.each` has them one by one.
         OrderError: when the model comes from PyTorch and PyTorch is not installed.
     """
+    if ref.more_shapes:
+        raise ShapeError(f"{ref.name}: one combination of shapes is needed here, not {len(ref.combinations)}")
     if ref.kind == ZOO:
         directory = cache if cache is not None else Path(platformdirs.user_cache_dir("kintune")) / "zoo"
         try:

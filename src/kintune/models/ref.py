@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kintune.core.model import Constant, ModelRef
-from kintune.errors import InputError, ModelError, ShapeError
+from kintune.errors import InputError, ModelError
 from kintune.models import zoo
+from kintune.models.combinations import combine_shapes, parse_shapes
 
-__all__ = ["EXPORTED", "ONNX", "ZOO", "parse_ref", "parse_shape", "parse_shapes"]
+__all__ = ["EXPORTED", "ONNX", "ZOO", "parse_ref"]
 
 ONNX = "onnx"
 EXPORTED = "exported"
@@ -29,9 +29,6 @@ _FOREIGN = {
 }
 _EXPORTED_SUFFIX = ".pt2"
 _ZIP_MAGIC = b"PK\x03\x04"
-_DIMENSION = re.compile(r"0|[1-9][0-9]*")
-_SCALAR = frozenset({"", "scalar"})
-_LARGEST_DIMENSION = 2**31 - 1
 
 
 def parse_ref(
@@ -44,58 +41,28 @@ def parse_ref(
 
     `text` is the path of an .onnx file, the path of a .pt2 file (a PyTorch exported program), or `zoo:NAME`, with
     options as in `zoo:bert_base?batch=8&sequence=64`; `options` adds to those.  `shapes` are texts for
-    `parse_shape`; `constants` has the values of inputs that are fixed for good.
+    `parse_shapes`; `constants` has the values of inputs that are fixed for good.
 
     Raises:
         ModelError: a missing, empty or unsuitable file; an unknown zoo name or option.
-        ShapeError: a shape that is no shape, or is given twice.
+        ShapeError: a shape that is no shape, or is given twice; alternatives that do not go together.
     """
-    bound = parse_shapes(shapes)
+    bound = combine_shapes(parse_shapes(shapes))
     fixed = dict(constants or {})
     if text.startswith(_ZOO_PREFIX):
         name, given = _parse_zoo(text[len(_ZOO_PREFIX) :])
         merged = {**given, **(options or {})}
         zoo.check(name, merged)
-        return ModelRef(kind=ZOO, source=name, name=name, shapes=bound, options=merged, constants=fixed)
+        ref = ModelRef(kind=ZOO, source=name, name=name, options=merged, constants=fixed)
+        return ref.with_combinations(bound)
     if options:
         raise ModelError(
             f"{text}: options ({', '.join(options)}) are for zoo models; bind a file's inputs with --shape"
         )
     path = Path(text)
     kind = _kind_of(path)
-    return ModelRef(kind=kind, source=str(path.absolute()), name=path.stem, shapes=bound, constants=fixed, own=True)
-
-
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse `input=1x3x224x224` into the input's name and its shape; that of a single number is `input=scalar`.
-
-    Raises:
-        ShapeError: when it does not read so.
-    """
-    name, equals, shape = text.rpartition("=")
-    if equals and name and shape in _SCALAR:
-        return name, ()
-    dims = shape.split("x")
-    if not (equals and name and all(_DIMENSION.fullmatch(dim) for dim in dims)):
-        raise ShapeError(f"--shape {text}: write NAME=DIMxDIMx..., for example input=1x3x224x224")
-    sizes = tuple(int(dim) for dim in dims) if all(len(dim) <= 10 for dim in dims) else (_LARGEST_DIMENSION + 1,)
-    if max(sizes) > _LARGEST_DIMENSION:
-        raise ShapeError(f"--shape {text}: a dimension is at most {_LARGEST_DIMENSION}")
-    return name, sizes
-
-
-def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Several such texts, by input.
-
-    Raises:
-        ShapeError: one does not read so, or two contradict.
-    """
-    bound: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        name, shape = parse_shape(text)
-        if bound.setdefault(name, shape) != shape:
-            raise ShapeError(f"--shape {text}: {name} was already given as {'x'.join(map(str, bound[name]))}")
-    return bound
+    ref = ModelRef(kind=kind, source=str(path.absolute()), name=path.stem, constants=fixed, own=True)
+    return ref.with_combinations(bound)
 
 
 def _parse_zoo(text: str) -> tuple[str, dict[str, int]]:

@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
@@ -32,12 +32,21 @@ from kintune.runtime.package import (
 )
 from kintune.runtime.plan_format import encode_plan
 from kintune.runtime.requirements import why_none_here
+from kintune.runtime.weight_pool import WeightPool
 from kintune_runtime.library import checksum
 
-__all__ = ["Executable", "Inputs"]
+__all__ = ["CompiledPlan", "Executable", "Inputs"]
 
 
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
+
+
+class CompiledPlan(NamedTuple):
+    """A plan, the shared library of its kernels, and its weights in the plan's order."""
+
+    plan: ExecutionPlan
+    library: bytes
+    weights: Iterable[Block]
 
 
 class Executable(kintune_runtime.Executable):
@@ -70,20 +79,39 @@ class Executable(kintune_runtime.Executable):
 
         What is for machines of another kind can be saved here, and run there.
         """
-        _, content = pack_weights(list(weights))
-        encoded = encode_plan(
-            plan,
-            machine=manifest.machine,
-            isa=manifest.isa,
-            threads=manifest.threads,
-            weights_bytes=content.nbytes,
-            weights_checksum=checksum(content),
-            library_bytes=len(library),
-            library_checksum=checksum(library),
-            checksum=checksum,
-            cpu=manifest.cpu,
+        return cls.create_from_plans([CompiledPlan(plan, library, weights)], manifest)
+
+    @classmethod
+    def create_from_plans(cls, compiled: Iterable[CompiledPlan], manifest: Manifest) -> Executable:
+        """Make an executable of a plan for each of the manifest's combinations of shapes, in their order.
+
+        Weights that are equal are stored once.  `compiled` is read one after the other.
+        """
+        pool = WeightPool()
+        placed = [(pool.add(each.plan, each.weights), each.library) for each in compiled]
+        _, content = pack_weights(pool.blocks)
+        weights_checksum = checksum(content)
+        plans = tuple(
+            EncodedPlan(
+                encode_plan(
+                    plan,
+                    machine=manifest.machine,
+                    isa=manifest.isa,
+                    threads=manifest.threads,
+                    weights_bytes=content.nbytes,
+                    weights_checksum=weights_checksum,
+                    library_bytes=len(library),
+                    library_checksum=checksum(library),
+                    checksum=checksum,
+                    number=number,
+                    total=len(placed),
+                    cpu=manifest.cpu,
+                ),
+                library,
+            )
+            for number, (plan, library) in enumerate(placed)
         )
-        descriptor = package_in_memory([Variant(manifest, (EncodedPlan(encoded, library),))], content)
+        descriptor = package_in_memory([Variant(manifest, plans)], content)
         made = cls(f"/proc/self/fd/{descriptor}")
         weakref.finalize(made, os.close, descriptor)
         return made
@@ -122,9 +150,13 @@ class Executable(kintune_runtime.Executable):
         """The outputs in order."""
         return self.manifest.outputs
 
-    def described_inputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]
-        """The inputs, with what is known of their values."""
-        return self.manifest.inputs
+    def described_inputs(self, plan: int = 0) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """The inputs of a plan, with what is known of their values."""
+        if not self._plans:  # it is for another machine
+            return self.manifest.combinations[plan].inputs
+        shapes = [tensor.shape for tensor in self.plans[plan]]
+        fitting = (each.inputs for each in self.manifest.combinations if [t.shape for t in each.inputs] == shapes)
+        return next(fitting, self.manifest.inputs)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in self.inputs)

@@ -11,12 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from kintune.core.model import IndexCheck, Tensor
+from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
 from kintune.files import write_whole
-from kintune_runtime.inputs import Array, arrange_inputs, draw_inputs
+from kintune_runtime.inputs import Array, arrange_inputs, choose_plan, draw_inputs
 
-__all__ = ["Array", "arrange_inputs", "check_indices", "draw_inputs", "load_arranged", "load_inputs", "write_arrays"]
+__all__ = [
+    "Array",
+    "arrange_inputs",
+    "check_indices",
+    "draw_inputs",
+    "load_arranged",
+    "load_fitting",
+    "load_inputs",
+    "write_arrays",
+]
 
 
 def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -43,9 +52,20 @@ def load_arranged(tensors: Sequence[Tensor], path: str | os.PathLike[str]) -> li
     Raises:
         InputError: as for `load_inputs` and `arrange_inputs`; the message begins with the file.
     """
+    return load_fitting([Combination(tuple(tensors), ())], path)[1]
+
+
+def load_fitting(combinations: Sequence[Combination], path: str | os.PathLike[str]) -> tuple[int, list[Array]]:
+    """The number of the combination of shapes that the arrays of an `.npz` file have, and these arrays in its order.
+
+    Raises:
+        InputError: as for `load_inputs` and `arrange_inputs`, or no combination has these shapes; the message begins
+            with the file.
+    """
     loaded = load_inputs(path)
     try:
-        return arrange_inputs(tensors, [loaded])
+        number = choose_plan([each.inputs for each in combinations], [loaded])
+        return number, arrange_inputs(combinations[number].inputs, [loaded])
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

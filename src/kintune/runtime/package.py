@@ -34,7 +34,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kintune.core.model import IndexCheck, Tensor
+from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
 from kintune.hardware.gpus import is_gpu
 from kintune.runtime.plan_format import with_thread_counts
@@ -85,7 +85,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     offer; `threads` ran each kernel when it was chosen.  `chosen` maps workload digests to candidate digests.
     `cpu` is the name of the CPU on which it was tuned, as the system says it; empty where that is not known.
     `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
-    the outputs are for (see `kintune.runtime.inputs`).
+    the outputs are for (see `kintune.runtime.inputs`).  Where it runs with several combinations of shapes, these are of
+    the first, and `more` has the others, in the order of the plans.
     """
 
     model_name: str
@@ -102,6 +103,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     tvm: str
     checks: tuple[IndexCheck, ...] = ()
     cpu: str = ""
+    more: tuple[Combination, ...] = ()
+
+    @property
+    def combinations(self) -> tuple[Combination, ...]:
+        """All combinations of shapes in order, at least one."""
+        return (Combination(self.inputs, self.outputs, self.checks), *self.more)
 
 
 class Block(NamedTuple):

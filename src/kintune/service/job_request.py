@@ -13,10 +13,11 @@ import msgspec
 from msgspec import Meta
 
 from kintune.core.constraints import check_fields
-from kintune.errors import InputError
+from kintune.errors import InputError, ShapeError
+from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse_shape, read_shapes
 from kintune.models.constants import constant_of, constant_values, parse_constant
 
-__all__ = ["MOST_MINUTES", "TYPE_NAME", "JobRequest", "check", "read_constants"]
+__all__ = ["MOST_MINUTES", "TYPE_NAME", "JobRequest", "check", "read_constants", "read_shape"]
 
 MOST_MINUTES = 7 * 24 * 60.0
 TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
@@ -30,7 +31,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Make a model fast on devices of type `device`.
 
     It is done when it is estimated to take at most `target_ms`, after `minutes` or `trials`, or when no gain is left;
-    without `minutes`, those of the service hold.  `shapes` binds dynamic inputs; `constants` fixes the values of
+    without `minutes`, those of the service hold.  `shapes` binds dynamic inputs, each to one shape or to a list of
+    alternatives, which the result runs with; `constants` fixes the values of
     inputs for good: numbers, true or false, or (nested) lists of them.  Of what is scarce, a job of
     `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
     jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
@@ -47,12 +49,20 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     priority: Annotated[
         float, Meta(gt=0, le=100, description="Of what is scarce, priority 2 gets twice as much as 1.")
     ] = 1.0
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int | tuple[int, ...], ...]] = {}
     constants: dict[str, Any] = {}
     seed: Annotated[int, Meta(ge=0, description="Seed of everything drawn at random.")] = 0
     webhook: Annotated[str, Meta(description="Called when the job is over.")] | None = None
     share: Annotated[bool, Meta(description="Let others' jobs use what this one measures.")] = False
     search: bool = True
+
+    def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """The combinations of shapes, at least one.
+
+        Raises:
+            ShapeError: as for `combine_shapes`.
+        """
+        return combine_shapes(read_shapes(self.shapes))
 
 
 def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
@@ -65,13 +75,26 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
         raise InputError(f"device {wanted.device[:64]!r} is no name of a device type")
     check_fields(wanted)
     for name, shape in wanted.shapes.items():
-        whole = all(0 <= extent < _LARGEST for extent in shape)
-        if not name or len(name) > 256 or len(shape) > _MOST_DIMENSIONS or not whole:
-            raise InputError(f"shapes: {name[:64]!r} must have up to {_MOST_DIMENSIONS} extents of 0 or more")
+        if not name or len(name) > 256 or len(shape) > _MOST_DIMENSIONS or not _fits(shape):
+            raise InputError(
+                f"shapes: {name[:64]!r} must have up to {_MOST_DIMENSIONS} extents of 0 or more, "
+                f"or up to {MOST_COMBINATIONS} lists of them"
+            )
+    wanted.combinations()
     _check_constants(wanted.constants)
     if wanted.webhook is not None:
         _check_webhook(wanted.webhook)
     return msgspec.structs.replace(wanted, minutes=minutes) if wanted.minutes is None else wanted
+
+
+def _fits(shape: tuple[int | tuple[int, ...], ...]) -> bool:
+    """Whether this is one shape, or a list of alternatives."""
+    several = [one for one in shape if isinstance(one, tuple)]
+    shapes = several if several and len(several) == len(shape) else [shape]
+    return all(
+        len(one) <= _MOST_DIMENSIONS and all(isinstance(extent, int) and 0 <= extent < _LARGEST for extent in one)
+        for one in shapes
+    )
 
 
 def read_constants(text: str) -> dict[str, Any]:
@@ -82,6 +105,19 @@ def read_constants(text: str) -> dict[str, Any]:
     """
     parsed = [parse_constant(line.strip(), files=False) for line in text.splitlines() if line.strip()]
     return {name: constant_values(constant).tolist() for name, constant in parsed}
+
+
+def read_shape(name: str, text: str) -> tuple[int | tuple[int, ...], ...]:
+    """The shape of an input as people write it, `1x3x224x224`, or its alternatives: `1x{32,64}`.
+
+    Raises:
+        InputError: it does not read so.
+    """
+    try:
+        shapes = parse_shape(f"{name}={text.lower().replace(' ', '') or '?'}")[1]
+    except ShapeError:
+        raise InputError(f"the shape of {name} is written as 1x3x224x224, or 1x{{32,64}} for several") from None
+    return shapes if len(shapes) > 1 else shapes[0]
 
 
 def _check_constants(constants: Mapping[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kintune.core.report import RunReport, StopReason
+from kintune.core.model import spell_shapes
+from kintune.core.report import Latencies, RunReport, StopReason
 from kintune.terminal.formatting import clock, describe_interference, milliseconds, times
 
 __all__ = ["summarize"]
@@ -29,6 +30,7 @@ def summarize(report: RunReport) -> list[str]:
         *report.notes,
         _gain(report),
         *_latencies(report),
+        *_combinations(report),
         *_errors(report),
         *_search(report),
         *_others(report),
@@ -40,23 +42,32 @@ def summarize(report: RunReport) -> list[str]:
 
 
 def _bad_news(report: RunReport) -> list[str]:
-    tuned = report.latency_ms.tuned
-    lines = []
-    for rival, theirs in report.latency_ms.rivals.items():
-        if tuned is not None and theirs < tuned:
-            lines.append(
-                f"{rival} is faster than the result: {milliseconds(theirs)} against {milliseconds(tuned)} "
-                f"({times(tuned / theirs)})."
-            )
+    lines: list[str] = []
+    lines += _faster(report.latency_ms, "")
+    for each in report.combinations:
+        lines += _faster(each.latency_ms, f" with {spell_shapes(each.shapes)}")
     if report.within_tolerance is False:
         lines.append("The result does NOT compute the same as the model within the tolerance asked for.")
     return lines
+
+
+def _faster(latency: Latencies, with_these: str) -> list[str]:
+    """A line for each other runtime that is faster than the result."""
+    tuned = latency.tuned
+    return [
+        f"{rival} is faster than the result{with_these}: {milliseconds(theirs)} against {milliseconds(tuned)} "
+        f"({times(tuned / theirs)})."
+        for rival, theirs in latency.rivals.items()
+        if tuned is not None and theirs < tuned
+    ]
 
 
 def _gain(report: RunReport) -> str:
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
         return f"{name}: compiled in {clock(report.seconds)} with what is known, without measuring anything."
+    if report.combinations:
+        name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
     if latency.tuned is None:
         return f"{name}: tuned; it was not timed as a whole."
     if latency.gain is None or latency.untuned is None:
@@ -79,6 +90,17 @@ def _latencies(report: RunReport) -> list[str]:
                 f"(8 of 10 runs between {milliseconds(spread.p10)} and {milliseconds(spread.p90)})"
             )
     lines.extend(f"  {name:<12} not compared: {reason}" for name, reason in sorted(report.skipped.items()))
+    return lines
+
+
+def _combinations(report: RunReport) -> list[str]:
+    """A line for each combination of shapes: who took how long."""
+    lines = []
+    for each in report.combinations:
+        medians = {"tuned": each.latency_ms.tuned, "untuned": each.latency_ms.untuned, **each.latency_ms.rivals}
+        ran = [f"{milliseconds(median)} {name}" for name, median in medians.items() if median is not None]
+        if ran:
+            lines.append(f"  with {spell_shapes(each.shapes)}: {', '.join(ran)}")
     return lines
 
 

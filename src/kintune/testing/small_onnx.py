@@ -15,12 +15,12 @@ _SIDE, _CLASSES = 16, 10
 
 
 def write_small_onnx(
-    path: str | os.PathLike[str], *, operator: str = "Relu", channels: int = 16, seed: int = 0
+    path: str | os.PathLike[str], *, operator: str = "Relu", channels: int = 16, seed: int = 0, is_open: bool = False
 ) -> Path:
     """Write a network of two convolutions and a dense layer: `y` [1, 10] of `x` [1, `channels`, 16, 16], both float32.
 
     `operator` is applied after the first convolution: one that does not exist makes the file a valid one that cannot be
-    imported.
+    imported.  Where it `is_open`, height and width of `x` are not fixed, but equal.
     """
     generator = np.random.default_rng(seed)
 
@@ -28,6 +28,7 @@ def write_small_onnx(
         values = generator.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
         return numpy_helper.from_array(values, name)
 
+    sides = ["side", "side"] if is_open else [_SIDE, _SIDE]
     domain = "" if operator == "Relu" else "unheard.of"
     graph = helper.make_graph(
         [
@@ -40,7 +41,7 @@ def write_small_onnx(
             helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], transB=1),
         ],
         "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, _SIDE, _SIDE])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, *sides])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, _CLASSES])],
         [
             weight("w1", 2 * channels, channels, 3, 3),

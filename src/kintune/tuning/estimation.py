@@ -15,6 +15,7 @@ from kintune.core.config import JobSpec, Options
 from kintune.core.device import DeviceDescription, Peak
 from kintune.core.model import ModelRef
 from kintune.core.stage_results import Prepared
+from kintune.core.workload import by_combination
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.locks import cores_lock
 from kintune.hardware.software import require_tried_versions
@@ -61,7 +62,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     The model has `subgraphs` distinct subgraphs, of which `tunable` ones are tuned; `flops` are those of one run.
     `bound_ms` is a lower bound of the latency on this device, by the roofline of its `peak`.  `trials` take about
-    `seconds`, estimated from past runs if `judged_by_runs`.
+    `seconds`, estimated from past runs if `judged_by_runs`.  With several `combinations` of shapes, FLOPs and latencies
+    are those of one run with each.
     """
 
     schema_version: int = 1
@@ -79,6 +81,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     trials: int
     seconds: float
     judged_by_runs: bool
+    combinations: int = 1
 
 
 def estimate_model(
@@ -108,23 +111,24 @@ def estimate_model(
         prepared = prepare(ref, about)
         known = KnownDevice() if store is None else _known(store, about, prepared)
         pace = None if store is None else _pace(store)
-    flops = sum(subgraph.weight * subgraph.flops for subgraph in prepared.subgraphs)
+    flops = [sum(s.weight * s.flops for s in network) for network in by_combination(prepared.subgraphs)]
     cache = max((cache.size for cache in about.machine.caches), default=0)
     return Estimate(
         model=prepared.model_name,
         model_digest=prepared.model_digest,
         subgraphs=len(prepared.subgraphs),
         tunable=sum(subgraph.tunable for subgraph in prepared.subgraphs),
-        flops=flops,
+        flops=sum(flops),
         weight_bytes=weights,
         target=about.device_type.target,
         threads=about.device_type.threads,
         peak=peak,
-        bound_ms=peak.least_us(flops, max(0, weights - cache)) / 1e3,
+        bound_ms=sum(peak.least_us(each, max(0, weights - cache)) for each in flops) / 1e3,
         known=known,
         trials=trials,
         seconds=trials * (pace or _GUESS_S),
         judged_by_runs=pace is not None,
+        combinations=len(flops),
     )
 
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
+from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.errors import NumericsError
 from kintune.hardware.gpus import is_gpu
 from kintune.models.constants import located
-from kintune.runtime.inputs import load_arranged
-from kintune.runtime.package import read_manifest
+from kintune.runtime.inputs import load_fitting
+from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison
@@ -52,17 +53,76 @@ def validate(context: bytes, payload: bytes, board: str = "") -> bytes:
 def validate_executable(
     conditions: ValidationContext, item: ValidationItem, clock: Callable[[], float] = time.monotonic, board: str = ""
 ) -> ValidationResult:
-    """Validates one executable.  Baselines that fail are recorded in `skipped`.
+    """Validates one executable with each combination of shapes.  Baselines that fail are recorded in `skipped`.
 
     Raises:
         InputError: a file cannot be used.
         NumericsError: the tuned network does not run.
     """
     manifest = read_manifest(item.tuned)
-    for path in item.inputs:
-        load_arranged(manifest.inputs, path)
+    combinations = manifest.combinations
+    fitting = [load_fitting(combinations, path)[0] for path in item.inputs]
+    results = []
+    for number in range(len(combinations)):
+        own = [at for at, fits in enumerate(fitting) if fits == number]
+        inputs = tuple(item.inputs[at] for at in own)
+        names = tuple(item.input_names[at] for at in own if item.input_names)
+        shaped = msgspec.structs.replace(item, inputs=inputs, input_names=names)
+        results.append(_validate_combination(conditions, shaped, manifest, number, clock, board))
+    return results[0] if len(results) == 1 else _of_all([each.shapes for each in combinations], results)
+
+
+def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[ValidationResult]) -> ValidationResult:
+    """The result of all combinations of shapes together; see `ValidationResult`."""
+    ran = [name for name in results[0].latency_ms if all(name in result.latency_ms for result in results)]
+    skipped: dict[str, str] = {}
+    for each, result in zip(shapes, results, strict=True):
+        for name, why in result.skipped.items():
+            everywhere = all(other.skipped.get(name) == why for other in results)
+            skipped.setdefault(name, why if everywhere else f"{why} (with {spell_shapes(each)})")
+    verdicts = {result.within_tolerance for result in results}
+    within = False if False in verdicts else None if None in verdicts else True
+    absolute = [result.max_abs_error for result in results if result.max_abs_error is not None]
+    relative = [result.max_rel_error for result in results if result.max_rel_error is not None]
+    noise = [result.noise for result in results if result.noise is not None]
+    return ValidationResult(
+        latency_ms={
+            name: tuple(map(sum, zip(*(result.latency_ms[name] for result in results), strict=False))) for name in ran
+        },
+        max_abs_error=max(absolute, default=None),
+        max_rel_error=max(relative, default=None),
+        within_tolerance=within,
+        compared_with=tuple(dict.fromkeys(name for result in results for name in result.compared_with)),
+        skipped=skipped,
+        disagreement=next((result.disagreement for result in results if result.disagreement), ""),
+        noise=max(noise, default=None),
+        basis=next((result.basis for result in results if result.basis), ""),
+        alone=tuple(dict.fromkeys(name for result in results for name in result.alone)),
+        not_alone={name: why for result in results for name, why in result.not_alone.items()},
+        wrong_alone={name: why for result in results for name, why in result.wrong_alone.items()},
+        thread_counts=_thread_counts([result.thread_counts for result in results]),
+        each=tuple(results),
+    )
+
+
+def _thread_counts(each: Sequence[tuple[dict[int, int], ...]]) -> tuple[dict[int, int], ...]:
+    """Those of all plans, from those of each combination, which has its own plan's alone."""
+    if not any(each):
+        return ()
+    return tuple(counts[0] if counts else {} for counts in each)
+
+
+def _validate_combination(
+    conditions: ValidationContext,
+    item: ValidationItem,
+    manifest: Manifest,
+    number: int,
+    clock: Callable[[], float],
+    board: str,
+) -> ValidationResult:
+    """Validates one executable with one combination of shapes, on the item's inputs."""
     with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as processes:
-        run = ValidationRun(conditions, item, manifest, Path(directory), board)
+        run = ValidationRun(conditions, item, manifest, Path(directory), board, number)
         latency = run.run_untuned() if item.timed else {}
         thread_counts = run.choose_threads(clock)
         tuned, *references = run.start_all(run.compared, processes)
@@ -147,7 +207,7 @@ def _located(item: ValidationItem) -> ValidationItem:
         item,
         tuned=locate(item.tuned),
         untuned=found(item.untuned),
-        alone=found(item.alone),
+        each_alone=tuple(map(found, item.each_alone)),
         onnx=found(item.onnx),
         exported=found(item.exported),
         inputs=tuple(map(locate, item.inputs)),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
 from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
@@ -45,12 +46,21 @@ class ValidationRun:
     """One validation: starts processes, compares outputs; `skipped` says which runtimes failed, and why."""
 
     def __init__(
-        self, conditions: ValidationContext, item: ValidationItem, manifest: Manifest, directory: Path, board: str
+        self,
+        conditions: ValidationContext,
+        item: ValidationItem,
+        manifest: Manifest,
+        directory: Path,
+        board: str,
+        number: int = 0,
     ) -> None:
+        """`item` has the inputs for the manifest's combination of shapes with this `number`."""
         self.conditions = conditions
         self.item = item
         self.manifest = manifest
         self.board = board
+        self._number = number
+        self._combination = manifest.combinations[number]
         self._directory = directory
         self._cores = choose_cores(1 if board else conditions.threads)  # a board has others
         self._sets: tuple[str | None, ...] = item.inputs or (None,)
@@ -89,7 +99,7 @@ class ValidationRun:
                 if not counts:
                     return {}
                 changed = str(self._directory / "threads.kt")
-                write_with_thread_counts(plain.tuned, changed, (counts,))
+                write_with_thread_counts(plain.tuned, changed, ({},) * self._number + (counts,))
                 self.item = msgspec.structs.replace(plain, tuned=changed)
                 after = processes.enter_context(self._process(TUNED, label=_CHOSEN))
                 after.prepare(self.conditions.prepare_seconds)
@@ -164,9 +174,9 @@ class ValidationRun:
     def compare_each_program(self) -> ProgramComparison:
         """Compares each subgraph with its untuned program, on its inputs within the network."""
         left_out = dict.fromkeys(self.item.left_out, _HEAVY)
-        if self.item.alone is None:
+        if self._alone is None:
             return ProgramComparison(left_out=left_out)
-        tensors = read_manifest(self.item.alone).outputs
+        tensors = read_manifest(self._alone).outputs
         seconds = self.conditions
         with self._process(_ALONE) as process:
             try:
@@ -179,11 +189,13 @@ class ValidationRun:
         return found._replace(left_out=left_out)
 
     def _compare(self, reference: str, at: int, samples: Sequence[Sequence[Array]]) -> Difference:
-        names = [tensor.name for tensor in self.manifest.outputs]
+        names = [tensor.name for tensor in self._combination.outputs]
         tuned, expected = self._outputs(TUNED, at), self._outputs(reference, at)
         samples = [sample for sample in samples if [a.shape for a in sample] == [a.shape for a in expected]]
         found = compare_outputs(names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples)
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
+        if len(self.manifest.combinations) > 1:
+            source = f"{source}, {spell_shapes(self._combination.shapes)}"
         return found._replace(disagreement=found.disagreement and f"{found.disagreement} ({source})")
 
     def _samples(self, references: Sequence[BaselineProcess], at: int) -> list[list[Array]]:
@@ -208,7 +220,7 @@ class ValidationRun:
         return taken
 
     def _process(self, name: str, exact: bool = False, label: str | None = None) -> BaselineProcess:
-        ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned, _ALONE: self.item.alone}
+        ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned, _ALONE: self._alone}
         subject = (
             BaselineModel(executable=ours[name])
             if name in ours
@@ -217,7 +229,7 @@ class ValidationRun:
         context = BaselineContext(
             rival=KINTUNE if name in ours else name,
             subject=subject,
-            tensors=self.manifest.inputs,
+            tensors=self._combination.inputs,
             inputs=self._sets[0],
             seed=self.item.seed,
             threads=self.conditions.threads if name in ours else len(self._cores),
@@ -226,6 +238,11 @@ class ValidationRun:
             exact=exact,
         )
         return BaselineProcess(label or name, context)
+
+    @property
+    def _alone(self) -> str | None:
+        each = self.item.each_alone
+        return each[self._number] if each else None
 
     def _outputs_of(self, name: str, at: int = 0) -> str:
         """Returns the file of the outputs on the set of inputs with this number."""

@@ -42,6 +42,23 @@ int main() {
   kintune::Network network("model.kt");
   kt_variant chosen = network.variant();
   std::printf("%d of %d, %s, %d threads\\n", chosen.number, chosen.total, chosen.machine, chosen.threads);
+  return 0;
+}
+"""
+
+SHAPES = """
+#include <cstdio>
+#include "kintune.hpp"
+int main() {
+  kintune::Network network("model.kt", 1);
+  for (int64_t count : {10, 1000, 7}) try {
+    kintune::Network fitting = network.for_shapes({{count}}, 1);
+    std::vector<float> x(static_cast<size_t>(count), 1.0f), y(x.size());
+    fitting.run({kintune::buffer(x)}, {kintune::buffer(y)});
+    std::printf("%lld %g\\n", static_cast<long long>(fitting.inputs()[0].shape[0]), y.back());
+  } catch (const kintune::Error &error) {
+    std::printf("%d %s\\n", error.status, error.what());
+  }
 }
 """
 
@@ -89,6 +106,18 @@ def test_the_folder_has_all_that_the_page_lists(folder: Path) -> None:
     names = ("CMakeLists.txt", "example.c", "kintune.h", "kintune.hpp", "kintune.pc", "libkintune.so", "model.kt")
     assert tuple(sorted(path.name for path in folder.iterdir())) == names
     assert f"\nVersion: {kintune_runtime.__version__}\n" in (folder / "kintune.pc").read_text()
+
+
+def test_a_program_in_cpp_finds_the_plan_for_its_shapes(tmp_path: Path) -> None:
+    folder = export_c(write_model(tmp_path / "toy.kt", [adding(1000), adding(10)]), tmp_path / "export")
+    (folder / "shapes.cpp").write_text(SHAPES)
+    command = [shutil.which("c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror"]
+    run(folder, *command, "shapes.cpp", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "shapes")
+    assert run(folder, folder / "shapes").splitlines() == [
+        "10 19",
+        "1000 1999",
+        "1 the shapes x=7 were not tuned; tuned are: x=1000; x=10",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake here")

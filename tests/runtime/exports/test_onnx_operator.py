@@ -157,9 +157,9 @@ def test_an_input_of_another_shape_is_refused_by_its_name(tmp_path: Path) -> Non
     with pytest.raises(Exception, match=r"invalid dimensions for input: x"):
         session(path).run(None, {"x": X[:5]})
     run = session(without_shapes(path))
-    with pytest.raises(Exception, match=r"input 'x' has the shape \[5\], \[1000\] is needed"):
+    with pytest.raises(Exception, match=r"the shapes x=5 were not tuned; tuned are: x=1000"):
         run.run(None, {"x": X[:5]})
-    with pytest.raises(Exception, match=r"input 'x' has the shape \[10, 100\], \[1000\] is needed"):
+    with pytest.raises(Exception, match=r"the shapes x=10x100 were not tuned; tuned are: x=1000"):
         run.run(None, {"x": X.reshape(10, 100)})
     with pytest.raises(Exception, match=r"input 'x' has 40 axes, 1 are needed"):
         run.run(None, {"x": X[:1].reshape((1,) * 40)})
@@ -186,7 +186,7 @@ def test_a_program_in_c_runs_an_export_in_four_threads(tmp_path: Path, sanitizer
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
     assert len(lines) == 3
-    assert all("input 'x' has the shape [5], [1000] is needed" in line for line in lines[:2])
+    assert all("the shapes x=5 were not tuned; tuned are: x=1000" in line for line in lines[:2])
     assert lines[2] == "done"
 
 
@@ -199,10 +199,10 @@ def test_what_a_kernel_says_reaches_the_user(tmp_path: Path) -> None:
 
 def test_a_model_with_several_plans_takes_the_shapes_of_each(tmp_path: Path) -> None:
     run = session(export(tmp_path, adding(1000), adding(10)))
-    assert len(run.get_inputs()[0].shape) == 1
+    assert [type(extent) for extent in run.get_inputs()[0].shape] != [int]
     for count in (1000, 10, 1000):
         np.testing.assert_array_equal(run.run(None, {"x": X[:count]})[0], X[:count] + W[:count] + W[:count])
-    with pytest.raises(Exception, match=r"input 'x' has the shape \[7\]"):
+    with pytest.raises(Exception, match=r"the shapes x=7 were not tuned; tuned are: x=1000; x=10"):
         run.run(None, {"x": X[:7]})
 
 

@@ -57,6 +57,8 @@ def test_the_same_key_for_another_job_is_refused(anna: TestClient, model: int) -
         {"priority": 1e6}, {"device": "a b"}, {"device": "gpu9"}, {"device": ""}, {"target_ms": 0}, {"seed": -1},
         {"seed": 1 << 64},
         {"shapes": {"x": [-1, 4]}}, {"shapes": {"x": "1x4"}}, {"shapes": {"": [1]}}, {"shapes": {"x": [1] * 40}},
+        {"shapes": {"x": [[1, 4], 4]}}, {"shapes": {"x": [[1, 4], [1, 4]]}}, {"shapes": {"x": [[[1]]]}},
+        {"shapes": {"x": [[n] for n in range(20)]}}, {"shapes": {"x": [[1], [2]], "y": [[1], [2], [3]]}},
         {"webhook": "ftp://a.example"}, {"webhook": "http://u:p@a.example"}, {"webhook": "nonsense"}, {"unknown": 1},
         {"share": "yes"},
     ],
@@ -66,6 +68,14 @@ def test_nonsense_is_refused_and_named(anna: TestClient, model: int, wanted: dic
     assert answer.status_code == 422
     assert next(iter(wanted)) in answer.text
     assert anna.get("/api/v1/jobs").json()["jobs"] == []
+
+
+def test_several_shapes_are_told_as_they_were_asked_for(anna: TestClient, model: int) -> None:
+    wanted = {"shapes": {"x": [[1, 4], [2, 4]], "y": [3]}}
+    answer = submit(anna, model, **wanted)
+    assert answer.status_code == 201
+    told = anna.get(f"/api/v1/jobs/{answer.json()['id']}").json()
+    assert told["wanted"]["shapes"] == wanted["shapes"]
 
 
 def test_a_model_that_cannot_be_used_is_refused(anna: TestClient) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from kintune.core.report import RunReport, StopReason
 from kintune.core.stage_results import (
+    ALONE_FILE,
     UNPROVEN,
     UNTUNED_FILE,
     KnowledgeUse,
@@ -167,3 +168,33 @@ def test_the_document_is_what_was_promised() -> None:
 def test_without_a_proof_there_are_no_latencies() -> None:
     told = report(msgspec.structs.replace(SUMMARY, proof=None))
     assert (told.latency_ms.tuned, told.max_abs_error, told.within_tolerance) == (None, None, None)
+
+
+def test_each_combination_of_shapes_has_its_report() -> None:
+    shapes = ({"ids": (1, 32)}, {"ids": (1, 64)})
+    spec = msgspec.structs.replace(toy_spec(), model=toy_spec().model.with_combinations(shapes))
+    each = tuple(
+        msgspec.structs.replace(TIMED, latency_ms={"tuned": (ms,)}, max_abs_error=error)
+        for ms, error in ((2.0, 1e-6), (3.0, 1e-7))
+    )
+    proof = msgspec.structs.replace(TIMED, latency_ms={"tuned": (5.0,)}, each=each)
+    summary = msgspec.structs.replace(SUMMARY, proof=proof, kernels_ms=4.5, kernels_each_ms=(1.5, 3.0))
+    told = report_of(RUN, spec, summary, TIMINGS, skipped={}, output="toy.kt", log="a.log", resumed=False)
+    assert told.latency_ms.tuned == 5.0
+    assert [(one.shapes, one.kernels_ms, one.latency_ms.tuned, one.max_abs_error) for one in told.combinations] == [
+        (shapes[0], 1.5, 2.0, 1e-6),
+        (shapes[1], 3.0, 3.0, 1e-7),
+    ]
+    unproven = report_of(
+        RUN, spec, msgspec.structs.replace(summary, proof=None), TIMINGS, skipped={}, output="", log="", resumed=False
+    )
+    assert [(one.kernels_ms, one.latency_ms.tuned) for one in unproven.combinations] == [(1.5, None), (3.0, None)]
+    assert report().combinations == ()
+
+
+def test_nothing_is_left_of_the_networks_that_compute_subgraphs_twice(output: str, tmp_path: Path) -> None:
+    for number in ("", "1", "15"):
+        Path(f"{output}{ALONE_FILE}{number}").touch()
+    publish(output, summary(output))
+    discard(output)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.kt"]

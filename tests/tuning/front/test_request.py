@@ -6,10 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.core.config import Options
+from kintune.core.config import Options, TuneConfig
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.model import Constant, ModelRef
-from kintune.tuning.front.request import TuneRequest, run_key
+from kintune.errors import InputError
+from kintune.tuning.front.request import TuneRequest, request_of, run_key
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
 
@@ -25,6 +26,7 @@ def key(**changes: object) -> str:
         {"model": ModelRef("zoo", "resnet18", "resnet18", options={"batch": 2})},
         {"model": ModelRef("onnx", "resnet18", "resnet18", shapes={"x": (1, 3)})},
         {"model": ModelRef("zoo", "resnet18", "resnet18", constants={"x": Constant("int64", (), "digest")})},
+        {"model": ModelRef("zoo", "resnet18", "resnet18", more_shapes=({"x": (1, 3)},))},
         {"target": "llvm"},
         {"options": Options(trials=1001)},
         {"options": Options(trials=1000, seed=1)},
@@ -79,3 +81,17 @@ def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
     original, copied, edited = (key(model=ModelRef("onnx", str(path), path.stem)) for path in paths)
     assert original == copied
     assert original != edited
+
+
+@pytest.mark.parametrize("where", [{"device": "cuda"}, {"device": "cuda:1+cuda:2"}, {"target": "cuda -arch=sm_90"}])
+def test_several_shapes_on_a_gpu_are_refused_before_anything_begins(where: dict[str, str]) -> None:
+    model = ModelRef("onnx", "m.onnx", "m", shapes={"ids": (1, 32)}, more_shapes=({"ids": (1, 64)},))
+    with pytest.raises(InputError, match=r"m: several shapes .* for a GPU, tune ids=1x32 and the others one by one"):
+        request_of(model, TuneConfig(**where))
+    request_of(msgspec.structs.replace(model, more_shapes=()), TuneConfig(**where))
+
+
+def test_each_choice_of_shapes_is_other_work() -> None:
+    model = ModelRef("onnx", "m.onnx", "m", shapes={"ids": (1, 32)})
+    choices = [(), ({"ids": (1, 64)},), ({"ids": (1, 128)},), ({"ids": (1, 64)}, {"ids": (1, 128)})]
+    assert len({key(model=msgspec.structs.replace(model, more_shapes=more)) for more in choices}) == len(choices)

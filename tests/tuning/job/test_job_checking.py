@@ -73,7 +73,7 @@ class TestBeforeTuning:
         ]  # fmt: skip
         assert backend.packaged[0]["w1"].sketch == UNTUNED
         assert summary.packaged is not None
-        assert summary.packaged.alone == "toy.kt.alone"
+        assert summary.packaged.each_alone == ("toy.kt.alone",)
         assert summary.notes == (
             f"net_w1 keeps its untuned program: with another one, {WRONG.disagreement}",
             "the outputs are near enough; 2 subgraphs agree by themselves, not compared by themselves: net_w0",

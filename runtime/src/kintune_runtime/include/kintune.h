@@ -33,7 +33,7 @@ extern "C" {
 
 /* The version of this interface.  A library serves callers that were compiled with the same major version. */
 #define KT_VERSION_MAJOR 1
-#define KT_VERSION_MINOR 0
+#define KT_VERSION_MINOR 1
 
 typedef enum {
   KT_OK = 0,
@@ -77,6 +77,12 @@ typedef struct {
   const char *isa;     /* extensions that it uses, with spaces between them */
   int32_t threads;     /* that it was tuned for */
 } kt_variant;
+
+/* The shape of an input: `rank` extents. */
+typedef struct {
+  const int64_t *extents;
+  int32_t rank;
+} kt_shape;
 
 /* Memory of the caller.  Inputs at multiples of 64 bytes are read in place, others are copied first. */
 typedef struct {
@@ -136,6 +142,10 @@ KT_API int32_t kt_output_count(const kt_model *model);
 /* Describes an input or output of a plan, by places from 0; what `tensor` points to lives as long as the model. */
 KT_API kt_status kt_describe_input(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor);
 KT_API kt_status kt_describe_output(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor);
+
+/* Finds the plan for inputs of these shapes, one for each input in the model's order.  KT_ERROR_ARGUMENT if the model
+ * was not tuned for them; the text names those that it was tuned for. */
+KT_API kt_status kt_find_plan(const kt_model *model, const kt_shape *shapes, int32_t count, int32_t *plan);
 
 /* Makes a context of one plan; `options` may be NULL. */
 KT_API kt_status kt_context_create(kt_model *model, int32_t plan, const kt_options *options, kt_context **context);

@@ -56,6 +56,15 @@ class Network {
     return found;
   }
 
+  // As `another`, for inputs of these shapes, one for each input.  Throws Error where the model was not tuned for them.
+  Network for_shapes(const std::vector<std::vector<int64_t>> &shapes, int threads = 0) const {
+    std::vector<kt_shape> given;
+    for (const auto &shape : shapes) given.push_back({shape.data(), static_cast<int32_t>(shape.size())});
+    int32_t plan = 0;
+    check(kt_find_plan(model_.get(), given.data(), static_cast<int32_t>(given.size()), &plan));
+    return another(threads, plan);
+  }
+
   int plans() const { return kt_plan_count(model_.get()); }
 
   std::vector<kt_tensor> inputs() const { return described(kt_input_count(model_.get()), kt_describe_input); }

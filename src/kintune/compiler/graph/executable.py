@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import tvm
 
 from kintune.compiler.graph.assemble import assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.model import IndexCheck, Tensor
+from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.core.stage_requests import Built
 from kintune.core.version import __version__
 from kintune.hardware.gpus import GPU, is_gpu
-from kintune.runtime.executable import Executable
+from kintune.runtime.executable import CompiledPlan, Executable
 from kintune.runtime.package import Manifest
 from kintune.runtime.target import architecture_of, instruction_set
 from kintune.runtime.tensors import block_of
 from kintune.runtime.vm_executable import VmExecutable
 
-__all__ = ["build_executable", "build_vm_executable", "describe_build"]
+__all__ = ["build_executable", "build_plans", "build_vm_executable", "describe_build"]
 
 
 def describe_build(
@@ -35,6 +35,7 @@ def describe_build(
     chosen: Mapping[str, str],
     checks: Iterable[IndexCheck] = (),
     cpu: str = "",
+    more: Iterable[Combination] = (),
 ) -> Manifest:
     """The manifest of a network that is being built now, by this Kintune and this compiler.
 
@@ -56,6 +57,7 @@ def describe_build(
         tvm=str(tvm.__version__),
         checks=tuple(checks),
         cpu="" if is_gpu(target) else cpu,
+        more=tuple(more),
     )
 
 
@@ -74,10 +76,37 @@ def build_executable(
     """
     if target.kind.name == GPU:
         return build_vm_executable(lowered, chosen, target, manifest, kernels)
-    program = assemble_plan(
-        lowered, chosen, target, kernels, inputs=manifest.inputs, outputs=manifest.outputs, checks=manifest.checks
-    )
-    return Executable.create(program.plan, program.library, map(block_of, program.weights), manifest)
+    return build_plans([lowered], chosen, target, manifest, kernels)
+
+
+def build_plans(
+    networks: Iterable[Lowered],
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    manifest: Manifest,
+    kernels: Mapping[str, Built] | None = None,
+) -> Executable:
+    """Compile a network for each of the manifest's combinations of shapes, in their order, as `assemble_plan` does.
+
+    Raises:
+        BuildError: as for `build_executable`.
+        OrderError: as for `build_executable`.
+    """
+
+    def compiled() -> Iterator[CompiledPlan]:
+        for lowered, shaped in zip(networks, manifest.combinations, strict=True):
+            program = assemble_plan(
+                lowered,
+                {workload: chosen[workload] for workload in set(lowered.functions.values()) if workload in chosen},
+                target,
+                kernels,
+                inputs=shaped.inputs,
+                outputs=shaped.outputs,
+                checks=shaped.checks,
+            )
+            yield CompiledPlan(program.plan, program.library, map(block_of, program.weights))
+
+    return Executable.create_from_plans(compiled(), manifest)
 
 
 def build_vm_executable(

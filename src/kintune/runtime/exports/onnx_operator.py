@@ -50,9 +50,8 @@ def export_onnx(model: Path, folder: Path, runtime: Path | None = None) -> Path:
         KintuneError: the runtime is not installed whole.
     """
     model, package = open_source(model)
-    manifest, several = package.manifest, len(package.variants[0].plans) > 1
-    library = runtime_files(model, manifest.machine, (LIBRARY_NAME,), runtime)[LIBRARY_NAME]
-    content = _onnx_file(model, manifest, several)
+    library = runtime_files(model, package.manifest.machine, (LIBRARY_NAME,), runtime)[LIBRARY_NAME]
+    content = _onnx_file(model, package.manifest)
     name = f"{model.stem}.onnx"
 
     def fill(made: Path) -> None:
@@ -64,8 +63,8 @@ def export_onnx(model: Path, folder: Path, runtime: Path | None = None) -> Path:
     return write_folder(folder, fill) / name
 
 
-def _onnx_file(path: Path, manifest: Manifest, several: bool) -> bytes:
-    """The bytes of the ONNX file; with several plans the extents are left open, as each plan has its own."""
+def _onnx_file(path: Path, manifest: Manifest) -> bytes:
+    """The bytes of the ONNX file; extents in which combinations of shapes differ are left open."""
     from onnx import helper
 
     domain = f"kintune.{manifest.model_digest[:_DIGEST_DIGITS]}"
@@ -76,8 +75,8 @@ def _onnx_file(path: Path, manifest: Manifest, several: bool) -> bytes:
     graph = helper.make_graph(
         [node],
         manifest.model_name or path.stem,
-        [_described(path, tensor, several) for tensor in manifest.inputs],
-        [_described(path, tensor, several) for tensor in manifest.outputs],
+        [_described(path, alike) for alike in zip(*(each.inputs for each in manifest.combinations), strict=True)],
+        [_described(path, alike) for alike in zip(*(each.outputs for each in manifest.combinations), strict=True)],
     )
     network = helper.make_model(
         graph,
@@ -90,11 +89,17 @@ def _onnx_file(path: Path, manifest: Manifest, several: bool) -> bytes:
     return content
 
 
-def _described(path: Path, tensor: Tensor, several: bool) -> Any:
+def _described(path: Path, alike: tuple[Tensor, ...]) -> Any:
+    """One input or output, given as it is with each combination of shapes."""
     from onnx import helper
 
+    tensor = alike[0]
     element_type = _ELEMENT_TYPES.get(tensor.dtype)
     if element_type is None:
         raise InputError(f"{path}: {tensor.name} is of type {tensor.dtype}, which ONNX does not have")
-    shape = [None] * len(tensor.shape) if several else list(tensor.shape)
+    shapes = [each.shape for each in alike]
+    ranks = {len(shape) for shape in shapes}
+    if len(ranks) > 1:
+        return helper.make_tensor_value_info(tensor.name, element_type, None)
+    shape = [extents[0] if len(set(extents)) == 1 else None for extents in zip(*shapes, strict=True)]
     return helper.make_tensor_value_info(tensor.name, element_type, shape)

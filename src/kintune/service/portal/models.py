@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nicegui import events, ui
 
-from kintune.errors import InputError
-from kintune.service.job_request import JobRequest, read_constants
+from kintune.service.job_request import JobRequest, read_constants, read_shape
 from kintune.service.model_store import Findings, StoredModel
 from kintune.service.portal.frame import PageContext, moment, page, telling
 from kintune.service.web.models import receive
@@ -67,7 +66,7 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
         device = ui.select(list(devices), label="Device", value=devices[0]).mark("device")
         device.set_visibility(len(devices) > 1)
         minutes = ui.number("Minutes at most", value=context.application.settings.minutes, min=0.1).mark("minutes")
-        shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224") for name in open_inputs}
+        shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224, or 1x{32,64}") for name in open_inputs}
         constants = ui.textarea("Constant inputs", placeholder="sizes=1,3,8,8 (one a line)").props("autogrow rows=1")
         constants.mark("constants")
         only_compile = ui.checkbox("Only compile, measure nothing").mark("only-compile")
@@ -80,7 +79,7 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
                     target_ms=None if target.value is None else float(target.value),
                     minutes=None if minutes.value is None else float(minutes.value),
                     shapes={
-                        name: _shape(name, field.value or "") for name, field in shapes.items() if name not in fixed
+                        name: read_shape(name, field.value or "") for name, field in shapes.items() if name not in fixed
                     },
                     constants=fixed,
                     search=not only_compile.value,
@@ -93,10 +92,3 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
 
 def _size(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-
-
-def _shape(name: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(extent) for extent in text.lower().split("x"))
-    except ValueError:
-        raise InputError(f"the shape of {name} is written as 1x3x224x224") from None

@@ -36,8 +36,10 @@ class JobRequestIn(_Strict):
     minutes: float | None = _field("minutes")
     trials: int | None = _field("trials")
     priority: float = _field("priority")
-    shapes: dict[str, list[int]] = Field(
-        {}, max_length=64, description="Shapes of inputs whose dimensions are dynamic."
+    shapes: dict[str, list[int] | list[list[int]]] = Field(
+        {},
+        max_length=64,
+        description="Shapes of inputs whose dimensions are dynamic; or lists of shapes that the result runs with.",
     )
     constants: dict[str, bool | int | float | list[Any]] = Field(
         {}, max_length=64, description="Values of inputs that are fixed for good: numbers, true or false, or lists."
@@ -49,7 +51,10 @@ class JobRequestIn(_Strict):
 
     def wanted(self) -> JobRequest:
         """As the service has it."""
-        shapes = {name: tuple(shape) for name, shape in self.shapes.items()}
+        shapes = {
+            name: tuple(tuple(one) if isinstance(one, list) else one for one in shape)
+            for name, shape in self.shapes.items()
+        }
         return JobRequest(**{**self.model_dump(), "shapes": shapes})
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kintune.core.config import JobSpec
 from kintune.core.report import (
+    CombinationReport,
     CurvePoint,
     Latencies,
     ModelIdentity,
@@ -27,6 +28,7 @@ from kintune.core.stage_results import (
     ValidationResult,
 )
 from kintune.errors import InputError, JobFailed, NumericsError, StorageError
+from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.records import Run
 from kintune.runtime.package import write_with_thread_counts
 from kintune.workers.engine.timings import Timings
@@ -74,7 +76,8 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
 
 def discard(output: str) -> None:
     """Remove the files beside `output` that are needed for the proof only."""
-    for suffix in (UNPROVEN, UNTUNED_FILE, ALONE_FILE):
+    alone = (f"{ALONE_FILE}{number or ''}" for number in range(MOST_COMBINATIONS))
+    for suffix in (UNPROVEN, UNTUNED_FILE, *alone):
         Path(f"{output}{suffix}").unlink(missing_ok=True)
         Path(f"{output}{suffix}{BOARD_FILE}").unlink(missing_ok=True)
 
@@ -141,4 +144,27 @@ def report_of(
         overhead_seconds=timings.overhead_seconds,
         knowledge=summary.knowledge,
         notes=summary.notes,
+        combinations=_combinations(spec, summary),
     )
+
+
+def _combinations(spec: JobSpec, summary: Summary) -> tuple[CombinationReport, ...]:
+    """The report of each combination of shapes; nothing where there is only one."""
+    combinations = spec.model.combinations
+    if len(combinations) == 1:
+        return ()
+    proofs = summary.proof.each if summary.proof is not None else ()
+    reports = []
+    for number, shapes in enumerate(combinations):
+        proof = proofs[number] if proofs else None
+        reports.append(
+            CombinationReport(
+                shapes=shapes,
+                kernels_ms=summary.kernels_each_ms[number] if summary.kernels_each_ms else None,
+                latency_ms=Latencies.of(proof.latency_ms if proof else {}),
+                max_abs_error=proof.max_abs_error if proof else None,
+                max_rel_error=proof.max_rel_error if proof else None,
+                within_tolerance=proof.within_tolerance if proof else None,
+            )
+        )
+    return tuple(reports)

@@ -11,14 +11,16 @@ from kintune.core.candidate import digest_of
 from kintune.core.config import DEFAULT_TRIALS, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
-from kintune.core.model import ModelRef
+from kintune.core.model import ModelRef, spell_shapes
 from kintune.core.version import ELEMENTARY, FEATURES
+from kintune.errors import InputError
 from kintune.files import check_writable, readable_files, sha256_of
+from kintune.hardware.gpus import GPU
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "request_of", "run_key"]
+__all__ = ["TuneRequest", "refuse_several_shapes", "request_of", "run_key"]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,8 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     """
     check_fields(config)
     check_algorithm(config.families)
+    if config.device.startswith(GPU) or config.target.startswith(GPU):
+        refuse_several_shapes(model, "a GPU")
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
     return TuneRequest(
         model=model,
@@ -66,6 +70,19 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         log=None if config.log is None else str(check_writable(config.log, "the log")),
         priority=config.priority,
     )
+
+
+def refuse_several_shapes(model: ModelRef, device: str) -> None:
+    """Refuse several combinations of shapes for a device whose results have a single one.
+
+    Raises:
+        InputError: the model has several.
+    """
+    if model.more_shapes:
+        raise InputError(
+            f"{model.name}: several shapes in one result are for this machine's CPU and for others' of its kind; for "
+            f"{device}, tune {spell_shapes(model.shapes)} and the others one by one"
+        )
 
 
 def _options(config: TuneConfig, *, search: bool) -> Options:
@@ -103,6 +120,8 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     mine: tuple[object, ...] = (owner,) if owner else ()
     if model.constants:
         mine = (*mine, "constants", describe_constants(model.constants))
+    if model.more_shapes:
+        mine = (*mine, "shapes", [sorted(shapes.items()) for shapes in model.more_shapes])
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 
 

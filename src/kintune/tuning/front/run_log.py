@@ -321,7 +321,8 @@ class RunLog:
         self._enlist(prepared)
         self._store.devices.add(self._spec.device_type)
         for subgraph in prepared.subgraphs:
-            self._store.workloads.add(subgraph, prepared.modules[subgraph.workload])
+            named = msgspec.structs.replace(subgraph, name=subgraph.own_name)  # as other models will meet it
+            self._store.workloads.add(named, prepared.modules[subgraph.workload])
         for sketch in prepared.sketches:
             self._store.workloads.add_sketch(sketch)
         self._store.runs.update(self._spec.run_id, model_digest=prepared.model_digest)

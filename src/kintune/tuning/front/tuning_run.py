@@ -16,10 +16,11 @@ from kintune.core.stage_results import Summary
 from kintune.core.version import FEATURES, __version__
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.hardware.cpu import data_caches
+from kintune.hardware.gpus import is_gpu
 from kintune.records import Run, RunState, Store
 from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.publishing import publish, report_of
-from kintune.tuning.front.request import TuneRequest, run_key
+from kintune.tuning.front.request import TuneRequest, refuse_several_shapes, run_key
 from kintune.workers.engine.job_run import JobEnd, JobEnding
 
 __all__ = ["TuningRun"]
@@ -53,7 +54,12 @@ class TuningRun:
 
         The stages on the host take `cores` cores each.  `pipelined` allows several open rounds, unless the device is
         the host.
+
+        Raises:
+            InputError: the device runs one combination of shapes alone, and the model has several.
         """
+        if is_gpu(about.device_type.target):
+            refuse_several_shapes(self.request.model, "a GPU")
         self._spec = spec = self._specify(about, cores, pipelined=pipelined)
         self._run = self._unfinished or self._create(spec, about)
         return spec

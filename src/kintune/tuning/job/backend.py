@@ -36,6 +36,14 @@ class CompilerBackend(Protocol):
         """Return the search space of the prepared network."""
         ...
 
+    def packing(self, candidate: Candidate) -> str:
+        """Return a name of the layout in which a program of the prepared network wants its weights.
+
+        It has no side effects and is deterministic.  Equal names of two programs say that they lay out equal weights
+        equally.
+        """
+        ...
+
     def explain(self) -> str:
         """Return the first of the user's nodes that cannot be compiled or computes something else.
 
@@ -52,7 +60,7 @@ class CompilerBackend(Protocol):
         ...
 
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
-        """Compile the network that computes each subgraph a second time, with the untuned program, and write it."""
+        """Compile the networks that compute each subgraph a second time, with the untuned program, and write them."""
         ...
 
     def kept(self, packaged: Packaged) -> bool:

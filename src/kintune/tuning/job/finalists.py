@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome
 from kintune.core.stage_results import Packaged, Prepared, SubgraphEnd, Summary, ValidationResult
-from kintune.core.workload import Subgraph
+from kintune.core.workload import Subgraph, by_combination
 from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
+from kintune.tuning.job.packing_choice import WORTH, Option, agree_on_packing
 from kintune.tuning.job.statistics import JobStatistics
 
 __all__ = ["FINALISTS", "Finalists"]
@@ -28,17 +29,31 @@ _LIGHT = 0.01
 
 _REPLACED = 6  # finalists that are replaced if they fail, at most
 
+_LOOKED_AT = 32  # programs of a subgraph, the fastest ones, whose layout of weights is compared with others'
+
 _TRIALS = 0.5  # time of a finalist in trials; it is built already
 
 
 class Finalists:
     """The best few programs of each subgraph, which are timed again so that a lucky measurement does not decide.
 
-    Trivial subgraphs, which are not searched, have two: the rule's program and the untuned one.
+    Trivial subgraphs, which are not searched, have two: the rule's program and the untuned one.  `packing` names the
+    layout of a program's weights: subgraphs with the same weights agree on one where that costs little.
     """
 
-    def __init__(self, subgraphs: Sequence[Subgraph], session: SearchSession, space: SearchSpace) -> None:
+    def __init__(
+        self,
+        subgraphs: Sequence[Subgraph],
+        session: SearchSession,
+        space: SearchSpace,
+        packing: Callable[[Candidate], str],
+    ) -> None:
         self._subgraphs = subgraphs
+        self._packing = packing
+        self._alike: dict[str, list[Subgraph]] = {}  # by weights: the subgraphs that read the same ones
+        for subgraph in subgraphs:
+            if subgraph.weights:
+                self._alike.setdefault(subgraph.weights, []).append(subgraph)
         self._session = session
         self._space = space
         self._confirmed: dict[Candidate, Outcome] = {}
@@ -59,7 +74,9 @@ class Finalists:
 
     def draft(self) -> dict[str, Candidate]:
         """Return the best known program of each workload: a measured one, else the rule's, else the untuned one."""
-        return {s.workload: self._likely(s) for s in self._subgraphs}
+        likely = {s.workload: self._likely(s) for s in self._subgraphs}
+        best = {workload: min(timed)[1] for workload, timed in likely.items()}
+        return {**best, **{workload: option.candidate for workload, option in self._agreed(likely).items()}}
 
     def untuned(self) -> dict[str, Candidate]:
         """Return the untuned program of each workload."""
@@ -94,9 +111,11 @@ class Finalists:
         return candidate in self._of(subgraph, self._session.latency_us())
 
     def chosen(self) -> dict[str, Candidate]:
-        """Return the program that ships for each workload: the fastest finalist, else the untuned one."""
-        latency_us = self._session.latency_us()
-        return {s.workload: self._best(s, latency_us)[0] for s in self._subgraphs}
+        """Return the program that ships for each workload: the fastest finalist, else the untuned one.
+
+        Subgraphs with the same weights have finalists that want them laid out alike, where these are nearly as fast.
+        """
+        return {workload: candidate for workload, (_, candidate) in self._shipping().items()}
 
     def summary(
         self,
@@ -109,12 +128,12 @@ class Finalists:
     ) -> Summary:
         """Return the summary of the job."""
         ends: list[SubgraphEnd] = []
-        total_us = 0.0
-        latency_us = self._session.latency_us()
+        shipped_us: dict[str, float] = {}
+        shipping = self._shipping()
         for subgraph in self._subgraphs:
             state = self._session.states.get(subgraph.workload)
-            best_us = self._best(subgraph, latency_us)[1]
-            total_us += subgraph.weight * best_us if math.isfinite(best_us) else 0.0
+            best_us, _ = shipping[subgraph.workload]
+            shipped_us[subgraph.workload] = best_us if math.isfinite(best_us) else 0.0
             ends.append(
                 SubgraphEnd(
                     name=subgraph.name,
@@ -128,6 +147,8 @@ class Finalists:
                     failures={name: count for name, count in state.failures.items() if count} if state else {},
                 )
             )
+        networks = by_combination(self._subgraphs)
+        each_ms = [sum(s.weight * shipped_us[s.workload] for s in network) / 1e3 for network in networks]
         return Summary(
             model_name=prepared.model_name,
             model_digest=prepared.model_digest,
@@ -137,22 +158,23 @@ class Finalists:
             disturbed=statistics.disturbed,
             subgraphs=tuple(ends),
             curve=tuple(statistics.curve),
-            kernels_ms=total_us / 1e3,
+            kernels_ms=sum(each_ms),
             packaged=packaged,
             proof=proof,
             knowledge=statistics.knowledge,
             notes=tuple(notes),
+            kernels_each_ms=tuple(each_ms) if len(each_ms) > 1 else (),
         )
 
-    def _likely(self, subgraph: Subgraph) -> Candidate:
+    def _likely(self, subgraph: Subgraph) -> list[tuple[float, Candidate]]:
+        """Return the best known programs of a subgraph with their times, at least one."""
         workload = subgraph.workload
         confirmed = [(outcome.median_us, c) for c, outcome in self._confirmed.items() if c.workload == workload]
-        times, best = min(confirmed, default=(math.inf, None))
-        if best is not None and math.isfinite(times):
-            return best
-        state = self._session.states.get(subgraph.workload)
-        measured = [c for c in state.fastest(1) if math.isfinite(state.times_us[c])] if state is not None else []
-        return (measured or self._simple(subgraph.workload))[0]
+        if finite := [pair for pair in confirmed if math.isfinite(pair[0])]:
+            return finite
+        state = self._session.states.get(workload)
+        measured = [] if state is None else [(state.times_us[c], c) for c in state.fastest(FINALISTS)]
+        return measured or [(math.inf, self._simple(workload)[0])]
 
     def _of(self, subgraph: Subgraph, latency_us: float) -> list[Candidate]:
         if subgraph.workload in self._left_untuned:
@@ -163,24 +185,66 @@ class Finalists:
             failed = {c for c in state.fastest(most + _REPLACED) if c in self._confirmed and not self._confirmed[c].ok}
             replaced = min(_REPLACED, len(failed))
             near_us = _NEAR * state.best_us
-            return [
+            finalists = [
                 candidate
                 for placement, candidate in enumerate(state.fastest(most + replaced))
                 if candidate not in failed and (placement < _ALWAYS + replaced or state.times_us[candidate] <= near_us)
             ]
+            return finalists + self._agreeing(subgraph, finalists)
         if self._trivial is None:
             self._trivial = {s.workload: self._simple(s.workload) for s in self._subgraphs if not s.tunable}
         return self._trivial[subgraph.workload]
+
+    def _agreeing(self, subgraph: Subgraph, finalists: Sequence[Candidate]) -> list[Candidate]:
+        """Return more finalists: one for each layout of the weights that the fastest program of a subgraph with the
+        same weights wants and that no finalist has, if there is one that is nearly as fast.
+        """
+        states = self._session.states
+        others = [states[s.workload] for s in self._alike.get(subgraph.weights, ()) if s.workload in states]
+        if len(others) < 2:
+            return []
+        wanted = {self._packing(candidate) for state in others for candidate in state.fastest(1)}
+        wanted -= {self._packing(candidate) for candidate in finalists}
+        state, found = states[subgraph.workload], []
+        for candidate in state.fastest(_LOOKED_AT) if wanted else ():
+            if state.times_us[candidate] > WORTH * state.best_us:
+                break
+            if (packing := self._packing(candidate)) in wanted and candidate not in finalists:
+                found.append(candidate)
+                wanted.discard(packing)
+        return found
+
+    def _shipping(self) -> dict[str, tuple[float, Candidate]]:
+        """Return the program that ships for each workload, with its time; infinite where it was not measured."""
+        latency_us = self._session.latency_us()
+        timed = {s.workload: self._timed(s, latency_us) for s in self._subgraphs}
+        best = {workload: min(pairs) for workload, pairs in timed.items()}
+        return {**best, **{workload: (o.us, o.candidate) for workload, o in self._agreed(timed).items()}}
+
+    def _agreed(self, timed: Mapping[str, Sequence[tuple[float, Candidate]]]) -> dict[str, Option]:
+        """Return the programs of subgraphs that share weights with others, chosen from some with their times."""
+        chosen: dict[str, Option] = {}
+        for members in self._alike.values():
+            if len(members) < 2:
+                continue
+            options: dict[str, list[Option]] = {}
+            for member in members:
+                worth_us = WORTH * min(timed[member.workload])[0]
+                near = [(us, candidate) for us, candidate in timed[member.workload] if us <= worth_us]
+                options[member.workload] = [Option(candidate, us, self._packing(candidate)) for us, candidate in near]
+            chosen.update(agree_on_packing(options))
+        return chosen
 
     def _simple(self, workload: str) -> list[Candidate]:
         drafts = self._space.verify(self._space.rules(workload, 2))
         return [*[draft.candidate for draft in drafts if draft][:1], Candidate.untuned(workload)]
 
-    def _best(self, subgraph: Subgraph, latency_us: float) -> tuple[Candidate, float]:
+    def _timed(self, subgraph: Subgraph, latency_us: float) -> list[tuple[float, Candidate]]:
+        """Return the finalists that ran with their times, or else the untuned program."""
         finalists = self._of(subgraph, latency_us)
         confirmed = [(self._confirmed[c].median_us, c) for c in finalists if c in self._confirmed]
-        time, candidate = min(confirmed, default=(math.inf, Candidate.untuned(subgraph.workload)))
-        return (candidate, time) if math.isfinite(time) else (Candidate.untuned(subgraph.workload), math.inf)
+        ran = [pair for pair in confirmed if math.isfinite(pair[0])]
+        return ran or [(math.inf, Candidate.untuned(subgraph.workload))]
 
 
 def _most(total_us: float, latency_us: float) -> int:

@@ -149,9 +149,9 @@ class TuningJob:
         return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
 
     def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:
-        """Add the network that computes each subgraph twice, for the comparison of single subgraphs."""
+        """Add the networks that compute each subgraph twice, for the comparison of single subgraphs."""
         apart = self._backend.set_apart(wanted.chosen, self._state.kernels)
-        return msgspec.structs.replace(packaged, alone=apart.path, left_out=apart.left_out)
+        return msgspec.structs.replace(packaged, each_alone=apart.paths, left_out=apart.left_out)
 
     # -- next stages ------------------------------------------------------------------------------------------
 
@@ -197,9 +197,8 @@ class TuningJob:
         if session is not None:
             over = bool(self._planner.reason)
             remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
-            left = SearchLimits(state.spec.options, state.statistics, session, remaining).seconds_left(
-                searching=not over
-            )
+            limits = SearchLimits(state.spec.options, state.statistics, session, remaining, state.slowest_us())
+            left = limits.seconds_left(searching=not over)
         entries = state.plan.entries if state.plan else ()
         name = ""
         if len(entries) == 1 and state.prepared is not None:

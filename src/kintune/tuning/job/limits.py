@@ -15,11 +15,21 @@ _FIRST_GUESS_S = 0.3  # seconds of a trial, until enough were measured
 
 
 class SearchLimits:
-    """The limits of one job and what it has used; `closing_trials` is the time of the finalists, in trials."""
+    """The limits of one job and what it has used.
+
+    `closing_trials` is the time of the finalists, in trials; `latency_us` is what must come down to `until_ms`: the
+    estimated latency, with the combination of shapes that takes longest.
+    """
 
     def __init__(
-        self, options: Options, statistics: JobStatistics, session: SearchSession, closing_trials: float
+        self,
+        options: Options,
+        statistics: JobStatistics,
+        session: SearchSession,
+        closing_trials: float,
+        latency_us: float,
     ) -> None:
+        self._latency_us = latency_us
         self._options = options
         self._statistics = statistics
         self._session = session
@@ -36,7 +46,7 @@ class SearchLimits:
         options = self._options
         if asked:
             return asked
-        if options.until_ms is not None and self._session.latency_us() <= options.until_ms * 1e3:
+        if options.until_ms is not None and self._latency_us <= options.until_ms * 1e3:
             return "target met"
         if options.trials is not None and self._statistics.trials >= options.trials:
             return "trials"

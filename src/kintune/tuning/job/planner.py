@@ -200,7 +200,8 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
 
 
 def _limits(state: JobState) -> SearchLimits:
-    return SearchLimits(state.spec.options, state.statistics, state.session, state.finalists.expected_trials)
+    remaining = state.finalists.expected_trials
+    return SearchLimits(state.spec.options, state.statistics, state.session, remaining, state.slowest_us())
 
 
 def seconds_of_a_run(state: JobState) -> tuple[float, float] | None:

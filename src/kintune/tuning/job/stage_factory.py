@@ -81,20 +81,24 @@ class StageFactory:
     def prepare(self, *, conservative: bool = False) -> Work:
         """Import and lower the model, without layout conversion and rewrites if `conservative`."""
         spec = msgspec.structs.replace(self._spec, conservative=conservative)
-        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S)
+        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S * self._combinations)
 
     def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
         """Compile the network to check it; with `alone`, so that its subgraphs can be compared one by one."""
-        return self._own(StageName.DRAFT, StageName.DRAFT, _encode(DraftPrograms(dict(chosen), alone)), _PACKAGE_S)
+        return self._compile(StageName.DRAFT, chosen, alone=alone)
 
     def explain(self) -> Work:
         """Find the user's node at which the network fails."""
-        return self._own(StageName.EXPLAIN, StageName.EXPLAIN, b"", _EXPLAIN_S)
+        return self._own(StageName.EXPLAIN, StageName.EXPLAIN, b"", _EXPLAIN_S * self._combinations)
 
     def check(self, packaged: Packaged) -> Work:
         """Run a draft once and compare its outputs with those of baselines."""
         return self._compare(
-            StageName.CHECK, packaged, self._spec.options.compare, _CHECK_S + self._more_s, timed=False
+            StageName.CHECK,
+            packaged,
+            self._spec.options.compare,
+            _CHECK_S * self._combinations + self._more_s,
+            timed=False,
         )
 
     def peak(self) -> Work:
@@ -112,7 +116,11 @@ class StageFactory:
 
     def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
         """Compile the network; with `alone`, also so that its subgraphs can be compared one by one."""
-        return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(DraftPrograms(dict(chosen), alone)), _PACKAGE_S)
+        return self._compile(StageName.PACKAGE, chosen, alone=alone)
+
+    def _compile(self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool) -> Work:
+        wanted = _encode(DraftPrograms(dict(chosen), alone))
+        return self._own(kind, kind, wanted, _PACKAGE_S * self._combinations)
 
     def build_draft(self, candidates: Sequence[Candidate]) -> Work:
         """Build the programs of a draft, so that compiling the network need not."""
@@ -173,7 +181,8 @@ class StageFactory:
 
     def prove(self, packaged: Packaged) -> Work:
         """Compare the executable with the untuned network and with baselines, in outputs and in speed."""
-        return self._compare(StageName.PROVE, packaged, self._spec.options.compare, _PROVE_S + self._more_s, timed=True)
+        limit_s = _PROVE_S * self._combinations + self._more_s
+        return self._compare(StageName.PROVE, packaged, self._spec.options.compare, limit_s, timed=True)
 
     def _compare(
         self, kind: str, packaged: Packaged, others: tuple[str, ...], timeout_s: float, *, timed: bool
@@ -188,22 +197,28 @@ class StageFactory:
             inputs=spec.input_files,
             input_names=tuple(PurePath(path).name for path in spec.input_files),
             seed=options.seed,
-            alone=packaged.alone,
-            titles=self._titles() if packaged.alone else {},
+            each_alone=packaged.each_alone,
+            titles=self._titles() if any(packaged.each_alone) else {},
             left_out=packaged.left_out,
             compare=others,
             timed=timed,
         )
         stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
         constants = (constant.path or None for constant in item.constants.values())
-        files = (item.tuned, item.untuned, item.onnx, item.exported, item.alone, *item.inputs, *constants)
+        files = (item.tuned, item.untuned, item.onnx, item.exported, *item.each_alone, *item.inputs, *constants)
         named = tuple(file for file in files if file is not None)
         return Work(stage, "device", _encode(self._conditions()), (_encode(item),), timeout_s, files=named)
 
     def proof_s(self, tuned_s: float, untuned_s: float) -> float:
-        """Return the estimated seconds of the proof of a network, from the seconds of one run, tuned and untuned."""
-        rivals = len(self._spec.options.compare)
-        return estimate_validation_s(self._conditions(), tuned_s=tuned_s, untuned_s=untuned_s, baselines=rivals)
+        """Return the estimated seconds of the proof of a network, from the seconds of one run, tuned and untuned.
+
+        Of several combinations of shapes, these are the seconds of one run of each.
+        """
+        rivals, count = len(self._spec.options.compare), self._combinations
+        one_s = estimate_validation_s(
+            self._conditions(), tuned_s=tuned_s / count, untuned_s=untuned_s / count, baselines=rivals
+        )
+        return count * one_s
 
     def duration_key(self, kind: str) -> str:
         """Return the duration key of stages of this kind: one for each model and kind, whichever the job."""
@@ -216,6 +231,11 @@ class StageFactory:
     def _more_s(self) -> float:
         """Additional seconds for comparing on all sets of inputs but the first."""
         return _SET_S * max(0, len(self._spec.input_files) - 1)
+
+    @property
+    def _combinations(self) -> int:
+        """How many networks are compared: one for each combination of shapes."""
+        return len(self._spec.model.combinations)
 
     def _conditions(self) -> ValidationContext:
         spec = self._spec

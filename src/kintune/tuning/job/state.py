@@ -34,6 +34,7 @@ from kintune.core.stage_results import (
     Updated,
     ValidationResult,
 )
+from kintune.core.workload import by_combination
 from kintune.errors import OrderError
 from kintune.search.cost_model import CostModel, Trees
 from kintune.search.family import Subject
@@ -181,6 +182,12 @@ class JobState:
             self.session.adopt(self.session.train(sorted(self._stale_models)), rounds=())
             self._stale_models.clear()
 
+    def slowest_us(self) -> float:
+        """Return the estimated latency of the network, with the combination of shapes that takes longest."""
+        states = self.session.states
+        networks = by_combination(self.prepared.subgraphs if self.prepared is not None else ())
+        return max(sum(s.weight * states[s.workload].best_us for s in of if s.workload in states) for of in networks)
+
     def anything_measured(self) -> bool:
         """Return whether any program besides the untuned ones has run, or the network has nothing to tune."""
         states = self.session.states.values()
@@ -241,7 +248,7 @@ class JobState:
         self._session = SearchSession(
             subjects, self._backend.space(), options.strategy, seed=options.seed, threads=self.spec.cores
         )
-        self._finalists = Finalists(prepared.subgraphs, self._session, self._backend.space())
+        self._finalists = Finalists(prepared.subgraphs, self._session, self._backend.space(), self._backend.packing)
 
     def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
         for fact in known:

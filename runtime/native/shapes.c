@@ -1,0 +1,85 @@
+/* Finds the plan for the shapes of inputs; where there is none, says which there are. */
+#include "internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* What a message holds; `kt_fail` cuts what is longer. */
+typedef struct {
+  char text[480];
+  size_t used;
+} line;
+
+static void append(line *to, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int written = vsnprintf(to->text + to->used, sizeof to->text - to->used, format, arguments);
+  va_end(arguments);
+  if (written > 0) to->used += (size_t)written;
+  if (to->used >= sizeof to->text) to->used = sizeof to->text - 1;
+}
+
+static bool same(const kt_shape *one, const kt_shape *other) {
+  if (one->rank != other->rank) return false;
+  for (int32_t i = 0; i < one->rank; i++)
+    if (one->extents[i] != other->extents[i]) return false;
+  return true;
+}
+
+/* The shape of an input of a plan, with its name. */
+static kt_shape planned(const kt_model *model, int32_t plan, int32_t place, const char **name) {
+  const kt_plan *of = &model->plans[plan].plan;
+  const kt_plan_port *port = &of->inputs[place];
+  const kt_plan_tensor *tensor = &of->tensors[port->tensor];
+  if (name != NULL) *name = of->text + port->name;
+  return (kt_shape){of->extents + tensor->extents, tensor->rank};
+}
+
+/* "1x32" */
+static void append_shape(line *to, const char *name, const kt_shape *shape, const char *separator) {
+  append(to, "%s%.60s=", separator, name);
+  if (shape->rank == 0) append(to, "scalar");
+  for (int32_t i = 0; i < shape->rank && i < 8; i++) append(to, i ? "x%lld" : "%lld", (long long)shape->extents[i]);
+  if (shape->rank > 8) append(to, "x...");
+}
+
+/* Whether an input tells the given shapes from those of some plan. */
+static bool tells(const kt_model *model, const kt_shape *shapes, int32_t place) {
+  for (int32_t plan = 0; plan < model->count; plan++) {
+    kt_shape wanted = planned(model, plan, place, NULL);
+    if (!same(&wanted, &shapes[place])) return true;
+  }
+  return false;
+}
+
+static kt_status refuse(const kt_model *model, const kt_shape *shapes, int32_t count) {
+  line given = {.used = 0}, tuned = {.used = 0};
+  for (int32_t plan = -1; plan < model->count; plan++) {
+    const char *separator = plan > 0 ? "; " : "";
+    for (int32_t place = 0; place < count; place++) {
+      const char *name;
+      kt_shape wanted = planned(model, plan < 0 ? 0 : plan, place, &name);
+      if (!tells(model, shapes, place)) continue;
+      append_shape(plan < 0 ? &given : &tuned, name, plan < 0 ? &shapes[place] : &wanted, separator);
+      separator = ", ";
+    }
+  }
+  return kt_fail(KT_ERROR_ARGUMENT, "the shapes %.160s were not tuned; tuned are: %s", given.text, tuned.text);
+}
+
+kt_status kt_find_plan(const kt_model *model, const kt_shape *shapes, int32_t count, int32_t *plan) {
+  if (model == NULL || plan == NULL || (shapes == NULL && count > 0))
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_find_plan: a null pointer");
+  if (count != kt_input_count(model))
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_find_plan: %d shapes given, %d needed", count, kt_input_count(model));
+  for (*plan = 0; *plan < model->count; ++*plan) {
+    int32_t place = 0;
+    for (; place < count; place++) {
+      kt_shape wanted = planned(model, *plan, place, NULL);
+      if (!same(&wanted, &shapes[place])) break;
+    }
+    if (place == count) return KT_OK;
+  }
+  *plan = 0;
+  return refuse(model, shapes, count);
+}

@@ -1,0 +1,242 @@
+"""The networks of one job: one for each combination of the model's shapes, and their subgraphs as one set.
+
+All combinations are equally important: a subgraph occurs as often as in all networks together, and one that several of
+them have is tuned once.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import tvm
+from tvm import relax
+
+from kintune.compiler.graph.lower import Lowered, lower
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
+from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
+from kintune.compiler.graph.workload import StandaloneWorkload, is_tunable
+from kintune.compiler.space.replay import weight_positions
+from kintune.core.candidate import Sketch, digest_of
+from kintune.core.model import Combination, Constant, ModelRef, spell_shapes
+from kintune.core.workload import Subgraph
+from kintune.errors import KintuneError, ModelError, cause_line
+from kintune.models.importer import load
+from kintune.models.model import ImportedModel
+from kintune.runtime.package import Block
+from kintune.runtime.tensors import block_of
+from kintune_runtime.library import checksum
+
+__all__ = ["Networks", "ShapedNetwork", "load_networks"]
+
+
+class ShapedNetwork(NamedTuple):
+    """The network of one combination of shapes.
+
+    `ref` names the model with these shapes, `label` tells them from the other combinations' ("32"; "" where there are
+    no others).  By the digests of workloads, `nodes` has the user's nodes that each may belong to, and `weights` a text
+    for the weights that those read which read any.
+    """
+
+    ref: ModelRef
+    label: str
+    combination: Combination
+    digest: str
+    lowered: Lowered
+    nodes: dict[str, tuple[str, ...]]
+    weights: dict[str, str]
+
+
+class Networks(NamedTuple):
+    """All networks, at least one.
+
+    `name` and `digest` are the model's; the files and `constants` are for others to run (see `ImportedModel`).  `notes`
+    has a line on each thing that the user should know; `conservative` says how they were lowered.
+    """
+
+    networks: tuple[ShapedNetwork, ...]
+    name: str
+    onnx_path: str | None
+    exported_path: str | None
+    constants: dict[str, Constant]
+    conservative: bool
+    notes: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the model with all of its combinations of shapes."""
+        digests = [network.digest for network in self.networks]
+        return digests[0] if len(digests) == 1 else digest_of(*(digest.encode() for digest in digests))
+
+    @property
+    def combinations(self) -> tuple[Combination, ...]:
+        """What each network takes and gives."""
+        return tuple(network.combination for network in self.networks)
+
+    def workloads(self) -> tuple[StandaloneWorkload, ...]:
+        """The distinct workloads of all networks, in the order in which they occur first.
+
+        Where there are several networks, a workload that not all of them have is named after the first one that does.
+        """
+        merged: dict[str, StandaloneWorkload] = {}
+        for network in self.networks:
+            for workload in network.lowered.workloads:
+                known = merged.get(workload.digest)
+                if known is None:
+                    shared = all(workload.digest in other.nodes for other in self.networks)
+                    merged[workload.digest] = (
+                        workload if shared else workload._replace(name=f"{workload.name}@{network.label}")
+                    )
+                else:
+                    merged[workload.digest] = known._replace(occurrences=known.occurrences + workload.occurrences)
+        return tuple(merged.values())
+
+    def subgraphs(self, sketches: Sequence[Sketch]) -> tuple[Subgraph, ...]:
+        """What processes without the compiler know of the workloads; `sketches` are those of all of them."""
+        tunable = frozenset[str]().union(*(is_tunable(network.lowered.workloads) for network in self.networks))
+        counts = [{w.digest: w.occurrences for w in network.lowered.workloads} for network in self.networks]
+        described = []
+        for workload in self.workloads():
+            nodes = dict.fromkeys(node for network in self.networks for node in network.nodes.get(workload.digest, ()))
+            subgraph = workload.subgraph(
+                tunable=workload.digest in tunable,
+                sketches=[sketch.digest for sketch in sketches if sketch.workload == workload.digest],
+                nodes=tuple(nodes),
+            )
+            if len(self.networks) > 1:
+                each = tuple(count.get(workload.digest, 0) for count in counts)
+                texts = {network.weights.get(workload.digest, "") for network in self.networks}
+                weights = "-".join(sorted(texts - {""}))
+                subgraph = msgspec.structs.replace(subgraph, each=each, weights=weights)
+            described.append(subgraph)
+        return tuple(described)
+
+
+def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: bool) -> Networks:
+    """Import the model with each combination of its shapes, and lower it.
+
+    Where one of the networks can only be lowered conservatively, all are.
+
+    Raises:
+        ModelError: it cannot be imported or lowered; the log has the messages of the compiler.
+    """
+    networks: list[ShapedNetwork] = []
+    notes: tuple[str, ...] = ()
+    kept: dict[tuple[int, int], list[tuple[Block, tvm.runtime.Tensor]]] = {}
+    refs = ref.each()
+    first: ImportedModel | None = None
+    for each in refs:
+        model = load(each)
+        lowered, in_fact, notes = _lowered(model, target, conservative=conservative)
+        if in_fact and not conservative and len(refs) > 1:
+            return load_networks(ref, target, conservative=True)._replace(notes=notes)
+        conservative = in_fact
+        first = first or model
+        _check_alike(first, model)
+        if len(refs) > 1:  # the module, with weights that other networks have as well, is let go
+            lowered = lowered._replace(weights=tuple(_kept_once(weight, kept) for weight in lowered.weights))
+        label = _label(refs, each) if len(refs) > 1 else ""
+        combination = Combination(model.inputs, model.outputs, model.checks)
+        nodes = nodes_of(model, lowered.workloads)
+        weights = _weights_read(lowered) if len(refs) > 1 else {}
+        networks.append(ShapedNetwork(each, label, combination, model.digest, lowered, nodes, weights))
+    if first is None:
+        raise ModelError(f"{ref.name}: no combination of shapes is named")
+    return Networks(
+        tuple(networks),
+        first.name,
+        first.onnx_path,
+        first.exported_path,
+        first.constants,
+        conservative,
+        notes,
+    )
+
+
+def _check_alike(first: ImportedModel, other: ImportedModel) -> None:
+    """All networks have the same inputs and outputs, but for their shapes.
+
+    Raises:
+        ModelError: they have not.
+    """
+    for tensors, others in ((first.inputs, other.inputs), (first.outputs, other.outputs)):
+        if [(t.name, t.dtype) for t in tensors] != [(t.name, t.dtype) for t in others]:
+            shapes = spell_shapes({tensor.name: tensor.shape for tensor in other.inputs})
+            raise ModelError(f"{other.name}: with {shapes} it has other inputs or outputs; tune it by itself")
+
+
+def _label(refs: Sequence[ModelRef], ref: ModelRef) -> str:
+    """The extents that tell a combination of shapes from the others, or its number where that takes many of them."""
+    told: list[str] = []
+    for name, shape in ref.shapes.items():
+        others = [other.shapes[name] for other in refs]
+        varying = [at for at in range(len(shape)) if any(len(o) <= at or o[at] != shape[at] for o in others)]
+        if varying:
+            told.append("x".join(str(shape[at]) for at in varying))
+    distinct = list(dict.fromkeys(told))
+    return distinct[0] if len(distinct) == 1 else str(refs.index(ref) + 1)
+
+
+def _kept_once(
+    weight: tvm.runtime.Tensor, kept: dict[tuple[int, int], list[tuple[Block, tvm.runtime.Tensor]]]
+) -> tvm.runtime.Tensor:
+    """This weight, or an equal one that another network has."""
+    block = block_of(weight)
+    alike = kept.setdefault((block.data.nbytes, checksum(block.data)), [])
+    for other, tensor in alike:
+        same = (other.shape, other.dtype) == (block.shape, block.dtype)
+        if same and np.array_equal(other.data, block.data):
+            return tensor
+    alike.append((block, weight))
+    return weight
+
+
+def _weights_read(lowered: Lowered) -> dict[str, str]:
+    """A text for the weights that each workload reads, by digest; of those weights whose layout it may choose."""
+    main = lowered.module["main"]
+    inputs = len(main.params) - len(lowered.weights)
+    texts = {}
+    for parameter, weight in zip(main.params[inputs:], lowered.weights, strict=True):
+        block = block_of(weight)
+        texts[parameter] = f"{block.dtype} {block.shape} {checksum(block.data)}"
+    read: dict[str, set[str]] = {}
+
+    def visit(call: relax.Expr) -> None:
+        if operator_of(call) != CALL_KERNEL or not isinstance(call.args[1], relax.Tuple):
+            return
+        name = str(call.args[0].name_hint)
+        fields = call.args[1].fields
+        for position in weight_positions(lowered.module[name]):
+            if position < len(fields) and (text := texts.get(fields[position])) is not None:
+                read.setdefault(lowered.functions[name], set()).add(text)
+
+    relax.analysis.post_order_visit(main, visit)
+    return {workload: digest_of(*(text.encode() for text in sorted(found))) for workload, found in read.items()}
+
+
+def _lowered(
+    model: ImportedModel, target: tvm.target.Target, *, conservative: bool
+) -> tuple[Lowered, bool, tuple[str, ...]]:
+    """Lower the network; returns the result, whether it was lowered conservatively, and notes for the user.
+
+    Raises:
+        ModelError: it cannot be lowered in either way; the log has the messages of the compiler.
+    """
+    try:
+        return lower(model.module, target, conservative=conservative), conservative, ()
+    except KintuneError:
+        raise
+    except Exception as error:  # the compiler raises any kind of exception
+        traceback.print_exc()
+        cause = cause_line(error)
+        if not conservative:
+            print("lowering it without layout conversion", file=sys.stderr)
+            lowered, _, _ = _lowered(model, target, conservative=True)
+            note = f"layouts were left as they are, which may cost speed: converting them failed ({cause})"
+            return lowered, True, (note,)
+        node = first_failing_node(model, lambda module: lower(module, target, conservative=True))
+        raise ModelError(f"{model.name}: {node or 'it'} cannot be compiled: {cause}") from error
