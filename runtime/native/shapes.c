@@ -26,13 +26,12 @@ static bool same(const kt_shape *one, const kt_shape *other) {
   return true;
 }
 
-/* The shape of an input of a plan, with its name. */
+/* The shape of an input of a plan, with its name; both are there. */
 static kt_shape planned(const kt_model *model, int32_t plan, int32_t place, const char **name) {
-  const kt_plan *of = &model->plans[plan].plan;
-  const kt_plan_port *port = &of->inputs[place];
-  const kt_plan_tensor *tensor = &of->tensors[port->tensor];
-  if (name != NULL) *name = of->text + port->name;
-  return (kt_shape){of->extents + tensor->extents, tensor->rank};
+  kt_tensor tensor = {.name = "", .rank = 0};
+  kt_describe_input(model, plan, place, &tensor);
+  if (name != NULL) *name = tensor.name;
+  return (kt_shape){tensor.shape, tensor.rank};
 }
 
 /* "1x32" */
@@ -45,7 +44,7 @@ static void append_shape(line *to, const char *name, const kt_shape *shape, cons
 
 /* Whether an input tells the given shapes from those of some plan. */
 static bool tells(const kt_model *model, const kt_shape *shapes, int32_t place) {
-  for (int32_t plan = 0; plan < model->count; plan++) {
+  for (int32_t plan = 0; plan < kt_plan_count(model); plan++) {
     kt_shape wanted = planned(model, plan, place, NULL);
     if (!same(&wanted, &shapes[place])) return true;
   }
@@ -54,7 +53,7 @@ static bool tells(const kt_model *model, const kt_shape *shapes, int32_t place) 
 
 static kt_status refuse(const kt_model *model, const kt_shape *shapes, int32_t count) {
   line given = {.used = 0}, tuned = {.used = 0};
-  for (int32_t plan = -1; plan < model->count; plan++) {
+  for (int32_t plan = -1; plan < kt_plan_count(model); plan++) {
     const char *separator = plan > 0 ? "; " : "";
     for (int32_t place = 0; place < count; place++) {
       const char *name;
@@ -72,7 +71,7 @@ kt_status kt_find_plan(const kt_model *model, const kt_shape *shapes, int32_t co
     return kt_fail(KT_ERROR_ARGUMENT, "kt_find_plan: a null pointer");
   if (count != kt_input_count(model))
     return kt_fail(KT_ERROR_ARGUMENT, "kt_find_plan: %d shapes given, %d needed", count, kt_input_count(model));
-  for (*plan = 0; *plan < model->count; ++*plan) {
+  for (*plan = 0; *plan < kt_plan_count(model); ++*plan) {
     int32_t place = 0;
     for (; place < count; place++) {
       kt_shape wanted = planned(model, *plan, place, NULL);

@@ -76,3 +76,11 @@ def test_wrong_input_is_one_line(kintune: Kintune, answers: dict[str, Any], argu
     said = kintune("estimate", *arguments)
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "asked" not in answers
+
+
+def test_of_several_shapes_one_run_with_each_is_said(kintune: Kintune, answers: dict[str, Any]) -> None:
+    answers["answer"] = msgspec.structs.replace(ESTIMATE, combinations=3)
+    first = kintune("estimate", "zoo:resnet18").out.splitlines()[0]
+    assert first.startswith(
+        "resnet18: 3.63 GFLOP for one run with each of 3 combinations of shapes, 46.8 MB of weights"
+    )

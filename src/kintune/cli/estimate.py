@@ -52,7 +52,9 @@ def command(
 def _lines(estimate: Estimate) -> list[str]:
     peak, known = estimate.peak, estimate.known
     run = (
-        f"one run with each of {estimate.combinations} combinations of shapes" if estimate.combinations > 1 else "a run"
+        f"for one run with each of {estimate.combinations} combinations of shapes"
+        if estimate.combinations > 1
+        else "a run"
     )
     lines = [
         f"{estimate.model}: {count(estimate.flops, 'FLOP')} {run}, {count(estimate.weight_bytes, 'B')} of weights; "
