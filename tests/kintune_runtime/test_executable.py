@@ -136,6 +136,31 @@ def test_a_context_used_by_two_threads_at_once_is_an_error(tmp_path: Path) -> No
     assert context.run(np.array([0.0], np.float32))["out"] == [0]
 
 
+def test_a_context_that_runs_is_not_closed_by_another_thread(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "sleep.kt", [calling("sleep", [one("s")], [one("out")])], [])
+    context = kintune_runtime.open(path).context()
+    running = threading.Thread(target=lambda: context.run(np.array([2.0], np.float32)))
+    running.start()
+    refusals = []
+    while running.is_alive() and not refusals:
+        if context._users:
+            with pytest.raises(RunError, match="running in another thread") as refusal:
+                context.close()
+            refusals.append(refusal)
+    running.join()
+    assert refusals
+    context.close()
+    with pytest.raises(InputError, match="the context is closed"):
+        context.run(np.array([0.0], np.float32))
+
+
+def test_inputs_may_be_read_only(tmp_path: Path) -> None:
+    with kintune_runtime.open(write_model(tmp_path / "toy.kt")) as model:
+        x = np.ones(1000, np.float32)
+        x.flags.writeable = False
+        np.testing.assert_array_equal(model.run(x)["out"], x + 2 * np.arange(1000, dtype=np.float32))
+
+
 def test_a_kernel_that_fails_is_named_with_what_it_said(tmp_path: Path) -> None:
     model = kintune_runtime.open(write_model(tmp_path / "fail.kt", [calling("fail", [], [one("out")])], []))
     for threads in (1, 2, 4):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .dtypes import name_of, numpy_dtype
-from .errors import InputError
+from .errors import InputError, RunError
 from .inputs import Array, Tensor, arrange_inputs, choose_plan, draw_inputs
 from .library import Buffer, Described, Hook, Options, library, raise_for
 from .variant import BEST, Variant, check_number, variant_of
@@ -24,6 +25,10 @@ from .variant import BEST, Variant, check_number, variant_of
 __all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "Variant", "open"]
 
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
+
+_BUSY = "the context is running in another thread; make a context for each"
+_from_buffer: Any = ctypes.c_char.from_buffer
+_address_of = ctypes.addressof
 
 _ALIGNMENT = 64  # bytes; what kernels assume of every tensor
 _COPIED = 1 << 16  # bytes; up to so many it costs less to copy an output than to align its memory
@@ -324,18 +329,16 @@ class Context:
         if status:
             raise_for(status)
         self._context: ctypes.c_void_p | None = context
+        self._run = self._native.kt_run
         self._inputs, self._outputs = executable._plans[plan]
         self._expected = tuple((t.name, t.shape, numpy_dtype(t.dtype)) for t in self._inputs)
         self._made = tuple(
             (t.name, t.shape, dtype := numpy_dtype(t.dtype), int(np.prod(t.shape, dtype=np.int64)) * dtype.itemsize)
             for t in self._outputs
         )
-        self._given = (Buffer * max(1, len(self._inputs)))()
-        self._taken = (Buffer * max(1, len(self._outputs)))()
-        for buffer, (_, shape, dtype) in zip(self._given, self._expected, strict=False):
-            buffer.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        for buffer, (_, _, _, nbytes) in zip(self._taken, self._made, strict=False):
-            buffer.nbytes = nbytes
+        self._given = _buffers([int(np.prod(shape, dtype=np.int64)) * d.itemsize for _, shape, d in self._expected])
+        self._taken = _buffers([nbytes for _, _, _, nbytes in self._made])
+        self._users: dict[str, int] = {}  # the thread that runs it now, if any
 
     def run(self, *inputs: Inputs) -> dict[str, Array]:
         """Run once, as `Executable.run`.
@@ -344,20 +347,29 @@ class Context:
             InputError: as for `Executable.run`, or the context is closed.
             RunError: as for `Executable.run`, or the context runs in another thread.
         """
-        if self._context is None:
-            raise InputError("the context is closed; make another one")
-        arrays = self._arrays(inputs)
-        given, taken = self._given, self._taken
-        for place, array in enumerate(arrays):
-            given[place].data = array.__array_interface__["data"][0]
-        outputs: dict[str, Array] = {}
-        for place, (name, shape, dtype, nbytes) in enumerate(self._made):
-            output: Array = np.empty(shape, dtype) if nbytes <= _COPIED else _aligned(shape, dtype, nbytes)
-            taken[place].data = output.__array_interface__["data"][0]
-            outputs[name] = output
-        if status := self._native.kt_run(self._context, given, len(arrays), taken, len(self._made)):
-            raise_for(status)
-        return outputs
+        me = get_ident()
+        if self._users.setdefault("run", me) != me:  # from now on the buffers are this thread's
+            raise RunError(_BUSY)
+        try:
+            if self._context is None:
+                raise InputError("the context is closed; make another one")
+            arrays = self._arrays(inputs)
+            given, given_at = self._given
+            taken, taken_at = self._taken
+            for place, array in enumerate(arrays):
+                given[2 * place] = _address(array)
+            outputs: dict[str, Array] = {}
+            place = 0
+            for name, shape, dtype, nbytes in self._made:
+                output: Array = np.empty(shape, dtype) if nbytes <= _COPIED else _aligned(shape, dtype, nbytes)
+                taken[place] = _address(output)
+                outputs[name] = output
+                place += 2
+            if status := self._run(self._context, given_at, len(arrays), taken_at, len(outputs)):
+                raise_for(status)
+            return outputs
+        finally:
+            self._users.pop("run", None)
 
     def profile(self, *inputs: Inputs) -> list[KernelTime]:
         """Run once, and return the time of each kernel in the order of their calls.
@@ -376,10 +388,18 @@ class Context:
         return times
 
     def close(self) -> None:
-        """End the threads and free the memory; not while it runs.  Closing twice is fine."""
+        """End the threads and free the memory.  Closing twice is fine.
+
+        Raises:
+            RunError: the context runs in another thread.
+        """
+        me = get_ident()
+        if self._users.setdefault("run", me) != me:
+            raise RunError(_BUSY)
         context, self._context = self._context, None
         if context is not None:
             self._native.kt_context_close(context)
+        self._users.pop("run", None)
 
     def __enter__(self) -> Context:
         return self
@@ -395,12 +415,14 @@ class Context:
 
     def _arrays(self, inputs: tuple[Inputs, ...]) -> list[Array]:
         """The inputs in order and as contiguous arrays; whatever is wrong with them is found by `arrange_inputs`."""
-        named = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else None
+        first = inputs[0] if len(inputs) == 1 else None
+        given: Sequence[Any] = inputs
+        if type(first) is dict or (type(first) is not np.ndarray and isinstance(first, Mapping)):
+            given = [first.get(name) for name, _, _ in self._expected] if len(first) == len(self._expected) else ()
         arrays: list[Array] = []
-        expected = self._expected
-        if len(named if named is not None else inputs) == len(expected):
-            for place, (name, shape, dtype) in enumerate(expected):
-                array = np.asarray(named.get(name) if named is not None else inputs[place])
+        if len(given) == len(self._expected):
+            for value, (_, shape, dtype) in zip(given, self._expected, strict=True):
+                array = np.asarray(value)
                 if array.dtype != dtype or array.shape != shape:
                     break
                 arrays.append(array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(shape))
@@ -418,10 +440,27 @@ class Context:
             self._native.kt_set_hook(self._context, Hook(), None)
 
 
+def _buffers(sizes: Sequence[int]) -> tuple[memoryview, int]:
+    """Memory for a `kt_buffer` of each size: pairs of an address and a size, and where it lies."""
+    memory = (Buffer * max(1, len(sizes)))()
+    view = memoryview(memory).cast("B").cast("Q")
+    for place, nbytes in enumerate(sizes):
+        view[2 * place + 1] = nbytes
+    return view, ctypes.addressof(memory)
+
+
+def _address(array: Array) -> int:
+    """Where the elements of an array lie."""
+    try:
+        return _address_of(_from_buffer(array))
+    except (TypeError, ValueError):  # it is read-only, has no element, or a type that the buffer protocol lacks
+        return int(array.__array_interface__["data"][0])
+
+
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
     """An array at a multiple of 64 bytes, which a network writes to without a copy."""
     memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    start = -_address(memory) % _ALIGNMENT
     return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
