@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kintune.core.execution_plan import KernelCall
 from kintune.core.report import RunReport, StopReason
 from kintune.core.stage_results import (
     ALONE_FILE,
@@ -18,8 +19,12 @@ from kintune.core.stage_results import (
 )
 from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.records import Run, RunState
+from kintune.runtime.package import Package
+from kintune.runtime.plan_format import decode_plan
 from kintune.tuning.front.publishing import discard, publish, report_of
 from kintune.workers.engine.timings import Timings
+from kintune_runtime.library import checksum
+from tests.support.toy_model import write_model
 from tests.support.toy_tools import toy_spec
 
 PROOF = ValidationResult(
@@ -76,6 +81,23 @@ def test_the_faster_of_tuned_and_untuned_ships(
     skipped = publish(output, summary(output, proof(latency_ms=latency_ms)))
     assert Path(output).read_text() == shipped
     assert ("tuned" in skipped) == (shipped == "untuned")
+
+
+def test_the_threads_that_the_proof_chose_ship_with_the_tuned_network(output: str) -> None:
+    chosen = proof(thread_counts=({0: 1},))
+    write_model(Path(f"{output}{UNPROVEN}"))
+    publish(output, summary(output, chosen))
+    ((plan,),) = (variant.plans for variant in Package.open(output).variants)
+    first, second = decode_plan(plan.plan, checksum).plan.operations
+    assert isinstance(first, KernelCall)
+    assert isinstance(second, KernelCall)
+    assert (first.threads, second.threads) == (1, 0)
+
+
+def test_the_threads_of_a_tuned_network_that_is_slower_do_not_matter(output: str) -> None:
+    slower = proof(latency_ms={"tuned": (2.0,), "untuned": (1.0,)}, thread_counts=({0: 1},))
+    publish(output, summary(output, slower))
+    assert Path(output).read_text() == "untuned"
 
 
 def test_a_slow_result_ships_when_there_is_no_untuned_one(output: str) -> None:
