@@ -33,7 +33,7 @@ class Files:
     def __init__(self, directory: Path) -> None:
         from tests.support.tiny_network import make_tiny_network
 
-        self.onnx, good = make_tiny_network(directory)
+        self.onnx, good, _ = make_tiny_network(directory)
         self.good, self.wrong = str(directory / "good.kt"), str(directory / "wrong.kt")
         good.save(self.good)
         make_tiny_network(directory, skew=0.125).executable.save(self.wrong)
