@@ -160,16 +160,20 @@ def kintune(*arguments: str, tree: Path = ROOT) -> None:
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def _python(program: str, *arguments: str) -> str:
+    """What a program for a new process prints, in which this tree's packages are found."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'runtime/src'}"}
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+
 def start_ms(model: Path) -> float:
     """Milliseconds of `import kintune` and `open`, in a new process; the median of nine."""
     program = (
-        "import time; begun = time.perf_counter(); import kintune; kintune.open({!r});"
+        "import sys, time; begun = time.perf_counter(); import kintune; kintune.open(sys.argv[1]);"
         "print(1e3 * (time.perf_counter() - begun))"
     )
-    command = [sys.executable, "-c", program.format(str(model))]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'runtime/src'}"}
-    runs = [subprocess.run(command, check=True, capture_output=True, text=True, env=environment) for _ in range(9)]
-    return statistics.median(float(run.stdout) for run in runs)
+    return statistics.median(float(_python(program, str(model))) for _ in range(9))
 
 
 def private_bytes(model: Path) -> tuple[int, int]:
@@ -182,43 +186,30 @@ def private_bytes(model: Path) -> tuple[int, int]:
         "model.run(draw_inputs(model.described_inputs(), 0))\n"
         "print(1024 * (own() - before))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "runtime/src")}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(model)], check=True, capture_output=True, text=True, env=environment
-    )
-    return model.stat().st_size, int(done.stdout)
+    return model.stat().st_size, int(_python(program, str(model)))
 
 
-def throughput(model: Path, folder: Path) -> dict[str, float]:
+def throughput(model: Path) -> dict[str, float]:
     """Requests a second of one and of two contexts of one thread, in turns; medians, and their ratio."""
+    program = (
+        "import sys, kintune_runtime; model = kintune_runtime.open(sys.argv[1])\n"
+        "print(model.evaluate(threads=1, streams=int(sys.argv[2]), repeats=1 << 30, max_seconds=2).per_second)"
+    )
     rates: dict[int, list[float]] = {1: [], 2: []}
     for number in range(10):
         for streams in (1, 2) if number % 2 else (2, 1):
-            document = folder / "streams.json"
-            kintune(
-                "evaluate", str(model), "--threads", "1", "--streams", str(streams), "--repeats", "300",
-                "--json", str(document),
-            )  # fmt: skip
-            rates[streams].append(json.loads(document.read_text())["per_second"])
+            rates[streams].append(float(_python(program, str(model), str(streams))))
     one, two = statistics.median(rates[1]), statistics.median(rates[2])
     return {"one": one, "two": two, "ratio": two / one}
 
 
 def call_us(folder: Path) -> dict[str, float]:
-    """Microseconds of a run of one small kernel, less the kernel: from Python, and from a program in C."""
+    """Median microseconds of a run of one small model, in turns: its two kernels by the hook, from C, from Python."""
     sys.path[:0] = [str(ROOT)]
     import kintune_runtime
     from tests.support.toy_model import write_model
 
     toy = write_model(folder / "toy.kt", threads=1)
-    with kintune_runtime.open(toy) as opened:
-        x = np.zeros(1000, np.float32)
-        kernels = statistics.median(sum(call.us for call in opened.profile(x)) for _ in range(2000))
-        with opened.context() as context:
-            whole = {
-                "Executable.run": 1e3 * statistics.median(opened.evaluate(x, repeats=20000).times_ms),
-                "Context.run": _median_us(lambda: context.run(x)),
-            }
     program = folder / "calls"
     include, native = ROOT / "runtime/src/kintune_runtime/include", ROOT / "runtime/src/kintune_runtime"
     subprocess.run(
@@ -226,9 +217,21 @@ def call_us(folder: Path) -> dict[str, float]:
          str(native / "libkintune.so"), f"-Wl,-rpath,{native}"],
         check=True,
     )  # fmt: skip
-    done = subprocess.run([str(program), str(toy)], check=True, capture_output=True, text=True)
-    whole["kt_run"] = float(done.stdout)
-    return {"kernels": kernels, **{name: us - kernels for name, us in whole.items()}}
+    found: dict[str, list[float]] = {}
+    with kintune_runtime.open(toy) as opened, opened.context() as context:
+        x = np.zeros(1000, np.float32)
+        for _ in range(_ROUNDS):
+            hooked = statistics.median(sum(call.us for call in opened.profile(x)) for _ in range(2000))
+            done = subprocess.run([str(program), str(toy)], check=True, capture_output=True, text=True)
+            taken = {
+                "kernels, hooked": hooked,
+                "kt_run": float(done.stdout),
+                "Context.run": _median_us(lambda: context.run(x)),
+                "Executable.run": _median_us(lambda: opened.run(x)),
+            }
+            for name, us in taken.items():
+                found.setdefault(name, []).append(us)
+    return {name: statistics.median(each) for name, each in found.items()}
 
 
 def _median_us(run: Callable[[], object]) -> float:
@@ -282,7 +285,7 @@ def measure(name: str, source: str, options: Sequence[str], before: Path | None,
             "private_bytes": private_bytes(model)[1],
         }
         if name == "mobilenet_v2":
-            found["throughput"] = throughput(model, folder)
+            found["throughput"] = throughput(model)
             found["call_us"] = call_us(folder)
             found["library_bytes"] = library_bytes()
     return found

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from kintune.hardware import gpus
-from kintune.hardware.gpus import Gpu, architecture_here, is_gpu, list_gpus
+from kintune.hardware.gpu_target import is_gpu
+from kintune.hardware.gpus import Gpu, architecture_here, list_gpus
 
 H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1", "GPU-aaaa-1", shared=True)
 RTX = Gpu(1, "NVIDIA RTX 3090", "sm_86", 24576, "580.1", "GPU-bbbb-2", shared=False)

@@ -158,7 +158,8 @@ class Executable:
             RunError: no memory or no thread is left.
         """
         with self._lock:
-            return self._context_for(inputs, threads).run(*inputs)
+            context = self._contexts.get((0, threads)) if len(self._plans) == 1 else None
+            return (context or self._context_for(inputs, threads)).run(*inputs)
 
     def context(self, threads: int = 0, plan: int = 0) -> Context:
         """Make a context, which one thread at a time may run while others run theirs.
@@ -328,7 +329,7 @@ class Context:
         )
         if status:
             raise_for(status)
-        self._context: ctypes.c_void_p | None = context
+        self._context: int | None = context.value
         self._run = self._native.kt_run
         self._inputs, self._outputs = executable._plans[plan]
         self._expected = tuple((t.name, t.shape, numpy_dtype(t.dtype)) for t in self._inputs)
@@ -356,8 +357,10 @@ class Context:
             arrays = self._arrays(inputs)
             given, given_at = self._given
             taken, taken_at = self._taken
-            for place, array in enumerate(arrays):
-                given[2 * place] = _address(array)
+            place = 0
+            for array in arrays:
+                given[place] = _address(array)
+                place += 2
             outputs: dict[str, Array] = {}
             place = 0
             for name, shape, dtype, nbytes in self._made:
@@ -416,14 +419,19 @@ class Context:
     def _arrays(self, inputs: tuple[Inputs, ...]) -> list[Array]:
         """The inputs in order and as contiguous arrays; whatever is wrong with them is found by `arrange_inputs`."""
         first = inputs[0] if len(inputs) == 1 else None
+        if len(self._expected) == 1:  # the usual case, made fast
+            name, shape, dtype = self._expected[0]
+            only = first.get(name) if type(first) is dict and len(first) == 1 else first
+            if type(only) is np.ndarray and only.dtype is dtype and only.shape == shape and only.flags.c_contiguous:
+                return [only]
         given: Sequence[Any] = inputs
         if type(first) is dict or (type(first) is not np.ndarray and isinstance(first, Mapping)):
             given = [first.get(name) for name, _, _ in self._expected] if len(first) == len(self._expected) else ()
         arrays: list[Array] = []
         if len(given) == len(self._expected):
             for value, (_, shape, dtype) in zip(given, self._expected, strict=True):
-                array = np.asarray(value)
-                if array.dtype != dtype or array.shape != shape:
+                array = value if type(value) is np.ndarray else np.asarray(value)
+                if (array.dtype is not dtype and array.dtype != dtype) or array.shape != shape:
                     break
                 arrays.append(array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(shape))
             else:

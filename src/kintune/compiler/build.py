@@ -17,7 +17,7 @@ from kintune.compiler.space.replay import Replayer, apply_candidate, load_worklo
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.stage_requests import BuildContext, Built, Operand, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
-from kintune.hardware.gpus import GPU
+from kintune.hardware.gpu_target import GPU
 from kintune.runtime.artifact import Linked, link_program
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import architecture_of, untuned_target

@@ -7,8 +7,6 @@ import platform
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
-
 from kintune.core.device import Cache, Machine
 
 __all__ = ["data_caches", "extensions", "host_extensions", "host_machine", "inspect_machine"]
@@ -23,6 +21,8 @@ _FEATURES = (
 
 def inspect_machine(root: Path = Path("/")) -> Machine:
     """Describe this machine; `root` is where `proc` and `sys` lie."""
+    import psutil  # takes longer than to open a result, which needs the rest of this module
+
     logical = psutil.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
     usable = len(os.sched_getaffinity(0))

@@ -1,10 +1,9 @@
-"""The GPUs of this machine, as nvidia-smi lists them; targets that are GPUs; the driver's library.  Free of TVM."""
+"""The GPUs of this machine, as nvidia-smi lists them; the driver's library.  Free of TVM."""
 
 from __future__ import annotations
 
 import csv
 import ctypes
-import json
 import os
 import shutil
 import subprocess
@@ -17,19 +16,14 @@ from kintune.errors import OrderError
 from kintune.hardware.toolchain import find_linker
 
 __all__ = [
-    "GPU",
     "ORDER_VARIABLE",
     "VISIBLE_VARIABLE",
     "Gpu",
     "architecture_here",
-    "is_gpu",
     "list_gpus",
     "provide_driver",
 ]
 
-
-GPU = "cuda"
-"""The compiler's kind of target of NVIDIA's GPUs."""
 
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 """Tells a process's CUDA runtime how to count GPUs."""
@@ -93,11 +87,6 @@ def list_gpus() -> tuple[Gpu, ...]:
 def architecture_here() -> str | None:
     """The architecture of the first GPU that this process may use; None where it has none."""
     return next((gpu.architecture for gpu in list_gpus()), None)
-
-
-def is_gpu(target: str) -> bool:
-    """Whether this canonical target is a GPU."""
-    return bool(json.loads(target).get("kind") == GPU)
 
 
 def _visible(gpus: list[Gpu]) -> tuple[Gpu, ...]:

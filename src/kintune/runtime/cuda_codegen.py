@@ -14,7 +14,8 @@ import tvm_ffi
 from tvm_ffi.libinfo import load_lib_ctypes
 
 from kintune.errors import OrderError
-from kintune.hardware.gpus import GPU, ORDER_VARIABLE, provide_driver
+from kintune.hardware.gpu_target import GPU
+from kintune.hardware.gpus import ORDER_VARIABLE, provide_driver
 from kintune.hardware.toolchain import compile_cubin, find_nvcc
 
 __all__ = ["compiling_for", "enable_cuda", "load_runtime"]

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, TypeAlias
 
 from kintune.errors import InputError
-from kintune.hardware.gpus import is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.executable import Executable
 from kintune.runtime.package import read_manifest
 

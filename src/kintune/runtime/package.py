@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import secrets
 import shutil
 import struct
 import zipfile
@@ -36,7 +35,7 @@ import numpy.typing as npt
 
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
-from kintune.hardware.gpus import is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.plan_format import with_thread_counts
 from kintune_runtime.library import checksum
 
@@ -433,7 +432,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """A temporary file beside `path` that takes its place at the end, or is removed on failure."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: cannot be written: not a regular file")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:
             yield file

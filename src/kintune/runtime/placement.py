@@ -13,7 +13,7 @@ from kintune.core.model import Tensor
 from kintune.errors import DeviceError, KintuneError
 from kintune.hardware.cores import physical_cores
 from kintune.hardware.cpu import host_machine
-from kintune.hardware.gpus import is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.cuda_codegen import load_runtime
 from kintune.runtime.inputs import Array
 from kintune.runtime.package import Manifest

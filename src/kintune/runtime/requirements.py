@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kintune.hardware.cpu import host_extensions, host_machine
-from kintune.hardware.gpus import architecture_here, is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.package import Manifest
 
 __all__ = ["is_gpu_here", "why_none_here", "why_not_here"]
@@ -18,7 +18,7 @@ def why_not_here(manifest: Manifest) -> str | None:
     if is_gpu(manifest.target):
         if is_gpu_here(manifest):
             return None
-        found = architecture_here()
+        found = _architecture_here()
         has = "none" if found is None else f"one of {found}"
         return f"built for a GPU of {', '.join(manifest.isa)}, this machine has {has}; build it for this machine"
     here = host_extensions()
@@ -41,4 +41,11 @@ def why_none_here(manifests: Sequence[Manifest]) -> str | None:
 
 def is_gpu_here(manifest: Manifest) -> bool:
     """Returns whether this machine's first GPU is of the architecture that the program was built for."""
-    return manifest.isa == (architecture_here(),)
+    return manifest.isa == (_architecture_here(),)
+
+
+def _architecture_here() -> str | None:
+    """That of the first GPU here; what asks for it is imported now, since results for CPUs open sooner without."""
+    from kintune.hardware.gpus import architecture_here
+
+    return architecture_here()

@@ -17,7 +17,8 @@ from tvm.target import codegen
 
 from kintune.errors import TargetError
 from kintune.hardware.cpu import extensions
-from kintune.hardware.gpus import GPU, architecture_here, is_gpu
+from kintune.hardware.gpu_target import GPU, is_gpu
+from kintune.hardware.gpus import architecture_here
 
 __all__ = [
     "NATIVE",

@@ -17,7 +17,7 @@ import tvm
 
 from kintune.core.model import Tensor
 from kintune.errors import BuildError, InputError, KintuneError, OrderError
-from kintune.hardware.gpus import is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.artifact import link_program
 from kintune.runtime.executable import Inputs
 from kintune.runtime.inputs import Array, arrange_inputs, check_indices, draw_inputs

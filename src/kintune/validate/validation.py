@@ -18,7 +18,7 @@ from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.errors import NumericsError
-from kintune.hardware.gpus import is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.models.constants import located
 from kintune.runtime.inputs import load_fitting
 from kintune.runtime.package import Manifest, read_manifest

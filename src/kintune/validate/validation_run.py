@@ -15,7 +15,7 @@ from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
 from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
-from kintune.hardware.gpus import is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.inputs import Array, load_inputs
 from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess

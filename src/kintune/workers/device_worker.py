@@ -17,7 +17,8 @@ from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.errors import DeviceUnwell, TargetError
 from kintune.hardware.cores import choose_cores, set_realtime_priority
 from kintune.hardware.cpu import inspect_machine
-from kintune.hardware.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
+from kintune.hardware.gpu_target import GPU, is_gpu
+from kintune.hardware.gpus import ORDER_VARIABLE, VISIBLE_VARIABLE
 from kintune.hardware.software import forbid_torch
 from kintune.measure.rpc.address import parse_address
 from kintune.wire import worker_loop as worker

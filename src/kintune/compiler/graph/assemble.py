@@ -22,7 +22,7 @@ from kintune.core.execution_plan import ExecutionPlan, KernelCall
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
-from kintune.hardware.gpus import GPU
+from kintune.hardware.gpu_target import GPU
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import NATIVE, resolve_target, untuned_target
 

@@ -14,7 +14,7 @@ from kintune.core.candidate import Candidate, Sketch
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.core.stage_requests import Built
 from kintune.core.version import __version__
-from kintune.hardware.gpus import GPU, is_gpu
+from kintune.hardware.gpu_target import GPU, is_gpu
 from kintune.runtime.executable import CompiledPlan, Executable
 from kintune.runtime.package import Manifest
 from kintune.runtime.target import architecture_of, instruction_set

@@ -14,7 +14,7 @@ import tvm
 import tvm.s_tir
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.hardware.gpus import GPU
+from kintune.hardware.gpu_target import GPU
 
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kintune.core.device import DeviceDescription
 from kintune.errors import EngineError, InputError, KintuneError, StorageError
-from kintune.hardware.gpus import GPU
+from kintune.hardware.gpu_target import GPU
 from kintune.records import Store
 from kintune.records.database import Database
 from kintune.service.access import Scope

@@ -13,7 +13,7 @@ from kintune.core.device import DeviceDescription
 from kintune.core.model import ModelRef
 from kintune.core.report import RunReport
 from kintune.errors import InputError, JobFailed, StorageError
-from kintune.hardware.gpus import is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.hardware.toolchain import find_linker, find_nvcc
 from kintune.models.constants import constant_of
 from kintune.records import RunState, Store

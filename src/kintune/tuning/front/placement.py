@@ -13,7 +13,8 @@ import msgspec
 from kintune.errors import TargetError
 from kintune.hardware.cores import choose_cores, physical_cores
 from kintune.hardware.cpu import inspect_machine
-from kintune.hardware.gpus import GPU, Gpu, list_gpus
+from kintune.hardware.gpu_target import GPU
+from kintune.hardware.gpus import Gpu, list_gpus
 from kintune.hardware.locks import DeviceLock, OnWait, cores_lock
 from kintune.hardware.toolchain import find_nvcc
 from kintune.scheduler.resources import Device, Host, Resource

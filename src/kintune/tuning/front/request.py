@@ -15,7 +15,7 @@ from kintune.core.model import ModelRef, spell_shapes
 from kintune.core.version import ELEMENTARY, FEATURES
 from kintune.errors import InputError
 from kintune.files import check_writable, readable_files, sha256_of
-from kintune.hardware.gpus import GPU
+from kintune.hardware.gpu_target import GPU
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
 from kintune.search.family import check_algorithm

@@ -16,7 +16,7 @@ from kintune.core.stage_results import Summary
 from kintune.core.version import FEATURES, __version__
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.hardware.cpu import data_caches
-from kintune.hardware.gpus import is_gpu
+from kintune.hardware.gpu_target import is_gpu
 from kintune.records import Run, RunState, Store
 from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.publishing import publish, report_of
