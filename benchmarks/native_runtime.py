@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -189,6 +190,22 @@ def private_bytes(model: Path) -> tuple[int, int]:
     return model.stat().st_size, int(_python(program, str(model)))
 
 
+def network_over_kernels(model: Path, threads: int) -> float:
+    """A run over the sum of its kernels by the runtime's hook, in turns: the median of twelve ratios."""
+    import kintune_runtime
+    from kintune_runtime.inputs import draw_inputs
+
+    ratios = []
+    with kintune_runtime.open(model) as opened:
+        inputs = draw_inputs(opened.described_inputs(), 0)
+        opened.run(inputs, threads=threads)
+        for _ in range(_ROUNDS):
+            whole = opened.evaluate(inputs, repeats=_ROUNDS, threads=threads).median_ms
+            sums = [sum(call.us for call in opened.profile(inputs, threads=threads)) for _ in range(_ROUNDS)]
+            ratios.append(1e3 * whole / statistics.median(sums))
+    return statistics.median(ratios)
+
+
 def throughput(model: Path) -> dict[str, float]:
     """Requests a second of one and of two contexts of one thread, in turns; medians, and their ratio."""
     program = (
@@ -258,10 +275,10 @@ def measure(name: str, source: str, options: Sequence[str], before: Path | None,
         write_inputs(inputs, model)
         kintune("export", str(model), "--to", "onnx", str(folder / "operator"))
         network = source if source.endswith(".onnx") else _of_zoo(source, folder)
-        contestants = {
-            "kintune": Contestant("kintune", model, inputs, threads),
-            "onnxruntime": Contestant("onnxruntime", Path(network), inputs, threads),
-            "operator": Contestant("operator", folder / "operator", inputs, threads),
+        runtimes: dict[str, tuple[str, Path, Path | None]] = {
+            "kintune": ("kintune", model, None),
+            "onnxruntime": ("onnxruntime", Path(network), None),
+            "operator": ("operator", folder / "operator", None),
         }
         if before is not None:
             old = folder / "before.kt"
@@ -269,17 +286,19 @@ def measure(name: str, source: str, options: Sequence[str], before: Path | None,
                 "compile", source, *options, "--records", str(folder / "records.sqlite"), "--output", str(old),
                 tree=before,
             )  # fmt: skip
-            contestants["before"] = Contestant("kintune", old, inputs, threads, before)
-        try:
+            runtimes["before"] = ("kintune", old, before)
+        with ExitStack() as processes:
+            contestants = {
+                name: processes.enter_context(Contestant(kind, file, inputs, threads, tree))
+                for name, (kind, file, tree) in runtimes.items()
+            }
             medians = in_turns(contestants)
-        finally:
-            for contestant in contestants.values():
-                contestant.__exit__(None, None, None)
         found: dict[str, Any] = {
             "threads": threads,
             "median_ms": {who: statistics.median(times) for who, times in medians.items()},
             "medians_ms": medians,
             "kernels_ms": report["kernels_ms"],
+            "network_over_kernels": network_over_kernels(model, threads),
             "start_ms": start_ms(model),
             "file_bytes": model.stat().st_size,
             "private_bytes": private_bytes(model)[1],

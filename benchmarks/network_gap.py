@@ -28,7 +28,7 @@ from one_run import tune
 
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.measurement_protocol import OPERANDS
-from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
+from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem, kernel_name
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.measure.core_locality import APART_RATIO
 from kintune.records import Store
@@ -160,6 +160,7 @@ def _take_apart(
         for operands in OPERANDS:
             states.take(operands, partial(alone, operands))
     functions, occurrences = _functions(model, about.device_type.target)
+    functions |= {kernel_name(program.digest): program.workload for program in programs}  # those built before packaging
     found: dict[str, Any] = {"handovers": [[round(b, 2), round(a, 2), name] for b, a, name, _ in states.taken]}
     for state, names in states.medians().items():
         found[state] = _table(names, functions, occurrences, {program.workload for program in programs})
