@@ -22,7 +22,7 @@ UNTUNED_NETWORK = "untuned"
 """In the place of a runtime's name: the network with its untuned programs."""
 
 _SHARE = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*(\*\s*(?P<factor>\S+))?")
-_NAMES = f"{', '.join(COMPARED)}, {FASTEST} or {UNTUNED_NETWORK}"
+_NAMES = f"{', '.join(COMPARED)}, {FASTEST} and {UNTUNED_NETWORK}"
 _HOW = f"write milliseconds (2.5) or a share of what a baseline takes (onnxruntime*0.8); there are {_NAMES}"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
@@ -17,6 +19,7 @@ __all__ = [
     "BOARD_FILE",
     "UNPROVEN",
     "UNTUNED_FILE",
+    "BaselineLatencies",
     "DraftPrograms",
     "DraftResult",
     "KnowledgeUse",
@@ -63,6 +66,7 @@ class StageName:
     DRAFT = "draft"  # compile the network to have it checked, before tuning or when a proof has failed
     CHECK = "check"  # run the draft once and compare its outputs
     EXPLAIN = "explain"  # find the node at fault, once nothing has helped
+    BASELINE = "baseline"  # time other runtimes on the model, before anything is tuned
     PEAK = "peak"  # what the device reaches at its best, once for a device type
     KNOWN = "known"  # not scheduled: what records already tell, committed right after PREPARE
     KIN = "kin"  # likewise: what records tell of other workloads, committed right after KNOWN
@@ -198,6 +202,29 @@ class DraftResult(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
+class BaselineLatencies(msgspec.Struct, frozen=True):
+    """BASELINE's result: what other runtimes take, before anything is tuned.
+
+    `each` has, for each combination of shapes in order, the milliseconds of each timed run by the runtime's name, taken
+    in alternation.  `failures` says of each runtime that could not be timed why, in a line; `absent` those that are not
+    installed, or that do not run such a model.
+    """
+
+    each: tuple[dict[str, tuple[float, ...]], ...] = ()
+    failures: dict[str, str] = {}
+    absent: dict[str, str] = {}
+
+    def medians_ms(self) -> tuple[dict[str, float], ...]:
+        """Return the median milliseconds of a run by runtime, for each combination of shapes."""
+        return tuple({name: statistics.median(times) for name, times in one.items() if times} for one in self.each)
+
+    def together_ms(self) -> dict[str, float]:
+        """Return the milliseconds of one run with each combination, of the runtimes that ran with all of them."""
+        medians = self.medians_ms()
+        first = medians[0] if medians else {}
+        return {name: sum(of[name] for of in medians) for name in first if all(name in of for of in medians)}
+
+
 class ValidationResult(msgspec.Struct, frozen=True):
     """PROVE's result.
 
@@ -264,7 +291,8 @@ class Summary(msgspec.Struct, frozen=True):
     `notes` has a line on each thing about the result that the user should know.  `reason` says why the search ended;
     `curve` has rows of (seconds of active run time, trials, estimated latency in ms); `kernels_ms` is the weighted
     sum of the shipped programs' times, and `kernels_each_ms` that of each combination of shapes, where there are
-    several; `disturbed` of the trials were timed again, since others used the device's cores meanwhile.
+    several; `disturbed` of the trials were timed again, since others used the device's cores meanwhile.  `baselines`
+    are other runtimes as they were timed before the search; None if they were not.
     """
 
     model_name: str
@@ -281,3 +309,4 @@ class Summary(msgspec.Struct, frozen=True):
     disturbed: int = 0
     notes: tuple[str, ...] = ()
     kernels_each_ms: tuple[float, ...] = ()
+    baselines: BaselineLatencies | None = None

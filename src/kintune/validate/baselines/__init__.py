@@ -11,7 +11,7 @@ from kintune.validate.baselines.onnx_runtime import OnnxRuntime
 from kintune.validate.baselines.open_vino import OpenVino
 from kintune.validate.baselines.torch_compile import TorchCompile
 
-__all__ = ["BASELINES", "KINTUNE", "Baseline", "BaselineModel", "make_baseline"]
+__all__ = ["BASELINES", "KINTUNE", "Baseline", "BaselineModel", "make_baseline", "takes"]
 
 KINTUNE = "kintune"
 """The name of Kintune's own executables among the baselines."""
@@ -23,6 +23,13 @@ BASELINES: Mapping[str, Callable[[bool], Baseline]] = {
     "torch": TorchCompile,
 }
 """All runtimes, by name; the argument is `exact`."""
+
+
+def takes(name: str, model: BaselineModel) -> bool:
+    """Returns whether a runtime takes models in one of the forms that this one has, installed or not."""
+    if name == KINTUNE:
+        return model.executable is not None
+    return model.exported is not None if name == "torch" else model.onnx is not None
 
 
 def make_baseline(name: str, exact: bool = False) -> Baseline:
