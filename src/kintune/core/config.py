@@ -68,9 +68,10 @@ class Strategy(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True):
     """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search.
 
-    `until` is written as `kintune.core.latency_target.LatencyTarget` writes itself.  The runtimes in `compare` are timed
-    before the search, and at its end beside the result.  With `kin`, the search starts from what the records know of other workloads.  Without `search`, the network is
-    compiled from what the records, or the rule, suggest, and checked.
+    `until` is written as a `kintune.core.latency_target.LatencyTarget` writes itself.  The runtimes in `compare` are
+    timed before the search, and at its end beside the result.  With `kin`, the search starts from what the records know
+    of other workloads.  Without `search`, the network is compiled from what the records, or the rule, suggest, and
+    checked.
     """
 
     trials: int | None = None

@@ -60,8 +60,8 @@ _ROUTINE = frozenset({StageName.SELECT, StageName.BUILD, StageName.PROFILE, Stag
 class PlainDisplay:
     """Writes lines to `stream`, at least `interval_s` seconds of run time apart except at milestones.
 
-    A milestone is the start of a stage that happens once, a new phase, the time of other runtimes, or the first estimated
-    latency.
+    A milestone is the start of a stage that happens once, a new phase, the first time of other runtimes, or the first
+    estimated latency.
     """
 
     def __init__(self, title: str, stream: TextIO, interval_s: float = 10.0) -> None:

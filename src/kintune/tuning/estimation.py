@@ -18,7 +18,6 @@ from kintune.core.model import ModelRef
 from kintune.core.stage_results import Prepared
 from kintune.core.workload import by_combination
 from kintune.hardware.cores import choose_cores
-from kintune.hardware.gpu_target import is_gpu
 from kintune.hardware.locks import cores_lock
 from kintune.hardware.software import require_tried_versions
 from kintune.models import zoo
@@ -28,7 +27,7 @@ from kintune.models.zoo.network import OPSET, Network
 from kintune.records import MeasurementTally, Store
 from kintune.tuning.peak import device_peak
 from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
-from kintune.validate.baselines import BaselineModel, make_baseline
+from kintune.validate.baselines import BaselineModel, make_baseline, run_on
 from kintune.wire.worker_client import interview
 
 __all__ = [
@@ -66,8 +65,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     The model has `subgraphs` distinct subgraphs, of which `tunable` ones are tuned; `flops` are those of one run.
     `bound_ms` is a lower bound of the latency on this device, by the roofline of its `peak`.  `trials` take about
-    `seconds`, estimated from past runs if `judged_by_runs`; `baseline_seconds` of them go to timing other runtimes.  With several `combinations` of shapes, FLOPs and latencies
-    are those of one run with each.
+    `seconds`, estimated from past runs if `judged_by_runs`; in `baseline_seconds` of them, other runtimes are timed.
+    With several `combinations` of shapes, FLOPs and latencies are those of one run with each.
     """
 
     schema_version: int = 1
@@ -183,9 +182,7 @@ def _pace(store: Store) -> float | None:
 def _baselines_s(ref: ModelRef, about: DeviceDescription) -> float:
     """Return the estimated seconds in which other runtimes are timed before the search."""
     files = BaselineModel(onnx=ref.source) if ref.kind in (ONNX, ZOO) else BaselineModel(exported=ref.source)
-    ran = [name for name in COMPARED if make_baseline(name).unavailable(files) is None]
-    if is_gpu(about.device_type.target):
-        return 0.0
+    ran = [name for name in COMPARED if run_on(about.device_type) and make_baseline(name).unavailable(files) is None]
     count = len(ref.combinations)
     conditions = baseline_conditions(about.device_type.threads, combinations=count)
     return estimate_baselines_s(conditions, len(ran), count)

@@ -105,9 +105,13 @@ def check_until(until: str, model: ModelRef, compare: Sequence[str], device: str
     if not target.needs_baselines:
         return
     if device:
-        raise InputError(f"until {until!r}: other runtimes are not timed on {device}; give milliseconds, or untuned*0.1")
+        raise InputError(
+            f"until {until!r}: other runtimes are not timed on {device}; give milliseconds, or untuned*0.1"
+        )
     if target.baseline != FASTEST and target.baseline not in compare:
-        raise InputError(f"until {until!r}: {target.baseline} is not timed here; there is {', '.join(compare) or 'none'}")
+        raise InputError(
+            f"until {until!r}: {target.baseline} is not timed here; there is {', '.join(compare) or 'none'}"
+        )
     exported = model.kind == EXPORTED
     files = BaselineModel(exported=model.source) if exported else BaselineModel(onnx=model.source)
     names = compare if target.baseline == FASTEST else [target.baseline]

@@ -259,9 +259,7 @@ class StageFactory:
 
     def _baseline_conditions(self) -> ValidationContext:
         spec = self._spec
-        return baseline_conditions(
-            spec.protocol.threads, minutes=spec.options.minutes, combinations=self._combinations
-        )
+        return baseline_conditions(spec.protocol.threads, minutes=spec.options.minutes, combinations=self._combinations)
 
     def _own(self, kind: str, name: str, payload: bytes, timeout_s: float) -> Work:
         follows = self._device() if kind in (StageName.PACKAGE, StageName.DRAFT) else self._here()

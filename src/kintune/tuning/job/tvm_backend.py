@@ -18,6 +18,7 @@ from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec
+from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.model import Combination
 from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import (
@@ -31,15 +32,13 @@ from kintune.core.stage_results import (
     Prepared,
 )
 from kintune.errors import BuildError, ModelError, OrderError
-from kintune.hardware.gpu_target import is_gpu
-from kintune.measure.rpc.timer import FLUSHED
 from kintune.models.importer import load
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
 from kintune.search.processor import Processor
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.networks import Networks, load_networks
-from kintune.validate.baselines import BaselineModel, takes
+from kintune.validate.baselines import BaselineModel, run_on, takes
 
 __all__ = ["TvmBackend"]
 
@@ -104,7 +103,7 @@ class TvmBackend:
         spec, networks = self._ready()
         files = BaselineModel(onnx=networks.onnx_path, exported=networks.exported_path)
         compare = tuple(name for name in spec.options.compare if takes(name, files))
-        if not compare or is_gpu(spec.device_type.target) or spec.device_type.protocol.endswith(FLUSHED):
+        if not compare or not run_on(spec.device_type):
             return None
         return BaselineItem(
             combinations=tuple(each.inputs for each in networks.combinations),
