@@ -101,7 +101,7 @@ def test_progress_is_shown_unless_it_is_unwanted(fake_front: FakeFront, capsys: 
     assert "2 of 1000 trials" in captured.err
 
 
-@pytest.mark.parametrize("wrong", [{"trials": 0}, {"minutes": -1.0}, {"until_ms": float("nan")}, {"threads": 0}])
+@pytest.mark.parametrize("wrong", [{"trials": 0}, {"minutes": -1.0}, {"until": float("nan")}, {"threads": 0}])
 def test_a_senseless_budget_is_refused_before_any_work(fake_front: FakeFront, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         kt.load(ZOO).tune(**wrong)

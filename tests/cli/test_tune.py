@@ -29,7 +29,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", input=np.zeros(1))
     said = kintune(
-        "tune", ZOO, "--target", "llvm", "--threads", 3, "--trials", 64, "--minutes", 2.5, "--until-ms", 4,
+        "tune", ZOO, "--target", "llvm", "--threads", 3, "--trials", 64, "--minutes", 2.5, "--until", "4ms",
         "--families", "hash", "--foresee", "published", "--no-carry", "--no-kin", "--round-size", 24,
         "--seed", 7, "--input", "x.npz", "--rtol", 0.01, "--atol", 0.02, "--records", "r.sqlite",
         "--output", "out.kt", "--fresh", "--log", "out.log", "--quiet",
@@ -38,7 +38,7 @@ def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: Fake
     (request,) = fake_front.requests
     options = request.options
     assert (request.model.kind, request.model.source) == ("zoo", "mobilenet_v1_0.5")
-    assert (options.trials, options.minutes, options.until_ms) == (64, 2.5, 4.0)
+    assert (options.trials, options.minutes, options.until) == (64, 2.5, "4")
     assert (options.kin, options.seed, options.rtol, options.atol) == (False, 7, 0.01, 0.02)
     assert options.strategy == Strategy(
         families="hash", foresee="published", carry=False, round_size=24, foresee_size=12
@@ -130,7 +130,9 @@ def test_a_document_that_cannot_be_written_does_not_hide_the_summary(
         (["--trials", "many"], "'many' is not a valid integer"),
         (["--minutes", "0"], "minutes must be more than 0, and is 0"),
         (["--minutes", "nan"], "minutes must be more than 0, and is nan"),
-        (["--until-ms", "-1"], "until_ms must be more than 0, and is -1"),
+        (["--until", "-1"], "until '-1': the latency must be more than 0, and is -1"),
+        (["--until", "tensorrt*0.8"], "there is no baseline 'tensorrt'"),
+        (["--until", "torch"], "the model is not a PyTorch exported program"),
         (["--threads", "0"], "threads must be 1 or more, and is 0"),
         (["--seed", "-1"], "seed must be 0 or more, and is -1"),
         (["--seed", "1" + "0" * 20], "seed must be less than 2**63, and is 1000"),

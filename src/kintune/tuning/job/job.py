@@ -1,7 +1,8 @@
 """A tuning job in its process: takes in committed events, offers stages, and runs those that need the compiler.
 
-The stages are PREPARE, a check, BASELINE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit is reached or nothing is left to
-gain, then CONFIRM for the best few programs of every subgraph, PACKAGE for the best ones, and PROVE for the result.
+The stages are PREPARE, a check of the network, BASELINE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit
+is reached or nothing is left to gain, then CONFIRM for the best few programs of every subgraph, PACKAGE for the best
+ones, and PROVE for the result.
 Decisions depend on committed events alone (`kintune.tuning.job.state`).
 """
 
