@@ -54,7 +54,7 @@ def test_numbers_are_above_0(written: str | float) -> None:
 
 
 def test_an_unknown_baseline_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(InputError, match="no baseline 'tensorrt'.*onnxruntime, openvino, torch, fastest and untuned"):
+    with pytest.raises(InputError, match=r"no baseline 'tensorrt'.*onnxruntime, openvino, torch, fastest and untuned"):
         parse_target("tensorrt*0.8")
 
 

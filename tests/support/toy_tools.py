@@ -38,8 +38,8 @@ def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
 class ToyTools:
     """Implements `tuning.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
 
-    Where it is `alone`, no other runtime is to be timed.  `drafted` and `packaged` list what was chosen by each DRAFT and
-    PACKAGE; the files are there as long as `keeps` says so.
+    Where it is `alone`, no other runtime is to be timed.  `drafted` and `packaged` list what was chosen by each DRAFT
+    and PACKAGE; the files are there as long as `keeps` says so.
     """
 
     def __init__(

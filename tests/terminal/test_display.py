@@ -44,7 +44,7 @@ def lines_of(*reports: ProgressReport) -> list[str]:
 
 def test_a_line_says_effort_latency_stage_and_failures() -> None:
     assert lines_of(example_progress()) == [
-        "384 of 1000 trials, 03:12, about 6 min left; estimated 15.0 ms, 2.00x faster than untuned (30.0 ms); "
+        "384 of 1000 trials, 03:12, about 6 min left; estimated 15.0 ms, 2.00x as fast as untuned (30.0 ms); "
         "profile conv2d_7; 3 candidates failed (build timed out 2, run failed 1); 128 measurements reused"
     ]
 

@@ -29,7 +29,7 @@ def test_the_picture_holds_all_that_is_known() -> None:
         "resnet18, target native",
         "384 of 1000 trials",
         "about 6 min left",
-        "estimated 15.0 ms, 2.00x faster than untuned (30.0 ms)",
+        "estimated 15.0 ms, 2.00x as fast as untuned (30.0 ms)",
         "profile conv2d_7",
         "3 candidates failed",
         "128 measurements reused",

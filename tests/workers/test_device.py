@@ -99,7 +99,7 @@ def test_an_unwell_device_times_nothing() -> None:
         raise DeviceUnwell("throttled")
 
     device = DeviceHandler(
-        profiler, lambda context, payload: b"proof", lambda: Peak(1.0, 2.0, 3), lambda urgent: None, unwell
+        profiler, lambda context, payload: b"proof", _baselines, lambda: Peak(1.0, 2.0, 3), lambda urgent: None, unwell
     )
     for kind in ("profile", "confirm"):
         with pytest.raises(DeviceUnwell, match="throttled"):

@@ -143,7 +143,7 @@ class FastestBaseline(msgspec.Struct, frozen=True):
         if self.network_ms is None:
             return None
         gained_ms = self.ms - self.network_ms
-        if abs(gained_ms) <= max(_LEVEL_SHARE * self.ms, _LEVEL_MS):
+        if abs(gained_ms) <= (1 + 1e-9) * max(_LEVEL_SHARE * self.ms, _LEVEL_MS):  # binary fractions are not exact
             return BaselineVerdict.LEVEL
         return BaselineVerdict.FASTER if gained_ms > 0 else BaselineVerdict.SLOWER
 

@@ -16,7 +16,10 @@ def describe_share(fastest: FastestBaseline) -> str:
 
 
 def describe_against(fastest: FastestBaseline) -> str:
-    """What was won against the fastest other runtime, or that nothing was; empty while that is not known."""
+    """What was won against the fastest other runtime, or that nothing was; empty while that is not known.
+
+    It stands after the network's own latency: `1.32x as fast as onnxruntime (1.74 ms)`.
+    """
     ours, verdict = fastest.network_ms, fastest.verdict
     if ours is None or verdict is None:
         return ""
@@ -24,8 +27,7 @@ def describe_against(fastest: FastestBaseline) -> str:
         return f"level with {fastest.name}: nothing to gain here"
     if verdict is BaselineVerdict.FASTER:
         return f"{times(fastest.ms / ours)} as fast as {fastest.name} ({milliseconds(fastest.ms)})"
-    against = f"{milliseconds(ours)} against {milliseconds(fastest.ms)} ({times(ours / fastest.ms)})"
-    return f"slower than {fastest.name}: {against}"
+    return f"slower than {fastest.name}: {times(ours / fastest.ms)} its {milliseconds(fastest.ms)}"
 
 
 def describe_result(latency: Latencies) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kintune.core.report import BaselineVerdict, ProgressReport
-from kintune.terminal.comparison import describe_estimate, describe_share, describe_untuned
+from kintune.terminal.comparison import describe_estimate, describe_untuned
 from kintune.terminal.formatting import (
     clock,
     describe_effort,
@@ -144,10 +144,14 @@ class LiveFleet:
 
 
 def fleet_picture(title: str, names: Sequence[str], reports: Sequence[ProgressReport | None]) -> RenderableType:
-    """Render the last reports of all runs as a table; None for a run that has not begun."""
+    """Render the last reports of all runs as a table; None for a run that has not begun.
+
+    Where other runtimes were timed, a column has the share of what the fastest of them takes.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("model")
-    for name in ("trials", "time", "left", "latency", "against others"):
+    is_compared = any(report is not None and report.fastest_baseline is not None for report in reports)
+    for name in ("trials", "time", "left", "latency", "of fastest" if is_compared else "gain"):
         table.add_column(name, justify="right")
     table.add_column("now")
     for name, report in zip(names, reports, strict=True):
@@ -160,13 +164,15 @@ def fleet_picture(title: str, names: Sequence[str], reports: Sequence[ProgressRe
             clock(report.elapsed_s),
             "" if report.time_left_s is None else duration(report.time_left_s),
             "" if report.best_ms is None else milliseconds(report.best_ms),
-            _against(report),
+            _against(report, is_compared),
             Text(describe_stage(report), style="cyan"),
         )
     return Group(Text(title, style="bold"), table)
 
 
-def _against(report: ProgressReport) -> str:
-    if report.fastest_baseline is not None:
-        return describe_share(report.fastest_baseline)
-    return describe_untuned(report)
+def _against(report: ProgressReport, is_compared: bool) -> str:
+    """The share of what the fastest other runtime takes, or else what was gained over untuned."""
+    if not is_compared:
+        return "" if report.gain is None else times(report.gain)
+    fastest = report.fastest_baseline
+    return "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f}"

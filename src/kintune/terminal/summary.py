@@ -66,7 +66,8 @@ def _slower(report: RunReport) -> list[str]:
     for each in report.combinations:
         fastest = each.latency_ms.fastest_baseline
         if fastest is not None and fastest.verdict is BaselineVerdict.SLOWER:
-            lines.append(f"  with {spell_shapes(each.shapes)}: {describe_against(fastest)}.")
+            took = milliseconds(fastest.network_ms or 0.0)
+            lines.append(f"  with {spell_shapes(each.shapes)}: {took}, {describe_against(fastest)}.")
     return lines
 
 
