@@ -210,7 +210,7 @@ class BaselineLatencies(msgspec.Struct, frozen=True):
     installed, or that do not run such a model.
     """
 
-    each: tuple[dict[str, tuple[float, ...]], ...] = ()
+    each: tuple[dict[str, tuple[float, ...]], ...]
     failures: dict[str, str] = {}
     absent: dict[str, str] = {}
 

@@ -55,13 +55,12 @@ class FactoryCase:
         self.store = store
         self.factory = RunFactory(settings, library, content, store, place, JobHosts(settings, place), OWN, self.types)
 
-    def job(self, device: str) -> Job:
-        return JobRepository(self.database).submit(self.anna, self.model, JobRequest(device=device, minutes=1.0), 2.0)[
-            0
-        ]
+    def job(self, device: str, **wanted: Any) -> Job:
+        request = JobRequest(device=device, minutes=1.0, **wanted)
+        return JobRepository(self.database).submit(self.anna, self.model, request, 2.0)[0]
 
-    def tuning_run(self, device: str, usable: int = 0) -> tuple[Any, FakeTuningRun]:
-        about, tuning_run = self.factory.tuning_run(self.job(device), lambda type: usable)
+    def tuning_run(self, device: str, usable: int = 0, **wanted: Any) -> tuple[Any, FakeTuningRun]:
+        about, tuning_run = self.factory.tuning_run(self.job(device, **wanted), lambda type: usable)
         assert isinstance(tuning_run, FakeTuningRun)
         return about, tuning_run
 

@@ -262,7 +262,7 @@ class JobState:
         if self.spec.options.search and self.baselines.latencies is None:
             self.baselines.wanted = self._backend.baseline_item()
             if self.baselines.wanted is None:
-                self._fold_baselines(BaselineLatencies(), "")
+                self._fold_baselines(BaselineLatencies(()), "")
         options = self.spec.options
         self._session = SearchSession(
             subjects, self._backend.space(), options.strategy, seed=options.seed, threads=self.spec.cores

@@ -34,7 +34,7 @@ class BaselinesAndTarget:
         None says that the stage failed; the `cause` is a line.
         """
         self.wanted = None
-        self.latencies = found or BaselineLatencies()
+        self.latencies = found or BaselineLatencies(())
         lines = [f"{name} was not timed before tuning: {why}" for name, why in self.latencies.failures.items()]
         if found is None:
             lines.append(f"other runtimes were not timed before tuning: {cause}")
@@ -44,7 +44,7 @@ class BaselinesAndTarget:
         """Return the options with another limit, if the target is the only one and cannot be known."""
         if options.trials is not None or options.minutes is not None or self.wanted is not None:
             return options
-        unknown = bool(self._unknown(self.latencies or BaselineLatencies()))
+        unknown = bool(self._unknown(self.latencies or BaselineLatencies(())))
         return msgspec.structs.replace(options, trials=DEFAULT_TRIALS) if unknown else options
 
     def target_us(self, untuned_us: Sequence[float]) -> tuple[float, ...] | None:
