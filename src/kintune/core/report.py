@@ -205,7 +205,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     what the search was told of other workloads.
 
     `fastest_baseline` says how the result stands against the fastest other runtime that was timed beside it.
-    `baselines_before_ms` are the medians of other runtimes before the search, from which limits and progress were told.
+    `baselines_before_ms` are the times of other runtimes before the search, from which limits and progress were told.
 
     Where the result runs with several combinations of shapes, `combinations` has a report of each.  Latencies are those
     of one run with each then, and a subgraph's weight is how often it occurs in all of their networks.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
@@ -12,6 +10,7 @@ from kintune.core.knowledge import Knowledge, ModelVersion
 from kintune.core.model import Combination, Constant, Tensor
 from kintune.core.outcome import Outcome
 from kintune.core.plan import RoundEntry
+from kintune.core.quantiles import quantile
 from kintune.core.workload import Subgraph
 
 __all__ = [
@@ -214,15 +213,19 @@ class BaselineLatencies(msgspec.Struct, frozen=True):
     failures: dict[str, str] = {}
     absent: dict[str, str] = {}
 
-    def medians_ms(self) -> tuple[dict[str, float], ...]:
-        """Return the median milliseconds of a run by runtime, for each combination of shapes."""
-        return tuple({name: statistics.median(times) for name, times in one.items() if times} for one in self.each)
+    def quartiles_ms(self) -> tuple[dict[str, float], ...]:
+        """Return the milliseconds that a quarter of the runs undercut, by runtime, for each combination of shapes.
+
+        Other processes only make a run slower.  Candidates that they disturb are timed again, and these runs are not:
+        their median would promise too much.
+        """
+        return tuple({name: quantile(sorted(of), 0.25) for name, of in one.items() if of} for one in self.each)
 
     def together_ms(self) -> dict[str, float]:
-        """Return the milliseconds of one run with each combination, of the runtimes that ran with all of them."""
-        medians = self.medians_ms()
-        first = medians[0] if medians else {}
-        return {name: sum(of[name] for of in medians) for name in first if all(name in of for of in medians)}
+        """Return the same of one run with each combination, for the runtimes that ran with all of them."""
+        quartiles = self.quartiles_ms()
+        first = quartiles[0] if quartiles else {}
+        return {name: sum(of[name] for of in quartiles) for name in first if all(name in of for of in quartiles)}
 
 
 class ValidationResult(msgspec.Struct, frozen=True):

@@ -53,10 +53,10 @@ class BaselinesAndTarget:
         `untuned_us` has what it takes untuned with each, infinite while that is not known.  None if there is no target,
         or if it is not known.
         """
-        medians: Sequence[Mapping[str, float]] = self.latencies.medians_ms() if self.latencies is not None else ()
+        quartiles: Sequence[Mapping[str, float]] = self.latencies.quartiles_ms() if self.latencies is not None else ()
         found = []
         for number, us in enumerate(untuned_us):
-            times = medians[number] if number < len(medians) else {}
+            times = quartiles[number] if number < len(quartiles) else {}
             named = {**times, UNTUNED_NETWORK: us / 1e3}
             target_ms = None if self._target is None else self._target.milliseconds(named)
             if target_ms is None:
@@ -87,7 +87,7 @@ class BaselinesAndTarget:
         target = self._target
         if target is None or not target.needs_baselines:
             return []
-        if latencies.each and all(target.milliseconds(times) is not None for times in latencies.medians_ms()):
+        if latencies.each and all(target.milliseconds(times) is not None for times in latencies.quartiles_ms()):
             return []
         reasons = {**latencies.absent, **latencies.failures}
         why = reasons.get(target.baseline) or "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
