@@ -88,7 +88,7 @@ def test_tuning_yields_the_report_and_tells_of_progress(fake_front: FakeFront) -
     result = kt.load(ZOO).tune(trials=64, progress=lambda report: seen.append(report.trials))
     assert seen == [1, 2]
     assert result.report == example_report()
-    assert repr(result) == "Result('resnet18', 2.00x faster)"
+    assert repr(result) == "Result('resnet18', 1.08x as fast as onnxruntime (16.2 ms))"
     assert fake_front.requests[0].options.trials == 64
 
 

@@ -61,7 +61,7 @@ def _progress(report: Mapping[str, Any] | None) -> str:
         return ""
     parts = [f"{report['trials']} trials"]
     with contextlib.suppress(msgspec.ValidationError):  # a report of another version
-        progress = msgspec.convert(report, ProgressReport)
+        progress = msgspec.convert({"stage": "", **report}, ProgressReport)
         if progress.best_ms is not None:
             parts.append(describe_estimate(progress))
     if (left := report.get("time_left_s")) is not None:
