@@ -50,7 +50,7 @@ def main() -> None:
 
 def answer(client: Client, model: int) -> dict[str, float]:
     """Seconds from the submission to the answer, and to the end."""
-    job = client.wait(client.submit(model, target_ms=FAR_AWAY_MS)["id"])
+    job = client.wait(client.submit(model, until=FAR_AWAY_MS)["id"])
     steps: list[dict[str, Any]] = client.job(job["id"])["steps"]
     answered = next(step["at"] for step in steps if step["reason"].startswith("already met"))
     return {"answered": answered - job["created"], "done": steps[-1]["at"] - job["created"]}

@@ -118,7 +118,7 @@ class Model:
 
         Options are the fields of `TuneConfig`, by name or as a `config`; those that are named replace its own.  The
         search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take at
-        most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  What earlier runs measured is
+        most `until`, whichever comes first; with none of the three it is 1000 trials.  What earlier runs measured is
         reused, and an unfinished run of the same model, target and options goes on, unless `fresh`.
 
         `inputs` is the path of an `.npz` file or of a directory of such files, or a list of mappings of names to
@@ -177,8 +177,10 @@ class Result:
         self.report = report
 
     def __repr__(self) -> str:
-        gain = self.report.latency_ms.gain
-        return f"Result({self.report.model.name!r}{'' if gain is None else f', {gain:.2f}x faster'})"
+        from kintune.terminal.comparison import describe_result
+
+        said = describe_result(self.report.latency_ms)
+        return f"Result({self.report.model.name!r}{f', {said}' if said else ''})"
 
     def build(self) -> AnyExecutable:
         """The executable with the best programs found, opened from where the run has written it."""
@@ -264,6 +266,8 @@ def _config(config: TuneConfig | None, target: str | None, options: Mapping[str,
     if unknown:
         raise TypeError(f"there is no option {unknown[0]!r}; there are: {', '.join(chosen)}")
     chosen.update({} if target is None else {"target": target}, **options)
+    if isinstance(chosen["until"], int | float):  # milliseconds
+        chosen["until"] = str(chosen["until"])
     for name in ("records", "output", "log"):
         chosen[name] = None if chosen[name] is None else os.fspath(chosen[name])
     return chosen

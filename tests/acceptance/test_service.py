@@ -107,9 +107,9 @@ def test_known_records_answer_without_tuning(service: Serving) -> None:
         model = client.upload(NETWORK)["id"]
         first = client.wait(client.submit(model, trials=24)["id"])
         assert not first["reason"].startswith("already met")
-        again = client.wait(client.submit(model, target_ms=1000.0)["id"])
+        again = client.wait(client.submit(model, until=1000.0)["id"])
         assert again["reason"] == f"already met by what is known (the result of job {first['id']})"
-        other = client.wait(client.submit(model, target_ms=1000.0, device="local-cpu", seed=1, trials=1)["id"])
+        other = client.wait(client.submit(model, until=1000.0, device="local-cpu", seed=1, trials=1)["id"])
         assert other["reason"].startswith("already met")
 
 

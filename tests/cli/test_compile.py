@@ -28,7 +28,7 @@ def test_what_was_asked_for_reaches_the_job(kintune: Kintune, fake_front: FakeFr
     (request,) = fake_front.requests
     options = request.options
     assert not options.search
-    assert (options.trials, options.minutes, options.until_ms) == (None, None, None)
+    assert (options.trials, options.minutes, options.until) == (None, None, None)
     assert (options.seed, options.rtol, options.atol) == (7, 0.01, 0.02)
     assert (request.target, request.threads, request.records) == ("llvm", 3, "r.sqlite")
     assert request.output == str(tmp_path / "out.kt")

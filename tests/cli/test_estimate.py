@@ -55,6 +55,11 @@ def test_a_first_estimate_says_what_it_rests_on(kintune: Kintune, answers: dict[
     ]
 
 
+def test_the_time_of_other_runtimes_is_said(kintune: Kintune, answers: dict[str, Any]) -> None:
+    answers["answer"] = msgspec.structs.replace(ESTIMATE, baseline_seconds=9.0)
+    assert "1000 trials take about 8 min, 9 s of it for other runtimes (" in kintune("estimate", "zoo:resnet18").out
+
+
 def test_what_records_give_is_said(kintune: Kintune, answers: dict[str, Any]) -> None:
     answers["answer"] = msgspec.structs.replace(ESTIMATE, known=KnownDevice(17, 900, 15.2), judged_by_runs=True)
     out = kintune("estimate", "zoo:resnet18").out

@@ -19,7 +19,7 @@ def job(state: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_job_in_a_list_tells_where_it_stands() -> None:
-    said = "64 trials, estimated 2.00 ms, 4.00x faster than untuned, about 15 s left"
+    said = "64 trials, estimated 2.00 ms, 4.00x as fast as untuned (8.00 ms), about 15 s left"
     assert job_line(job("tuning"), 60.0) == f"abc  tuning            60 s ago  {said}"
 
 
@@ -88,8 +88,8 @@ def test_states_are_lines_and_the_search_is_drawn_between_them(followed: Followe
     assert followed.lines == ["queued", "checking", "tuning", "done: the target is met"]
     assert followed.drawn == [
         "net.onnx, job 7",
-        "64 of 128 trials, 00:20; estimated 4.00 ms, 2.00x faster than untuned (8.00 ms); profile",
-        "128 of 128 trials, 00:40; estimated 2.00 ms, 4.00x faster than untuned (8.00 ms); profile",
+        "64 of 128 trials, 00:20; estimated 4.00 ms, 2.00x as fast as untuned (8.00 ms); profile",
+        "128 of 128 trials, 00:40; estimated 2.00 ms, 4.00x as fast as untuned (8.00 ms); profile",
     ]
 
 
@@ -113,3 +113,11 @@ def test_a_report_that_cannot_be_read_does_no_harm(followed: FollowedJob) -> Non
     followed.display("stagebegan", {"anything": 1})
     followed.job("done")
     assert followed.lines == ["done"]
+
+
+def test_a_job_in_a_list_stands_against_the_fastest_other_runtime() -> None:
+    fastest = {"name": "onnxruntime", "ms": 2.5, "ratio": 0.8}
+    progress = {"trials": 64, "best_ms": 2.0, "untuned_ms": 8.0, "fastest_baseline": fastest}
+    assert job_line(job("tuning", progress=progress), 60.0).endswith(
+        "64 trials, estimated 2.00 ms, 0.80 of onnxruntime's 2.50 ms"
+    )

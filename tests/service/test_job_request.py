@@ -13,7 +13,7 @@ from kintune.service.job_request import JobRequest, check, read_constants, read_
     "fields",
     [
         {},
-        {"target_ms": 8.0, "minutes": 10.0, "trials": 5, "priority": 3.0, "seed": 9, "share": True, "search": False},
+        {"until": "8", "minutes": 10.0, "trials": 5, "priority": 3.0, "seed": 9, "share": True, "search": False},
         {"shapes": {"input": (1, 3, 224, 224)}},
         {"shapes": {"ids": ((1, 32), (1, 64)), "mask": ((1, 32), (1, 64)), "scale": ()}},
         {"constants": {"sizes": [1, 3, 8, 8], "flag": True, "x": [[1.5], [2]]}},
@@ -29,8 +29,9 @@ def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
     [
         ({"device": ""}, "device '' is no name"),
         ({"device": "../../etc"}, "is no name of a device type"),
-        ({"target_ms": 0.0}, "target_ms must be more than 0, and is 0"),
-        ({"target_ms": math.nan}, "target_ms must be more than 0, and is nan"),
+        ({"until": "0"}, "the latency must be more than 0, and is 0"),
+        ({"until": "nan"}, "the latency must be more than 0, and is nan"),
+        ({"until": "openvino*0.8"}, "a service compares with onnxruntime alone"),
         ({"minutes": 1e9}, "minutes must be more than 0 and at most 10080"),
         ({"trials": -1}, "trials must be more than 0"),
         ({"priority": 0.0}, "priority must be more than 0"),

@@ -8,7 +8,7 @@ from kintune.core.candidate import Candidate, digest_of
 from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.model import ModelRef, Tensor
-from kintune.core.stage_requests import Built
+from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import DraftResult, Packaged, PerProgramCheck, Prepared
 from kintune.core.workload import Subgraph
 from kintune.search.space import SearchSpace
@@ -38,15 +38,22 @@ def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
 class ToyTools:
     """Implements `tuning.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
 
-    `drafted` and `packaged` list what was chosen by each DRAFT and PACKAGE; the files are there as long as `keeps`
-    says so.
+    Where it is `alone`, no other runtime is to be timed.  `drafted` and `packaged` list what was chosen by each DRAFT
+    and PACKAGE; the files are there as long as `keeps` says so.
     """
 
     def __init__(
-        self, tunable: int = 3, trivial: int = 1, *, keeps: bool = True, space: SyntheticSpace | None = None
+        self,
+        tunable: int = 3,
+        trivial: int = 1,
+        *,
+        keeps: bool = True,
+        space: SyntheticSpace | None = None,
+        alone: bool = False,
     ) -> None:
         self._space = space or toy_space(tunable, trivial)
         self.keeps = keeps
+        self.alone = alone
         self.drafted: list[dict[str, Candidate]] = []
         self.apart: list[dict[str, Candidate]] = []
         self.packaged: list[dict[str, Candidate]] = []
@@ -68,6 +75,10 @@ class ToyTools:
     def space(self) -> SearchSpace:
         """The space of all subgraphs."""
         return self._space
+
+    def baseline_item(self) -> BaselineItem | None:
+        """What is to be timed of a model without files, unless others are `alone`."""
+        return None if self.alone else BaselineItem(((Tensor("x", (1,), "float32"),),), compare=("onnxruntime",))
 
     def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
         """Write nothing."""

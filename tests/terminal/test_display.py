@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import io
 
-from kintune.core.report import ProgressReport
+import msgspec
+
+from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.core.stage_results import StageName
 from kintune.terminal.display import PlainDisplay, Silence, open_display
 from kintune.terminal.live import LiveDisplay
@@ -44,7 +46,7 @@ def lines_of(*reports: ProgressReport) -> list[str]:
 
 def test_a_line_says_effort_latency_stage_and_failures() -> None:
     assert lines_of(example_progress()) == [
-        "384 of 1000 trials, 03:12, about 6 min left; estimated 15.0 ms, 2.00x faster than untuned (30.0 ms); "
+        "384 of 1000 trials, 03:12, about 6 min left; estimated 15.0 ms, 2.00x as fast as untuned (30.0 ms); "
         "profile conv2d_7; 3 candidates failed (build timed out 2, run failed 1); 128 measurements reused"
     ]
 
@@ -76,6 +78,14 @@ def test_the_first_latency_is_a_milestone() -> None:
     lines = lines_of(example_progress(best_ms=None), example_progress(best_ms=None), example_progress())
     assert len(lines) == 2
     assert "no latency known yet" in lines[0]
+
+
+def test_the_first_time_of_other_runtimes_is_a_milestone() -> None:
+    early = example_progress(best_ms=None)
+    lines = lines_of(
+        early, msgspec.structs.replace(early, fastest_baseline=FastestBaseline("onnxruntime", 1.74)), early
+    )
+    assert "no latency known yet; onnxruntime takes 1.74 ms" in lines[1]
 
 
 def test_closing_writes_what_was_held_back_once() -> None:

@@ -4,6 +4,7 @@ import io
 
 from rich.console import Console
 
+from kintune.core.report import FastestBaseline
 from kintune.core.stage_results import StageName
 from kintune.terminal.display import open_fleet_display
 from kintune.terminal.live import LiveDisplay, LiveFleet, fleet_picture, picture
@@ -29,7 +30,7 @@ def test_the_picture_holds_all_that_is_known() -> None:
         "resnet18, target native",
         "384 of 1000 trials",
         "about 6 min left",
-        "estimated 15.0 ms, 2.00x faster than untuned (30.0 ms)",
+        "estimated 15.0 ms, 2.00x as fast as untuned (30.0 ms)",
         "profile conv2d_7",
         "3 candidates failed",
         "128 measurements reused",
@@ -105,3 +106,22 @@ def test_the_table_has_a_line_for_each_model() -> None:
     for part in ("384 of 1000", "03:12", "6 min", "15.0 ms", "2.00x", "profile conv2d_7"):
         assert part in one
     assert two.split() == ["bert", "waiting", "for", "its", "turn"]
+
+
+FASTEST = FastestBaseline("onnxruntime", 20.0, 0.75)
+
+
+def test_against_other_runtimes_the_untuned_network_is_a_detail() -> None:
+    lines = [line.rstrip() for line in render(fastest_baseline=FASTEST).splitlines()]
+    at = lines.index("estimated 15.0 ms, 0.75 of onnxruntime's 20.0 ms")
+    assert lines[at + 2] == "2.00x as fast as untuned (30.0 ms)"
+
+
+def test_the_table_has_the_share_of_the_fastest_where_others_were_timed() -> None:
+    console = Console(file=io.StringIO(), width=120, record=True)
+    reports = [example_progress(fastest_baseline=FASTEST), example_progress()]
+    console.print(fleet_picture("2 models", ["resnet18", "bert"], reports))
+    _, head, one, two = (line.rstrip() for line in console.export_text().splitlines())
+    assert "of fastest" in head
+    assert "0.75" in one
+    assert "2.00x" not in two

@@ -8,16 +8,29 @@ from kintune.terminal.summary import summarize
 from tests.support.reports import example_report
 
 
-def test_a_faster_rival_is_the_first_thing_said() -> None:
+def test_a_faster_runtime_is_the_first_thing_said() -> None:
     slower = Latencies.of({"untuned": [30.0], "tuned": [15.5], "onnxruntime": [12.7], "openvino": [11.0]})
     lines = summarize(example_report(latency_ms=slower))
-    assert lines[0] == "openvino is faster than the result: 11.0 ms against 15.5 ms (1.41x)."
-    assert lines[1] == "onnxruntime is faster than the result: 12.7 ms against 15.5 ms (1.22x)."
-    assert lines[2] == "resnet18: 30.0 ms untuned, 15.5 ms tuned: 1.94x faster."
+    assert lines[0] == "resnet18: 15.5 ms, slower than openvino: 1.41x its 11.0 ms."
+    assert [line.split()[0] for line in lines[1:5]] == ["tuned", "openvino", "onnxruntime", "untuned"]
 
 
 def test_the_gain_comes_first_when_nobody_is_faster() -> None:
-    assert summarize(example_report())[0] == "resnet18: 30.0 ms untuned, 15.0 ms tuned: 2.00x faster."
+    assert summarize(example_report())[0] == "resnet18: 15.0 ms, 1.08x as fast as onnxruntime (16.2 ms)."
+    level = Latencies.of({"untuned": [30.0], "tuned": [15.0], "onnxruntime": [15.1]})
+    assert summarize(example_report(latency_ms=level))[0] == (
+        "resnet18: 15.0 ms, level with onnxruntime: nothing to gain here."
+    )
+
+
+def test_without_other_runtimes_the_gain_over_untuned_is_said() -> None:
+    alone = Latencies.of({"untuned": [30.0], "tuned": [15.0]})
+    assert summarize(example_report(latency_ms=alone))[0] == "resnet18: 15.0 ms, 2.00x as fast as untuned (30.0 ms)."
+
+
+def test_notes_come_after_what_was_won() -> None:
+    lines = summarize(example_report(notes=("layouts were left as they are",)))
+    assert lines[1] == "layouts were left as they are"
 
 
 def test_wrong_outputs_are_said_before_the_gain() -> None:
@@ -28,7 +41,7 @@ def test_wrong_outputs_are_said_before_the_gain() -> None:
 
 def test_a_result_that_gained_nothing_says_so() -> None:
     assert summarize(example_report(latency_ms=Latencies.of({"untuned": [15.0], "tuned": [15.0]})))[0].endswith(
-        "nothing was gained."
+        "nothing was gained over the untuned network (15.0 ms)."
     )
 
 
@@ -104,11 +117,10 @@ def test_each_combination_of_shapes_has_its_line() -> None:
     combinations = (one(32, untuned=9.0, tuned=3.0, onnxruntime=4.0), one(64, untuned=21.0, tuned=7.0, onnxruntime=5.0))
     together = Latencies.of({"untuned": [30.0], "tuned": [10.0], "onnxruntime": [9.0]})
     lines = summarize(example_report(latency_ms=together, combinations=combinations))
-    assert lines[:3] == [
-        "onnxruntime is faster than the result: 9.00 ms against 10.0 ms (1.11x).",
-        "onnxruntime is faster than the result with ids=1x64, mask=1x64: 5.00 ms against 7.00 ms (1.40x).",
-        "resnet18, one run with each of 2 combinations of shapes: 30.0 ms untuned, 10.0 ms tuned: 3.00x faster.",
+    assert lines[:2] == [
+        "resnet18, one run with each of 2 combinations of shapes: 10.0 ms, slower than onnxruntime: 1.11x its 9.00 ms.",
+        "  with ids=1x64, mask=1x64: 7.00 ms, slower than onnxruntime: 1.40x its 5.00 ms.",
     ]
-    assert "  with ids=1x32, mask=1x32: 3.00 ms tuned, 9.00 ms untuned, 4.00 ms onnxruntime" in lines
+    assert "  with ids=1x32, mask=1x32: 3.00 ms tuned, 4.00 ms onnxruntime, 9.00 ms untuned" in lines
     unmeasured = (one(32), one(64))
     assert not any("ids=" in line for line in summarize(example_report(combinations=unmeasured)))

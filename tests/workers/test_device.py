@@ -29,8 +29,12 @@ class ScriptedProfiler:
         self.story.append("release")
 
 
+def _baselines(context: bytes, payload: bytes) -> bytes:
+    return b"baselines of " + context + payload
+
+
 def handler(profiler: ScriptedProfiler) -> DeviceHandler:
-    return DeviceHandler(profiler, lambda context, payload: context + payload, lambda: Peak(1.0, 2.0, 3))
+    return DeviceHandler(profiler, lambda context, payload: context + payload, _baselines, lambda: Peak(1.0, 2.0, 3))
 
 
 @pytest.mark.parametrize("kind", ["profile", "confirm"])
@@ -50,10 +54,20 @@ def test_a_proof_is_the_provers_and_finds_the_memory_free() -> None:
     assert profiler.story == ["release"]
 
 
+def test_baselines_are_timed_by_their_own_function_and_find_the_memory_free() -> None:
+    profiler = ScriptedProfiler()
+    device = handler(profiler)
+    device.begin("baseline", b"context ")
+    assert device.item(b"payload") == b"baselines of context payload"
+    assert profiler.story == ["release"]
+
+
 def test_only_what_times_candidates_is_urgent() -> None:
     told: list[bool] = []
-    device = DeviceHandler(ScriptedProfiler(), lambda context, payload: b"", lambda: Peak(1.0, 2.0, 3), told.append)
-    for kind in ("profile", "prove", "confirm", "peak"):
+    device = DeviceHandler(
+        ScriptedProfiler(), lambda context, payload: b"", _baselines, lambda: Peak(1.0, 2.0, 3), told.append
+    )
+    for kind in ("profile", "prove", "confirm", "baseline"):
         device.begin(kind, msgspec.msgpack.encode(CONTEXT))
     assert told == [True, False, True, False]
 
@@ -85,7 +99,7 @@ def test_an_unwell_device_times_nothing() -> None:
         raise DeviceUnwell("throttled")
 
     device = DeviceHandler(
-        profiler, lambda context, payload: b"proof", lambda: Peak(1.0, 2.0, 3), lambda urgent: None, unwell
+        profiler, lambda context, payload: b"proof", _baselines, lambda: Peak(1.0, 2.0, 3), lambda urgent: None, unwell
     )
     for kind in ("profile", "confirm"):
         with pytest.raises(DeviceUnwell, match="throttled"):

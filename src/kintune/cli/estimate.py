@@ -70,5 +70,6 @@ def _lines(estimate: Estimate) -> list[str]:
     else:
         lines.append("The records know nothing of its subgraphs yet")
     basis = "judged by past runs" if estimate.judged_by_runs else "a first guess, since no run has shown otherwise"
-    lines.append(f"{estimate.trials} trials take about {duration(estimate.seconds)} ({basis})")
+    first = f", {duration(estimate.baseline_seconds)} of it for other runtimes" if estimate.baseline_seconds else ""
+    lines.append(f"{estimate.trials} trials take about {duration(estimate.seconds)}{first} ({basis})")
     return lines

@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from kintune.core.report import ProgressReport
+from kintune.terminal.comparison import describe_estimate
 from kintune.terminal.display import Display, open_display
-from kintune.terminal.formatting import duration, milliseconds, times
+from kintune.terminal.formatting import duration
 
 __all__ = ["JobDisplay", "JobDocument", "JobsDocument", "job_line", "service_options"]
 
@@ -59,10 +60,10 @@ def _progress(report: Mapping[str, Any] | None) -> str:
     if not report:
         return ""
     parts = [f"{report['trials']} trials"]
-    if best := report.get("best_ms"):
-        parts.append(f"estimated {milliseconds(best)}")
-        if untuned := report.get("untuned_ms"):
-            parts.append(f"{times(untuned / best)} faster than untuned")
+    with contextlib.suppress(msgspec.ValidationError):  # a report of another version
+        progress = msgspec.convert({"stage": "", **report}, ProgressReport)
+        if progress.best_ms is not None:
+            parts.append(describe_estimate(progress))
     if (left := report.get("time_left_s")) is not None:
         parts.append(f"about {duration(left)} left")
     return ", ".join(parts)

@@ -9,6 +9,7 @@ import click
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.cli.remote import JobDisplay, JobDocument, service_options
+from kintune.core.latency_target import parse_target
 from kintune.files import check_writable
 from kintune.models.combinations import combine_shapes, parse_shapes
 from kintune.models.constants import constant_values, parse_constants
@@ -24,7 +25,7 @@ __all__ = ["command"]
 @shape_option
 @constant_option
 @config_options(
-    ["device", "target_ms", "minutes", "trials", "priority", "webhook", "share"], JobRequest, optional=["priority"]
+    ["device", "until", "minutes", "trials", "priority", "webhook", "share"], JobRequest, optional=["priority"]
 )
 @click.option("--compile-only", is_flag=True, help="Compile it in seconds from what is known; measure nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
@@ -37,7 +38,7 @@ def command(
     shapes: tuple[str, ...],
     constants: tuple[str, ...],
     device: str,
-    target_ms: float | None,
+    until: str | None,
     minutes: float | None,
     trials: int | None,
     priority: float | None,
@@ -51,11 +52,13 @@ def command(
     """Hand MODEL, an ONNX file, to a service and have it made fast; prints the job's id."""
     if output is not None:
         check_writable(output, "--output")
+    if until is not None:
+        parse_target(until)
     bound = parse_shapes(shapes)
     combine_shapes(bound)  # so that what does not go together is refused before the upload
     wanted: dict[str, Any] = {
         "device": device,
-        "target_ms": target_ms,
+        "until": until,
         "minutes": minutes,
         "trials": trials,
         "priority": priority,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from kintune.core.latency_target import COMPARED
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, operands_for
 from kintune.core.model import ModelRef
 from kintune.core.workload import Subgraph, by_combination
@@ -67,19 +68,21 @@ class Strategy(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True):
     """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search.
 
-    With `kin`, the search starts from what the records know of other workloads.  Without `search`, the network is
-    compiled from what the records, or the rule, suggest, and checked.
+    `until` is written as a `kintune.core.latency_target.LatencyTarget` writes itself.  The runtimes in `compare` are
+    timed before the search, and at its end beside the result.  With `kin`, the search starts from what the records know
+    of other workloads.  Without `search`, the network is compiled from what the records, or the rule, suggest, and
+    checked.
     """
 
     trials: int | None = None
     minutes: float | None = None
-    until_ms: float | None = None
+    until: str | None = None
     strategy: Strategy = Strategy()
     kin: bool = True
     seed: int = 0
     rtol: float = 1e-3
     atol: float = 1e-3
-    compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
+    compare: tuple[str, ...] = COMPARED
     search: bool = True  # False: nothing is measured, what is known ships
 
 
@@ -102,8 +105,15 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     threads: Annotated[int, Meta(ge=1, description="Threads that the model will run on.")] | None = None
     trials: Annotated[int, Meta(ge=1, description="Stop after measuring this many programs.")] | None = None
     minutes: Annotated[float, Meta(gt=0, description="Stop after this long.")] | None = None
-    until_ms: (
-        Annotated[float, Meta(gt=0, description="Stop once the model is estimated to take at most this long.")] | None
+    until: (
+        Annotated[
+            str,
+            Meta(
+                description="Stop once the model is estimated to take at most this long: milliseconds (2.5), or a share"
+                " of a baseline (onnxruntime*0.8)."
+            ),
+        ]
+        | None
     ) = None
     families: Annotated[str, Meta(description="Which subgraphs learn together: op, hash, measured, ind, none.")] = "op"
     foresee: Annotated[Foresee, Meta(description="Short rounds for siblings: guarded, published or none.")] = "guarded"

@@ -13,10 +13,13 @@ import msgspec
 
 from kintune.core.candidate import digest_of
 
-__all__ = ["OPERANDS", "DeviceType", "MeasurementProtocol", "Occurring", "operands_for"]
+__all__ = ["FLUSHED", "OPERANDS", "DeviceType", "MeasurementProtocol", "Occurring", "operands_for"]
 
 OPERANDS = ("cold", "cool", "warm")
 """How warm weights can be."""
+
+FLUSHED = "all-but-first"
+"""Ends the protocol of boards: there all arguments but the first are flushed, by the compiler's own RPC server."""
 
 
 class MeasurementProtocol(msgspec.Struct, frozen=True):

@@ -14,11 +14,13 @@ from kintune.core.stage_results import KnowledgeUse
 
 __all__ = [
     "REPORT_SCHEMA",
+    "BaselineVerdict",
     "CampaignReport",
     "CombinationReport",
     "CurvePoint",
     "FailedRun",
     "FamilyProgress",
+    "FastestBaseline",
     "Latencies",
     "ModelIdentity",
     "ProgressReport",
@@ -30,7 +32,7 @@ __all__ = [
 ]
 
 
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 2
 """Version of the JSON document; raised when a key changes its meaning or goes."""
 
 
@@ -43,6 +45,18 @@ class StopReason(str, Enum):
     CONVERGED = "converged"
     INTERRUPTED = "interrupted"
     COMPILED = "compiled"
+
+
+class BaselineVerdict(str, Enum):
+    """How a network stands against a baseline."""
+
+    FASTER = "faster"
+    LEVEL = "level"
+    SLOWER = "slower"
+
+
+_LEVEL_SHARE, _LEVEL_MS = 0.02, 0.005
+"""Latencies are level that differ by at most this share of the baseline's, or this many milliseconds."""
 
 
 class ModelIdentity(msgspec.Struct, frozen=True):
@@ -87,11 +101,51 @@ class Latencies(msgspec.Struct, frozen=True):
         return self.untuned / self.tuned if self.untuned and self.tuned else None
 
     @property
+    def fastest_baseline(self) -> FastestBaseline | None:
+        """The fastest of the other runtimes that ran beside the tuned network; None if none did."""
+        return FastestBaseline.of(self.rivals, self.tuned)
+
+    @property
     def rivals(self) -> dict[str, float]:
         """The medians of the other runtimes that ran, fastest first."""
         times = {"onnxruntime": self.onnxruntime, "openvino": self.openvino, "torch": self.torch}
         ran = ((name, time) for name, time in times.items() if time is not None)
         return dict(sorted(ran, key=lambda item: item[1]))
+
+
+class FastestBaseline(msgspec.Struct, frozen=True):
+    """The fastest other runtime, what it takes in milliseconds, and how the network stands against it.
+
+    `ratio` is the network's latency by the runtime's, below 1 where the network is faster; None while the network's is
+    not known.
+    """
+
+    name: str
+    ms: float
+    ratio: float | None = None
+
+    @classmethod
+    def of(cls, baselines_ms: Mapping[str, float], network_ms: float | None) -> FastestBaseline | None:
+        """Return the fastest of the baselines, from milliseconds by name; None if there is none."""
+        if not baselines_ms:
+            return None
+        name, ms = min(baselines_ms.items(), key=lambda item: item[1])
+        return cls(name, ms, network_ms / ms if network_ms is not None and ms > 0 else None)
+
+    @property
+    def network_ms(self) -> float | None:
+        """The network's latency in milliseconds."""
+        return None if self.ratio is None else self.ratio * self.ms
+
+    @property
+    def verdict(self) -> BaselineVerdict | None:
+        """Whether the network is faster; None while its latency is not known."""
+        if self.network_ms is None:
+            return None
+        gained_ms = self.ms - self.network_ms
+        if abs(gained_ms) <= (1 + 1e-9) * max(_LEVEL_SHARE * self.ms, _LEVEL_MS):  # binary fractions are not exact
+            return BaselineVerdict.LEVEL
+        return BaselineVerdict.FASTER if gained_ms > 0 else BaselineVerdict.SLOWER
 
 
 class StageSeconds(msgspec.Struct, frozen=True):
@@ -150,6 +204,9 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is
     what the search was told of other workloads.
 
+    `fastest_baseline` says how the result stands against the fastest other runtime that was timed beside it.
+    `baselines_before_ms` are the times of other runtimes before the search, from which limits and progress were told.
+
     Where the result runs with several combinations of shapes, `combinations` has a report of each.  Latencies are those
     of one run with each then, and a subgraph's weight is how often it occurs in all of their networks.
     """
@@ -182,6 +239,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     knowledge: KnowledgeUse = KnowledgeUse()
     notes: tuple[str, ...] = ()
     combinations: tuple[CombinationReport, ...] = ()
+    fastest_baseline: FastestBaseline | None = None
+    baselines_before_ms: dict[str, float] = {}
 
     @property
     def failures(self) -> dict[str, int]:
@@ -231,6 +290,10 @@ class ProgressReport(msgspec.Struct, frozen=True):
     when the budget is not counted in trials.  Times are seconds of active run time; `time_left_s` is None while it is
     unknown.
     `best_ms` and `untuned_ms` estimate the network's latency in milliseconds as the weighted sum of its kernels'.
+    `baselines` are other runtimes as they were timed before the search, in milliseconds by name;
+    `fastest_baseline` is the fastest of them, and how the estimate stands against it.  `target_ms` is the latency at
+    which the search ends, None while there is none or it is unknown, and where there is one for each of several
+    combinations of shapes.
     `subgraph` is the one being worked on, `failures` counts candidates that failed by cause, `reused_records` those
     whose measurement was already known, `disturbed` those that were timed again since others used the cores.
     """
@@ -248,6 +311,9 @@ class ProgressReport(msgspec.Struct, frozen=True):
     failures: dict[str, int] = {}
     reused_records: int = 0
     disturbed: int = 0
+    baselines: dict[str, float] = {}
+    fastest_baseline: FastestBaseline | None = None
+    target_ms: float | None = None
 
     @property
     def gain(self) -> float | None:

@@ -7,11 +7,13 @@ import math
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
+from kintune.core.latency_target import COMPARED
 from kintune.core.measurement_protocol import MeasurementProtocol
-from kintune.core.model import Constant
+from kintune.core.model import Constant, Tensor
 from kintune.core.outcome import Outcome
 
 __all__ = [
+    "BaselineItem",
     "BuildContext",
     "BuildItem",
     "Built",
@@ -149,8 +151,23 @@ class ValidationItem(msgspec.Struct, frozen=True):
     each_alone: tuple[str | None, ...] = ()
     titles: dict[str, str] = {}
     left_out: tuple[str, ...] = ()
-    compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
+    compare: tuple[str, ...] = COMPARED
     timed: bool = True
+
+
+class BaselineItem(msgspec.Struct, frozen=True):
+    """Time the runtimes in `compare` on the user's own model, in turns, with each combination of its inputs.
+
+    `onnx` and `exported` are its files, as in `ValidationItem`; so are `constants`, `inputs` and `seed`.
+    """
+
+    combinations: tuple[tuple[Tensor, ...], ...]
+    onnx: str | None = None
+    exported: str | None = None
+    constants: dict[str, Constant] = {}
+    inputs: tuple[str, ...] = ()
+    seed: int = 0
+    compare: tuple[str, ...] = COMPARED
 
 
 def output_name(workload: str, number: int) -> str:

@@ -10,6 +10,7 @@ from kintune.core.knowledge import Knowledge, ModelVersion
 from kintune.core.model import Combination, Constant, Tensor
 from kintune.core.outcome import Outcome
 from kintune.core.plan import RoundEntry
+from kintune.core.quantiles import quantile
 from kintune.core.workload import Subgraph
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "BOARD_FILE",
     "UNPROVEN",
     "UNTUNED_FILE",
+    "BaselineLatencies",
     "DraftPrograms",
     "DraftResult",
     "KnowledgeUse",
@@ -63,6 +65,7 @@ class StageName:
     DRAFT = "draft"  # compile the network to have it checked, before tuning or when a proof has failed
     CHECK = "check"  # run the draft once and compare its outputs
     EXPLAIN = "explain"  # find the node at fault, once nothing has helped
+    BASELINE = "baseline"  # time other runtimes on the model, before anything is tuned
     PEAK = "peak"  # what the device reaches at its best, once for a device type
     KNOWN = "known"  # not scheduled: what records already tell, committed right after PREPARE
     KIN = "kin"  # likewise: what records tell of other workloads, committed right after KNOWN
@@ -198,6 +201,33 @@ class DraftResult(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
+class BaselineLatencies(msgspec.Struct, frozen=True):
+    """BASELINE's result: what other runtimes take, before anything is tuned.
+
+    `each` has, for each combination of shapes in order, the milliseconds of each timed run by the runtime's name, taken
+    in alternation.  `failures` says of each runtime that could not be timed why, in a line; `absent` those that are not
+    installed, or that do not run such a model.
+    """
+
+    each: tuple[dict[str, tuple[float, ...]], ...]
+    failures: dict[str, str] = {}
+    absent: dict[str, str] = {}
+
+    def quartiles_ms(self) -> tuple[dict[str, float], ...]:
+        """Return the milliseconds that a quarter of the runs undercut, by runtime, for each combination of shapes.
+
+        Other processes only make a run slower.  Candidates that they disturb are timed again, and these runs are not:
+        their median would promise too much.
+        """
+        return tuple({name: quantile(sorted(of), 0.25) for name, of in one.items() if of} for one in self.each)
+
+    def together_ms(self) -> dict[str, float]:
+        """Return the same of one run with each combination, for the runtimes that ran with all of them."""
+        quartiles = self.quartiles_ms()
+        first = quartiles[0] if quartiles else {}
+        return {name: sum(of[name] for of in quartiles) for name in first if all(name in of for of in quartiles)}
+
+
 class ValidationResult(msgspec.Struct, frozen=True):
     """PROVE's result.
 
@@ -264,7 +294,8 @@ class Summary(msgspec.Struct, frozen=True):
     `notes` has a line on each thing about the result that the user should know.  `reason` says why the search ended;
     `curve` has rows of (seconds of active run time, trials, estimated latency in ms); `kernels_ms` is the weighted
     sum of the shipped programs' times, and `kernels_each_ms` that of each combination of shapes, where there are
-    several; `disturbed` of the trials were timed again, since others used the device's cores meanwhile.
+    several; `disturbed` of the trials were timed again, since others used the device's cores meanwhile.  `baselines`
+    are other runtimes as they were timed before the search; None if they were not.
     """
 
     model_name: str
@@ -281,3 +312,4 @@ class Summary(msgspec.Struct, frozen=True):
     disturbed: int = 0
     notes: tuple[str, ...] = ()
     kernels_each_ms: tuple[float, ...] = ()
+    baselines: BaselineLatencies | None = None

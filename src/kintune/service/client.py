@@ -6,7 +6,7 @@ An example:
 
     with Client("http://127.0.0.1:8190", token="kt_...") as client:
         model = client.upload("resnet18.onnx")
-        job = client.submit(model["id"], target_ms=8)
+        job = client.submit(model["id"], until=8)
         job = client.wait(job["id"], on_news=print)
         client.download(job["id"], "resnet18.kt")
 
@@ -104,8 +104,8 @@ class Client:
     def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
         """Submits a job for an uploaded model; returns the job.
 
-        `wanted` are the fields of `JobRequest`: `target_ms` in milliseconds, `minutes`, `trials`, `device` and so on.
-        Those that are None count as not given.
+        `wanted` are the fields of `JobRequest`: `until` (8 for milliseconds, or `"onnxruntime*0.8"`), `minutes`,
+        `trials`, `device` and so on.  Those that are None count as not given.
 
         Raises:
             InputError: the service refuses the request.

@@ -150,6 +150,15 @@ class JobRepository:
             raise NotFound(f"there is no job {job[:16]}")
         return found
 
+    def of_service(self, job: str) -> Job:
+        """Returns a job for the service itself, whoever it belongs to.
+
+        Raises:
+            NotFound: there is none.
+        """
+        with self._database.snapshot() as connection:
+            return self._get(connection, job)
+
     def page(
         self,
         visitor: Visitor,

@@ -13,15 +13,19 @@ import msgspec
 from msgspec import Meta
 
 from kintune.core.constraints import check_fields
+from kintune.core.latency_target import FASTEST, parse_target
 from kintune.errors import InputError, ShapeError
 from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse_shape, read_shapes
 from kintune.models.constants import constant_of, constant_values, parse_constant
 
-__all__ = ["MOST_MINUTES", "TYPE_NAME", "JobRequest", "check", "read_constants", "read_shape"]
+__all__ = ["MOST_MINUTES", "TIMED_BESIDE", "TYPE_NAME", "JobRequest", "check", "read_constants", "read_shape"]
 
 MOST_MINUTES = 7 * 24 * 60.0
 TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
 """What a type of devices may be called."""
+
+TIMED_BESIDE = ("onnxruntime",)
+"""The runtimes that a service times beside the networks of its jobs."""
 
 _MOST_DIMENSIONS, _LARGEST = 16, 1 << 31
 _MOST_NUMBERS = 1024  # of a constant
@@ -30,7 +34,7 @@ _MOST_NUMBERS = 1024  # of a constant
 class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Make a model fast on devices of type `device`.
 
-    It is done when it is estimated to take at most `target_ms`, after `minutes` or `trials`, or when no gain is left;
+    It is done when it is estimated to take at most `until`, after `minutes` or `trials`, or when no gain is left;
     without `minutes`, those of the service hold.  `shapes` binds dynamic inputs, each to one shape or to a list of
     alternatives, which the result runs with; `constants` fixes the values of
     inputs for good: numbers, true or false, or (nested) lists of them.  Of what is scarce, a job of
@@ -39,8 +43,15 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """
 
     device: Annotated[str, Meta(description="The type of device that it must be fast on.")] = "local-cpu"
-    target_ms: (
-        Annotated[float, Meta(gt=0, description="It is done once it is estimated to take at most this long.")] | None
+    until: (
+        Annotated[
+            str,
+            Meta(
+                description="It is done once it is estimated to take at most this long: milliseconds (8), or a share"
+                " of a baseline (onnxruntime*0.8)."
+            ),
+        ]
+        | None
     ) = None
     minutes: Annotated[float, Meta(gt=0, le=MOST_MINUTES, description="It is done after this long.")] | None = None
     trials: (
@@ -81,10 +92,13 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
                 f"or up to {MOST_COMBINATIONS} lists of them"
             )
     wanted.combinations()
+    if wanted.until is not None:
+        _check_until(wanted.until)
     _check_constants(wanted.constants)
     if wanted.webhook is not None:
         _check_webhook(wanted.webhook)
-    return msgspec.structs.replace(wanted, minutes=minutes) if wanted.minutes is None else wanted
+    until = None if wanted.until is None else str(parse_target(wanted.until))
+    return msgspec.structs.replace(wanted, minutes=minutes if wanted.minutes is None else wanted.minutes, until=until)
 
 
 def _fits(shape: tuple[int | tuple[int, ...], ...]) -> bool:
@@ -140,6 +154,12 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
         return
     for item in value:
         yield from _leaves(item, depth + 1)
+
+
+def _check_until(until: str) -> None:
+    target = parse_target(until)
+    if target.needs_baselines and target.baseline not in (FASTEST, *TIMED_BESIDE):
+        raise InputError(f"until {until[:64]!r}: a service compares with {', '.join(TIMED_BESIDE)} alone")
 
 
 def _check_webhook(url: str) -> None:

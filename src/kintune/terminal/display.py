@@ -8,11 +8,11 @@ from typing import Protocol, TextIO
 
 from kintune.core.report import ProgressReport
 from kintune.core.stage_results import StageName
+from kintune.terminal.comparison import describe_estimate
 from kintune.terminal.formatting import (
     describe_effort,
     describe_failures,
     describe_interference,
-    describe_latency,
     describe_stage,
 )
 
@@ -60,7 +60,8 @@ _ROUTINE = frozenset({StageName.SELECT, StageName.BUILD, StageName.PROFILE, Stag
 class PlainDisplay:
     """Writes lines to `stream`, at least `interval_s` seconds of run time apart except at milestones.
 
-    A milestone is the start of a stage that happens once, a new phase, or the first estimated latency.
+    A milestone is the start of a stage that happens once, a new phase, the first time of other runtimes, or the first
+    estimated latency.
     """
 
     def __init__(self, title: str, stream: TextIO, interval_s: float = 10.0) -> None:
@@ -91,12 +92,13 @@ class PlainDisplay:
             return True
         new_stage = report.stage != last.stage and not {report.stage, last.stage} <= _ROUTINE
         new_phase = bool(report.phase) and report.phase != last.phase
-        return new_stage or new_phase or (report.best_ms is not None and last.best_ms is None)
+        known = report.best_ms is not None, report.fastest_baseline is not None
+        return new_stage or new_phase or known != (last.best_ms is not None, last.fastest_baseline is not None)
 
     def _write_report(self, report: ProgressReport) -> None:
         said = (
             describe_effort(report),
-            describe_latency(report),
+            describe_estimate(report),
             describe_stage(report),
             describe_failures(report),
             describe_interference(report.trials, report.disturbed),

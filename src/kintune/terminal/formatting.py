@@ -12,7 +12,6 @@ __all__ = [
     "describe_effort",
     "describe_failures",
     "describe_interference",
-    "describe_latency",
     "describe_stage",
     "duration",
     "milliseconds",
@@ -87,16 +86,6 @@ def describe_effort(report: ProgressReport) -> str:
     if report.time_left_s is not None:
         parts.append(f"about {duration(report.time_left_s)} left")
     return ", ".join(parts)
-
-
-def describe_latency(report: ProgressReport) -> str:
-    """The estimated latency and what was gained; says so when nothing was measured yet."""
-    if report.best_ms is None:
-        return "no latency known yet"
-    best = f"estimated {milliseconds(report.best_ms)}"
-    if report.gain is None or report.untuned_ms is None:
-        return best
-    return f"{best}, {times(report.gain)} faster than untuned ({milliseconds(report.untuned_ms)})"
 
 
 def describe_failures(report: ProgressReport) -> str:

@@ -12,13 +12,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kintune.core.report import ProgressReport
+from kintune.core.report import BaselineVerdict, ProgressReport
+from kintune.terminal.comparison import describe_estimate, describe_untuned
 from kintune.terminal.formatting import (
     clock,
     describe_effort,
     describe_failures,
     describe_interference,
-    describe_latency,
     describe_stage,
     duration,
     milliseconds,
@@ -64,8 +64,10 @@ def picture(title: str, report: ProgressReport) -> RenderableType:
     """Render the report of one run."""
     rows: list[RenderableType] = [Text(title, style="bold")]
     rows.append(_effort(report))
-    rows.append(Text(describe_latency(report), style="green" if (report.gain or 0) > 1 else ""))
+    rows.append(Text(describe_estimate(report), style="green" if _is_ahead(report) else ""))
     rows.append(Text(describe_stage(report), style="cyan"))
+    if report.fastest_baseline is not None and (said := describe_untuned(report)):
+        rows.append(Text(said, style="dim"))
     if said := describe_failures(report):
         rows.append(Text(said, style="yellow" if report.failures else "dim"))
     if said := describe_interference(report.trials, report.disturbed):
@@ -73,6 +75,13 @@ def picture(title: str, report: ProgressReport) -> RenderableType:
     if report.families:
         rows.append(_family_table(report))
     return Group(*rows)
+
+
+def _is_ahead(report: ProgressReport) -> bool:
+    """Whether the network is faster than other runtimes, or, where none was timed, than untuned."""
+    if (fastest := report.fastest_baseline) is not None:
+        return fastest.verdict is BaselineVerdict.FASTER
+    return (report.gain or 0) > 1
 
 
 def _effort(report: ProgressReport) -> RenderableType:
@@ -135,10 +144,14 @@ class LiveFleet:
 
 
 def fleet_picture(title: str, names: Sequence[str], reports: Sequence[ProgressReport | None]) -> RenderableType:
-    """Render the last reports of all runs as a table; None for a run that has not begun."""
+    """Render the last reports of all runs as a table; None for a run that has not begun.
+
+    Where other runtimes were timed, a column has the share of what the fastest of them takes.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("model")
-    for name in ("trials", "time", "left", "latency", "gain"):
+    is_compared = any(report is not None and report.fastest_baseline is not None for report in reports)
+    for name in ("trials", "time", "left", "latency", "of fastest" if is_compared else "gain"):
         table.add_column(name, justify="right")
     table.add_column("now")
     for name, report in zip(names, reports, strict=True):
@@ -151,7 +164,15 @@ def fleet_picture(title: str, names: Sequence[str], reports: Sequence[ProgressRe
             clock(report.elapsed_s),
             "" if report.time_left_s is None else duration(report.time_left_s),
             "" if report.best_ms is None else milliseconds(report.best_ms),
-            "" if report.gain is None else times(report.gain),
+            _against(report, is_compared),
             Text(describe_stage(report), style="cyan"),
         )
     return Group(Text(title, style="bold"), table)
+
+
+def _against(report: ProgressReport, is_compared: bool) -> str:
+    """The share of what the fastest other runtime takes, or else what was gained over untuned."""
+    if not is_compared:
+        return "" if report.gain is None else times(report.gain)
+    fastest = report.fastest_baseline
+    return "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f}"

@@ -1,10 +1,11 @@
-"""What is said when a run is over: first what the user must know, then what was gained, then the details."""
+"""What is said when a run is over: first what was won against other runtimes, then the details."""
 
 from __future__ import annotations
 
 from kintune.core.model import spell_shapes
-from kintune.core.report import Latencies, RunReport, StopReason
-from kintune.terminal.formatting import clock, describe_interference, milliseconds, times
+from kintune.core.report import BaselineVerdict, RunReport, StopReason
+from kintune.terminal.comparison import describe_against, describe_result
+from kintune.terminal.formatting import clock, describe_interference, milliseconds
 
 __all__ = ["summarize"]
 
@@ -22,13 +23,13 @@ _REASONS = {
 def summarize(report: RunReport) -> list[str]:
     """The final summary, a line each.
 
-    A runtime that is faster than the result comes first, then outputs that differ too much: nobody should have to
-    look for bad news.
+    What was won or lost against the fastest other runtime comes first; only outputs that differ too much come before:
+    nobody should have to look for bad news.
     """
     return [
         *_bad_news(report),
+        *_gain(report),
         *report.notes,
-        _gain(report),
         *_latencies(report),
         *_combinations(report),
         *_errors(report),
@@ -42,45 +43,37 @@ def summarize(report: RunReport) -> list[str]:
 
 
 def _bad_news(report: RunReport) -> list[str]:
-    lines: list[str] = []
-    lines += _faster(report.latency_ms, "")
-    for each in report.combinations:
-        lines += _faster(each.latency_ms, f" with {spell_shapes(each.shapes)}")
     if report.within_tolerance is False:
-        lines.append("The result does NOT compute the same as the model within the tolerance asked for.")
-    return lines
+        return ["The result does NOT compute the same as the model within the tolerance asked for."]
+    return []
 
 
-def _faster(latency: Latencies, with_these: str) -> list[str]:
-    """A line for each other runtime that is faster than the result."""
-    tuned = latency.tuned
-    return [
-        f"{rival} is faster than the result{with_these}: {milliseconds(theirs)} against {milliseconds(tuned)} "
-        f"({times(tuned / theirs)})."
-        for rival, theirs in latency.rivals.items()
-        if tuned is not None and theirs < tuned
-    ]
-
-
-def _gain(report: RunReport) -> str:
+def _gain(report: RunReport) -> list[str]:
+    """What was won, first over all; then a line on each combination of shapes that is slower than another runtime."""
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
-        return f"{name}: compiled in {clock(report.seconds)} with what is known, without measuring anything."
+        return [f"{name}: compiled in {clock(report.seconds)} with what is known, without measuring anything."]
     if report.combinations:
         name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
     if latency.tuned is None:
-        return f"{name}: tuned; it was not timed as a whole."
-    if latency.gain is None or latency.untuned is None:
-        return f"{name}: {milliseconds(latency.tuned)} tuned."
-    ends = f"{milliseconds(latency.untuned)} untuned, {milliseconds(latency.tuned)} tuned"
-    if latency.gain <= 1.0:
-        return f"{name}: {ends}: nothing was gained."
-    return f"{name}: {ends}: {times(latency.gain)} faster."
+        return [f"{name}: tuned; it was not timed as a whole."]
+    said = describe_result(latency)
+    return [f"{name}: {milliseconds(latency.tuned)}{f', {said}' if said else ' tuned'}.", *_slower(report)]
+
+
+def _slower(report: RunReport) -> list[str]:
+    lines = []
+    for each in report.combinations:
+        fastest = each.latency_ms.fastest_baseline
+        if fastest is not None and fastest.verdict is BaselineVerdict.SLOWER:
+            took = milliseconds(fastest.network_ms or 0.0)
+            lines.append(f"  with {spell_shapes(each.shapes)}: {took}, {describe_against(fastest)}.")
+    return lines
 
 
 def _latencies(report: RunReport) -> list[str]:
     latency = report.latency_ms
-    medians = {"tuned": latency.tuned, **latency.rivals}
+    medians = {"tuned": latency.tuned, **latency.rivals, "untuned": latency.untuned}
     lines = []
     for name, median in medians.items():
         spread = latency.spread.get(name)
@@ -97,7 +90,8 @@ def _combinations(report: RunReport) -> list[str]:
     """A line for each combination of shapes: who took how long."""
     lines = []
     for each in report.combinations:
-        medians = {"tuned": each.latency_ms.tuned, "untuned": each.latency_ms.untuned, **each.latency_ms.rivals}
+        times_ms = each.latency_ms
+        medians = {"tuned": times_ms.tuned, **times_ms.rivals, "untuned": times_ms.untuned}
         ran = [f"{milliseconds(median)} {name}" for name, median in medians.items() if median is not None]
         if ran:
             lines.append(f"  with {spell_shapes(each.shapes)}: {', '.join(ran)}")

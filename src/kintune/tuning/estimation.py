@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
 
 from kintune.core.config import JobSpec, Options
 from kintune.core.device import DeviceDescription, Peak
+from kintune.core.latency_target import COMPARED
 from kintune.core.model import ModelRef
 from kintune.core.stage_results import Prepared
 from kintune.core.workload import by_combination
@@ -25,6 +26,8 @@ from kintune.models.ref import ONNX, ZOO
 from kintune.models.zoo.network import OPSET, Network
 from kintune.records import MeasurementTally, Store
 from kintune.tuning.peak import device_peak
+from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
+from kintune.validate.baselines import BaselineModel, make_baseline, run_on
 from kintune.wire.worker_client import interview
 
 __all__ = [
@@ -62,8 +65,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     The model has `subgraphs` distinct subgraphs, of which `tunable` ones are tuned; `flops` are those of one run.
     `bound_ms` is a lower bound of the latency on this device, by the roofline of its `peak`.  `trials` take about
-    `seconds`, estimated from past runs if `judged_by_runs`.  With several `combinations` of shapes, FLOPs and latencies
-    are those of one run with each.
+    `seconds`, estimated from past runs if `judged_by_runs`; in `baseline_seconds` of them, other runtimes are timed.
+    With several `combinations` of shapes, FLOPs and latencies are those of one run with each.
     """
 
     schema_version: int = 1
@@ -82,6 +85,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     judged_by_runs: bool
     combinations: int = 1
+    baseline_seconds: float = 0.0
 
 
 def estimate_model(
@@ -111,6 +115,7 @@ def estimate_model(
         prepared = prepare(ref, about)
         known = KnownDevice() if store is None else _known(store, about, prepared)
         pace = None if store is None else _pace(store)
+    baseline_seconds = _baselines_s(ref, about)
     flops = [sum(s.weight * s.flops for s in network) for network in by_combination(prepared.subgraphs)]
     cache = max((cache.size for cache in about.machine.caches), default=0)
     return Estimate(
@@ -126,7 +131,8 @@ def estimate_model(
         bound_ms=sum(peak.least_us(each, max(0, weights - cache)) for each in flops) / 1e3,
         known=known,
         trials=trials,
-        seconds=trials * (pace or _GUESS_S),
+        seconds=trials * (pace or _GUESS_S) + baseline_seconds,
+        baseline_seconds=baseline_seconds,
         judged_by_runs=pace is not None,
         combinations=len(flops),
     )
@@ -171,6 +177,15 @@ def _pace(store: Store) -> float | None:
     measured = store.measurements.made_here()
     spent = sum(run.active_seconds for run in store.runs.list(on_damage=lambda _: None))
     return spent / measured if measured >= _ENOUGH_TRIALS and spent > 0 else None
+
+
+def _baselines_s(ref: ModelRef, about: DeviceDescription) -> float:
+    """Return the estimated seconds in which other runtimes are timed before the search."""
+    files = BaselineModel(onnx=ref.source) if ref.kind in (ONNX, ZOO) else BaselineModel(exported=ref.source)
+    ran = [name for name in COMPARED if run_on(about.device_type) and make_baseline(name).unavailable(files) is None]
+    count = len(ref.combinations)
+    conditions = baseline_conditions(about.device_type.threads, combinations=count)
+    return estimate_baselines_s(conditions, len(ran), count)
 
 
 Shapes = dict[str, tuple[int, ...]]

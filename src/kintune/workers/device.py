@@ -23,6 +23,7 @@ class DeviceStage(str, Enum):
     CONFIRM = "confirm"
     PROVE = "prove"
     CHECK = "check"
+    BASELINE = "baseline"
     PEAK = "peak"
 
 
@@ -40,7 +41,8 @@ class Profiler(Shape):
 
 
 class DeviceHandler:
-    """PROFILE and CONFIRM items to outcomes, PROVE and CHECK items to proofs, a PEAK item to the device's peak.
+    """PROFILE and CONFIRM items to outcomes, PROVE and CHECK items to proofs, a BASELINE item to the latencies of
+    other runtimes, a PEAK item to the device's peak.
 
     PROFILE and CONFIRM share their requests and differ in the protocol that the context names.
     """
@@ -49,6 +51,7 @@ class DeviceHandler:
         self,
         profiler: Profiler,
         prove: Callable[[bytes, bytes], bytes],
+        time_baselines: Callable[[bytes, bytes], bytes],
         peak: Callable[[], Peak],
         set_urgent: Callable[[bool], None] = lambda _urgent: None,
         check: Callable[[], None] = lambda: None,
@@ -61,12 +64,13 @@ class DeviceHandler:
         self._check = check
         self._profiler = profiler
         self._prove = prove
+        self._time_baselines = time_baselines
         self._peak = peak
         self._stage: DeviceStage | None = None
         self._context = b""
 
     def begin(self, kind: str, context: bytes) -> None:
-        """Enter a stage; `context` is an encoded `ProfileContext`, the prover's own, or empty for a peak."""
+        """Enter a stage; `context` is an encoded `ProfileContext`, a `ValidationContext`, or empty for a peak."""
         self._stage = None
         try:
             stage = DeviceStage(kind)
@@ -89,6 +93,8 @@ class DeviceHandler:
                 return msgspec.msgpack.encode(outcome)
             case DeviceStage.PROVE | DeviceStage.CHECK:
                 return self._prove(self._context, payload)
+            case DeviceStage.BASELINE:
+                return self._time_baselines(self._context, payload)
             case DeviceStage.PEAK:
                 return msgspec.msgpack.encode(self._peak())
             case _:

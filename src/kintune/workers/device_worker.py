@@ -105,7 +105,8 @@ def open_device(
         if pulse_us:
             check = partial(check_health, beat, pulse_us, alike)
     runner = Runner(cores, backend=hardware.backend)
-    return about, DeviceHandler(runner, _prove, hardware.peak, set_realtime_priority if urgent else _at_leisure, check)
+    set_urgent = set_realtime_priority if urgent else _at_leisure
+    return about, DeviceHandler(runner, _prove, _time_baselines, hardware.peak, set_urgent, check)
 
 
 def open_board(
@@ -133,7 +134,7 @@ def open_board(
     except DeviceUnwell as error:
         raise TargetError(str(error)) from error
     return about, DeviceHandler(
-        board, partial(_prove, board=address), board.peak, check=partial(board.check, pulse_us, alike)
+        board, partial(_prove, board=address), _time_baselines, board.peak, check=partial(board.check, pulse_us, alike)
     )
 
 
@@ -175,6 +176,12 @@ def _prove(context: bytes, payload: bytes, board: str = "") -> bytes:
     from kintune.validate.validation import validate
 
     return validate(context, payload, board)
+
+
+def _time_baselines(context: bytes, payload: bytes) -> bytes:
+    from kintune.validate.baseline_timing import time_baselines
+
+    return time_baselines(context, payload)
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def test_a_job_goes_through_its_states_as_its_stages_begin(case: ControllerCase)
 
 
 def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(case: ControllerCase) -> None:
-    job = case.submit(target_ms=5.0)
+    job = case.submit(until="5")
     case.controller.look_around()
     for kind in (StageName.PREPARE, StageName.CONFIRM, StageName.PACKAGE):
         case.stage(job, kind)
@@ -371,7 +371,7 @@ def finished(case: ControllerCase, owner: Visitor, tuned: float, **wanted: Any) 
 
 def test_an_earlier_result_that_meets_the_target_is_the_answer(case: ControllerCase) -> None:
     earlier = finished(case, case.anna, 4.0)
-    job = case.submit(target_ms=5.0)
+    job = case.submit(until="5")
     case.controller.look_around()
     found = case.jobs.get(case.anna, job.id)
     assert (found.state, found.executable, found.report) == (JobStatus.DONE, earlier.executable, earlier.report)
@@ -379,7 +379,7 @@ def test_an_earlier_result_that_meets_the_target_is_the_answer(case: ControllerC
     assert case.engine.added == []
 
 
-@pytest.mark.parametrize("wanted", [{"target_ms": 3.0}, {}, {"target_ms": 5.0, "shapes": {"x": (1, 4)}}])
+@pytest.mark.parametrize("wanted", [{"until": "3"}, {}, {"until": "5", "shapes": {"x": (1, 4)}}])
 def test_an_earlier_result_answers_nothing_else(case: ControllerCase, wanted: dict[str, Any]) -> None:
     finished(case, case.anna, 4.0)
     case.submit(**wanted)
@@ -391,7 +391,7 @@ def test_an_earlier_result_answers_nothing_else(case: ControllerCase, wanted: di
 def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(case: ControllerCase, share: bool) -> None:
     boris = service_users.visitor(case.database, "boris")
     finished(case, boris, 4.0, share=share)
-    job = case.submit(target_ms=5.0)
+    job = case.submit(until="5")
     case.controller.look_around()
     assert (case.state(job)[0] is JobStatus.DONE) is share
 

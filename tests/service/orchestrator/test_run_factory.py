@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import platform
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kintune.core.measurement_protocol import FLUSHED
 from kintune.errors import InputError, JobFailed
 from kintune.records import RunState, Store
 from kintune.scheduler.resources import Device, Host
@@ -55,13 +57,12 @@ class FactoryCase:
         self.store = store
         self.factory = RunFactory(settings, library, content, store, place, JobHosts(settings, place), OWN, self.types)
 
-    def job(self, device: str) -> Job:
-        return JobRepository(self.database).submit(self.anna, self.model, JobRequest(device=device, minutes=1.0), 2.0)[
-            0
-        ]
+    def job(self, device: str, **wanted: Any) -> Job:
+        request = JobRequest(device=device, minutes=1.0, **wanted)
+        return JobRepository(self.database).submit(self.anna, self.model, request, 2.0)[0]
 
-    def tuning_run(self, device: str, usable: int = 0) -> tuple[Any, FakeTuningRun]:
-        about, tuning_run = self.factory.tuning_run(self.job(device), lambda type: usable)
+    def tuning_run(self, device: str, usable: int = 0, **wanted: Any) -> tuple[Any, FakeTuningRun]:
+        about, tuning_run = self.factory.tuning_run(self.job(device, **wanted), lambda type: usable)
         assert isinstance(tuning_run, FakeTuningRun)
         return about, tuning_run
 
@@ -158,3 +159,17 @@ def test_jobs_live_on_the_nodes_of_a_cluster() -> None:
 def test_a_device_that_nodes_would_disturb_is_refused() -> None:
     with pytest.raises(InputError, match="--engine ray: nodes of a cluster may build on any core of this machine"):
         JobHosts(ServiceSettings(data="d", engine="ray"), Placement(((0, 1),), (0, 1)))
+
+
+def test_a_target_may_be_a_share_of_what_is_timed_beside_the_job(case: FactoryCase) -> None:
+    options = case.tuning_run("local-cpu", until="onnxruntime*0.8")[1].request.options
+    assert (options.until, options.compare) == ("onnxruntime*0.8", ("onnxruntime",))
+
+
+def test_where_nothing_else_is_timed_a_share_of_it_is_refused(case: FactoryCase) -> None:
+    kind = msgspec.structs.replace(PI.device_type, protocol=f"2-cold-{FLUSHED}")
+    machine = msgspec.structs.replace(PI.machine, architecture=platform.machine())
+    case.types.put("pi5", "board-1", msgspec.structs.replace(PI, device_type=kind, machine=machine), 1.0)
+    with pytest.raises(InputError, match="other runtimes are not timed on 'pi5'; give milliseconds"):
+        case.tuning_run("pi5", until="onnxruntime*0.8")
+    assert case.tuning_run("pi5", until="untuned*0.1")[1].request.options.until == "untuned*0.1"

@@ -4,11 +4,17 @@ import asyncio
 import os
 import threading
 
+import msgspec
 import pytest
 
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
 from kintune.service.web import background_tasks as background_tasks
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.background_tasks import BackgroundTasks, sweep
+from kintune.service.webhooks import Webhook
+from tests.support.reports import example_report
+from tests.support.service_users import visitor
 
 
 def lost(application: ApplicationState, data: bytes) -> str:
@@ -70,3 +76,19 @@ def test_a_sweep_that_fails_is_not_the_last(application: ApplicationState, monke
     monkeypatch.setattr(background_tasks, "_SWEEP_S", 0.01)
     monkeypatch.setattr(application.blobs, "sweep_incoming", sweep_incoming)
     assert asyncio.run(play())
+
+
+def test_a_webhook_is_told_what_was_won(application: ApplicationState) -> None:
+    anna = visitor(application.database, "anna")
+    model = application.models.add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
+    job, _ = application.jobs.submit(anna, model, JobRequest(webhook="https://a.example/done"), 1000.0)
+    call = Webhook(1, job.id, "https://a.example/done", 0)
+    assert background_tasks._body(application, call) == {"job": job.id, "state": "queued", "reason": ""}
+    report = example_report(fastest_baseline=example_report().latency_ms.fastest_baseline)
+    file = application.blobs.put_bytes(msgspec.json.encode(report))
+    application.jobs.step(job.id, JobStatus.CHECKING, "", 1001.0)
+    application.jobs.step(job.id, JobStatus.DONE, "its time was up", 1002.0, report=file)
+    body = background_tasks._body(application, call)
+    assert (body["state"], body["reason"], body["latency_ms"]) == ("done", "its time was up", 15.0)
+    assert body["result"] == "1.08x as fast as onnxruntime (16.2 ms)"
+    assert body["fastest_baseline"]["name"] == "onnxruntime"

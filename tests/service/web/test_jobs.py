@@ -28,10 +28,10 @@ def submit(client: TestClient, model: int, key: str = "", **wanted: object) -> A
 
 
 def test_a_job_is_queued_and_shown(anna: TestClient, model: int) -> None:
-    answer = submit(anna, model, minutes=2.0, target_ms=8.5)
+    answer = submit(anna, model, minutes=2.0, until=8.5)
     assert answer.status_code == 201
     job = anna.get(f"/api/v1/jobs/{answer.json()['id']}").json()
-    assert (job["state"], job["wanted"]["target_ms"], job["has_result"]) == ("queued", 8.5, False)
+    assert (job["state"], job["wanted"]["until"], job["has_result"]) == ("queued", "8.5", False)
     assert [step["state"] for step in job["steps"]] == ["queued"]
 
 
@@ -54,8 +54,8 @@ def test_the_same_key_for_another_job_is_refused(anna: TestClient, model: int) -
     "wanted",
     [
         {"minutes": 0}, {"minutes": -1}, {"minutes": "two"}, {"minutes": 1e9}, {"trials": 1.5}, {"priority": 0},
-        {"priority": 1e6}, {"device": "a b"}, {"device": "gpu9"}, {"device": ""}, {"target_ms": 0}, {"seed": -1},
-        {"seed": 1 << 64},
+        {"priority": 1e6}, {"device": "a b"}, {"device": "gpu9"}, {"device": ""}, {"until": 0}, {"until": "x"},
+        {"seed": -1}, {"seed": 1 << 64},
         {"shapes": {"x": [-1, 4]}}, {"shapes": {"x": "1x4"}}, {"shapes": {"": [1]}}, {"shapes": {"x": [1] * 40}},
         {"shapes": {"x": [[1, 4], 4]}}, {"shapes": {"x": [[1, 4], [1, 4]]}}, {"shapes": {"x": [[[1]]]}},
         {"shapes": {"x": [[n] for n in range(20)]}}, {"shapes": {"x": [[1], [2]], "y": [[1], [2], [3]]}},

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from kintune.core.execution_plan import KernelCall
-from kintune.core.report import RunReport, StopReason
+from kintune.core.report import FastestBaseline, RunReport, StopReason
 from kintune.core.stage_results import (
     ALONE_FILE,
     UNPROVEN,
     UNTUNED_FILE,
+    BaselineLatencies,
     KnowledgeUse,
     Packaged,
     SubgraphEnd,
@@ -152,6 +153,14 @@ def report(summary: Summary = SUMMARY) -> RunReport:
     return report_of(
         RUN, toy_spec(), summary, TIMINGS, skipped={"torch": "absent"}, output="toy.kt", log="a.log", resumed=True
     )
+
+
+def test_it_says_where_the_result_stands_against_other_runtimes() -> None:
+    before = BaselineLatencies(({"onnxruntime": (2.9, 3.3, 3.1)},))
+    told = report(msgspec.structs.replace(SUMMARY, baselines=before))
+    assert told.fastest_baseline == FastestBaseline("onnxruntime", 3.0, 2.0 / 3.0)
+    assert told.baselines_before_ms == {"onnxruntime": 3.0}
+    assert report().baselines_before_ms == {}
 
 
 def test_it_says_what_the_job_said() -> None:

@@ -10,7 +10,7 @@ from kintune.core.config import Options, TuneConfig
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.model import Constant, ModelRef
 from kintune.errors import InputError
-from kintune.tuning.front.request import TuneRequest, request_of, run_key
+from kintune.tuning.front.request import TuneRequest, check_until, request_of, run_key
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
 
@@ -95,3 +95,43 @@ def test_each_choice_of_shapes_is_other_work() -> None:
     model = ModelRef("onnx", "m.onnx", "m", shapes={"ids": (1, 32)})
     choices = [(), ({"ids": (1, 64)},), ({"ids": (1, 128)},), ({"ids": (1, 64)}, {"ids": (1, 128)})]
     assert len({key(model=msgspec.structs.replace(model, more_shapes=more)) for more in choices}) == len(choices)
+
+
+ONNX_MODEL = ModelRef("onnx", "net.onnx", "net")
+PROGRAM = ModelRef("exported", "net.pt2", "net")
+
+
+def test_a_target_is_kept_as_it_writes_itself(tmp_path: Path) -> None:
+    output = str(tmp_path / "net.kt")
+    for until, kept in (("2.50ms", "2.5"), (" OnnxRuntime * 0.80", "onnxruntime*0.8"), ("untuned", "untuned")):
+        request = request_of(ONNX_MODEL, TuneConfig(until=until, output=output))
+        assert (request.options.until, request.options.trials) == (kept, None)
+
+
+@pytest.mark.parametrize(
+    ("until", "model", "config", "line"),
+    [
+        ("nothing*2", ONNX_MODEL, {}, "there is no baseline 'nothing'"),
+        ("0", ONNX_MODEL, {}, "must be more than 0"),
+        ("torch*0.8", ONNX_MODEL, {}, "net: torch: the model is not a PyTorch exported program"),
+        ("onnxruntime*0.8", PROGRAM, {}, "net: onnxruntime: the model is not an ONNX file"),
+        ("onnxruntime*0.8", ONNX_MODEL, {"device": "cuda"}, "other runtimes are not timed on a GPU"),
+        ("fastest", ONNX_MODEL, {"target": "cuda"}, "other runtimes are not timed on a GPU"),
+    ],
+)
+def test_a_target_that_can_never_be_told_is_refused(
+    until: str, model: ModelRef, config: dict[str, str], line: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=line):
+        request_of(model, TuneConfig(until=until, output=str(tmp_path / "net.kt"), **config))
+
+
+def test_a_runtime_that_is_not_installed_is_no_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kintune.validate.baselines.open_vino.find_spec", lambda _: None)
+    with pytest.raises(InputError, match="openvino: not installed: pip install"):
+        check_until("openvino*0.8", ONNX_MODEL, ("onnxruntime", "openvino"))
+    check_until("fastest*0.8", ONNX_MODEL, ("onnxruntime", "openvino"))
+    with pytest.raises(InputError, match="none is to be compared"):
+        check_until("fastest", ONNX_MODEL, ())
+    with pytest.raises(InputError, match="openvino is not timed here; there is onnxruntime"):
+        check_until("openvino", ONNX_MODEL, ("onnxruntime",))

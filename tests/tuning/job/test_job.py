@@ -36,8 +36,8 @@ class TestAWholeRun:
         kinds = [event.kind for event in Rehearsal(ToyTools, with_limits(trials=3)).run().history]
         assert list(dict.fromkeys(kinds)) == [
             StageName.PREPARE, StageName.KNOWN, StageName.KIN, StageName.BUILD, StageName.DRAFT, StageName.CHECK,
-            StageName.SELECT, StageName.PROFILE, StageName.UPDATE, StageName.CONFIRM, StageName.PACKAGE,
-            StageName.PROVE,
+            StageName.BASELINE, StageName.SELECT, StageName.PROFILE, StageName.UPDATE, StageName.CONFIRM,
+            StageName.PACKAGE, StageName.PROVE,
         ]  # fmt: skip
 
     def test_the_curve_falls_and_ends_at_the_estimate(self) -> None:
@@ -131,13 +131,13 @@ class TestLimits:
         assert first_confirm > 2 * 60
 
     def test_a_target_ends_the_search(self) -> None:
-        summary = ended(Rehearsal(ToyTools, with_limits(until_ms=0.15)).run())
+        summary = ended(Rehearsal(ToyTools, with_limits(until="0.15")).run())
         assert summary.reason == "target met"
         assert summary.curve[-1][2] <= 0.15
         assert summary.curve[-2][2] > 0.15
 
     def test_whichever_limit_comes_first_counts(self) -> None:
-        assert ended(Rehearsal(ToyTools, with_limits(trials=9, minutes=600, until_ms=0.001)).run()).reason == "trials"
+        assert ended(Rehearsal(ToyTools, with_limits(trials=9, minutes=600, until="0.001")).run()).reason == "trials"
 
     def test_a_space_that_is_exhausted_has_converged(self) -> None:
         class Tiny(ToyTools):

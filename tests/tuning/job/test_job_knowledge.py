@@ -90,7 +90,7 @@ class TestPeak:
     def test_it_is_measured_once_before_the_search(self) -> None:
         rehearsal = Rehearsal(ToyTools, PROSPECT).run()
         kinds = [event.kind for event in rehearsal.history]
-        assert kinds.index(StageName.CHECK) + 1 == kinds.index(StageName.PEAK) == kinds.index(StageName.SELECT) - 1
+        assert kinds.index(StageName.BASELINE) + 1 == kinds.index(StageName.PEAK) == kinds.index(StageName.SELECT) - 1
         assert kinds.count(StageName.PEAK) == 1
         peak_us = {p.name: p.flops / (1e3 * toy_space().peak_gflops) for p in toy_space().products.values()}
         assert self.bounds(rehearsal) == {w: pytest.approx(peak_us[w]) for w in ("w0", "w1", "w2")}

@@ -161,7 +161,7 @@ def test_inputs_of_no_combination_are_refused_before_the_work(tmp_path: Path) ->
 
 
 def test_a_board_has_one_combination(tmp_path: Path) -> None:
-    from kintune.measure.rpc.timer import FLUSHED
+    from kintune.core.measurement_protocol import FLUSHED
     from kintune.tuning.job.tvm_backend import TvmBackend
 
     spec = spec_for(tmp_path, "x=1x16x{8,12}x{8,12}")

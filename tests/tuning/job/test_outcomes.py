@@ -7,7 +7,7 @@ from kintune.core.device import Peak
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import StageName
+from kintune.core.stage_results import BaselineLatencies, StageName
 from kintune.errors import WireError
 from kintune.tuning.job.outcomes import built_of, check_answer, profiled_of
 
@@ -21,6 +21,7 @@ def test_an_answer_is_what_the_worker_says() -> None:
     outcome = Outcome(Status.OK, (1.5,))
     assert profiled_of("c", OK, encode(outcome), "").outcome == outcome
     check_answer(StageName.PEAK, encode(Peak(1.0, 2.0, 3)))
+    check_answer(StageName.BASELINE, encode(BaselineLatencies(({"onnxruntime": (1.5,)},))))
     check_answer(StageName.SELECT, b"the job's own")
 
 
@@ -47,8 +48,14 @@ def test_what_is_no_outcome(payload: bytes) -> None:
         profiled_of("c", OK, payload, "")
 
 
-@pytest.mark.parametrize("kind", [StageName.PROVE, StageName.PEAK])
+@pytest.mark.parametrize("kind", [StageName.PROVE, StageName.PEAK, StageName.BASELINE])
 @pytest.mark.parametrize("payload", GARBAGE)
 def test_what_is_no_other_answer(kind: str, payload: bytes) -> None:
     with pytest.raises(WireError, match=f"{len(payload)} bytes that are no "):
         check_answer(kind, payload)
+
+
+@pytest.mark.parametrize("ms", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_no_runtime_takes(ms: float) -> None:
+    with pytest.raises(WireError, match="no runtime takes"):
+        check_answer(StageName.BASELINE, encode(BaselineLatencies(({"onnxruntime": (1.0, ms)},))))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import tvm
 
 from kintune.core.device import DeviceDescription, Machine, Peak
-from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
+from kintune.core.measurement_protocol import FLUSHED, DeviceType, MeasurementProtocol
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import ProfileContext, ProfileItem
 from kintune.core.version import ELEMENTARY
@@ -21,7 +21,6 @@ from kintune.measure.peak import host_reference_kernel, measure_peak
 from kintune.measure.rpc.address import Address
 from kintune.measure.rpc.backend import BoardBackend
 from kintune.measure.rpc.session import SESSION_S, RpcSession
-from kintune.measure.rpc.timer import FLUSHED
 from kintune.measure.run import Runner
 from kintune.runtime.target import architecture_of, instruction_set
 

@@ -10,10 +10,7 @@ from kintune.compiler.build import ENTRY
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.measure.timer import in_batches, medians_us
 
-__all__ = ["FLUSHED", "RemoteKernelTimer"]
-
-FLUSHED = "all-but-first"
-"""The suffix of a device type's protocol: with cold operands, all arguments but the first are flushed."""
+__all__ = ["RemoteKernelTimer"]
 
 _FLUSH = "cache_flush_cpu_non_first_arg"
 

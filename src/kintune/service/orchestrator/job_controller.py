@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.latency_target import UNTUNED_NETWORK, LatencyTarget, parse_target
 from kintune.core.messages import Work
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.core.stage_results import StageName
@@ -32,6 +33,7 @@ _STATE_OF_STAGE = {
     StageName.PREPARE: JobStatus.CHECKING,
     StageName.DRAFT: JobStatus.CHECKING,
     StageName.CHECK: JobStatus.CHECKING,
+    StageName.BASELINE: JobStatus.CHECKING,
     StageName.SELECT: JobStatus.TUNING,
     StageName.UPDATE: JobStatus.TUNING,
     StageName.PROFILE: JobStatus.TUNING,
@@ -64,6 +66,17 @@ class _Underway:
     written_at: float = 0.0
     measured: bool = False
     said_before: int = 0
+
+
+def _meets(report: RunReport, target: LatencyTarget) -> bool:
+    """Whether a result takes no longer than the target with each of its combinations of shapes."""
+    for each in report.combinations or (report,):
+        times = each.latency_ms
+        untuned = {} if times.untuned is None else {UNTUNED_NETWORK: times.untuned}
+        most = target.milliseconds({**times.rivals, **untuned})
+        if times.tuned is None or most is None or times.tuned > most:
+            return False
+    return True
 
 
 class JobController:
@@ -134,7 +147,7 @@ class JobController:
         underway.measured = underway.measured or kind in (StageName.SELECT, StageName.PROFILE)
         state = _STATE_OF_STAGE.get(kind)
         if state is not None and state is not underway.state:
-            met = state is JobStatus.PACKAGING and not underway.measured and underway.job.wanted.target_ms is not None
+            met = state is JobStatus.PACKAGING and not underway.measured and underway.job.wanted.until is not None
             with contextlib.suppress(OrderError):  # a stage that is repeated after a crash leads to no earlier state
                 self._step(underway, state, _ALREADY_MET if met else "")
 
@@ -173,12 +186,12 @@ class JobController:
 
     def _answer(self, job: Job) -> bool:
         """Answers a job with the result of an earlier one that meets its target; returns whether there was one."""
-        target = job.wanted.target_ms
-        if target is None or job.state is not JobStatus.QUEUED:
+        if job.wanted.until is None or job.state is not JobStatus.QUEUED:
             return False
+        target = parse_target(job.wanted.until)
         for done in self._jobs.like(job):
             report = self._report(done)
-            if report is not None and report.latency_ms.tuned is not None and report.latency_ms.tuned <= target:
+            if report is not None and _meets(report, target):
                 underway = _Underway(job, None, job.state)
                 self._step(underway, JobStatus.CHECKING, "")
                 files = {"report": done.report, "executable": done.executable, "log": done.log}

@@ -20,12 +20,14 @@ from kintune.records import RunState, Store
 from kintune.scheduler.resources import Host, Resource
 from kintune.service.blob_store import BlobStore
 from kintune.service.job_repository import Job
+from kintune.service.job_request import TIMED_BESIDE
 from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
 from kintune.service.settings import ServiceSettings
 from kintune.tuning.front.placement import HOST, MeasurementSite, Placement
-from kintune.tuning.front.request import TuneRequest
+from kintune.tuning.front.request import TuneRequest, check_until
 from kintune.tuning.front.tuning_run import TuningRun
+from kintune.validate.baselines import run_on
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.process import Anywhere, Command
 
@@ -135,18 +137,22 @@ class RunFactory:
         options = Options(
             trials=wanted.trials,
             minutes=wanted.minutes,
-            until_ms=wanted.target_ms,
+            until=wanted.until,
             seed=wanted.seed,
-            compare=("onnxruntime",),
+            compare=TIMED_BESIDE,
             search=wanted.search,
         )
+        reference = ModelRef(
+            "onnx",
+            str(self._blobs.path(model.file)),
+            model.name,
+            constants={name: constant_of(name, value) for name, value in wanted.constants.items()},
+        )
+        if wanted.until is not None:
+            device = "" if run_on(about.device_type) else repr(wanted.device)
+            check_until(wanted.until, reference, TIMED_BESIDE, device)
         request = TuneRequest(
-            model=ModelRef(
-                "onnx",
-                str(self._blobs.path(model.file)),
-                model.name,
-                constants={name: constant_of(name, value) for name, value in wanted.constants.items()},
-            ).with_combinations(wanted.combinations()),
+            model=reference.with_combinations(wanted.combinations()),
             target=settings.target if site.device == self._placement.type else about.device_type.target,
             device=settings.device if site.device == self._placement.type else site.device,
             options=options,

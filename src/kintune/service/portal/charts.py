@@ -14,7 +14,8 @@ _FEW = 20  # points, of which each is shown
 _WIDE = 20.0  # largest over smallest, from which on a logarithmic axis tells more
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1", "#b8860b", "#c2578c", "#2c9fc9", "#7a5230")
 _KINDS = (
-    "prepare", "draft", "check", "peak", "select", "build", "profile", "update", "confirm", "package", "prove",
+    "prepare", "draft", "check", "baseline", "peak", "select", "build", "profile", "update", "confirm",
+    "package", "prove",
 )  # fmt: skip
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import msgspec
 from nicegui import ui
 
-from kintune.core.report import FamilyProgress, ProgressReport, RunReport
+from kintune.core.latency_target import UNTUNED_NETWORK, parse_target
+from kintune.core.report import FamilyProgress, Latencies, ProgressReport, RunReport
 from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.portal.charts import curve_options, family_options
 from kintune.service.portal.frame import STATE_COLORS, PageContext, moment, page, telling
+from kintune.terminal.comparison import describe_estimate, describe_result, describe_untuned
 from kintune.terminal.formatting import (
     describe_effort,
     describe_failures,
-    describe_latency,
     duration,
     milliseconds,
     times,
@@ -106,7 +107,7 @@ class JobView:
         self._families = ui.column().classes("w-full gap-0")
         self._failures = ui.label().classes("opacity-80 text-sm")
         self._result = ui.column().classes("w-full gap-1")
-        self._drawn = (-1, 0)
+        self._drawn: tuple[int, int, tuple[str, ...]] = (-1, 0, ())
         self._timer = ui.timer(1.0, self._refresh, active=not job.state.over)
         self._refresh()
 
@@ -132,21 +133,30 @@ class JobView:
         self._now.set_text(f"Now: {doing or 'waiting for its turn'}")
         report = self._context.live_state.progress(job.id) or _saved_progress(job)
         if report is not None:
-            self._said.set_text(f"{describe_effort(report)}; {describe_latency(report)}")
-            self._failures.set_text(describe_failures(report))
+            self._said.set_text(f"{describe_effort(report)}; {describe_estimate(report)}")
+            against_untuned = describe_untuned(report) if report.fastest_baseline is not None else ""
+            self._failures.set_text("; ".join(filter(None, (against_untuned, describe_failures(report)))))
             self._show_families(report.families)
         curve = self._context.live_state.curve(job.id)
         elapsed_s = report.elapsed_s if report is not None else 0.0
-        if (drawn := (len(curve), int(elapsed_s // _REDRAWN_S))) != self._drawn:
+        lines = {} if report is None else _lines(report)
+        if (drawn := (len(curve), int(elapsed_s // _REDRAWN_S), tuple(lines))) != self._drawn:
             self._drawn = drawn
-            self._draw(_until(curve, elapsed_s), {})
+            self._draw(_until(curve, elapsed_s), lines)
 
-    def _draw(self, curve: list[tuple[float, float]], rivals: dict[str, float]) -> None:
-        target = self._job.wanted.target_ms
-        lines = rivals | ({"target": target} if target is not None else {})
+    def _draw(self, curve: list[tuple[float, float]], lines: dict[str, float]) -> None:
         self._chart.options.clear()
         self._chart.options.update(curve_options({self._name: curve}, lines))
         self._chart.update()
+
+    def _target(self, latency: Latencies) -> dict[str, float]:
+        """The target as a line of the chart, where it can be told of the network as a whole."""
+        until = self._job.wanted.until
+        if until is None or len(self._job.wanted.combinations()) > 1:
+            return {}
+        untuned = {} if latency.untuned is None else {UNTUNED_NETWORK: latency.untuned}
+        target_ms = parse_target(until).milliseconds({**latency.rivals, **untuned})
+        return {} if target_ms is None else {"target": target_ms}
 
     def _show_families(self, families: tuple[FamilyProgress, ...]) -> None:
         self._families.clear()
@@ -191,13 +201,13 @@ class JobView:
             return
         latency = report.latency_ms
         curve = [(point.seconds, point.latency_ms) for point in report.curve]
-        self._draw(_until(curve, report.seconds), latency.rivals)
+        self._draw(_until(curve, report.seconds), latency.rivals | self._target(latency))
         with self._result:
-            if latency.gain is not None and latency.tuned is not None and latency.untuned is not None:
-                ui.label(
-                    f"{milliseconds(latency.untuned)} untuned, {milliseconds(latency.tuned)} tuned: "
-                    f"{times(latency.gain)} as fast."
-                ).classes("text-lg")
+            if latency.tuned is not None:
+                said = describe_result(latency)
+                ui.label(f"{milliseconds(latency.tuned)}{f', {said}' if said else ''}.").classes("text-lg")
+            if latency.untuned is not None:
+                ui.label(f"untuned: {milliseconds(latency.untuned)}").classes("opacity-80 text-sm")
             for rival, theirs in latency.rivals.items():
                 ui.label(f"{rival}: {milliseconds(theirs)}")
             for rival, why in report.skipped.items():
@@ -210,6 +220,13 @@ class JobView:
             if report.subgraphs:
                 ui.label("Families of subgraphs, by the time they take").classes("opacity-80 mt-4")
                 ui.echart(family_options(report.subgraphs)).classes("w-full h-72")
+
+
+def _lines(report: ProgressReport) -> dict[str, float]:
+    """What a running search is compared with: the fastest other runtime, and the target."""
+    fastest = report.fastest_baseline
+    lines = {} if fastest is None else {fastest.name: fastest.ms}
+    return lines if report.target_ms is None else {**lines, "target": report.target_ms}
 
 
 def _until(curve: list[tuple[float, float]], seconds: float) -> list[tuple[float, float]]:
@@ -225,8 +242,8 @@ def _request_text(job: Job) -> str:
     parts = []
     if not job.wanted.search:
         parts.append("compiled only")
-    if job.wanted.target_ms is not None:
-        parts.append(f"until {job.wanted.target_ms:g} ms")
+    if job.wanted.until is not None:
+        parts.append(f"until {parse_target(job.wanted.until).described}")
     if job.wanted.minutes is not None:
         parts.append(f"{job.wanted.minutes:g} minutes at most")
     return ", ".join(parts) or "as fast as it gets"

@@ -61,7 +61,7 @@ def findings_card(context: PageContext, model: StoredModel, *, opened: bool) -> 
 def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]) -> None:
     """What is wanted of a model."""
     with ui.row().classes("items-end gap-4 flex-wrap"):
-        target = ui.number("Target, ms", min=0, step=0.1).props("clearable").mark("target")
+        until = ui.input("Until, ms or a share", placeholder="8, or onnxruntime*0.8").props("clearable").mark("until")
         devices = context.application.devices
         device = ui.select(list(devices), label="Device", value=devices[0]).mark("device")
         device.set_visibility(len(devices) > 1)
@@ -76,7 +76,7 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
                 fixed = read_constants(constants.value or "")
                 wanted = JobRequest(
                     device=str(device.value),
-                    target_ms=None if target.value is None else float(target.value),
+                    until=str(until.value).strip() or None if until.value else None,
                     minutes=None if minutes.value is None else float(minutes.value),
                     shapes={
                         name: read_shape(name, field.value or "") for name, field in shapes.items() if name not in fixed

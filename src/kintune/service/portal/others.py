@@ -9,6 +9,7 @@ from kintune.service.orchestrator.events import EventTally
 from kintune.service.portal.charts import curve_options, gantt_options
 from kintune.service.portal.frame import PageContext, page
 from kintune.service.portal.jobs import report_of
+from kintune.terminal.comparison import describe_result
 from kintune.terminal.formatting import duration, milliseconds
 
 __all__ = ["compare_page", "resources_page", "tallied"]
@@ -77,8 +78,9 @@ async def compare_page(context: PageContext) -> None:
         table.clear()
         with table:
             for name, report in reports.items():
-                tuned = report.latency_ms.tuned
-                ui.label(f"{name}: {'not timed' if tuned is None else milliseconds(tuned)}, {report.trials} trials")
+                tuned, said = report.latency_ms.tuned, describe_result(report.latency_ms)
+                took = "not timed" if tuned is None else f"{milliseconds(tuned)}{f', {said}' if said else ''}"
+                ui.label(f"{name}: {took}, {report.trials} trials")
 
     choice = ui.select(names, multiple=True, label="Jobs", on_change=draw).classes("w-full").props("use-chips")
     choice.move(target_index=1)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import httpx
+import msgspec
 
+from kintune.core.report import RunReport
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.webhooks import Webhook, Webhooks, public_address
+from kintune.terminal.comparison import describe_result
 
 __all__ = ["BackgroundTasks", "sweep"]
 _SWEEP_S = 3600.0
@@ -61,10 +66,11 @@ class BackgroundTasks:
     async def _call(self, call: Webhook) -> None:
         succeeded, outcome = False, "its address is none of the public internet"
         try:
+            body = await asyncio.to_thread(_body, self._application, call)
             if self._application.settings.local_webhooks:
-                succeeded, outcome = await asyncio.wait_for(_post(call, None), _CALL_S)
+                succeeded, outcome = await asyncio.wait_for(_post(call, body, None), _CALL_S)
             elif address := await asyncio.to_thread(public_address, call.url):
-                succeeded, outcome = await asyncio.wait_for(_post(call, address), _CALL_S)
+                succeeded, outcome = await asyncio.wait_for(_post(call, body, address), _CALL_S)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, asyncio.TimeoutError) as error:
             outcome = f"{type(error).__name__}: {error}"
         await asyncio.to_thread(self._webhooks.made, call, outcome, self._application.now(), succeeded=succeeded)
@@ -78,14 +84,27 @@ class BackgroundTasks:
             await asyncio.sleep(_SWEEP_S)
 
 
-async def _post(call: Webhook, address: str | None) -> tuple[bool, str]:
+def _body(application: ApplicationState, call: Webhook) -> dict[str, Any]:
+    """Returns what a webhook is told: the job and its state; of one that has a report what was won against others."""
+    job = application.jobs.of_service(call.job)
+    body: dict[str, Any] = {"job": job.id, "state": job.state.value, "reason": job.reason}
+    if job.report is not None and application.blobs.has(job.report):
+        with application.blobs.open(job.report) as file:
+            report = msgspec.json.decode(file.read(), type=RunReport)
+        body["latency_ms"] = report.latency_ms.tuned
+        body["fastest_baseline"] = msgspec.to_builtins(report.fastest_baseline)
+        body["result"] = describe_result(report.latency_ms)
+    return body
+
+
+async def _post(call: Webhook, body: Mapping[str, Any], address: str | None) -> tuple[bool, str]:
     """Calls a webhook, at this numeric address if one is given; returns whether it succeeded, and the status."""
     url = httpx.URL(call.url)
     headers, extensions = {"Host": url.netloc.decode("ascii")}, {"sni_hostname": url.host}
     if address is not None:
         url = url.copy_with(host=address)
     async with httpx.AsyncClient(timeout=_CALL_S, follow_redirects=False, trust_env=False) as client:
-        asked = client.stream("POST", url, json={"job": call.job}, headers=headers, extensions=extensions)
+        asked = client.stream("POST", url, json=body, headers=headers, extensions=extensions)
         async with asked as response:
             return response.is_success, f"answered {response.status_code}"
 

@@ -32,7 +32,7 @@ class JobRequestIn(_Strict):
     """What is wanted of a model."""
 
     device: str = _field("device", max_length=64)
-    target_ms: float | None = _field("target_ms")
+    until: Annotated[str, Field(max_length=64)] | float | None = _field("until")
     minutes: float | None = _field("minutes")
     trials: int | None = _field("trials")
     priority: float = _field("priority")
@@ -55,7 +55,8 @@ class JobRequestIn(_Strict):
             name: tuple(tuple(one) if isinstance(one, list) else one for one in shape)
             for name, shape in self.shapes.items()
         }
-        return JobRequest(**{**self.model_dump(), "shapes": shapes})
+        until = None if self.until is None else str(self.until)
+        return JobRequest(**{**self.model_dump(), "shapes": shapes, "until": until})
 
 
 class JobIn(_Strict):

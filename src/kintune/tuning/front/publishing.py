@@ -103,6 +103,7 @@ def report_of(
 ) -> RunReport:
     """Return the report of a finished run; stage times are those of this session."""
     proof = summary.proof
+    latency_ms = Latencies.of(proof.latency_ms if proof else {})
     by_stage = timings.stage_seconds
     four = {name: by_stage.get(name, 0.0) for name in _FOUR}
     return RunReport(
@@ -132,7 +133,7 @@ def report_of(
             for end in summary.subgraphs
         ),
         curve=tuple(CurvePoint(*point) for point in summary.curve),
-        latency_ms=Latencies.of(proof.latency_ms if proof else {}),
+        latency_ms=latency_ms,
         max_abs_error=proof.max_abs_error if proof else None,
         max_rel_error=proof.max_rel_error if proof else None,
         within_tolerance=proof.within_tolerance if proof else None,
@@ -145,6 +146,8 @@ def report_of(
         knowledge=summary.knowledge,
         notes=summary.notes,
         combinations=_combinations(spec, summary),
+        fastest_baseline=latency_ms.fastest_baseline,
+        baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from kintune.core.candidate import digest_of
 from kintune.core.config import DEFAULT_TRIALS, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
+from kintune.core.latency_target import COMPARED, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
 from kintune.core.model import ModelRef, spell_shapes
 from kintune.core.version import ELEMENTARY, FEATURES
@@ -18,9 +20,10 @@ from kintune.files import check_writable, readable_files, sha256_of
 from kintune.hardware.gpu_target import GPU
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
+from kintune.models.ref import EXPORTED
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "refuse_several_shapes", "request_of", "run_key"]
+__all__ = ["TuneRequest", "check_until", "refuse_several_shapes", "request_of", "run_key"]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,9 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     """
     check_fields(config)
     check_algorithm(config.families)
+    if config.until is not None:
+        is_gpu = config.device.startswith(GPU) or config.target.startswith(GPU)
+        check_until(config.until, model, COMPARED, "" if not is_gpu else "a GPU")
     if config.device.startswith(GPU) or config.target.startswith(GPU):
         refuse_several_shapes(model, "a GPU")
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
@@ -85,8 +91,38 @@ def refuse_several_shapes(model: ModelRef, device: str) -> None:
         )
 
 
+def check_until(until: str, model: ModelRef, compare: Sequence[str], device: str = "") -> None:
+    """Check that the target of a search can be told, once the runtimes in `compare` were timed on this model.
+
+    On a `device` that is named, no other runtime is timed.
+
+    Raises:
+        InputError: it does not read as a target, or its baseline is not timed: the line says why.
+    """
+    from kintune.validate.baselines import BaselineModel, make_baseline  # these import numpy
+
+    target = parse_target(until)
+    if not target.needs_baselines:
+        return
+    if device:
+        raise InputError(
+            f"until {until!r}: other runtimes are not timed on {device}; give milliseconds, or untuned*0.1"
+        )
+    if target.baseline != FASTEST and target.baseline not in compare:
+        raise InputError(
+            f"until {until!r}: {target.baseline} is not timed here; there is {', '.join(compare) or 'none'}"
+        )
+    exported = model.kind == EXPORTED
+    files = BaselineModel(exported=model.source) if exported else BaselineModel(onnx=model.source)
+    names = compare if target.baseline == FASTEST else [target.baseline]
+    reasons = {name: make_baseline(name).unavailable(files) for name in names}
+    if all(reasons.values()):
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none is to be compared"
+        raise InputError(f"until {until!r} cannot be told for {model.name}: {why}")
+
+
 def _options(config: TuneConfig, *, search: bool) -> Options:
-    limited = (config.trials, config.minutes, config.until_ms) != (None, None, None)
+    limited = (config.trials, config.minutes, config.until) != (None, None, None)
     trials = config.trials if limited or not search else DEFAULT_TRIALS
     strategy = Strategy(families=config.families, foresee=config.foresee, carry=config.carry)
     if (size := config.round_size) is not None:
@@ -95,7 +131,7 @@ def _options(config: TuneConfig, *, search: bool) -> Options:
     return Options(
         trials=trials,
         minutes=config.minutes,
-        until_ms=config.until_ms,
+        until=None if config.until is None else str(parse_target(config.until)),
         strategy=strategy,
         kin=config.kin,
         seed=config.seed,

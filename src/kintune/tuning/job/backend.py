@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
-from kintune.core.stage_requests import Built
+from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import DraftResult, Packaged, PerProgramCheck, Prepared
 from kintune.search.space import SearchSpace
 
@@ -22,6 +22,13 @@ class CompilerBackend(Protocol):
 
         Raises:
             InputError: it cannot be used.
+        """
+        ...
+
+    def baseline_item(self) -> BaselineItem | None:
+        """Return what is to be timed of the prepared network's model before the search.
+
+        None if no other runtime is asked for that takes the model, or if the device is none of theirs.
         """
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome
-from kintune.core.stage_results import Packaged, Prepared, SubgraphEnd, Summary, ValidationResult
+from kintune.core.stage_results import BaselineLatencies, Packaged, Prepared, SubgraphEnd, Summary, ValidationResult
 from kintune.core.workload import Subgraph, by_combination
 from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
@@ -125,6 +125,7 @@ class Finalists:
         packaged: Packaged | None,
         proof: ValidationResult | None,
         notes: Sequence[str] = (),
+        baselines: BaselineLatencies | None = None,
     ) -> Summary:
         """Return the summary of the job."""
         ends: list[SubgraphEnd] = []
@@ -164,6 +165,7 @@ class Finalists:
             knowledge=statistics.knowledge,
             notes=tuple(notes),
             kernels_each_ms=tuple(each_ms) if len(each_ms) > 1 else (),
+            baselines=baselines,
         )
 
     def _likely(self, subgraph: Subgraph) -> list[tuple[float, Candidate]]:

@@ -1,7 +1,8 @@
 """A tuning job in its process: takes in committed events, offers stages, and runs those that need the compiler.
 
-The stages are PREPARE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit is reached or nothing is left to
-gain, then CONFIRM for the best few programs of every subgraph, PACKAGE for the best ones, and PROVE for the result.
+The stages are PREPARE, a check of the network, BASELINE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit
+is reached or nothing is left to gain, then CONFIRM for the best few programs of every subgraph, PACKAGE for the best
+ones, and PROVE for the result.
 Decisions depend on committed events alone (`kintune.tuning.job.state`).
 """
 
@@ -184,8 +185,9 @@ class TuningJob:
             why = state.statistics.story() or self._asked_to_stop or "no candidate was valid"
             return Finished(True, f"nothing could be measured: {why}", b"")
         summary = state.finalists.summary(
-            state.prepared, state.statistics, self._planner.reason, state.packaged, state.proof, state.notes
-        )
+            state.prepared, state.statistics, self._planner.reason, state.packaged, state.proof, state.notes,
+            state.baselines.latencies,
+        )  # fmt: skip
         return Finished(False, self._planner.reason, _encode(summary))
 
     # -- progress ---------------------------------------------------------------------------------------------
@@ -197,13 +199,16 @@ class TuningJob:
         if session is not None:
             over = bool(self._planner.reason)
             remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
-            limits = SearchLimits(state.spec.options, state.statistics, session, remaining, state.slowest_us())
+            limits = SearchLimits(state.spec.options, state.statistics, session, remaining, state.is_target_met())
             left = limits.seconds_left(searching=not over)
+            if left is not None and state.baselines.wanted is not None and state.spec.options.minutes is None:
+                left += self._stages.baseline_s(state.baselines.wanted)
         entries = state.plan.entries if state.plan else ()
         name = ""
         if len(entries) == 1 and state.prepared is not None:
             name = next((s.name for s in state.prepared.subgraphs if s.workload == entries[0].workload), "")
-        return Progress(_encode(state.statistics.report(stage, name, state.spec.options, session, left)))
+        report = state.statistics.report(stage, name, state.spec.options, session, left)
+        return Progress(_encode(state.baselines.shown(report, state.untuned_us() if session is not None else ())))
 
     @property
     def _state(self) -> JobState:

@@ -17,8 +17,8 @@ _FIRST_GUESS_S = 0.3  # seconds of a trial, until enough were measured
 class SearchLimits:
     """The limits of one job and what it has used.
 
-    `closing_trials` is the time of the finalists, in trials; `latency_us` is what must come down to `until_ms`: the
-    estimated latency, with the combination of shapes that takes longest.
+    `closing_trials` is the time of the finalists, in trials; `is_target_met` says that the network is estimated to be
+    as fast as was asked for.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class SearchLimits:
         statistics: JobStatistics,
         session: SearchSession,
         closing_trials: float,
-        latency_us: float,
+        is_target_met: bool,
     ) -> None:
-        self._latency_us = latency_us
+        self._is_target_met = is_target_met
         self._options = options
         self._statistics = statistics
         self._session = session
@@ -46,7 +46,7 @@ class SearchLimits:
         options = self._options
         if asked:
             return asked
-        if options.until_ms is not None and self._latency_us <= options.until_ms * 1e3:
+        if self._is_target_met:
             return "target met"
         if options.trials is not None and self._statistics.trials >= options.trials:
             return "trials"

@@ -11,7 +11,7 @@ from kintune.core.device import Peak
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import Profiled, StageName, ValidationResult
+from kintune.core.stage_results import BaselineLatencies, Profiled, StageName, ValidationResult
 from kintune.errors import WireError
 from kintune.wire.channel import UNREADABLE
 
@@ -59,6 +59,11 @@ def check_answer(kind: str, payload: bytes) -> None:
     """
     if kind in (StageName.PROVE, StageName.CHECK):
         _read(payload, ValidationResult)
+    elif kind == StageName.BASELINE:
+        latencies = _read(payload, BaselineLatencies)
+        for times in (times for one in latencies.each for times in one.values()):
+            if not all(math.isfinite(ms) and ms > 0 for ms in times):
+                raise WireError(f"no runtime takes {times} ms")
     elif kind == StageName.PEAK:
         _read(payload, Peak)
 

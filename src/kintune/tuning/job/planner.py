@@ -62,9 +62,13 @@ class Planner:
         return None if counts is None else {self._stages.duration_key(kind): count for kind, count in counts.items()}
 
     def seconds(self) -> dict[str, float]:
-        """Return estimates of the seconds of a stage by duration key, for the proof."""
-        runs = seconds_of_a_run(self._state)
-        return {} if runs is None else {self._stages.duration_key(StageName.PROVE): self._stages.proof_s(*runs)}
+        """Return estimates of the seconds of a stage by duration key, for those that come only once."""
+        told: dict[str, float] = {}
+        if (item := self._state.baselines.wanted) is not None:
+            told[self._stages.duration_key(StageName.BASELINE)] = self._stages.baseline_s(item)
+        if (runs := seconds_of_a_run(self._state)) is not None:
+            told[self._stages.duration_key(StageName.PROVE)] = self._stages.proof_s(*runs)
+        return told
 
     def next(self, asked_to_stop: str) -> list[Work]:
         """Return the stages to offer now; if there are none and all are closed, the job is over."""
@@ -78,6 +82,8 @@ class Planner:
         if not state.spec.options.search:
             self.reason = self.reason or COMPILED
             return []
+        if state.baselines.wanted is not None and not asked_to_stop:
+            return [self._offer(self._stages.baseline(state.baselines.wanted), _OWN)] if self.idle else []
         if state.wants_peak and not asked_to_stop:
             return [self._offer(self._stages.peak(), _OWN)] if self.idle else []
         if not self.reason:
@@ -196,12 +202,14 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
         if searching and kind in offered:
             counts.update(_ROUND[position:])
     counts.update(_CLOSING if searching else _after(offered))
+    if state.baselines.wanted is not None and StageName.BASELINE not in offered:
+        counts[StageName.BASELINE] += 1
     return {kind: count for kind, count in counts.items() if count > 0}
 
 
 def _limits(state: JobState) -> SearchLimits:
     remaining = state.finalists.expected_trials
-    return SearchLimits(state.spec.options, state.statistics, state.session, remaining, state.slowest_us())
+    return SearchLimits(state.spec.options, state.statistics, state.session, remaining, state.is_target_met())
 
 
 def seconds_of_a_run(state: JobState) -> tuple[float, float] | None:

@@ -16,6 +16,7 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
 from kintune.core.stage import Demand, Stage
 from kintune.core.stage_requests import (
+    BaselineItem,
     BuildContext,
     BuildItem,
     Built,
@@ -25,6 +26,7 @@ from kintune.core.stage_requests import (
     ValidationItem,
 )
 from kintune.core.stage_results import DraftPrograms, Packaged, Prepared, StageName
+from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
 from kintune.validate.validation import estimate_validation_s
 
 __all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "StageFactory"]
@@ -44,6 +46,7 @@ REFERENCE_S = 60.0
 SLOW = 1.3
 """A candidate that takes this many times as long as the best so far is timed only once."""
 
+_BASELINE_S = 120.0
 _PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
@@ -100,6 +103,19 @@ class StageFactory:
             _CHECK_S * self._combinations + self._more_s,
             timed=False,
         )
+
+    def baseline(self, item: BaselineItem) -> Work:
+        """Time other runtimes on the user's own model."""
+        stage = self._stage(StageName.BASELINE, StageName.BASELINE, self._device(), then=self._here())
+        constants = (constant.path or None for constant in item.constants.values())
+        files = tuple(file for file in (item.onnx, item.exported, *item.inputs, *constants) if file is not None)
+        conditions, count = self._baseline_conditions(), len(item.compare) * self._combinations
+        timeout_s = count * (conditions.prepare_seconds + _BASELINE_S)
+        return Work(stage, "device", _encode(conditions), (_encode(item),), timeout_s, droppable=True, files=files)
+
+    def baseline_s(self, item: BaselineItem) -> float:
+        """Return the estimated seconds of timing other runtimes."""
+        return estimate_baselines_s(self._baseline_conditions(), len(item.compare), self._combinations)
 
     def peak(self) -> Work:
         """Measure the device's peak performance."""
@@ -240,6 +256,10 @@ class StageFactory:
     def _conditions(self) -> ValidationContext:
         spec = self._spec
         return ValidationContext(threads=spec.protocol.threads, rtol=spec.options.rtol, atol=spec.options.atol)
+
+    def _baseline_conditions(self) -> ValidationContext:
+        spec = self._spec
+        return baseline_conditions(spec.protocol.threads, minutes=spec.options.minutes, combinations=self._combinations)
 
     def _own(self, kind: str, name: str, payload: bytes, timeout_s: float) -> Work:
         follows = self._device() if kind in (StageName.PACKAGE, StageName.DRAFT) else self._here()

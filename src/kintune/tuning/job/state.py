@@ -23,6 +23,7 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import (
+    BaselineLatencies,
     DraftResult,
     KnownCandidate,
     Packaged,
@@ -45,6 +46,7 @@ from kintune.tuning.job.network_check import NetworkCheck
 from kintune.tuning.job.outcomes import MEASURING
 from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.statistics import JobStatistics
+from kintune.tuning.job.target import BaselinesAndTarget
 
 __all__ = ["TRIES", "JobState"]
 
@@ -84,7 +86,7 @@ class JobState:
     however it is lowered: `check.cause` is the cause, `culprit` the user's node at fault (None before the search for
     it, empty if it was not found).  `failure` is why the job cannot go on, empty if it can.  `notes` has a line for
     each thing that the user should know.  `wants_alone` says that the network's outputs are accepted only because of
-    rounding, so that its subgraphs are to be compared one by one.
+    rounding, so that its subgraphs are to be compared one by one.  `baselines` has other runtimes and the target.
     """
 
     def __init__(self, spec: JobSpec, backend: CompilerBackend, stages: StageFactory) -> None:
@@ -109,6 +111,7 @@ class JobState:
         self.culprit: str | None = None
         self.notes: list[str] = []
         self.wants_alone = False
+        self.baselines = BaselinesAndTarget(spec.options.until)
         self._backend = backend
         self._stages = stages
         self._session: SearchSession | None = None
@@ -182,11 +185,21 @@ class JobState:
             self.session.adopt(self.session.train(sorted(self._stale_models)), rounds=())
             self._stale_models.clear()
 
-    def slowest_us(self) -> float:
-        """Return the estimated latency of the network, with the combination of shapes that takes longest."""
-        states = self.session.states
+    def latency_us(self) -> tuple[float, ...]:
+        """Return the estimated latency of the network with each combination of shapes."""
+        return self._each_us({workload: state.best_us for workload, state in self.session.states.items()})
+
+    def untuned_us(self) -> tuple[float, ...]:
+        """Return the same of the untuned network; infinite until all untuned programs were timed."""
+        return self._each_us({workload: state.untuned_us for workload, state in self.session.states.items()})
+
+    def _each_us(self, times_us: Mapping[str, float]) -> tuple[float, ...]:
         networks = by_combination(self.prepared.subgraphs if self.prepared is not None else ())
-        return max(sum(s.weight * states[s.workload].best_us for s in of if s.workload in states) for of in networks)
+        return tuple(sum(s.weight * times_us[s.workload] for s in of if s.workload in times_us) for of in networks)
+
+    def is_target_met(self) -> bool:
+        """Return whether the network is estimated to be as fast as was asked for."""
+        return self.baselines.is_met(self.latency_us(), self.untuned_us())
 
     def anything_measured(self) -> bool:
         """Return whether any program besides the untuned ones has run, or the network has nothing to tune."""
@@ -210,6 +223,8 @@ class JobState:
             self._fold_known(_decode(event.payload, tuple[KnownCandidate, ...]))
         elif event.kind == StageName.KIN:
             self._fold_kin(_decode(event.payload, Taught))
+        elif event.kind == StageName.BASELINE:
+            self._fold_baselines(_decode(event.payload, BaselineLatencies) if ok else None, event.cause)
         elif event.kind == StageName.PEAK:
             self._fold_peak(_decode(event.payload, Peak) if ok else None)
         elif event.kind == StageName.DRAFT and ok:
@@ -244,6 +259,10 @@ class JobState:
         subjects = [
             Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
         ]
+        if self.spec.options.search and self.baselines.latencies is None:
+            self.baselines.wanted = self._backend.baseline_item()
+            if self.baselines.wanted is None:
+                self._fold_baselines(BaselineLatencies(()), "")
         options = self.spec.options
         self._session = SearchSession(
             subjects, self._backend.space(), options.strategy, seed=options.seed, threads=self.spec.cores
@@ -271,6 +290,12 @@ class JobState:
         self.wants_peak = self.spec.options.strategy.budget == "prospect"
         if taught.peak is not None:
             self._fold_peak(taught.peak)
+
+    def _fold_baselines(self, found: BaselineLatencies | None, cause: str) -> None:
+        """Take in what other runtimes take; with None they could not be timed, and the search goes on without them."""
+        self.notes += self.baselines.observe(found, cause)
+        self.spec = msgspec.structs.replace(self.spec, options=self.baselines.limited(self.spec.options))
+        self.statistics.search_from = self.statistics.at
 
     def _fold_peak(self, peak: Peak | None) -> None:
         """Take in the device's peak; with None it could not be measured, and the search goes on without it."""

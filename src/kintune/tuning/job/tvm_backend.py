@@ -18,8 +18,9 @@ from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec
+from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.model import Combination
-from kintune.core.stage_requests import Built
+from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import (
     ALONE_FILE,
     BOARD_FILE,
@@ -31,13 +32,13 @@ from kintune.core.stage_results import (
     Prepared,
 )
 from kintune.errors import BuildError, ModelError, OrderError
-from kintune.measure.rpc.timer import FLUSHED
 from kintune.models.importer import load
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
 from kintune.search.processor import Processor
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.networks import Networks, load_networks
+from kintune.validate.baselines import BaselineModel, run_on, takes
 
 __all__ = ["TvmBackend"]
 
@@ -96,6 +97,23 @@ class TvmBackend:
         if self._space is None:
             raise OrderError("prepare the model before searching")
         return self._space
+
+    def baseline_item(self) -> BaselineItem | None:
+        """Return what is to be timed of the user's own model; nothing for GPUs and boards, which others do not run."""
+        spec, networks = self._ready()
+        files = BaselineModel(onnx=networks.onnx_path, exported=networks.exported_path)
+        compare = tuple(name for name in spec.options.compare if takes(name, files))
+        if not compare or not run_on(spec.device_type):
+            return None
+        return BaselineItem(
+            combinations=tuple(each.inputs for each in networks.combinations),
+            onnx=networks.onnx_path,
+            exported=networks.exported_path,
+            constants=networks.constants,
+            inputs=spec.input_files,
+            seed=spec.options.seed,
+            compare=compare,
+        )
 
     def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
         """Compile the network with the chosen programs, and write it beside the output."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from kintune.core.measurement_protocol import FLUSHED, DeviceType
 from kintune.errors import InputError
+from kintune.hardware.gpu_target import is_gpu
 from kintune.validate.baselines.baseline import Baseline, BaselineModel
 from kintune.validate.baselines.kintune_executable import KintuneExecutable
 from kintune.validate.baselines.onnx_runtime import OnnxRuntime
 from kintune.validate.baselines.open_vino import OpenVino
 from kintune.validate.baselines.torch_compile import TorchCompile
 
-__all__ = ["BASELINES", "KINTUNE", "Baseline", "BaselineModel", "make_baseline"]
+__all__ = ["BASELINES", "KINTUNE", "Baseline", "BaselineModel", "make_baseline", "run_on", "takes"]
 
 KINTUNE = "kintune"
 """The name of Kintune's own executables among the baselines."""
@@ -23,6 +25,18 @@ BASELINES: Mapping[str, Callable[[bool], Baseline]] = {
     "torch": TorchCompile,
 }
 """All runtimes, by name; the argument is `exact`."""
+
+
+def run_on(device: DeviceType) -> bool:
+    """Returns whether the runtimes run on such a device as it is measured: not on a GPU, nor on a board."""
+    return not is_gpu(device.target) and not device.protocol.endswith(FLUSHED)
+
+
+def takes(name: str, model: BaselineModel) -> bool:
+    """Returns whether a runtime takes models in one of the forms that this one has, installed or not."""
+    if name == KINTUNE:
+        return model.executable is not None
+    return model.exported is not None if name == "torch" else model.onnx is not None
 
 
 def make_baseline(name: str, exact: bool = False) -> Baseline:

@@ -36,7 +36,7 @@ __all__ = [
     "to_agent",
 ]
 
-FLEET_VERSION = "1"
+FLEET_VERSION = "2"
 """What agents and fronts must have in common."""
 
 

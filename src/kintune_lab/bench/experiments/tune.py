@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.config import Options as JobOptions
+from kintune.core.latency_target import parse_target
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.errors import InputError
 from kintune.files import write_whole
@@ -46,12 +47,18 @@ def _records(value: Value) -> None:
         raise InputError(f"cannot be used as records: {error}") from error
 
 
+def _target(value: Value) -> None:
+    parse_target(str(value))
+
+
 _OPTIONS: dict[str, Option] = {
     "model": Option(Kind.MODEL, help="what to tune", required=True),
     "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random", low=0),
     "trials": Option(Kind.INTEGER, help="stop after measuring so many programs", low=1),
     "minutes": Option(Kind.NUMBER, help="stop after so long", low=0.01),
-    "until_ms": Option(Kind.NUMBER, help="stop once the network is estimated to be so fast", low=1e-6),
+    "until": Option(
+        Kind.TEXT, help="stop once the network is so fast: milliseconds, or a share (onnxruntime*0.8)", check=_target
+    ),
     "target": Option(Kind.TEXT, "native", "what to tune for"),
     "threads": threads_option("model"),
     **STRATEGY,
@@ -76,8 +83,8 @@ class Tune:
     def check(self, cell: Cell) -> None:
         """A search needs an end."""
         values = cell.values
-        if values["trials"] is None and values["minutes"] is None and values["until_ms"] is None:
-            raise InputError("nothing ends the search; set trials, minutes or until_ms in [matrix]")
+        if values["trials"] is None and values["minutes"] is None and values["until"] is None:
+            raise InputError("nothing ends the search; set trials, minutes or until in [matrix]")
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
         """Known only where the time is what ends the search."""
@@ -143,7 +150,7 @@ EXPERIMENT = Tune()
 def _request(cell: Cell, directory: Path, work: Path) -> TuneRequest:
     values = cell.values
     strategy = strategy_of(values)
-    limits = {name: values[name] for name in ("trials", "minutes", "until_ms", "seed")}
+    limits = {name: values[name] for name in ("trials", "minutes", "until", "seed")}
     compare = {} if values["compare"] else {"compare": ()}
     options = msgspec.convert({**limits, **compare, "strategy": strategy}, JobOptions)
     threads = values["threads"]

@@ -44,7 +44,7 @@ def show(progress: CellProgress) -> None:
 
 def test_every_option_reaches_the_tuner(fake_front: FakeFront) -> None:
     (cell,) = spec_of(
-        'seed = 7\ntrials = 64\nminutes = 2\nuntil_ms = 4\ntarget = "llvm"\nthreads = 1\nfamilies = "hash"\n'
+        'seed = 7\ntrials = 64\nminutes = 2\nuntil = "4"\ntarget = "llvm"\nthreads = 1\nfamilies = "hash"\n'
         'foresee = "published"\ncarry = false\nrules = false\nsurvey = "4, 8"\nbudget = "balanced"\nround_size = 8\n'
         "foresee_size = 4\nwidth = 2\ncompare = false\n"
     ).cells
@@ -52,7 +52,7 @@ def test_every_option_reaches_the_tuner(fake_front: FakeFront) -> None:
     (request,) = fake_front.requests
     options, strategy = request.options, request.options.strategy
     assert (request.model.source, request.target, request.threads) == ("mobilenet_v1_0.5", "llvm", 1)
-    assert (options.seed, options.trials, options.minutes, options.until_ms) == (7, 64, 2.0, 4.0)
+    assert (options.seed, options.trials, options.minutes, options.until) == (7, 64, 2.0, "4")
     assert options.compare == ()
     assert (strategy.families, strategy.foresee, strategy.budget) == ("hash", "published", "balanced")
     assert (strategy.carry, strategy.rules, strategy.survey) == (False, False, (4, 8))
@@ -139,7 +139,7 @@ def test_a_search_that_was_interrupted_ends_the_bench(fake_front: FakeFront) -> 
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        ("seed = 1\n", 3, "nothing ends the search; set trials, minutes or until_ms in [matrix]"),
+        ("seed = 1\n", 3, "nothing ends the search; set trials, minutes or until in [matrix]"),
         ('trials = 4\nfamilies = "friends"\n', 6, 'families = "friends": must be one of op, hash'),
         ('trials = 4\nforesee = "always"\n', 6, 'foresee = "always": must be one of none, published, guarded'),
         ("trials = 4\nthreads = 4096\n", 6, "threads = 4096: threads=4096: this process may use"),

@@ -1,0 +1,50 @@
+"""A database of an earlier version is read as it was meant."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+
+from kintune.service.access import Visitor
+from kintune.service.database import open_database
+from kintune.service.job_repository import JobRepository
+from kintune.service.job_request import JobRequest
+from kintune.service.model_store import ModelStore
+from tests.support.service_users import visitor
+
+
+def downgrade(location: Path, revision: str) -> None:
+    """Bring a database to an earlier revision."""
+    engine = sa.create_engine(f"sqlite:///{location}")
+    with engine.begin() as connection, as_file(files("kintune.service") / "migrations") as scripts:
+        config = Config()
+        config.set_main_option("script_location", str(scripts))
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("until", "target_ms"), [("8.5", 8.5), (None, None), ("onnxruntime*0.8", None)])
+def test_milliseconds_of_earlier_jobs_are_targets(tmp_path: Path, until: str | None, target_ms: float | None) -> None:
+    location = tmp_path / "service.sqlite"
+    with closing(open_database(str(location))) as database:
+        anna: Visitor = visitor(database, "anna")
+        model = ModelStore(database).add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
+        job, _ = JobRepository(database).submit(anna, model, JobRequest(until=until, minutes=2.0), 1000.0)
+    downgrade(location, "0002")
+    engine = sa.create_engine(f"sqlite:///{location}")
+    with engine.begin() as connection:
+        wanted = json.loads(connection.scalar(sa.text("SELECT wanted FROM service_jobs")) or "")
+    engine.dispose()
+    assert wanted["target_ms"] == target_ms
+    assert "until" not in wanted
+    with closing(open_database(str(location))) as database:
+        again = JobRepository(database).get(anna, job.id).wanted
+    assert again == JobRequest(until=None if target_ms is None else until, minutes=2.0)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from kintune.core.report import BaselineVerdict, FastestBaseline, Latencies
+from kintune.terminal.comparison import (
+    describe_against,
+    describe_estimate,
+    describe_result,
+    describe_share,
+    describe_untuned,
+)
+from tests.support.reports import example_progress
+
+
+def against(network_ms: float | None, baseline_ms: float = 1.74) -> FastestBaseline:
+    found = FastestBaseline.of({"openvino": 9.0, "onnxruntime": baseline_ms}, network_ms)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("network_ms", "baseline_ms", "said"),
+    [
+        (1.32, 1.74, "1.32x as fast as onnxruntime (1.74 ms)"),
+        (1.71, 1.74, "level with onnxruntime: nothing to gain here"),
+        (1.77, 1.74, "level with onnxruntime: nothing to gain here"),
+        (0.012, 0.016, "level with onnxruntime: nothing to gain here"),
+        (0.021, 0.016, "level with onnxruntime: nothing to gain here"),
+        (0.022, 0.016, "slower than onnxruntime: 1.38x its 16.0 us"),
+        (0.010, 0.016, "1.60x as fast as onnxruntime (16.0 us)"),
+        (2.0, 1.74, "slower than onnxruntime: 1.15x its 1.74 ms"),
+    ],
+)
+def test_what_was_won_against_the_fastest(network_ms: float, baseline_ms: float, said: str) -> None:
+    assert describe_against(against(network_ms, baseline_ms)) == said
+
+
+def test_the_share_of_what_the_fastest_takes() -> None:
+    assert describe_share(against(1.32)) == "0.76 of onnxruntime's 1.74 ms"
+    assert describe_share(against(None)) == "onnxruntime takes 1.74 ms"
+    assert describe_against(against(None)) == ""
+    assert against(None).verdict is None
+    assert against(2.0).verdict is BaselineVerdict.SLOWER
+    assert FastestBaseline.of({}, 1.0) is None
+
+
+def test_a_result_is_told_against_others_or_else_against_untuned() -> None:
+    def said(**times: float) -> str:
+        return describe_result(Latencies.of({name: [time] for name, time in times.items()}))
+
+    assert said(tuned=1.32, onnxruntime=1.74, openvino=1.9, untuned=9.0) == "1.32x as fast as onnxruntime (1.74 ms)"
+    assert said(tuned=3.0, untuned=9.0) == "3.00x as fast as untuned (9.00 ms)"
+    assert said(tuned=9.0, untuned=9.0) == "nothing was gained over the untuned network (9.00 ms)"
+    assert said(tuned=9.0) == ""
+    assert said(onnxruntime=1.0, untuned=2.0) == ""
+
+
+def test_where_a_search_stands() -> None:
+    fastest = FastestBaseline.of({"onnxruntime": 20.0}, 15.0)
+    assert (
+        describe_estimate(example_progress(fastest_baseline=fastest))
+        == "estimated 15.0 ms, 0.75 of onnxruntime's 20.0 ms"
+    )
+    unknown = FastestBaseline.of({"onnxruntime": 20.0}, None)
+    nothing = example_progress(best_ms=None, untuned_ms=None)
+    assert describe_estimate(nothing) == "no latency known yet"
+    early = example_progress(best_ms=None, untuned_ms=None, fastest_baseline=unknown)
+    assert describe_estimate(early) == "no latency known yet; onnxruntime takes 20.0 ms"
+
+
+def test_without_others_the_untuned_network_is_what_there_is() -> None:
+    assert describe_estimate(example_progress()) == "estimated 15.0 ms, 2.00x as fast as untuned (30.0 ms)"
+    assert describe_estimate(example_progress(untuned_ms=None)) == "estimated 15.0 ms"
+    assert describe_untuned(example_progress()) == "2.00x as fast as untuned (30.0 ms)"
+    assert describe_untuned(example_progress(untuned_ms=None)) == ""
