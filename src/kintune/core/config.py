@@ -81,6 +81,7 @@ class Options(msgspec.Struct, frozen=True):
     atol: float = 1e-3
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
     search: bool = True  # False: nothing is measured, what is known ships
+    onnxruntime: bool = True  # nodes that cannot be compiled, or gain nothing, run in onnxruntime
 
 
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +152,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
     cool_bytes: int = 0  # of a network that stay in the device's last cache, as in `DeviceAbout`
     conservative: bool = False  # lower the network without layout conversion and rewrites
+    handed_over: tuple[str, ...] = ()  # nodes, as messages name them, that run in onnxruntime; "*": all
 
     def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
         """The same, with protocol and device type as they are for networks of these subgraphs, the largest of which

@@ -73,7 +73,9 @@ class Prepared(msgspec.Struct, frozen=True):
 
     `modules` maps workload digests to serialised programs.  `conservative` says that the network was lowered without
     layout conversion and rewrites, since the usual lowering failed; `notes` has a line on each thing that the user
-    should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.
+    should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.  `hybrid` says
+    that part of the model runs in onnxruntime, because the nodes `handed_over` failed in this network or others cannot
+    be compiled; `can_hand_over`, that nodes may be.
     """
 
     model_name: str
@@ -86,6 +88,9 @@ class Prepared(msgspec.Struct, frozen=True):
     conservative: bool = False
     notes: tuple[str, ...] = ()
     more: tuple[Combination, ...] = ()
+    hybrid: bool = False
+    handed_over: tuple[str, ...] = ()
+    can_hand_over: bool = False
 
     @property
     def combinations(self) -> tuple[Combination, ...]:

@@ -37,12 +37,15 @@ class Partition(NamedTuple):
 
     `marked` is the whole graph with its weights, in which the nodes of regions say so (see `composition`).  `operators`
     counts those that stay with onnxruntime at any depth; `reasons` says why, by nodes as messages name them.
+    `outputs` has the types and shapes of the graph's outputs, with -1 for extents that depend on the data; what is no
+    tensor is left out.
     """
 
     marked: ModelProto
     regions: tuple[Region, ...]
     operators: dict[str, int]
     reasons: dict[str, str]
+    outputs: dict[str, tuple[str, tuple[int, ...]]]
 
 
 def partition(
@@ -64,7 +67,7 @@ def partition(
     _put_weights_back(model, proto)
     drop_unused_weights(proto.graph)
     reasons = dict(list(partitioner.reasons.items())[:_MOST_REASONS])
-    return Partition(proto, tuple(partitioner.regions), dict(_left_over(proto.graph).most_common()), reasons)
+    return Partition(proto, tuple(partitioner.regions), dict(_left_over(proto.graph).most_common()), reasons, partitioner.outputs())
 
 
 class _Partitioner:
@@ -85,6 +88,19 @@ class _Partitioner:
     def run(self) -> None:
         """Mark the nodes of all regions, and list these in `regions`."""
         self._graph(self._proto.graph, (), {})
+
+    def outputs(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The types and shapes of the main graph's outputs, as `Partition` has them."""
+        types, found = self._types[()], {}
+        for value in self._proto.graph.output:
+            type_ = types.get(value.name)
+            if type_ is None and value.type.WhichOneof("value") == "tensor_type":
+                type_ = TensorType(value.type.tensor_type.elem_type, None)
+            if type_ is not None:
+                rank = len(value.type.tensor_type.shape.dim)
+                shape = type_.shape if type_.shape is not None else (-1,) * rank
+                found[value.name] = (type_.dtype, shape)
+        return found
 
     def _graph(self, graph: GraphProto, path: BodyPath, around: Mapping[str, TensorProto]) -> None:
         types = self._types.get(path, {})

@@ -78,9 +78,12 @@ class StageFactory:
         """Return the candidate of this digest, if a stage of this process was made for it."""
         return self._candidates.get(digest)
 
-    def prepare(self, *, conservative: bool = False) -> Work:
-        """Import and lower the model, without layout conversion and rewrites if `conservative`."""
-        spec = msgspec.structs.replace(self._spec, conservative=conservative)
+    def prepare(self, *, conservative: bool = False, handed_over: tuple[str, ...] = ()) -> Work:
+        """Import and lower the model, without layout conversion and rewrites if `conservative`.
+
+        The nodes `handed_over` are to run in onnxruntime.
+        """
+        spec = msgspec.structs.replace(self._spec, conservative=conservative, handed_over=handed_over)
         return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S * self._combinations)
 
     def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
