@@ -67,7 +67,9 @@ def test_no_two_neighbouring_regions_could_be_one(graph: tuple[list[list[int]], 
 def _has_cycle(needed: Sequence[Sequence[int]], regions: Sequence[tuple[int, ...]]) -> bool:
     home = {number: -1 - index for index, region in enumerate(regions) for number in region}
     edges = {
-        (home.get(source, source), home.get(number, number)) for number, sources in enumerate(needed) for source in sources
+        (home.get(source, source), home.get(number, number))
+        for number, sources in enumerate(needed)
+        for source in sources
     }
     edges = {(a, b) for a, b in edges if a != b}
     names = {name for edge in edges for name in edge}

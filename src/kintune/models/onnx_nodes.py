@@ -12,7 +12,16 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from kintune.errors import ModelError
 
-__all__ = ["DEFAULT_DOMAINS", "describe_node", "described_nodes", "nested_tensors", "nodes", "sort_nodes", "subgraphs", "used_tensors"]
+__all__ = [
+    "DEFAULT_DOMAINS",
+    "describe_node",
+    "described_nodes",
+    "nested_tensors",
+    "nodes",
+    "sort_nodes",
+    "subgraphs",
+    "used_tensors",
+]
 
 DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 """The names of the standard's own set of operators."""
@@ -82,7 +91,8 @@ def sort_nodes(label: str, graph: GraphProto) -> None:
             sort_nodes(label, inner)
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     needed = [
-        {producers[name] for name in used_tensors(node) if name in producers} if producers else set() for node in graph.node
+        {producers[name] for name in used_tensors(node) if name in producers} if producers else set()
+        for node in graph.node
     ]
     if all(index > latest for index, before in enumerate(needed) for latest in before):
         return

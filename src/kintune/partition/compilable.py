@@ -14,7 +14,6 @@ import msgspec
 import platformdirs
 import tvm
 
-import kintune
 from kintune.compiler.graph.assemble import assemble_plan
 from kintune.compiler.graph.lower import lower
 from kintune.core.model import ModelRef
@@ -87,7 +86,7 @@ def _read(path: Path) -> dict[str, str]:
 def _version(target: str) -> str:
     """A digest of all that decides about the answers: the target, TVM, and what imports and compiles here."""
     found = hashlib.sha256(f"{__version__} {tvm.__version__} {target}".encode())
-    root = Path(str(kintune.__file__)).parent
+    root = Path(__file__).parents[1]
     for room in ("compiler", "models", "partition"):
         for path in sorted((root / room).rglob("*.py")):
             found.update(path.read_bytes())
@@ -105,9 +104,7 @@ def _try(node: SingleNode, target: tvm.target.Target) -> str:
             reference, import_onnx(model), tuple(node.inputs), outputs, digest=node.digest, constants={}, opset=opset
         )
         lowered = lower(imported.module, target, conservative=True)
-        assemble_plan(
-            lowered, {}, target, inputs=imported.inputs, outputs=imported.outputs, checks=imported.checks
-        )
+        assemble_plan(lowered, {}, target, inputs=imported.inputs, outputs=imported.outputs, checks=imported.checks)
     except UnsupportedOperators:
         return f"operator {proto.op_type} is not supported"
     except KintuneError as error:
@@ -115,4 +112,3 @@ def _try(node: SingleNode, target: tvm.target.Target) -> str:
     except Exception as error:  # the compiler raises whatever it stumbles over
         return cause_line(error)
     return ""
-

@@ -42,7 +42,13 @@ def import_region(marked: ModelProto, region: Region, number: int, model_name: s
     digest = digest_of(model_digest.encode(), repr(region).encode())
     model = OnnxModel(Path(name), proto, inputs, weights, digest, opset, {})
     return complete_model(
-        ModelRef(ONNX, name, name), import_onnx(model), tuple(inputs), region.outputs, digest=digest, constants={}, opset=opset
+        ModelRef(ONNX, name, name),
+        import_onnx(model),
+        tuple(inputs),
+        region.outputs,
+        digest=digest,
+        constants={},
+        opset=opset,
     )
 
 

@@ -48,9 +48,7 @@ class Partition(NamedTuple):
     outputs: dict[str, tuple[str, tuple[int, ...]]]
 
 
-def partition(
-    model: OnnxModel, why_not: Callable[[SingleNode], str], handed_over: Collection[str] = ()
-) -> Partition:
+def partition(model: OnnxModel, why_not: Callable[[SingleNode], str], handed_over: Collection[str] = ()) -> Partition:
     """Partition a prepared graph.  `why_not` says why a node cannot be compiled, empty where it can be.
 
     `handed_over` names nodes that stay with onnxruntime whatever the compiler says of them; "*" stands for all.
@@ -67,7 +65,9 @@ def partition(
     _put_weights_back(model, proto)
     drop_unused_weights(proto.graph)
     reasons = dict(list(partitioner.reasons.items())[:_MOST_REASONS])
-    return Partition(proto, tuple(partitioner.regions), dict(_left_over(proto.graph).most_common()), reasons, partitioner.outputs())
+    return Partition(
+        proto, tuple(partitioner.regions), dict(_left_over(proto.graph).most_common()), reasons, partitioner.outputs()
+    )
 
 
 class _Partitioner:
@@ -115,10 +115,7 @@ class _Partitioner:
             read = dict.fromkeys(name for node in taken for name in used_tensors(node))
             inputs = [n for n in read if made.get(n) not in own and n not in weights and n not in self._outside]
             wanted = declared | {
-                name
-                for number, node in enumerate(graph.node)
-                if number not in own
-                for name in used_tensors(node)
+                name for number, node in enumerate(graph.node) if number not in own for name in used_tensors(node)
             }
             outputs = [name for node in taken for name in node.output if name in wanted]
             if not outputs or not can_pay(taken, {**self._outside_types(weights), **types}, inputs, outputs):

@@ -107,10 +107,12 @@ def _type_of(value: ValueInfoProto) -> TensorType | None:
     return TensorType(declared.elem_type, None if -1 in extents else tuple(extents))
 
 
+_INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+
 _ORT_ELEMENTS = {
     "float": TensorProto.FLOAT, "double": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
     "bfloat16": TensorProto.BFLOAT16, "bool": TensorProto.BOOL, "string": TensorProto.STRING,
-    **{f"{sign}int{bits}": getattr(TensorProto, f"{sign.upper()}INT{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    **{name: getattr(TensorProto, name.upper()) for name in _INTEGERS},
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ It is a zip as that of `kintune.runtime.package`.  Its members, each at a multip
     manifest.json   a `Manifest` with `hybrid`; inputs and outputs are those of the whole model
     graph.onnx      the host graph: an ONNX file in which each region is one node, with the weights of all other nodes
     regionN.kt      from 0 on: an ordinary file for CPUs, with the plans of that region for each combination of shapes
+    marked.onnx     only until the result is published: the whole graph, in which nodes say to which region they belong
 
 The node of region N is the operator `RegionN` of the domain `kintune.DIGEST`, where DIGEST is the first 16 digits of
 the model's digest.  `libkintune_onnx.so` registers these operators, and maps the file.  This module does not import
@@ -24,10 +25,20 @@ from kintune.errors import InputError, OrderError
 from kintune.runtime.manifest import FORMAT_VERSION, Contents, Manifest, contents_of
 from kintune.runtime.stored_zip import MANIFEST, Content, damaged, map_member, reading, replacing, write_members
 
-__all__ = ["GRAPH", "HybridPackage", "hybrid_in_memory", "operator_domain", "region_name", "write_hybrid"]
+__all__ = [
+    "GRAPH",
+    "HybridPackage",
+    "hybrid_in_memory",
+    "operator_domain",
+    "read_marked",
+    "region_name",
+    "write_hybrid",
+]
 
 GRAPH = "graph.onnx"
 """The name of the member with the host graph."""
+
+_MARKED = "marked.onnx"
 
 _DIGEST_DIGITS = 16
 _LARGEST_GRAPH = (1 << 31) - 1  # bytes of one protobuf message
@@ -75,12 +86,23 @@ def region_name(number: int) -> str:
     return f"region{number}.kt"
 
 
+def read_marked(path: str | os.PathLike[str]) -> bytes:
+    """The whole graph of a file that is not published yet; empty where it has none.
+
+    Raises:
+        InputError: as for `HybridPackage.open`.
+    """
+    with reading(Path(path)) as archive:
+        return archive.read(_MARKED) if _MARKED in archive.namelist() else b""
+
+
 def write_hybrid(
-    path: str | os.PathLike[str], manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes]
+    path: str | os.PathLike[str], manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes], marked: bytes = b""
 ) -> None:
     """Write a file, whole or not at all: it is renamed into place once it is on the disk.
 
-    `manifest.hybrid` says what runs where; `regions` are the files of its regions, or their contents.
+    `manifest.hybrid` says what runs where; `regions` are the files of its regions, or their contents.  `marked` is the
+    whole graph, where regions may still go back to onnxruntime.
 
     Raises:
         InputError: a region's file cannot be read, the graph is too large, or the file cannot be written there; nothing
@@ -89,7 +111,7 @@ def write_hybrid(
     """
     _check(manifest, graph, regions)
     with replacing(Path(path)) as file:
-        _write(file, manifest, graph, regions)
+        _write(file, manifest, graph, regions, marked)
 
 
 def hybrid_in_memory(manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes]) -> int:
@@ -121,12 +143,16 @@ def _check(manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes]) ->
         )
 
 
-def _write(file: IO[bytes], manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes]) -> None:
+def _write(
+    file: IO[bytes], manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes], marked: bytes = b""
+) -> None:
     def members() -> Iterator[tuple[str, Content]]:
         yield MANIFEST, msgspec.json.encode(Contents(FORMAT_VERSION, manifest))
         yield GRAPH, graph
         for number, region in enumerate(regions):
             yield region_name(number), region if isinstance(region, bytes) else _content(region)
+        if marked:
+            yield _MARKED, marked
 
     write_members(file, members())
 

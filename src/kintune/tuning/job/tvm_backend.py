@@ -39,7 +39,7 @@ from kintune.models.importer import load
 from kintune.partition.composition import compose
 from kintune.runtime.hybrid_package import write_hybrid
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
-from kintune.runtime.package import Manifest
+from kintune.runtime.manifest import Manifest
 from kintune.search.processor import Processor
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
@@ -247,7 +247,6 @@ class TvmBackend:
         if spec.device_type.protocol.endswith(FLUSHED):
             build_vm_executable(lowered, programs, target, manifest, kernels).save(f"{path}{BOARD_FILE}")
 
-
     def _save_hybrid(
         self,
         path: str,
@@ -271,9 +270,7 @@ class TvmBackend:
                 self._manifest(networks.name, networks.digest, hybrid.combination, chosen), hybrid=describe(partition)
             )
             graph = compose(partition.marked, partition.regions, range(len(files)), networks.digest)
-            write_hybrid(
-                path, manifest, graph.SerializeToString(), files, marked=partition.marked.SerializeToString()
-            )
+            write_hybrid(path, manifest, graph.SerializeToString(), files, marked=partition.marked.SerializeToString())
 
     def _manifest(
         self,

@@ -1,0 +1,98 @@
+"""Gives regions of a hybrid result, or a whole network, back to onnxruntime.  Does not import TVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+from onnx import ModelProto
+
+from kintune.core.hybrid import Hybrid
+from kintune.core.model import Constant
+from kintune.errors import InputError
+from kintune.models.constants import constant_values
+from kintune.models.graph_file import open_graph
+from kintune.models.onnx_nodes import nodes
+from kintune.partition.composition import compose, extract
+from kintune.runtime.hybrid_package import HybridPackage, read_marked, write_hybrid
+from kintune.runtime.package import read_manifest
+
+__all__ = ["LOST", "hand_over_all", "keep_regions", "write_region"]
+
+LOST = "onnxruntime is at least as fast here"
+
+
+def keep_regions(source: Path, kept: Sequence[int], output: Path, why: str = LOST) -> None:
+    """Write a hybrid result with the regions of these numbers alone to `output`, which may be `source`.
+
+    `why` is why the others go back to onnxruntime.  What only a result that is not yet published has is left out.
+
+    Raises:
+        InputError: the file cannot be read or written.
+    """
+    package = HybridPackage.open(source)
+    hybrid = package.manifest.hybrid
+    if hybrid is None:
+        raise InputError(f"{source}: has no regions")
+    text = read_marked(source)
+    numbers = range(len(hybrid.regions))
+    if not text:
+        if tuple(kept) != tuple(numbers):
+            raise InputError(f"{source}: is published, its regions cannot be changed; tune the model again")
+        graph, about = package.graph, hybrid
+    else:
+        marked = ModelProto.FromString(text)
+        graph = compose(marked, hybrid.regions, kept, package.manifest.model_digest).SerializeToString()
+        lost = [hybrid.regions[number] for number in numbers if number not in kept]
+        counts = Counter(hybrid.operators)
+        for number in numbers:
+            if number not in kept:
+                counts.update(node.op_type for node in extract(marked, hybrid.regions[number], number).graph.node)
+        about = msgspec.structs.replace(
+            hybrid,
+            regions=tuple(hybrid.regions[number] for number in kept),
+            operators=dict(counts.most_common()),
+            nodes={**hybrid.nodes, **{node: why for region in lost for node in region.nodes}},
+        )
+    manifest = msgspec.structs.replace(package.manifest, hybrid=about)
+    write_hybrid(output, manifest, graph, [package.region(number) for number in kept])
+
+
+def write_region(source: Path, number: int, executable: Path, graph: Path) -> None:
+    """Write a region of an unpublished result by itself: as an executable, and as the ONNX model of the same nodes.
+
+    Raises:
+        InputError: the file cannot be read, or is published.
+    """
+    package = HybridPackage.open(source)
+    text = read_marked(source)
+    if package.manifest.hybrid is None or not text:
+        raise InputError(f"{source}: has no regions that can be taken apart")
+    executable.write_bytes(package.region(number))
+    model = extract(ModelProto.FromString(text), package.manifest.hybrid.regions[number], number)
+    graph.write_bytes(model.SerializeToString())
+
+
+def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], output: Path, why: str = LOST) -> None:
+    """Write a result that runs the ONNX file `onnx` in onnxruntime, in place of the executable `source`.
+
+    `constants` has the inputs of the file that became constants.
+
+    Raises:
+        InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
+    """
+    opened = open_graph(onnx, own=True).bound({name: constant_values(each) for name, each in constants.items()})
+    size = opened.graph.ByteSize() + sum(values.nbytes for values in opened.weights.values())
+    if size >= 1 << 31:
+        raise InputError(f"{onnx}: with {size >> 20} MiB it is too large to go into one file with a graph")
+    graph = opened.assemble()
+    counts = Counter(node.op_type for node in nodes(graph))
+    manifest = msgspec.structs.replace(
+        read_manifest(source),
+        hybrid=Hybrid((), dict(counts.most_common()), {"all nodes": why}, (version("onnxruntime"),)),
+        checks=(),
+    )
+    write_hybrid(output, manifest, graph.SerializeToString(), [])
