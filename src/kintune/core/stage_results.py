@@ -215,6 +215,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     Then subgraphs are compared alone as well: those in `alone`, but not those in `not_alone`, by name; `wrong_alone`
     says by workload how those differ that do.  `thread_counts` has for each plan of the file, in order, the number of
     threads of calls that are faster on fewer than all, by place in the plan; the proof holds for the file with these.
+    `regions` are those that the result keeps: None if all, empty if it runs in onnxruntime altogether; the proof holds
+    for that, and `lost_ms` has the latencies of the network that was slower than onnxruntime, if it was.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.
@@ -234,6 +236,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     wrong_alone: dict[str, str] = {}
     thread_counts: tuple[dict[int, int], ...] = ()
     each: tuple[ValidationResult, ...] = ()
+    regions: tuple[int, ...] | None = None
+    lost_ms: tuple[float, ...] = ()
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ __all__ = ["grow_regions"]
 
 
 def grow_regions(needed: Sequence[Iterable[int]], inside: Sequence[bool]) -> tuple[tuple[int, ...], ...]:
-    """Return the regions, each a tuple of node numbers in ascending order; the regions are in order of their first node.
+    """Return the regions, each a tuple of ascending node numbers; the regions are in order of their first nodes.
 
     `needed` has for each node the numbers of the nodes whose results it reads, all less than its own; `inside` says
     which nodes may be in a region.  Every node that may is in exactly one region.  Nodes of a region are connected
@@ -90,5 +90,5 @@ def _reaches_by_others(users: dict[int, set[int]], start: int, end: int) -> bool
             return True
         if name not in seen:
             seen.add(name)
-            stack.extend(users[name] if name in users else ())
+            stack.extend(users.get(name, ()))
     return False

@@ -205,6 +205,7 @@ class StageFactory:
             left_out=packaged.left_out,
             compare=others,
             timed=timed,
+            may_hand_over=self._prepared is not None and self._prepared.can_hand_over,
         )
         stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
         constants = (constant.path or None for constant in item.constants.values())
