@@ -115,6 +115,9 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Annotated[str, Meta(description="Compare on these inputs.")] | None = None
     rtol: Annotated[float, Meta(ge=0, description="Relative tolerance of outputs.")] = 1e-3
     atol: Annotated[float, Meta(ge=0, description="Absolute tolerance of outputs.")] = 1e-3
+    onnxruntime: Annotated[
+        bool, Meta(description="Run in onnxruntime what cannot be compiled, and what is no faster compiled.")
+    ] = True
     records: Annotated[str, Meta(description="The records file.")] | None = None
     output: Annotated[str, Meta(description="Where the executable goes; a directory if there are several.")] | None = (
         None
@@ -128,7 +131,9 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1.0
 
 
-COMPILE_FIELDS = ("target", "device", "threads", "seed", "inputs", "rtol", "atol", "records", "output", "log")
+COMPILE_FIELDS = (
+    "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "records", "output", "log",
+)  # fmt: skip
 """The fields of `TuneConfig` that a compilation without search uses."""
 
 DEFAULT_TRIALS = 1000

@@ -102,6 +102,7 @@ def _options(config: TuneConfig, *, search: bool) -> Options:
         rtol=config.rtol,
         atol=config.atol,
         search=search,
+        onnxruntime=config.onnxruntime,
     )
 
 
