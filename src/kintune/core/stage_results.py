@@ -174,7 +174,8 @@ class Packaged(msgspec.Struct, frozen=True):
     cannot be compiled; `onnx` or `exported` the model itself, for others to run, which they do with `constants` for
     the inputs that the executable no longer has.  `each_alone`, where it was asked for, has for each combination of
     shapes the network that computes subgraphs twice, None where there is none.  Each is in one of them, but those in
-    `left_out` (workload digests), which take too long untuned or cannot be compiled so.
+    `left_out` (workload digests), which take too long untuned or cannot be compiled so.  With `hybrid`, the tuned
+    executable runs partly in onnxruntime.
     """
 
     tuned: str
@@ -185,6 +186,7 @@ class Packaged(msgspec.Struct, frozen=True):
     constants: dict[str, Constant] = {}
     each_alone: tuple[str | None, ...] = ()
     left_out: tuple[str, ...] = ()
+    hybrid: bool = False
 
 
 class PerProgramCheck(msgspec.Struct, frozen=True):

@@ -25,8 +25,8 @@ __all__ = ["LOST", "hand_over_all", "keep_regions", "write_region"]
 LOST = "onnxruntime is at least as fast here"
 
 
-def keep_regions(source: Path, kept: Sequence[int], output: Path, why: str = LOST) -> None:
-    """Write a hybrid result with the regions of these numbers alone to `output`, which may be `source`.
+def keep_regions(source: Path, kept: Sequence[int] | None, output: Path, why: str = LOST) -> None:
+    """Write a hybrid result with the regions of these numbers alone, or all, to `output`, which may be `source`.
 
     `why` is why the others go back to onnxruntime.  What only a result that is not yet published has is left out.
 
@@ -39,6 +39,7 @@ def keep_regions(source: Path, kept: Sequence[int], output: Path, why: str = LOS
         raise InputError(f"{source}: has no regions")
     text = read_marked(source)
     numbers = range(len(hybrid.regions))
+    kept = numbers if kept is None else kept
     if not text:
         if tuple(kept) != tuple(numbers):
             raise InputError(f"{source}: is published, its regions cannot be changed; tune the model again")

@@ -32,7 +32,7 @@ from kintune.errors import InputError, JobFailed, NumericsError, StorageError
 from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.partition.keeping import hand_over_all, keep_regions
 from kintune.records import Run
-from kintune.runtime.package import read_manifest, write_with_thread_counts
+from kintune.runtime.package import write_with_thread_counts
 from kintune.workers.engine.timings import Timings
 
 __all__ = ["discard", "publish", "report_of"]
@@ -81,9 +81,8 @@ def _keep(path: Path, packaged: Packaged, proof: ValidationResult) -> None:
     """Give back to onnxruntime what the proof says."""
     if proof.regions == () and packaged.onnx is not None:
         hand_over_all(path, Path(packaged.onnx), packaged.constants, path)
-    elif (hybrid := read_manifest(path).hybrid) is not None:
-        kept = range(len(hybrid.regions)) if proof.regions is None else proof.regions
-        keep_regions(path, kept, path)
+    elif packaged.hybrid:
+        keep_regions(path, proof.regions, path)
 
 
 def discard(output: str) -> None:

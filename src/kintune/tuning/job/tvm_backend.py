@@ -124,6 +124,7 @@ class TvmBackend:
                 onnx=networks.onnx_path,
                 exported=networks.exported_path,
                 constants=networks.constants,
+                hybrid=networks.hybrid is not None,
             )
         )
 
@@ -174,6 +175,7 @@ class TvmBackend:
             onnx=networks.onnx_path,
             exported=networks.exported_path,
             constants=networks.constants,
+            hybrid=networks.hybrid is not None,
         )
 
     def kept(self, packaged: Packaged) -> bool:
