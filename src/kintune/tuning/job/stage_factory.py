@@ -48,7 +48,7 @@ _PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
 _CHECK_S = 300.0
-_EXPLAIN_S = 120.0
+_EXPLAIN_S = 60.0
 _SET_S = 30.0
 
 _encode = msgspec.msgpack.encode
