@@ -27,8 +27,8 @@ __all__ = ["HybridExecutable"]
 class HybridExecutable(kintune_runtime.HybridExecutable):
     """A network ready to run on this machine, or to be saved and run on another one.
 
-    Made by `create` or `open`.  An instance may be shared between threads, which run it at once.  `variants` has its one
-    manifest, as an `Executable` has those of several.
+    Made by `create` or `open`.  An instance may be shared between threads, which run it at once.  `variants` has its
+    one manifest, as an `Executable` has those of several.
     """
 
     def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:

@@ -113,7 +113,7 @@ class Package(NamedTuple):
             contents = contents_of(archive, path)
             manifests = contents.manifests
             if contents.executable.hybrid is not None:
-                raise InputError(f"{path}: {contents.executable.hybrid.summary}; a file that runs without it is needed")
+                raise InputError(f"{path}: {contents.executable.hybrid.summary}: a file that runs without is needed")
             if contents.plans == 0:
                 kind = "a GPU" if is_gpu(contents.executable.target) else "TVM's virtual machine"
                 raise InputError(f"{path}: made for {kind}; a file for a CPU is needed")

@@ -90,6 +90,8 @@ class ValidationRun:
         threads = min(self.conditions.threads, len(self._cores))
         if threads == 1 or self.board or is_gpu(self.manifest.target) or not self.item.timed:
             return {}
+        if self.manifest.hybrid is not None:  # its regions have had theirs chosen one by one
+            return {}
         plain = self.item
         with ExitStack() as processes:
             before = processes.enter_context(self._process(TUNED))
