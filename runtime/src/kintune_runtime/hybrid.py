@@ -59,7 +59,7 @@ class HybridExecutable(BaseExecutable):
         self._sessions: dict[int, Any] = {}
         self._folder: Path | None = None
         self._descriptor = _opened(path)
-        self._finalizer = weakref.finalize(self, os.close, self._descriptor)
+        self._finalizer = weakref.finalize(self, _remove, None, self._descriptor)
         self._manifest = self._read_manifest()
         about = self._manifest["executable"]
         self._threads = max(1, int(about["threads"]))
@@ -264,9 +264,10 @@ def _opened(path: str | os.PathLike[str]) -> int:
         raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from error
 
 
-def _remove(folder: Path, descriptor: int) -> None:
+def _remove(folder: Path | None, descriptor: int) -> None:
     """Remove what a session needed; sessions that are left keep the library and the file mapped."""
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     os.close(descriptor)
 
 

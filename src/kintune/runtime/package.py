@@ -39,7 +39,7 @@ from kintune.runtime.manifest import (
     read_manifests,
 )
 from kintune.runtime.plan_format import with_thread_counts
-from kintune.runtime.stored_zip import MANIFEST, PAGE, damaged, map_member, reading, replacing, write_members
+from kintune.runtime.stored_zip import MANIFEST, PAGE, Content, damaged, map_member, reading, replacing, write_members
 from kintune_runtime.library import checksum
 
 __all__ = [
@@ -235,7 +235,7 @@ def _write_plans(file: IO[bytes], variants: Sequence[Variant], weights: npt.NDAr
 
 
 def _write(file: IO[bytes], contents: Contents, members: Mapping[str, bytes], weights: npt.NDArray[np.uint8]) -> None:
-    parts = {MANIFEST: msgspec.json.encode(contents), **members, _WEIGHTS: weights.data}
+    parts: dict[str, Content] = {MANIFEST: msgspec.json.encode(contents), **members, _WEIGHTS: weights.data}
     write_members(file, parts.items())
 
 

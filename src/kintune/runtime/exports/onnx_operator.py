@@ -3,8 +3,8 @@
     sess_options.register_custom_ops_library("DIR/libkintune_onnx.so")
     onnxruntime.InferenceSession("DIR/NAME.onnx", sess_options)
 
-The file has one node, or the nodes of the host graph of what runs partly in onnxruntime (see
-`kintune.runtime.hybrid_package`).  The one node is the operator `KintuneNetwork` of the domain `kintune.DIGEST`, where DIGEST is the first 16 digits of the
+The file has one node, or is the host graph of what runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).
+The one node is the operator `KintuneNetwork` of the domain `kintune.DIGEST`, where DIGEST is the first 16 digits of the
 model's digest: exports of different models can be used by one session.  This module does not import TVM.
 """
 
