@@ -37,7 +37,16 @@ from pathlib import Path
 from {package}.runtime import Evaluation, InputError, KintuneError, RunError, Variant
 from {package}.runtime import {start}Context, {start}Executable
 
-__all__ = ["Evaluation", "InputError", "KintuneError", "RunError", "Variant", "{start}Context", "{start}Executable", "load"]
+__all__ = [
+    "Evaluation",
+    "InputError",
+    "KintuneError",
+    "RunError",
+    "Variant",
+    "load",
+    "{start}Context",
+    "{start}Executable",
+]
 
 
 def load() -> {start}Executable:
@@ -117,14 +126,8 @@ def _write(
         record.append(_recorded(name, hashlib.sha256(content), len(content)))
 
     info = f"{package}-{version}.dist-info"
-    add(
-        f"{package}/__init__.py",
-        _INIT.format(
-            name=re.sub(r"[^\w .-]", "", manifest.model_name),
-            package=package,
-            start="Hybrid" if manifest.hybrid else "",
-        ).encode(),
-    )
+    title, start = re.sub(r"[^\w .-]", "", manifest.model_name), "Hybrid" if manifest.hybrid else ""
+    add(f"{package}/__init__.py", _INIT.format(name=title, package=package, start=start).encode())
     for path in sorted(files):
         if path in libraries or ("/" not in path and path.endswith(".py")):
             add(f"{package}/runtime/{path}", files[path])

@@ -59,7 +59,5 @@ class KintuneExecutable:
         from kintune.runtime.executable import Executable
 
         if not isinstance(self._executable, Executable):
-            raise OrderError(
-                "only an executable for CPUs, without onnxruntime, tells the times of its kernels by their places"
-            )
+            raise OrderError("only an executable for CPUs, without onnxruntime, tells the times of its kernels")
         return {time.place: time.us for time in self._executable.profile(self._inputs, threads=threads)}
