@@ -18,7 +18,17 @@ from kintune.runtime.hybrid_package import operator_domain, write_hybrid
 from kintune.runtime.manifest import Manifest
 from tests.support.toy_model import adding, manifest, write_model
 
-__all__ = ["DIGEST", "W", "X", "expected", "host_graph", "hybrid_manifest", "region_file", "write_toy_hybrid"]
+__all__ = [
+    "DIGEST",
+    "W",
+    "X",
+    "expected",
+    "host_graph",
+    "hybrid_manifest",
+    "one_region",
+    "region_file",
+    "write_toy_hybrid",
+]
 
 DIGEST = "fedcba9876543210" * 2
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
