@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,13 +30,11 @@ def test_any_shape(shape: list[str | int]) -> None:
 
 @given(st.binary(max_size=60))
 def test_other_contents_are_refused_or_have_no_inputs(content: bytes) -> None:
-    try:
+    with suppress(ValueError):
         named_extents(content)
-    except ValueError:
-        pass
 
 
 def test_a_truncated_file_is_refused() -> None:
     content = model(x=["batch"])
-    with pytest.raises(ValueError, match="longer than its message|no end"):
+    with pytest.raises(ValueError, match=r"longer than its message|no end"):
         named_extents(content[: len(content) // 2])

@@ -56,7 +56,7 @@ def test_nothing_of_it_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_one_for_another_machine_is_saved_and_not_run(tmp_path: Path) -> None:
     made = created(tmp_path, "riscv64")
     made.save(tmp_path / "saved.kt")
-    with pytest.raises(OrderError, match="toy is built for riscv64.*save it and run it there"):
+    with pytest.raises(OrderError, match=r"toy is built for riscv64.*save it and run it there"):
         made.run(X)
     with pytest.raises(InputError, match=r"saved\.kt: built for riscv64, this machine is"):
         kintune.open(tmp_path / "saved.kt")
@@ -72,7 +72,7 @@ def test_a_variant_and_an_ordinary_file_are_refused(tmp_path: Path) -> None:
 def test_a_graph_that_onnxruntime_refuses_is_one_line(tmp_path: Path) -> None:
     manifest = hybrid_manifest(regions=0)
     graph = host_graph(manifest).replace(b"CumSum", b"CumSam")
-    with pytest.raises(KintuneError, match="onnxruntime .* refuses it: .*CumSam") as refused:
+    with pytest.raises(KintuneError, match=r"onnxruntime .* refuses it: .*CumSam") as refused:
         HybridExecutable.create(manifest, graph, [])
     assert "\n" not in str(refused.value)
 

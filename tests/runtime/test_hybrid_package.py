@@ -81,7 +81,7 @@ def test_nothing_is_left_where_a_region_is_missing(tmp_path: Path) -> None:
 def test_damage_is_found(tmp_path: Path) -> None:
     content = write_toy_hybrid(tmp_path).read_bytes()
     path = tmp_path / "changed.kt"
-    for member in (b"CumSum\x12", b"KTPLAN", W.tobytes()):
+    for member in (b"\x22\x06CumSum", b"KTPLAN", W.tobytes()):
         changed = bytearray(content)
         changed[changed.index(member) + 3] ^= 1
         path.write_bytes(changed)

@@ -28,6 +28,7 @@ __all__ = [
     "one_region",
     "region_file",
     "write_toy_hybrid",
+    ,
 ]
 
 DIGEST = "fedcba9876543210" * 2

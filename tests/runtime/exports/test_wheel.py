@@ -136,4 +136,4 @@ def test_a_wheel_that_runs_partly_in_onnxruntime_asks_for_it(tmp_path: Path) -> 
         "HybridExecutable [1.0, 6.0, 13.0]",
         "this result runs partly in onnxruntime: pip install onnxruntime",
     ]
-    assert [each.name for each in (tmp_path / "export").iterdir()] == [wheel.name]
+    assert not list((tmp_path / "export").glob("kintune-*"))
