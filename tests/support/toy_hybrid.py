@@ -28,7 +28,6 @@ __all__ = [
     "one_region",
     "region_file",
     "write_toy_hybrid",
-    ,
 ]
 
 DIGEST = "fedcba9876543210" * 2
