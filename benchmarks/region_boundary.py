@@ -1,4 +1,4 @@
-"""What a call of a region from onnxruntime costs: a row of tiny regions, against the same row of onnxruntime's own nodes.
+"""What a call of a region from onnxruntime costs: a row of tiny regions, against the same row of ordinary nodes.
 
     python benchmarks/region_boundary.py [--regions 20] [--elements 16] [--threads 1 2] [--rounds 60] [--json FILE]
 
@@ -50,8 +50,8 @@ def main() -> None:
         measured = {threads: _measure(made, {"x": x}, threads, options) for threads in options.threads}
     for threads, found in measured.items():
         print(
-            f"{threads} thread{'s' if threads > 1 else ''}: a region costs {found['us_per_region']:.2f} us a call, a node"
-            f" of onnxruntime {found['us_per_node']:.2f} us"
+            f"{threads} thread{'s' if threads > 1 else ''}: a region costs {found['us_per_region']:.2f} us a call,"
+            f" a node of onnxruntime {found['us_per_node']:.2f} us"
         )
     if options.json:
         document = {

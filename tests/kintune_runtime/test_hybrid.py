@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -121,6 +124,34 @@ def test_another_file_may_take_its_place(tmp_path: Path) -> None:
     model = kintune_runtime.open(path)
     path.unlink()
     np.testing.assert_array_equal(model.run(X, threads=1)["out"], expected(X))
+
+
+def test_a_child_process_has_sessions_of_its_own(tmp_path: Path) -> None:
+    """In a process of its own, whose temporary folder is looked at."""
+    path, folder = write_toy_hybrid(tmp_path), tmp_path / "temporary"
+    folder.mkdir()
+    code = f"""
+        import os
+        import numpy as np
+        import kintune_runtime
+        x = np.ones(1000, np.float32)
+        model = kintune_runtime.open({str(path)!r})
+        context = model.context()
+        right = model.run(x)["out"]
+        child = os.fork()
+        if child == 0:
+            for run in (model.run, context.run, lambda x: model.run(x, threads=1)):
+                if not np.array_equal(run(x)["out"], right):
+                    os._exit(1)
+            os._exit(0)  # as multiprocessing does; onnxruntime itself aborts a child that ends otherwise
+        print(os.waitpid(child, 0)[1], np.array_equal(context.run(x)["out"], right))
+        print(np.array_equal(model.run(x, threads=1)["out"], right))
+    """
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "0 True\nTrue\n", done.stderr
+    assert not list(folder.glob("kintune-*"))
 
 
 @pytest.mark.parametrize(
