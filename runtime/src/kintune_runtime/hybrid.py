@@ -162,7 +162,6 @@ class HybridExecutable(BaseExecutable):
         for session in {id(each): each for each in self._sessions.values()}.values():
             _keep(session)
         self._sessions = {}
-        self._folder = None
         self._lock = threading.Lock()
 
     def _run(self, session: Any, plan: int, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
@@ -194,7 +193,7 @@ class HybridExecutable(BaseExecutable):
         if not self._finalizer.alive:
             raise InputError("the executable is closed; open it again")
         import_onnxruntime()  # what is wrong with it is said before anything is made
-        if self._folder is None:
+        if self._folder is None or not self._folder.is_dir():  # a child process uses that of its parent
             folder = make_folder(f"/proc/self/fd/{self._descriptor}")
             self._folder = folder
             self._finalizer.detach()
