@@ -266,7 +266,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
 def test_onnxruntime_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_toy_hybrid(tmp_path)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(KintuneError) as missing:
+    with pytest.raises(InputError) as missing:
         kintune_runtime.open(path)
     assert str(missing.value) == "this result runs partly in onnxruntime: pip install onnxruntime"
 
@@ -275,7 +275,7 @@ def test_onnxruntime_that_is_too_old_is_one_line(tmp_path: Path, monkeypatch: py
     old = ModuleType("onnxruntime")
     old.__version__ = "1.11.1"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "onnxruntime", old)
-    with pytest.raises(KintuneError, match=r"1\.11\.1 of which is installed, and 1\.12 or later is needed"):
+    with pytest.raises(InputError, match=r"1\.11\.1 of which is installed, and 1\.12 or later is needed"):
         kintune_runtime.open(write_toy_hybrid(tmp_path))
 
 
@@ -286,5 +286,5 @@ def test_a_library_that_does_not_load_is_one_line(tmp_path: Path, monkeypatch: p
 
     found = SimpleNamespace(**{**vars(onnxruntime), "SessionOptions": Refusing})
     monkeypatch.setitem(sys.modules, "onnxruntime", found)
-    with pytest.raises(KintuneError, match=r"cannot load libkintune_onnx\.so: Failed to load .*; install kintune-runt"):
+    with pytest.raises(InputError, match=r"cannot load libkintune_onnx\.so: Failed to load .*; install kintune-runt"):
         kintune_runtime.open(write_toy_hybrid(tmp_path))

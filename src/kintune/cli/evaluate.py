@@ -229,6 +229,7 @@ def _variants(opened: opening.AnyExecutable) -> tuple[int, tuple[VariantSummary,
 def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:
     """A table of kernels, the longest first: all calls of one together."""
     total = sum(call.median_us for call in document.kernels)
+    whole = total or 1.0  # onnxruntime tells whole microseconds: all may be 0
     calls: dict[str, list[float]] = {}
     for call in document.kernels:
         calls.setdefault(call.kernel, []).append(call.median_us)
@@ -239,8 +240,8 @@ def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:
     yield f"{'kernel':<{width}}  calls  time        share"
     for name, times in shown:
         us = sum(times)
-        yield f"{name:<{width}}  {len(times):>5}  {milliseconds(us / 1e3):<10}  {us / total:>5.1%}"
+        yield f"{name:<{width}}  {len(times):>5}  {milliseconds(us / 1e3):<10}  {us / whole:>5.1%}"
     if rest := ranked[_SHOWN:]:
         us, number = sum(sum(times) for _, times in rest), sum(len(times) for _, times in rest)
-        yield f"{f'{len(rest)} more':<{width}}  {number:>5}  {milliseconds(us / 1e3):<10}  {us / total:>5.1%}"
+        yield f"{f'{len(rest)} more':<{width}}  {number:>5}  {milliseconds(us / 1e3):<10}  {us / whole:>5.1%}"
     yield f"All {len(document.kernels)} calls together take {milliseconds(total / 1e3)}"

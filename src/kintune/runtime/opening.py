@@ -29,8 +29,8 @@ def open(path: str | os.PathLike[str], variant: int | None = None) -> AnyExecuta
 
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format, CPU or GPU, or
-            there is no such variant.
-        KintuneError: it runs partly in onnxruntime, which is missing, too old, or cannot load Kintune's operators.
+            there is no such variant; it runs partly in onnxruntime, which is missing, too old, or cannot load Kintune's
+            operators.
     """
     manifest = read_manifest(path)
     if manifest.hybrid is not None:
