@@ -5,8 +5,8 @@
     with kintune_runtime.open("model.kt") as model:
         outputs = model.run(image)
 
-It needs numpy alone.  `Executable` is an opened file, `Context` what one caller needs to run it beside others.  What runs
-partly in onnxruntime is a `HybridExecutable`, and needs onnxruntime.
+It needs numpy alone.  `Executable` is an opened file, `Context` what one caller needs to run it beside others.  What
+runs partly in onnxruntime is a `HybridExecutable`, and needs onnxruntime.
 """
 
 from __future__ import annotations

@@ -44,9 +44,8 @@ def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable
 
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU, or there
-            is no such variant.
+            is no such variant; it runs partly in onnxruntime, which is not installed or too old.
         RunError: no memory is left.
-        KintuneError: it runs partly in onnxruntime, which is not installed or too old.
     """
     try:
         return Executable(path, variant)

@@ -6,6 +6,7 @@ of the session.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -35,6 +36,8 @@ _MANIFEST, _GRAPH = "manifest.json", "graph.onnx"
 _MOST_THREADS = 4096
 _NODE_TIME = "_kernel_time"  # how onnxruntime's profile ends the names of nodes
 
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # executables and contexts, whose sessions a fork breaks
+
 
 def is_hybrid(path: str | os.PathLike[str]) -> bool:
     """Whether a file runs partly in onnxruntime; False where it cannot be read."""
@@ -59,7 +62,8 @@ class HybridExecutable(BaseExecutable):
         self._sessions: dict[int, Any] = {}
         self._folder: Path | None = None
         self._descriptor = _opened(path)
-        self._finalizer = weakref.finalize(self, os.close, self._descriptor)
+        self._finalizer = weakref.finalize(self, _remove, None, self._descriptor, os.getpid())
+        _alive.add(self)
         self._manifest = self._read_manifest()
         about = self._manifest["executable"]
         self._threads = max(1, int(about["threads"]))
@@ -108,7 +112,7 @@ class HybridExecutable(BaseExecutable):
         """
         if not 0 <= plan < len(self._plans):
             raise InputError(f"there is no plan {plan}, there are {len(self._plans)}")
-        return HybridContext(self, self._session(threads), plan)
+        return HybridContext(self, threads, plan)
 
     def profile(self, *inputs: Inputs, seed: int = 0, threads: int = 0) -> list[KernelTime]:
         """Run once in a session of its own, and return the time of each node in the order of their ends.
@@ -153,6 +157,13 @@ class HybridExecutable(BaseExecutable):
             self._sessions.clear()
             self._finalizer()
 
+    def _after_fork(self) -> None:
+        """In the child process: sessions are made anew, since those of the parent have no threads here."""
+        for session in {id(each): each for each in self._sessions.values()}.values():
+            _keep(session)
+        self._sessions = {}
+        self._lock = threading.Lock()
+
     def _run(self, session: Any, plan: int, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
         tensors, outputs = self._plans[plan]
         names = [tensor.name for tensor in outputs]
@@ -182,11 +193,11 @@ class HybridExecutable(BaseExecutable):
         if not self._finalizer.alive:
             raise InputError("the executable is closed; open it again")
         import_onnxruntime()  # what is wrong with it is said before anything is made
-        if self._folder is None:
+        if self._folder is None or not self._folder.is_dir():  # a child process uses that of its parent
             folder = make_folder(f"/proc/self/fd/{self._descriptor}")
             self._folder = folder
             self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _remove, folder, self._descriptor)
+            self._finalizer = weakref.finalize(self, _remove, folder, self._descriptor, os.getpid())
         graph = self._read(_GRAPH)
         extents = self._fixed_extents(graph)
         return make_session(self._folder, self._name, graph, threads, extents, profile)
@@ -227,10 +238,13 @@ class HybridExecutable(BaseExecutable):
 class HybridContext:
     """What one caller needs to run a network beside others; made by `HybridExecutable.context`."""
 
-    def __init__(self, executable: HybridExecutable, session: Any, plan: int) -> None:
+    def __init__(self, executable: HybridExecutable, threads: int, plan: int) -> None:
         self._executable = executable
-        self._session = session
+        self._threads = threads
         self._plan = plan
+        self._session: Any = executable._session(threads)
+        self._forked = False
+        _alive.add(self)
 
     def run(self, *inputs: Inputs) -> dict[str, Array]:
         """Run once, as `HybridExecutable.run`.
@@ -241,11 +255,18 @@ class HybridContext:
         """
         if self._session is None:
             raise InputError("the context is closed; make another one")
+        if self._forked:
+            self._session, self._forked = self._executable._session(self._threads), False
         return self._executable._run(self._session, self._plan, inputs)
 
     def close(self) -> None:
         """Let go of the session.  Closing twice is fine."""
         self._session = None
+
+    def _after_fork(self) -> None:
+        if self._session is not None:
+            _keep(self._session)
+            self._forked = True
 
     def __enter__(self) -> HybridContext:
         return self
@@ -256,6 +277,19 @@ class HybridContext:
         self.close()
 
 
+def _keep(session: Any) -> None:
+    """Never destroy a session: in a child process that would wait for threads which are the parent's."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+
+
+def _after_fork() -> None:
+    for each in list(_alive):
+        each._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _opened(path: str | os.PathLike[str]) -> int:
     """The descriptor of the file: what is opened later is the same one, even if another takes its place."""
     try:
@@ -264,9 +298,10 @@ def _opened(path: str | os.PathLike[str]) -> int:
         raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from error
 
 
-def _remove(folder: Path, descriptor: int) -> None:
-    """Remove what a session needed; sessions that are left keep the library and the file mapped."""
-    shutil.rmtree(folder, ignore_errors=True)
+def _remove(folder: Path | None, descriptor: int, process: int) -> None:
+    """Remove what a session needed, in the process that made it; those left keep the library and the file mapped."""
+    if folder is not None and os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
     os.close(descriptor)
 
 

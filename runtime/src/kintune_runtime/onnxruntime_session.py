@@ -29,20 +29,20 @@ def import_onnxruntime() -> Any:
     """The module.
 
     Raises:
-        KintuneError: it is missing, too old, or cannot be imported.
+        InputError: it is missing, too old, or cannot be imported.
     """
     try:
         import onnxruntime
     except ModuleNotFoundError as error:
         if error.name != "onnxruntime":
-            raise KintuneError(f"onnxruntime cannot be imported: {_one_line(error)}; install it again") from error
-        raise KintuneError("this result runs partly in onnxruntime: pip install onnxruntime") from None
+            raise InputError(f"onnxruntime cannot be imported: {_one_line(error)}; install it again") from error
+        raise InputError("this result runs partly in onnxruntime: pip install onnxruntime") from None
     except ImportError as error:
-        raise KintuneError(f"onnxruntime cannot be imported: {_one_line(error)}; install it again") from error
+        raise InputError(f"onnxruntime cannot be imported: {_one_line(error)}; install it again") from error
     version = str(getattr(onnxruntime, "__version__", ""))
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers < _OLDEST:
-        raise KintuneError(
+        raise InputError(
             f"this result runs partly in onnxruntime, {version or 'an unknown version'} of which is installed, and"
             f" {_OLDEST[0]}.{_OLDEST[1]} or later is needed: pip install --upgrade onnxruntime"
         )
@@ -79,8 +79,8 @@ def make_session(
     With `profile`, the times of its nodes go to a file in the folder.
 
     Raises:
-        InputError: the file is damaged, or this CPU cannot run its regions.
-        KintuneError: onnxruntime is missing, too old, or cannot load the library.
+        InputError: the file is damaged, or this CPU cannot run its regions; onnxruntime is missing, too old, or cannot
+            load the library.
     """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
@@ -101,7 +101,7 @@ def make_session(
         own = str(folder / _MODEL)
         if own in text:  # what the runtime says of the file
             raise InputError(text.replace(own, path)) from error
-        raise KintuneError(
+        raise InputError(
             f"onnxruntime {onnxruntime.__version__} cannot load {_LIBRARY}: {text}; install kintune-runtime again"
         ) from error
     try:

@@ -27,8 +27,8 @@ __all__ = ["HybridExecutable"]
 class HybridExecutable(kintune_runtime.HybridExecutable):
     """A network ready to run on this machine, or to be saved and run on another one.
 
-    Made by `create` or `open`.  An instance may be shared between threads, which run it at once.  `variants` has its one
-    manifest, as an `Executable` has those of several.
+    Made by `create` or `open`.  An instance may be shared between threads, which run it at once.  `variants` has its
+    one manifest, as an `Executable` has those of several.
     """
 
     def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
@@ -36,7 +36,6 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
 
         Raises:
             InputError: as for `open`.
-            KintuneError: as for `open`.
         """
         self.variants = read_manifests(path)[:1]
         self.manifest: Manifest = self.variants[0]
@@ -52,8 +51,9 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
         What is for machines of another kind can be saved here, and run there.
 
         Raises:
-            InputError: as for `write_hybrid`, or onnxruntime refuses the graph.
-            KintuneError: onnxruntime is missing, too old, or cannot load Kintune's operators.
+            InputError: as for `write_hybrid`, or onnxruntime refuses the graph; it is missing, too old, or cannot load
+                Kintune's operators.
+            OrderError: as for `write_hybrid`.
         """
         descriptor = hybrid_in_memory(manifest, graph, regions)
         try:
@@ -72,8 +72,8 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
 
         Raises:
             InputError: the file is missing, damaged or none that runs in onnxruntime, or made for another format or
-                CPU, or onnxruntime refuses its graph, or `variant` is not 0.
-            KintuneError: onnxruntime is missing, too old, or cannot load Kintune's operators.
+                CPU, or onnxruntime refuses its graph, or `variant` is not 0; onnxruntime is missing, too old, or cannot
+                load Kintune's operators.
         """
         opened = cls(path, variant)
         if (why := opened._why_not_here()) is not None:

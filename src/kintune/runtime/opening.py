@@ -23,13 +23,14 @@ AnyExecutable: TypeAlias = "Executable | HybridExecutable | VmExecutable"
 def open(path: str | os.PathLike[str], variant: int | None = None) -> AnyExecutable:
     """Open a saved executable, for this machine's CPU or its first GPU.
 
-    It holds machine code that will run with your rights: open only what you trust.  TVM is imported for a GPU only.
-    What runs partly in onnxruntime imports that.  Of a file for several CPUs, the variant that suits this one best is taken, or the one of number `variant`.
+    It holds machine code that will run with your rights: open only what you trust.  TVM is imported for a GPU only, and
+    onnxruntime for what runs partly in it.  Of a file for several CPUs, the variant that suits this one best is taken,
+    or the one of number `variant`.
 
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format, CPU or GPU, or
-            there is no such variant.
-        KintuneError: it runs partly in onnxruntime, which is missing, too old, or cannot load Kintune's operators.
+            there is no such variant; it runs partly in onnxruntime, which is missing, too old, or cannot load Kintune's
+            operators.
     """
     manifest = read_manifest(path)
     if manifest.hybrid is not None:

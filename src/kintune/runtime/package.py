@@ -39,7 +39,7 @@ from kintune.runtime.manifest import (
     read_manifests,
 )
 from kintune.runtime.plan_format import with_thread_counts
-from kintune.runtime.stored_zip import MANIFEST, PAGE, damaged, map_member, reading, replacing, write_members
+from kintune.runtime.stored_zip import MANIFEST, PAGE, Content, damaged, map_member, reading, replacing, write_members
 from kintune_runtime.library import checksum
 
 __all__ = [
@@ -113,7 +113,7 @@ class Package(NamedTuple):
             contents = contents_of(archive, path)
             manifests = contents.manifests
             if contents.executable.hybrid is not None:
-                raise InputError(f"{path}: {contents.executable.hybrid.summary}; a file that runs without it is needed")
+                raise InputError(f"{path}: {contents.executable.hybrid.summary}: a file that runs without is needed")
             if contents.plans == 0:
                 kind = "a GPU" if is_gpu(contents.executable.target) else "TVM's virtual machine"
                 raise InputError(f"{path}: made for {kind}; a file for a CPU is needed")
@@ -235,7 +235,7 @@ def _write_plans(file: IO[bytes], variants: Sequence[Variant], weights: npt.NDAr
 
 
 def _write(file: IO[bytes], contents: Contents, members: Mapping[str, bytes], weights: npt.NDArray[np.uint8]) -> None:
-    parts = {MANIFEST: msgspec.json.encode(contents), **members, _WEIGHTS: weights.data}
+    parts: dict[str, Content] = {MANIFEST: msgspec.json.encode(contents), **members, _WEIGHTS: weights.data}
     write_members(file, parts.items())
 
 
