@@ -7,8 +7,8 @@ It is a zip as that of `kintune.runtime.package`.  Its members, each at a multip
     regionN.kt      from 0 on: an ordinary file for CPUs, with the plans of that region for each combination of shapes
 
 The node of region N is the operator `RegionN` of the domain `kintune.DIGEST`, where DIGEST is the first 16 digits of
-the model's digest.  onnxruntime cannot infer the shapes that a region writes: `value_info` of the graph should have them.
-`libkintune_onnx.so` registers these operators, and maps the file.  This module does not import TVM.
+the model's digest.  onnxruntime cannot infer the shapes that a region writes: the graph's `value_info` should have
+them.  `libkintune_onnx.so` registers these operators, and maps the file.  This module does not import TVM.
 """
 
 from __future__ import annotations
