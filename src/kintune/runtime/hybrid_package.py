@@ -8,8 +8,8 @@ It is a zip as that of `kintune.runtime.package`.  Its members, each at a multip
     marked.onnx     only until the result is published: the whole graph, in which nodes say to which region they belong
 
 The node of region N is the operator `RegionN` of the domain `kintune.DIGEST`, where DIGEST is the first 16 digits of
-the model's digest.  onnxruntime cannot infer the shapes that a region writes: `value_info` of the graph should have them.
-`libkintune_onnx.so` registers these operators, and maps the file.  This module does not import TVM.
+the model's digest.  onnxruntime cannot infer the shapes that a region writes: the graph's `value_info` should have
+them.  `libkintune_onnx.so` registers these operators, and maps the file.  This module does not import TVM.
 """
 
 from __future__ import annotations
