@@ -14,7 +14,7 @@ import threading
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,8 +23,10 @@ import numpy as np
 
 from .base import BaseExecutable, Inputs
 from .dtypes import numpy_dtype
+from .embedded import EmbeddedExecutable
 from .errors import InputError, RunError
 from .evaluation import KernelTime
+from .executable import Executable
 from .inputs import Array, Tensor, arrange_inputs, draw_inputs
 from .onnx_inputs import named_extents
 from .onnxruntime_session import import_onnxruntime, make_folder, make_session, raise_run_error
@@ -69,6 +71,8 @@ class HybridExecutable(BaseExecutable):
         self._threads = max(1, int(about["threads"]))
         self._plans = [_ends(each) for each in (about, *about.get("more", ()))]
         self._expected = [_expected(inputs) for inputs, _ in self._plans]
+        self._takes_other_shapes = bool(about["hybrid"].get("other_shapes"))
+        self._whole: Executable | None = None
         self._load()
 
     def _load(self) -> None:
@@ -99,6 +103,8 @@ class HybridExecutable(BaseExecutable):
                 is closed.
             RunError: no memory or no thread is left, or a node failed.
         """
+        if self._takes_other_shapes:
+            return self._run_any_shape(inputs, threads)
         session = self._sessions.get(threads) or self._session(threads)
         plan = self._plan_for(inputs)
         return self._run(session, plan, inputs)
@@ -155,6 +161,8 @@ class HybridExecutable(BaseExecutable):
         """Free everything; contexts that were made keep what they need.  Closing twice is fine."""
         with self._lock:
             self._sessions.clear()
+            if self._whole is not None:
+                self._whole.close()
             self._finalizer()
 
     def _after_fork(self) -> None:
@@ -173,6 +181,52 @@ class HybridExecutable(BaseExecutable):
         except Exception as error:
             raise_run_error(error)
         return dict(zip(names, made, strict=True))
+
+    def _run_any_shape(self, inputs: tuple[Inputs, ...], threads: int) -> dict[str, Array]:
+        """Run as tuned where the shapes were, without onnxruntime if that is possible; else the model as it was."""
+        fed = self._feed_any_shape(inputs)
+        shapes = [array.shape for array in fed.values()]
+        tuned = any([tensor.shape for tensor in plan] == shapes for plan in self.plans)
+        if tuned and (whole := self._whole_network()) is not None:
+            return whole.run(fed, threads=threads)
+        names = [tensor.name for tensor in self._plans[0][1]]
+        try:
+            made = self._session(threads).run(names, fed)
+        except Exception as error:
+            raise_run_error(error)
+        return dict(zip(names, made, strict=True))
+
+    def _feed_any_shape(self, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
+        """The arrays by name, in the model's order."""
+        tensors = self._plans[0][0]
+        first: Any = inputs[0] if len(inputs) == 1 else None
+        given: Any = first if isinstance(first, Mapping) else dict(zip((t.name for t in tensors), inputs, strict=False))
+        shapes = {name: np.shape(value) for name, value in given.items()}
+        for tensor in tensors:
+            if tensor.name in shapes and len(shapes[tensor.name]) != len(tensor.shape):
+                raise InputError(
+                    f"input {tensor.name} has {len(shapes[tensor.name])} axes, {len(tensor.shape)} are needed"
+                )
+        open_tensors = [tensor._replace(shape=shapes.get(tensor.name, tensor.shape)) for tensor in tensors]
+        arrays = arrange_inputs(open_tensors, inputs)
+        return {
+            tensor.name: np.ascontiguousarray(array).reshape(array.shape)
+            for tensor, array in zip(tensors, arrays, strict=True)
+        }
+
+    def _whole_network(self) -> Executable | None:
+        """The executable of the whole network, where one region has all of it."""
+        regions = self._manifest["executable"]["hybrid"]["regions"]
+        tensors, outputs = self._plans[0]
+        if len(regions) != 1 or not self._finalizer.alive:
+            return None
+        ends = (tuple(regions[0]["inputs"]), tuple(regions[0]["outputs"]))
+        if ends != (tuple(t.name for t in tensors), tuple(t.name for t in outputs)):
+            return None
+        with self._lock:
+            if self._whole is None:
+                self._whole = EmbeddedExecutable(f"/proc/self/fd/{self._descriptor}", "region0.kt")
+        return self._whole
 
     def _session(self, threads: int) -> Any:
         """The session of so many threads; 0: as tuned."""
@@ -204,6 +258,8 @@ class HybridExecutable(BaseExecutable):
 
     def _fixed_extents(self, graph: bytes) -> dict[str, int]:
         """The extents that have a name in the graph, and the same number in all plans."""
+        if self._takes_other_shapes:
+            return {}
         try:
             names = named_extents(graph)
         except ValueError as error:
@@ -255,6 +311,8 @@ class HybridContext:
         """
         if self._session is None:
             raise InputError("the context is closed; make another one")
+        if self._executable._takes_other_shapes:
+            return self._executable._run_any_shape(inputs, self._threads)
         if self._forked:
             self._session, self._forked = self._executable._session(self._threads), False
         return self._executable._run(self._session, self._plan, inputs)

@@ -19,6 +19,7 @@ __all__ = [
     "Foresee",
     "JobSpec",
     "Options",
+    "OtherShapes",
     "PolicyName",
     "Strategy",
     "TuneConfig",
@@ -32,6 +33,10 @@ Budget: TypeAlias = Literal["gradient", "balanced", "prospect"]
 """Who gets the next round: the subgraph with the steepest expected gain, or the one with the fewest trials.  With
 "prospect" it is the steepest one, as far as what the device reaches at its best leaves a gain, and its round is sized
 by that."""
+
+
+OtherShapes: TypeAlias = Literal["refuse", "onnxruntime"]
+"""What the result does with inputs of shapes that were not tuned: it refuses them, or runs the model in onnxruntime."""
 
 
 PolicyName: TypeAlias = Literal["sequential", "synchronous", "uncontrolled", "greedy", "fair", "predictive"]
@@ -82,6 +87,7 @@ class Options(msgspec.Struct, frozen=True):
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
     search: bool = True  # False: nothing is measured, what is known ships
     onnxruntime: bool = True  # nodes that cannot be compiled, or gain nothing, run in onnxruntime
+    other_shapes: OtherShapes = "refuse"
 
 
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +124,9 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     onnxruntime: Annotated[
         bool, Meta(description="Run in onnxruntime what cannot be compiled, and what is no faster compiled.")
     ] = True
+    other_shapes: Annotated[
+        OtherShapes, Meta(description="What the result does with shapes that were not tuned: refuse or onnxruntime.")
+    ] = "refuse"
     records: Annotated[str, Meta(description="The records file.")] | None = None
     output: Annotated[str, Meta(description="Where the executable goes; a directory if there are several.")] | None = (
         None
@@ -132,7 +141,8 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 COMPILE_FIELDS = (
-    "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "records", "output", "log",
+    "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "other_shapes",
+    "records", "output", "log",
 )  # fmt: skip
 """The fields of `TuneConfig` that a compilation without search uses."""
 

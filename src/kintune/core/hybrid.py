@@ -25,13 +25,15 @@ class Hybrid(msgspec.Struct, frozen=True):
 
     Region number n is the operator `Region{n}`; there may be none.  `operators` has the operators that are left to
     onnxruntime with their counts, `nodes` says of up to some hundred of these nodes why each is there.  `onnxruntime`
-    has the versions that it was tried with.
+    has the versions that it was tried with.  With `other_shapes`, inputs of shapes that were not tuned run in
+    onnxruntime as well, by the model as it was.
     """
 
     regions: tuple[Region, ...]
     operators: dict[str, int]
     nodes: dict[str, str]
     onnxruntime: tuple[str, ...]
+    other_shapes: bool = False
 
     @property
     def left(self) -> str:

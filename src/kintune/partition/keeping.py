@@ -8,27 +8,37 @@ from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
-from kintune.core.hybrid import Hybrid
+from kintune.core.hybrid import Hybrid, Region
 from kintune.core.model import Constant
 from kintune.errors import InputError
 from kintune.models.constants import constant_values
 from kintune.models.graph_file import open_graph
-from kintune.models.onnx_nodes import nodes
-from kintune.partition.composition import compose, extract
+from kintune.models.onnx_nodes import describe_node, nodes
+from kintune.partition.composition import compose, extract, region_domain, region_operator
+from kintune.partition.shape_choice import choose_by_shape
 from kintune.runtime.hybrid_package import HybridPackage, read_marked, write_hybrid
-from kintune.runtime.package import read_manifest
+from kintune.runtime.manifest import Manifest, read_manifest
 
-__all__ = ["LOST", "hand_over_all", "keep_regions", "write_region"]
+__all__ = ["LOST", "hand_over_all", "keep_regions", "original_model", "whole_as_region", "write_region"]
 
 LOST = "onnxruntime is at least as fast here"
 
 
-def keep_regions(source: Path, kept: Sequence[int] | None, output: Path, why: str = LOST) -> None:
+def keep_regions(
+    source: Path,
+    kept: Sequence[int] | None,
+    output: Path,
+    onnx: Path | None = None,
+    constants: Mapping[str, Constant] | None = None,
+    why: str = LOST,
+) -> None:
     """Write a hybrid result with the regions of these numbers alone, or all, to `output`, which may be `source`.
 
-    `why` is why the others go back to onnxruntime.  What only a result that is not yet published has is left out.
+    `onnx` is the model's file, which a result that takes other shapes runs for them, and `constants` has those of its
+    inputs that became constants.  `why` is why the others go back to onnxruntime.  What only a result that is not yet
+    published has is left out.
 
     Raises:
         InputError: the file cannot be read or written.
@@ -46,7 +56,11 @@ def keep_regions(source: Path, kept: Sequence[int] | None, output: Path, why: st
         graph, about = package.graph, hybrid
     else:
         marked = ModelProto.FromString(text)
-        graph = compose(marked, hybrid.regions, kept, package.manifest.model_digest).SerializeToString()
+        composed = compose(marked, hybrid.regions, kept, package.manifest.model_digest)
+        if hybrid.other_shapes and onnx is not None:
+            shapes = [each.shapes for each in package.manifest.combinations]
+            composed = choose_by_shape(original_model(onnx, constants or {}), composed, shapes)
+        graph = composed.SerializeToString()
         lost = [hybrid.regions[number] for number in numbers if number not in kept]
         counts = Counter(hybrid.operators)
         for number in numbers:
@@ -85,15 +99,43 @@ def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], o
     Raises:
         InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
     """
+    graph = original_model(onnx, constants)
+    counts = Counter(node.op_type for node in nodes(graph))
+    before = read_manifest(source)
+    hybrid = Hybrid(
+        (),
+        dict(counts.most_common()),
+        {"all nodes": why},
+        (version("onnxruntime"),),
+        other_shapes=before.hybrid is not None and before.hybrid.other_shapes,
+    )
+    manifest = msgspec.structs.replace(before, hybrid=hybrid, checks=())
+    write_hybrid(output, manifest, graph.SerializeToString(), [])
+
+
+def original_model(onnx: Path, constants: Mapping[str, Constant]) -> ModelProto:
+    """The model in an ONNX file, its weights inside, with these inputs as weights.
+
+    Raises:
+        InputError: it cannot be read, or it is larger than one ONNX file can be.
+    """
     opened = open_graph(onnx, own=True).bound({name: constant_values(each) for name, each in constants.items()})
     size = opened.graph.ByteSize() + sum(values.nbytes for values in opened.weights.values())
     if size >= 1 << 31:
         raise InputError(f"{onnx}: with {size >> 20} MiB it is too large to go into one file with a graph")
-    graph = opened.assemble()
-    counts = Counter(node.op_type for node in nodes(graph))
-    manifest = msgspec.structs.replace(
-        read_manifest(source),
-        hybrid=Hybrid((), dict(counts.most_common()), {"all nodes": why}, (version("onnxruntime"),)),
-        checks=(),
-    )
-    write_hybrid(output, manifest, graph.SerializeToString(), [])
+    return opened.assemble()
+
+
+def whole_as_region(original: ModelProto, manifest: Manifest) -> tuple[Region, ModelProto]:
+    """The region that has all of a model, and a graph with nothing but that."""
+    inputs, outputs = (tuple(t.name for t in tensors) for tensors in (manifest.inputs, manifest.outputs))
+    nodes = tuple(dict.fromkeys(describe_node(node) for node in original.graph.node))
+    region = Region("kintune/region0", nodes, inputs, outputs)
+    domain = region_domain(manifest.model_digest)
+    made = ModelProto(ir_version=original.ir_version)
+    made.opset_import.extend(original.opset_import)
+    made.opset_import.append(helper.make_opsetid(domain, 1))
+    made.graph.node.append(helper.make_node(region_operator(0), inputs, outputs, region.name, domain=domain))
+    made.graph.input.extend(original.graph.input)
+    made.graph.output.extend(original.graph.output)
+    return region, made

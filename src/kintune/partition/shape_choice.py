@@ -73,7 +73,7 @@ def _fits(graph: GraphProto, number: int, shapes: Mapping[str, Sequence[int]], o
         start = f"{_PREFIX}{number}/{position}/"
         weight = helper.make_tensor(f"{start}wanted", TensorProto.INT64, [len(shape)], list(shape))
         graph.initializer.append(weight)
-        steps = (
+        steps: tuple[tuple[str, list[str], str, dict[str, int]], ...] = (
             ("Shape", [value.name], "shape", {}),
             ("Equal", [f"{start}shape", f"{start}wanted"], "equal", {}),
             ("Cast", [f"{start}equal"], "number", {"to": TensorProto.INT32}),

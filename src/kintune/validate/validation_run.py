@@ -97,7 +97,8 @@ class ValidationRun:
         if len(kept) == len(hybrid.regions):
             return None
         changed = self._directory / "regions.kt"
-        keep_regions(path, kept, changed)
+        onnx = Path(self.item.onnx) if self.item.onnx else None
+        keep_regions(path, kept, changed, onnx, self.item.constants)
         self.item = msgspec.structs.replace(self.item, tuned=str(changed))
         return kept
 

@@ -82,7 +82,8 @@ def _keep(path: Path, packaged: Packaged, proof: ValidationResult) -> None:
     if proof.regions == () and packaged.onnx is not None:
         hand_over_all(path, Path(packaged.onnx), packaged.constants, path)
     elif packaged.hybrid:
-        keep_regions(path, proof.regions, path)
+        onnx = Path(packaged.onnx) if packaged.onnx else None
+        keep_regions(path, proof.regions, path, onnx, packaged.constants)
 
 
 def discard(output: str) -> None:

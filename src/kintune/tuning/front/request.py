@@ -18,6 +18,7 @@ from kintune.files import check_writable, readable_files, sha256_of
 from kintune.hardware.gpu_target import GPU
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
+from kintune.models.ref import ONNX
 from kintune.search.family import check_algorithm
 
 __all__ = ["TuneRequest", "refuse_several_shapes", "request_of", "run_key"]
@@ -56,6 +57,8 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     check_algorithm(config.families)
     if config.device.startswith(GPU) or config.target.startswith(GPU):
         refuse_several_shapes(model, "a GPU")
+    if config.other_shapes == "onnxruntime":
+        _check_other_shapes(model, config)
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
     return TuneRequest(
         model=model,
@@ -85,6 +88,15 @@ def refuse_several_shapes(model: ModelRef, device: str) -> None:
         )
 
 
+def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
+    if model.kind != ONNX:
+        raise InputError(f"{model.name}: other shapes run in onnxruntime only if the model is an ONNX file")
+    if config.device.startswith(GPU) or config.target.startswith(GPU):
+        raise InputError(f"{model.name}: other shapes run in onnxruntime only if the result is for a CPU")
+    if not config.onnxruntime:
+        raise InputError("other shapes cannot run in onnxruntime where no node may; leave one of the two options out")
+
+
 def _options(config: TuneConfig, *, search: bool) -> Options:
     limited = (config.trials, config.minutes, config.until_ms) != (None, None, None)
     trials = config.trials if limited or not search else DEFAULT_TRIALS
@@ -103,6 +115,7 @@ def _options(config: TuneConfig, *, search: bool) -> Options:
         atol=config.atol,
         search=search,
         onnxruntime=config.onnxruntime,
+        other_shapes=config.other_shapes,
     )
 
 

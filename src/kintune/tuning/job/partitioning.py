@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ import tvm
 from onnx import ModelProto, helper
 
 from kintune.compiler.graph.source_nodes import nodes_of
-from kintune.core.hybrid import Hybrid, Region
+from kintune.core.hybrid import Region
 from kintune.core.model import Combination, ModelRef, Tensor
 from kintune.errors import ModelError
 from kintune.models.constants import store_constant
@@ -24,7 +23,7 @@ from kintune.partition.import_region import import_region
 from kintune.partition.partition import Partition, partition
 from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwork, lower_network
 
-__all__ = ["can_partition", "describe", "load_partitioned"]
+__all__ = ["can_partition", "load_partitioned"]
 
 _MOST_TOLD = 6  # operators in a note
 _LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND", "OneHot"})
@@ -147,8 +146,3 @@ def _told(found: Partition) -> str:
         return "the whole model runs in onnxruntime"
     regions = "1 region" if len(found.regions) == 1 else f"{len(found.regions)} regions"
     return f"{regions} of the graph run as compiled kernels; onnxruntime runs {told}{more}"
-
-
-def describe(found: Partition) -> Hybrid:
-    """What the manifest says of a partition, as it is tried here."""
-    return Hybrid(found.regions, found.operators, found.reasons, (version("onnxruntime"),))

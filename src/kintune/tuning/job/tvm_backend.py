@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import tvm
 
 from kintune.compiler.graph.executable import build_executable, build_plans, build_vm_executable, describe_build
@@ -36,15 +35,14 @@ from kintune.errors import BuildError, ModelError, OrderError, ShapeError
 from kintune.hardware.gpu_target import is_gpu
 from kintune.measure.rpc.timer import FLUSHED
 from kintune.models.importer import load
-from kintune.partition.composition import compose
-from kintune.runtime.hybrid_package import write_hybrid
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
 from kintune.runtime.manifest import Manifest
 from kintune.search.processor import Processor
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
-from kintune.tuning.job.networks import Networks, PartitionedModel, load_networks
-from kintune.tuning.job.partitioning import can_partition, describe, load_partitioned
+from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
+from kintune.tuning.job.networks import Networks, load_networks
+from kintune.tuning.job.partitioning import can_partition, load_partitioned
 from kintune.tuning.job.region_check import first_wrong_node
 
 __all__ = ["TvmBackend"]
@@ -124,7 +122,7 @@ class TvmBackend:
                 onnx=networks.onnx_path,
                 exported=networks.exported_path,
                 constants=networks.constants,
-                hybrid=networks.hybrid is not None,
+                hybrid=_is_hybrid(spec, networks),
             )
         )
 
@@ -230,12 +228,21 @@ class TvmBackend:
     ) -> None:
         """Build all networks with these programs, or those in `built`, made from them; write them to `path`."""
         spec, networks = self._ready()
-        if networks.hybrid is not None:
-            self._save_hybrid(path, chosen, kernels, networks, networks.hybrid)
-            return
-        built = built or [(network.lowered, network.combination) for network in networks.networks]
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
         target = tvm.target.Target(_target(spec))
+        if networks.hybrid is not None and not built:
+            with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=Path(path).parent) as directory:
+                files = []
+                for number, network in enumerate(networks.networks):
+                    name = f"{networks.name} {network.label}"
+                    manifest = self._manifest(name, network.digest, network.combination, chosen)
+                    files.append(Path(directory, f"region{number}.kt"))
+                    build_executable(network.lowered, programs, target, manifest, kernels).save(files[-1])
+                manifest = self._manifest(networks.name, networks.digest, networks.hybrid.combination, chosen)
+                write_partitioned(path, manifest, networks, networks.hybrid.partition, files, spec)
+            return
+        whole = not built and spec.options.other_shapes == "onnxruntime"
+        built = built or [(network.lowered, network.combination) for network in networks.networks]
         first, *more = (shaped for _, shaped in built)
         manifest = self._manifest(networks.name, networks.digest, first, chosen, more)
         reused = sum(candidate.digest in kernels for candidate in chosen.values())
@@ -243,36 +250,15 @@ class TvmBackend:
         print(f"{reused} of {len(functions)} kernels were compiled already")
         if len(built) > 1:
             build_plans((lowered for lowered, _ in built), programs, target, manifest, kernels).save(path)
+        else:
+            build_executable(built[0][0], programs, target, manifest, kernels).save(path)
+        if whole:
+            take_other_shapes(path, manifest, networks)
+        if len(built) > 1:
             return
         ((lowered, _),) = built
-        build_executable(lowered, programs, target, manifest, kernels).save(path)
         if spec.device_type.protocol.endswith(FLUSHED):
             build_vm_executable(lowered, programs, target, manifest, kernels).save(f"{path}{BOARD_FILE}")
-
-    def _save_hybrid(
-        self,
-        path: str,
-        chosen: Mapping[str, Candidate],
-        kernels: Mapping[str, Built],
-        networks: Networks,
-        hybrid: PartitionedModel,
-    ) -> None:
-        """Build all regions with these programs; write them to `path`, with the graph around them."""
-        spec, partition = self._ready()[0], hybrid.partition
-        programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
-        target = tvm.target.Target(_target(spec))
-        with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=Path(path).parent) as directory:
-            files = []
-            for number, network in enumerate(networks.networks):
-                name = f"{networks.name} {network.label}"
-                manifest = self._manifest(name, network.digest, network.combination, chosen)
-                files.append(Path(directory, f"region{number}.kt"))
-                build_executable(network.lowered, programs, target, manifest, kernels).save(files[-1])
-            manifest = msgspec.structs.replace(
-                self._manifest(networks.name, networks.digest, hybrid.combination, chosen), hybrid=describe(partition)
-            )
-            graph = compose(partition.marked, partition.regions, range(len(files)), networks.digest)
-            write_hybrid(path, manifest, graph.SerializeToString(), files, marked=partition.marked.SerializeToString())
 
     def _manifest(
         self,
@@ -295,6 +281,11 @@ class TvmBackend:
             cpu=spec.device_type.model,
             more=more,
         )
+
+
+def _is_hybrid(spec: JobSpec, networks: Networks) -> bool:
+    """Whether the result may run partly in onnxruntime."""
+    return networks.hybrid is not None or spec.options.other_shapes == "onnxruntime"
 
 
 def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...]]:
