@@ -48,8 +48,7 @@ def single_node(
         tensor = weights.get(name)
         if tensor is not None:
             graph.initializer.append(tensor)
-            content = tensor.SerializeToString(deterministic=True) if tensor.ByteSize() <= _VALUE_BYTES else b""
-            parts.append(f"{names[name]} constant {tensor.data_type} {tuple(tensor.dims)} {digest_of(content)}")
+            parts.append(f"{names[name]} constant {tensor.data_type} {tuple(tensor.dims)} {digest_of(_content(tensor))}")
             continue
         type_ = weight_type(name) or types.get(name)
         if type_ is None or type_.shape is None or not type_.is_fixed or type_.element == TensorProto.STRING:
@@ -70,3 +69,14 @@ def single_node(
     model = ModelProto(ir_version=10, graph=graph)
     model.opset_import.extend(opsets)
     return SingleNode(model, inputs, digest_of(*(part.encode() for part in parts)))
+
+
+def _content(tensor: TensorProto) -> bytes:
+    """The values of a small constant, whatever its name; nothing of a large one."""
+    if tensor.ByteSize() > _VALUE_BYTES:
+        return b""
+    nameless = TensorProto()
+    nameless.CopyFrom(tensor)
+    nameless.ClearField("name")
+    nameless.ClearField("doc_string")
+    return nameless.SerializeToString(deterministic=True)
