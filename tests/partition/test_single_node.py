@@ -25,7 +25,9 @@ ADD = "m (float[2, 3] x) => (float[2, 3] y) <float[3] w = {1, 2, 3}> { y = Add(x
 
 
 def test_the_model_computes_what_the_node_computes() -> None:
-    found = alone(parse("m (float[2, 3] x) => (float[2, 3] y) <float[3] w = {1, 2, 3}> { h = Relu(x) y = Mul(h, w) }"), 1)
+    found = alone(
+        parse("m (float[2, 3] x) => (float[2, 3] y) <float[3] w = {1, 2, 3}> { h = Relu(x) y = Mul(h, w) }"), 1
+    )
     assert found is not None
     checker.check_model(found.model, full_check=True)
     assert found.inputs == {"h": (2, 3)}

@@ -17,7 +17,17 @@ from kintune.models.onnx_nodes import describe_node
 from kintune.partition.composition import extract, region_domain, region_operator
 from kintune.partition.single_node import SingleNode
 
-__all__ = ["DIGEST", "Refusing", "computed", "drawn", "onnx_model", "parse", "values_of", "weight_names", "with_functions"]
+__all__ = [
+    "DIGEST",
+    "Refusing",
+    "computed",
+    "drawn",
+    "onnx_model",
+    "parse",
+    "values_of",
+    "weight_names",
+    "with_functions",
+]
 
 DIGEST = "0123456789abcdef0123456789abcdef"
 """Of every model made here."""
@@ -58,7 +68,9 @@ class Refusing:
         return f"operator {node.op_type} is not supported" if refused else ""
 
 
-def with_functions(host: ModelProto, marked: ModelProto, regions: Sequence[Region], kept: Collection[int]) -> ModelProto:
+def with_functions(
+    host: ModelProto, marked: ModelProto, regions: Sequence[Region], kept: Collection[int]
+) -> ModelProto:
     """A host graph in which each operator of a region is a function: the model of that region alone."""
     model = ModelProto()
     model.CopyFrom(host)
