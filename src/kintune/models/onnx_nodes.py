@@ -18,6 +18,7 @@ __all__ = [
     "described_nodes",
     "nested_tensors",
     "nodes",
+    "operator_name",
     "sort_nodes",
     "subgraphs",
     "used_tensors",
@@ -159,6 +160,11 @@ def describe_node(node: NodeProto) -> str:
     if node.name:
         return f"{node.op_type} '{node.name}'"
     return f"{node.op_type} of '{next(filter(None, node.output), '')}'"
+
+
+def operator_name(node: NodeProto) -> str:
+    """How messages name the operator of a node: `LSTM`, and `com.microsoft::Gelu` of another domain."""
+    return node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}::{node.op_type}"
 
 
 def described_nodes(model: ModelProto, original: ModelProto) -> dict[str, str]:

@@ -15,7 +15,7 @@ from kintune.core.model import Constant
 from kintune.errors import InputError
 from kintune.models.constants import constant_values
 from kintune.models.graph_file import open_graph
-from kintune.models.onnx_nodes import describe_node, nodes
+from kintune.models.onnx_nodes import describe_node, nodes, operator_name
 from kintune.partition.composition import compose, extract, region_domain, region_operator
 from kintune.partition.shape_choice import choose_by_shape
 from kintune.runtime.hybrid_package import HybridPackage, read_marked, write_hybrid
@@ -24,6 +24,8 @@ from kintune.runtime.manifest import Manifest, read_manifest
 __all__ = ["LOST", "hand_over_all", "keep_regions", "original_model", "whole_as_region", "write_region"]
 
 LOST = "onnxruntime is at least as fast here"
+
+_MOST_BYTES = (1 << 31) - 1  # of an ONNX graph with its weights
 
 
 def keep_regions(
@@ -65,7 +67,7 @@ def keep_regions(
         counts = Counter(hybrid.operators)
         for number in numbers:
             if number not in kept:
-                counts.update(node.op_type for node in extract(marked, hybrid.regions[number], number).graph.node)
+                counts.update(map(operator_name, nodes(extract(marked, hybrid.regions[number], number))))
         about = msgspec.structs.replace(
             hybrid,
             regions=tuple(hybrid.regions[number] for number in kept),
@@ -100,7 +102,7 @@ def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], o
         InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
     """
     graph = original_model(onnx, constants)
-    counts = Counter(node.op_type for node in nodes(graph))
+    counts = Counter(map(operator_name, nodes(graph)))
     before = read_manifest(source)
     hybrid = Hybrid(
         (),
@@ -121,7 +123,7 @@ def original_model(onnx: Path, constants: Mapping[str, Constant]) -> ModelProto:
     """
     opened = open_graph(onnx, own=True).bound({name: constant_values(each) for name, each in constants.items()})
     size = opened.graph.ByteSize() + sum(values.nbytes for values in opened.weights.values())
-    if size >= 1 << 31:
+    if size > _MOST_BYTES:
         raise InputError(f"{onnx}: with {size >> 20} MiB it is too large to go into one file with a graph")
     return opened.assemble()
 

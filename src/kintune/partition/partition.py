@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from kintune.core.hybrid import Region
 from kintune.errors import ModelError
 from kintune.models.onnx import OnnxModel
-from kintune.models.onnx_nodes import describe_node, nodes, sort_nodes, subgraphs, used_tensors
+from kintune.models.onnx_nodes import describe_node, nodes, operator_name, sort_nodes, subgraphs, used_tensors
 from kintune.partition.composition import drop_unused_weights, mark
 from kintune.partition.constant_nodes import fold_constants
 from kintune.partition.growth import grow_regions
@@ -184,8 +184,4 @@ def _put_weights_back(model: OnnxModel, proto: ModelProto) -> None:
 def _left_over(graph: GraphProto) -> Counter[str]:
     """How often each operator occurs, at any depth, in nodes that belong to no region."""
     model = ModelProto(graph=graph)
-    return Counter(
-        f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-        for node in nodes(model)
-        if not node.doc_string.startswith("kintune region ")
-    )
+    return Counter(operator_name(node) for node in nodes(model) if not node.doc_string.startswith("kintune region "))

@@ -48,7 +48,9 @@ def single_node(
         tensor = weights.get(name)
         if tensor is not None:
             graph.initializer.append(tensor)
-            parts.append(f"{names[name]} constant {tensor.data_type} {tuple(tensor.dims)} {digest_of(_content(tensor))}")
+            parts.append(
+                f"{names[name]} constant {tensor.data_type} {tuple(tensor.dims)} {digest_of(_content(tensor))}"
+            )
             continue
         type_ = weight_type(name) or types.get(name)
         if type_ is None or type_.shape is None or not type_.is_fixed or type_.element == TensorProto.STRING:
