@@ -13,10 +13,11 @@ from onnx import ModelProto, helper
 from kintune.compiler.graph.source_nodes import nodes_of
 from kintune.core.hybrid import Region
 from kintune.core.model import Combination, ModelRef, Tensor
-from kintune.errors import ModelError
+from kintune.errors import ModelError, cause_line
 from kintune.models.constants import store_constant
+from kintune.models.evaluation import open_session
 from kintune.models.model import ImportedModel
-from kintune.models.onnx import read
+from kintune.models.onnx import OnnxModel, read
 from kintune.models.ref import ONNX
 from kintune.partition.compilable import CompilableNodes
 from kintune.partition.import_region import import_region
@@ -43,9 +44,10 @@ def load_partitioned(
     imported or lowered stays with onnxruntime as a whole.
 
     Raises:
-        ModelError: the file cannot be used, or the model is too large.
+        ModelError: the file cannot be used, onnxruntime does not take it, or the model is too large.
     """
     model = read(Path(ref.source), ref.shapes, ref.constants, own=ref.own)
+    _check_accepted(model)
     compilable = CompilableNodes(target)
     left = set(handed_over)
     while True:
@@ -68,6 +70,14 @@ def load_partitioned(
         (*notes, _told(found)),
         PartitionedModel(model.digest, Combination(inputs, outputs), found),
     )
+
+
+def _check_accepted(model: OnnxModel) -> None:
+    """Refuse a graph that onnxruntime does not take, before anything is compiled."""
+    try:
+        open_session(model.proto)
+    except Exception as error:  # it raises its own kinds
+        raise ModelError(f"{model.path}: onnxruntime does not take it: {cause_line(error)}") from error
 
 
 class _RegionFailed(Exception):

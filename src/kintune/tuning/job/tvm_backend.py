@@ -306,7 +306,11 @@ def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str
         if not _may_partition(spec):
             raise
         print(f"not compiled as a whole: {error}")
-        return load_partitioned(spec.model, target, conservative=spec.conservative), ()
+        try:
+            return load_partitioned(spec.model, target, conservative=spec.conservative), ()
+        except ModelError as refused:
+            print(f"not compiled in parts either: {refused}")
+            raise error from refused
 
 
 def _may_partition(spec: JobSpec) -> bool:
