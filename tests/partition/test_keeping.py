@@ -3,7 +3,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -14,42 +13,19 @@ from kintune.core.model import Constant
 from kintune.errors import InputError
 from kintune.models.constants import store_constant
 from kintune.partition import keeping
-from kintune.partition.composition import compose, region_domain
+from kintune.partition.composition import region_domain
 from kintune.partition.keeping import LOST, hand_over_all, keep_regions, write_region
-from kintune.partition.partition import partition
-from kintune.runtime.hybrid_package import HybridPackage, read_marked, write_hybrid
+from kintune.runtime.hybrid_package import HybridPackage, read_marked
 from kintune.runtime.package import read_manifest
-from tests.support.partitions import DIGEST, Refusing, computed, drawn, onnx_model, parse
-from tests.support.toy_model import adding, manifest, write_model
-
-TEXT = """
-    m (float[64, 512] x) => (float[64, 512] y) {
-        a = Relu(x)  b = Sigmoid(a)  c = Erf(b)  d = com.microsoft.Gelu(c)  e = Neg(d)  f = Erf(e)  g = Exp(f)
-        y = Tanh(g)
-    }
-"""
-
-
-def toy_region(folder: Path, number: int) -> Path:
-    """A file of a region; what it computes is of no interest here."""
-    path = folder / f"toy{number}.kt"
-    write_model(path, threads=number + 1)
-    return path
+from tests.support.partitions import DIGEST, computed, drawn, parse
+from tests.support.toy_model import write_model
+from tests.support.unpublished import THREE_REGIONS, write_unpublished
 
 
 @pytest.fixture
 def result(tmp_path: Path) -> Path:
     """A result with three regions that is not published."""
-    found = partition(onnx_model(parse(TEXT)), Refusing("Erf"))
-    assert [len(region.nodes) for region in found.regions] == [2, 2, 2]
-    about = msgspec.structs.replace(
-        manifest(adding(), digest=DIGEST), hybrid=Hybrid(found.regions, found.operators, found.reasons, ("1.2.3",))
-    )
-    graph = compose(found.marked, found.regions, range(3), DIGEST).SerializeToString()
-    files = [toy_region(tmp_path, number) for number in range(3)]
-    path = tmp_path / "m.kt.unproven"
-    write_hybrid(path, about, graph, files, marked=found.marked.SerializeToString())
-    return path
+    return write_unpublished(tmp_path / "m.kt.unproven")
 
 
 def operators(path: Path) -> list[str]:
@@ -98,8 +74,8 @@ class TestKeepRegions:
         assert hybrid(result).nodes["Tanh of 'y'"] == "wrong"
         graph = ModelProto.FromString(package.graph)
         assert region_domain(DIGEST) not in [entry.domain for entry in graph.opset_import]
-        x = drawn(parse(TEXT))
-        assert np.array_equal(computed(graph, x)["y"], computed(parse(TEXT), x)["y"])
+        x = drawn(parse(THREE_REGIONS))
+        assert np.array_equal(computed(graph, x)["y"], computed(parse(THREE_REGIONS), x)["y"])
 
     def test_a_published_result_stays_as_it_is(self, result: Path) -> None:
         keep_regions(result, None, result)
@@ -135,7 +111,7 @@ class TestWriteRegion:
 class TestHandOverAll:
     @pytest.fixture
     def file(self, tmp_path: Path) -> Path:
-        onnx.save(parse(TEXT), tmp_path / "m.onnx")
+        onnx.save(parse(THREE_REGIONS), tmp_path / "m.onnx")
         return tmp_path / "m.onnx"
 
     @pytest.mark.parametrize("pure", [True, False])
@@ -151,8 +127,8 @@ class TestHandOverAll:
         assert about.operators["Erf"] == 2
         assert about.summary.startswith("runs wholly in onnxruntime (")
         graph = ModelProto.FromString(HybridPackage.open(source).graph)
-        x = drawn(parse(TEXT))
-        assert np.array_equal(computed(graph, x)["y"], computed(parse(TEXT), x)["y"])
+        x = drawn(parse(THREE_REGIONS))
+        assert np.array_equal(computed(graph, x)["y"], computed(parse(THREE_REGIONS), x)["y"])
 
     def test_inputs_that_became_constants_are_weights(self, result: Path, tmp_path: Path) -> None:
         onnx.save(parse("m (float[2] x, float[2] k) => (float[2] y) { y = Mul(x, k) }"), tmp_path / "k.onnx")
