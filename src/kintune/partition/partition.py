@@ -27,6 +27,7 @@ __all__ = ["Partition", "partition"]
 
 _MOST_BYTES = 2**31 - 2**20
 _MOST_REASONS = 200
+_FOLDINGS = 4  # one makes shapes known of which the next folds more
 _OPEN = "a shape depends on the data, or a value is no tensor"
 _SMALL = "too little to gain by a region of its own"
 _CONTROL = frozenset({"If", "Loop", "Scan"})
@@ -59,8 +60,12 @@ def partition(model: OnnxModel, why_not: Callable[[SingleNode], str], handed_ove
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     sort_nodes(str(model.path), proto.graph)
-    fold_constants(proto.graph, model.opset, model.weights)
-    partitioner = _Partitioner(model, proto, why_not, handed_over)
+    types = infer_types(proto)
+    for _ in range(_FOLDINGS):
+        if not fold_constants(proto.graph, model.opset, model.weights, types):
+            break
+        types = infer_types(proto)
+    partitioner = _Partitioner(model, proto, types, why_not, handed_over)
     partitioner.run()
     _put_weights_back(model, proto)
     drop_unused_weights(proto.graph)
@@ -72,14 +77,19 @@ def partition(model: OnnxModel, why_not: Callable[[SingleNode], str], handed_ove
 
 class _Partitioner:
     def __init__(
-        self, model: OnnxModel, proto: ModelProto, why_not: Callable[[SingleNode], str], handed_over: Collection[str]
+        self,
+        model: OnnxModel,
+        proto: ModelProto,
+        types: Mapping[BodyPath, TensorTypes],
+        why_not: Callable[[SingleNode], str],
+        handed_over: Collection[str],
     ) -> None:
         self.regions: list[Region] = []
         self.reasons: dict[str, str] = {}
         self._proto = proto
         self._why_not = why_not
         self._handed_over = handed_over
-        self._types = infer_types(proto)
+        self._types = types
         self._outside = {
             name: TensorType(helper.np_dtype_to_tensor_dtype(values.dtype), tuple(values.shape))
             for name, values in model.weights.items()

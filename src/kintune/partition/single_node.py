@@ -81,4 +81,4 @@ def _content(tensor: TensorProto) -> bytes:
     nameless.CopyFrom(tensor)
     nameless.ClearField("name")
     nameless.ClearField("doc_string")
-    return nameless.SerializeToString(deterministic=True)
+    return bytes(nameless.SerializeToString(deterministic=True))
