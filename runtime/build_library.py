@@ -24,7 +24,7 @@ NATIVE = ROOT / "native"
 INCLUDE = ROOT / "src" / "kintune_runtime" / "include"
 LIBRARY = ROOT / "src" / "kintune_runtime" / "libkintune.so"
 ONNX_LIBRARY = LIBRARY.with_name("libkintune_onnx.so")
-ONNX_SOURCE = "onnx_operator.c"  # in the second library alone
+ONNX_SOURCES = ("onnx_operator.c", "onnx_registration.c")  # in the second library alone
 
 PLATFORM_VARIABLE = "KINTUNE_WHEEL_PLATFORM"
 _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(x86_64|aarch64)")
@@ -61,12 +61,12 @@ def compile_library(output: Path, flags: tuple[str, ...] = (), compiler: list[st
         CalledProcessError: the compiler fails.
         FileNotFoundError: there is no C compiler.
     """
-    sources = [each for each in _sources() if each.name != ONNX_SOURCE]
+    sources = [each for each in _sources() if each.name not in ONNX_SOURCES]
     _compile(output, ("-Wl,-soname,libkintune.so", *flags), sources, compiler)
 
 
 def compile_onnx_library(output: Path, flags: tuple[str, ...] = (), compiler: list[str] | None = None) -> None:
-    """Compile the library that onnxruntime loads: the runtime and the custom operator.
+    """Compile the library that onnxruntime loads: the runtime and the custom operators.
 
     It binds its own functions: another copy of the runtime in the process does not replace them.
 

@@ -256,4 +256,18 @@ struct kt_model {
 
 void kt_model_release(kt_model *model);
 
+/* Opens a whole file that lies in another one; `name` is for messages. */
+kt_status kt_model_open_part(kt_bytes content, const char *name, kt_model **model);
+
+/* ---- hybrid.c: a file that runs partly in onnxruntime ---- */
+
+bool kt_hybrid_is(const kt_file *file);
+uint32_t kt_hybrid_count(const kt_file *file); /* of its regions */
+
+/* Opens a region.  The file must stay mapped until the model and its contexts are closed. */
+kt_status kt_hybrid_open(const kt_file *file, const char *path, uint32_t number, kt_model **model);
+
+/* The error for those who open it as a file for CPUs. */
+kt_status kt_hybrid_refuse(const kt_file *file, const char *path);
+
 #endif

@@ -66,6 +66,7 @@ static kt_status open_plans(kt_model *model, int32_t wanted) {
   uint32_t count = count_plans(&model->file), first = 0, chosen = 0;
   if (count == 0) { /* the text that fits: not a zip, damaged, or of an earlier format */
     kt_bytes none;
+    if (kt_hybrid_is(&model->file)) return kt_hybrid_refuse(&model->file, model->path);
     kt_status status = kt_file_member(&model->file, model->path, "plan0.bin", &none);
     return status != KT_OK ? status : kt_fail(KT_ERROR_FORMAT, "%s: damaged", model->path);
   }
@@ -115,6 +116,11 @@ kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model) {
   if ((uintptr_t)data % KT_ALIGNMENT != 0)
     return kt_fail(KT_ERROR_ARGUMENT, "kt_open_memory: the contents are not at a multiple of %d bytes", KT_ALIGNMENT);
   return open_file((kt_file){{data, nbytes}, false}, "(memory)", KT_BEST, model);
+}
+
+kt_status kt_model_open_part(kt_bytes content, const char *name, kt_model **model) {
+  *model = NULL;
+  return open_file((kt_file){content, false}, name, KT_BEST, model);
 }
 
 void kt_model_release(kt_model *model) {

@@ -11,6 +11,7 @@ import pytest
 from kintune.core.model import Combination, Tensor
 from kintune.runtime import opening
 from kintune_runtime import Evaluation
+from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.toy_model import write_model
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class Timed:
     """Stands in for an executable, and keeps what it was asked."""
 
-    manifest = SimpleNamespace(model_name="resnet18", threads=2, combinations=(Combination((), ()),))
+    manifest = SimpleNamespace(model_name="resnet18", threads=2, combinations=(Combination((), ()),), hybrid=None)
 
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -82,6 +83,7 @@ class Several(Timed):
     manifest = SimpleNamespace(
         model_name="bert",
         threads=2,
+        hybrid=None,
         combinations=tuple(Combination((Tensor("ids", (1, n), "int64"),), ()) for n in (16, 32)),
     )
 
@@ -120,3 +122,22 @@ def test_inputs_choose_what_is_timed(kintune: Kintune, timed: Timed, monkeypatch
 def test_senseless_repetition_is_refused(kintune: Kintune, timed: Timed, arguments: list[str]) -> None:
     assert kintune("evaluate", "m.kt", *arguments).code == 2
     assert timed.asked == []
+
+
+def test_what_runs_partly_in_onnxruntime_says_what_runs_where(kintune: Kintune, tmp_path: Path) -> None:
+    path = write_toy_hybrid(tmp_path)
+    said = kintune("evaluate", path, "--kernels", "--repeats", 3)
+    assert said.code == 0, said.err
+    assert "2 regions of 4 nodes run as Kintune's kernels; onnxruntime runs 1 CumSum" in said.out
+    assert "  1 node: operator CumSum is not supported" in said.out
+    assert {"first", "sum", "second"} <= {line.split()[0] for line in said.out.splitlines() if line}
+    document = json.loads(kintune("evaluate", path, "--kernels", "--repeats", 3, "--json", "-").out)
+    assert [call["kernel"] for call in document["kernels"]] == ["first add", "sum", "second add"]
+    assert document["hybrid"]["operators"] == {"CumSum": 1}
+    assert len(document["variants"]) == 1
+
+
+def test_a_network_that_onnxruntime_runs_alone_says_so(kintune: Kintune, tmp_path: Path) -> None:
+    said = kintune("evaluate", write_toy_hybrid(tmp_path, regions=0), "--threads", 1, "--streams", 2, "--repeats", 3)
+    assert said.code == 0, said.err
+    assert "onnxruntime runs all of it: 1 CumSum" in said.out

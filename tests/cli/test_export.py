@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.toy_model import write_model
 
 if TYPE_CHECKING:
@@ -53,3 +54,13 @@ def test_a_model_of_another_machine_is_one_clear_line(kintune: Kintune, tmp_path
     said = kintune("export", "other.kt", "--to", "c", "made", "--runtime", "runtime.whl")
     assert (said.code, len(said.err.splitlines())) == (2, 1)
     assert "no wheel, or a damaged one" in said.err
+
+
+def test_what_runs_partly_in_onnxruntime_is_for_onnxruntime_and_python(kintune: Kintune, tmp_path: Path) -> None:
+    path = write_toy_hybrid(tmp_path)
+    said = kintune("export", path, "--to", "c", "made")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "runs partly in onnxruntime (1 CumSum), which a program in C or C++" in said.err
+    for to in ("onnx", "wheel"):
+        assert kintune("export", path, "--to", to, to).code == 0
+    assert (tmp_path / "onnx" / "hybrid.onnx").is_file()

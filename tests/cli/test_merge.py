@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.toy_model import write_model
 
 if TYPE_CHECKING:
@@ -84,3 +85,10 @@ def test_wrong_files_are_one_line(kintune: Kintune, arguments: list[str], said: 
 def test_files_and_an_output_are_required(kintune: Kintune) -> None:
     assert kintune("merge", "--output", "fat.kt").code == 2
     assert "--output" in kintune("merge", "a.kt", "b.kt").err
+
+
+def test_what_runs_partly_in_onnxruntime_is_not_merged(kintune: Kintune, tmp_path: Path) -> None:
+    said = kintune("merge", "a.kt", write_toy_hybrid(tmp_path), "--output", "fat.kt")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "hybrid.kt: runs partly in onnxruntime (1 CumSum): a file for several CPUs cannot have that" in said.err
+    assert not (tmp_path / "fat.kt").exists()

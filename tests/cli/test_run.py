@@ -11,9 +11,13 @@ import pytest
 from kintune.core.model import Combination, Tensor
 from kintune.errors import InputError
 from kintune.runtime import opening
+from tests.support.toy_hybrid import X, expected, write_toy_hybrid
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
+
+
+_OPEN = opening.open
 
 
 class Doubler:
@@ -146,3 +150,17 @@ def test_a_file_that_is_no_executable_is_one_line(kintune: Kintune, monkeypatch:
     for arguments in (["run", "/nowhere/m.kt", "--input", __file__], ["evaluate", __file__]):
         said = kintune(*arguments)
         assert (said.code, said.err.count("\n")) == (2, 1)
+
+
+def test_what_runs_partly_in_onnxruntime_runs(
+    kintune: Kintune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "open", _OPEN)
+    path = write_toy_hybrid(tmp_path)
+    np.savez("ramp.npz", x=X)
+    assert kintune("run", path, "--input", "ramp.npz", "--output", "out.npz").code == 0
+    np.testing.assert_array_equal(np.load("out.npz")["out"], expected(X))
+    np.savez("short.npz", x=X[:7])
+    said = kintune("run", path, "--input", "short.npz")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "input 'x' has shape (7,), (1000,) is needed" in said.err

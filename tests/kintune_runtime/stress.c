@@ -1,6 +1,6 @@
 /* Uses the whole interface from many threads, on models of `toy_model.py`; run under the sanitizers.
  *
- * The second model has three variants, of which the second one runs here. */
+ * The second model has three variants, of which the second one runs here; the third runs partly in onnxruntime. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,15 +122,38 @@ static void variants(const char *path) {
   CHECK(kt_open_variant(path, -2, &opened) == KT_ERROR_ARGUMENT);
 }
 
-/* Opens copies of the file in memory, each damaged at another place. */
-static void damage(const char *path) {
+static uint8_t *read_file(const char *path, size_t *size, size_t *room) {
   FILE *file = fopen(path, "rb");
   CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
-  size_t size = (size_t)ftell(file), room = (size + 63) / 64 * 64;
-  uint8_t *content = aligned_alloc(64, room), *copy = aligned_alloc(64, room);
+  *size = (size_t)ftell(file);
+  *room = (*size + 63) / 64 * 64;
+  uint8_t *content = aligned_alloc(64, *room);
   rewind(file);
-  CHECK(fread(content, 1, size, file) == size);
+  CHECK(fread(content, 1, *size, file) == *size);
   fclose(file);
+  return content;
+}
+
+/* Opens what runs partly in onnxruntime, whole and damaged: it is refused. */
+static void partly(const char *path) {
+  kt_model *none;
+  CHECK(kt_open(path, &none) == KT_ERROR_UNSUPPORTED && none == NULL);
+  CHECK(strstr(kt_last_error(), "runs partly in onnxruntime (CumSum): open it with kintune_runtime") != NULL);
+  size_t size, room;
+  uint8_t *content = read_file(path, &size, &room), *copy = aligned_alloc(64, room);
+  for (size_t place = 0; place < size; place += place < 8192 ? 1 : 509) {
+    memcpy(copy, content, size);
+    copy[place] ^= (uint8_t)(1u << place % 8);
+    CHECK(kt_open_memory(copy, size, &none) != KT_OK && kt_open_memory(content, place, &none) != KT_OK);
+  }
+  free(content);
+  free(copy);
+}
+
+/* Opens copies of the file in memory, each damaged at another place. */
+static void damage(const char *path) {
+  size_t size, room;
+  uint8_t *content = read_file(path, &size, &room), *copy = aligned_alloc(64, room);
   for (size_t place = 0; place < size; place += place % 4096 < 512 ? 7 : 211) {
     memcpy(copy, content, size);
     copy[place] ^= (uint8_t)(1u << place % 8);
@@ -146,7 +169,7 @@ static void damage(const char *path) {
 }
 
 int main(int count, char **arguments) {
-  CHECK(count == 3 && kt_version() >> 16 == KT_VERSION_MAJOR);
+  CHECK(count == 4 && kt_version() >> 16 == KT_VERSION_MAJOR);
   CHECK(kt_open(arguments[1], &model) == KT_OK);
   CHECK(kt_context_create(model, 0, NULL, &shared) == KT_OK);
   pthread_t threads[2 * THREADS];
@@ -164,6 +187,7 @@ int main(int count, char **arguments) {
   variants(arguments[2]);
   damage(arguments[1]);
   damage(arguments[2]);
+  partly(arguments[3]);
   puts("done");
   return 0;
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kintune.runtime.merging import merge
+from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.toy_model import write_model
 
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
@@ -28,9 +29,8 @@ def stress(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     command = ["cc", "-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", *flags, "-I", str(INCLUDE)]
     subprocess.run([*command, "-o", str(program), *sources, "-ldl"], check=True)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=1"}
-    return subprocess.run(
-        [str(program), str(model), str(merged)], capture_output=True, text=True, check=False, env=environment
-    )
+    command = [str(each) for each in (program, model, merged, write_toy_hybrid(folder))]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def test_a_program_in_c_uses_all_of_it(tmp_path: Path) -> None:

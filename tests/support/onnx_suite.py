@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from tests.support.onnx_cases import Case, as_constants, cases, deciding_inputs, operators, reference
 
-__all__ = ["NOT_RUN", "REFUSED", "RIGHT", "Verdict", "run_suite"]
+__all__ = ["NOT_RUN", "REFUSED", "RIGHT", "SHARED", "Verdict", "run_suite"]
 
 RIGHT = "right"
+SHARED = "right, partly in onnxruntime"
 REFUSED = "refused"
 WRONG = "wrong"
 FAILED = "failed after import"
@@ -51,9 +52,11 @@ class Verdict(NamedTuple):
 
 
 def run_suite(
-    *, rules: bool = False, processes: int = 2, names: Iterable[str] = (), share: int = 1
+    *, rules: bool = False, shared: bool = False, processes: int = 2, names: Iterable[str] = (), share: int = 1
 ) -> dict[str, Verdict]:
     """Try all cases, or those in `names`; with `share` only every so many of them.
+
+    With `shared` each is compiled as a job does that may leave nodes to onnxruntime.
 
     With `rules` each subgraph gets the first program of the rule instead of the compiler's default schedule.
     """
@@ -67,17 +70,18 @@ def run_suite(
         ).stdout.split()
         todo = [name for name in listed if not wanted or name in wanted][::share]
         with ThreadPoolExecutor(processes) as pool:
-            parts = pool.map(lambda start: _work_off(todo[start::processes], folder, rules), range(processes))
+            parts = pool.map(lambda start: _work_off(todo[start::processes], folder, rules, shared), range(processes))
             found = {name: verdict for part in parts for name, verdict in part.items()}
     return {name: found[name] for name in sorted(found) if found[name].kind != NOT_RUN}
 
 
-def _work_off(names: Sequence[str], folder: str, rules: bool) -> dict[str, Verdict]:
+def _work_off(names: Sequence[str], folder: str, rules: bool, shared: bool) -> dict[str, Verdict]:
     """Have cases tried one after another by a worker, which is replaced when it crashes."""
     found: dict[str, Verdict] = {}
     queue = list(reversed(names))
     while queue:
-        command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--work", folder, *(["--rules"] if rules else [])]
+        command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--work", folder]
+        command += ["--rules"] * rules + ["--shared"] * shared
         environment = {**os.environ, "TVM_NUM_THREADS": "1"}
         with subprocess.Popen(
             command,
@@ -103,7 +107,7 @@ def _work_off(names: Sequence[str], folder: str, rules: bool) -> dict[str, Verdi
     return found
 
 
-def _serve(folder: str, rules: bool) -> None:
+def _serve(folder: str, rules: bool, shared: bool = False) -> None:
     """Try the cases whose names come in, and answer with a line for each; nothing else may be written between them."""
     answers: IO[str] = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -111,7 +115,7 @@ def _serve(folder: str, rules: bool) -> None:
     for line in sys.stdin:
         case: Case = pickle.loads((Path(folder) / line.strip()).read_bytes())
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            verdict = trial.try_case(case, Path(place))
+            verdict = trial.run_shared(case, Path(place)) if shared else trial.try_case(case, Path(place))
         answers.write(json.dumps(verdict) + "\n")
         answers.flush()
 
@@ -178,6 +182,57 @@ class _Trial:
             return INTERNAL, _line(error)
         difference = _difference(outputs, case, known)
         return (WRONG, difference) if difference else (RIGHT, "")
+
+    def run_shared(self, case: Case, place: Path) -> Verdict:
+        """Compile a case as a job does that may leave nodes to onnxruntime, one after another as far as it must."""
+        known = reference(case)
+        if known is None:
+            return Verdict(NOT_RUN, "")
+        path = place / "model.onnx"
+        onnx.save(case.proto, path)
+        handed_over: tuple[str, ...] = ()
+        reason = ""
+        for handed_over in ((), ("*",)):
+            try:
+                outputs = self._run_as_job(path, case, handed_over)
+            except Exception as error:
+                reason = _line(error)
+                continue
+            reason = _difference(outputs, case, known)
+            if not reason:
+                return Verdict(SHARED, "" if not handed_over else "all of it")
+        return Verdict(FAILED, reason)
+
+    def _run_as_job(self, path: Path, case: Case, handed_over: tuple[str, ...]) -> list[NDArray[Any]]:
+        from kintune.core.config import JobSpec, Options
+        from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
+        from kintune.models.ref import parse_ref
+        from kintune.runtime.opening import open
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        open_inputs = {
+            value.name
+            for value in case.proto.graph.input
+            if any(not dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
+        }
+        shapes = [f"{n}={'x'.join(map(str, value.shape))}" for n, value in case.feeds.items() if n in open_inputs]
+        spec = JobSpec(
+            run_id="suite",
+            model=parse_ref(str(path), [shape for shape in shapes if shape[-1] != "="]),
+            device_type=DeviceType(self._text, "", (), 1, ""),
+            protocol=MeasurementProtocol(threads=1),
+            options=Options(),
+            output=str(path.with_suffix(".kt")),
+            handed_over=handed_over,
+        )
+        backend = TvmBackend()
+        backend.prepare(spec)
+        drafted = backend.draft({}, {})
+        if drafted.packaged is None:
+            raise RuntimeError(drafted.failure)
+        with open(drafted.packaged.tuned) as executable:
+            taken = {tensor.name for tensor in executable.inputs}
+            return list(executable.run({name: value for name, value in case.feeds.items() if name in taken}).values())
 
     def _run(self, model: Any, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         from kintune.compiler.graph.executable import build_executable, describe_build
@@ -254,6 +309,7 @@ def _main(arguments: Sequence[str]) -> None:
     parser.add_argument("--write", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--work", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--rules", action="store_true", help="programs of the rule instead of default schedules")
+    parser.add_argument("--shared", action="store_true", help="nodes may be left to onnxruntime")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", help="write all verdicts there")
     parser.add_argument("names", nargs="*", help="cases; all if there are none")
@@ -263,11 +319,11 @@ def _main(arguments: Sequence[str]) -> None:
             (Path(given.write) / case.name).write_bytes(pickle.dumps(case))
             print(case.name)
     elif given.work:
-        _serve(given.work, given.rules)
+        _serve(given.work, given.rules, given.shared)
     else:
-        found = run_suite(rules=given.rules, processes=given.processes, names=given.names)
+        found = run_suite(rules=given.rules, shared=given.shared, processes=given.processes, names=given.names)
         for name, verdict in found.items():
-            if verdict.kind != RIGHT or given.names:
+            if verdict.kind not in (RIGHT, SHARED) or given.names:
                 print(f"{verdict.kind:20} {name}  {verdict.reason} {' '.join(verdict.constants)}")
         print(Counter(verdict.kind for verdict in found.values()))
         if given.json:

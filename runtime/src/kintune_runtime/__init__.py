@@ -5,7 +5,8 @@
     with kintune_runtime.open("model.kt") as model:
         outputs = model.run(image)
 
-It needs numpy alone.  `Executable` is an opened file, `Context` what one caller needs to run it beside others.
+It needs numpy alone.  `Executable` is an opened file, `Context` what one caller needs to run it beside others.  What
+runs partly in onnxruntime is a `HybridExecutable`, and needs onnxruntime.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .executable import Context, Evaluation, Executable, Tensor, Variant, open
+    from .hybrid import HybridContext, HybridExecutable
 
 __all__ = [
     "Context",
     "Evaluation",
     "Executable",
+    "HybridContext",
+    "HybridExecutable",
     "InputError",
     "KintuneError",
     "RunError",
@@ -33,6 +37,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("HybridContext", "HybridExecutable"):
+        from . import hybrid
+
+        return getattr(hybrid, name)
     if name in __all__:
         from . import executable
 

@@ -6,25 +6,26 @@ import ctypes
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from .base import BaseExecutable, Inputs
 from .dtypes import name_of, numpy_dtype
 from .errors import InputError, RunError
-from .inputs import Array, Tensor, arrange_inputs, choose_plan, draw_inputs
+from .evaluation import Evaluation, KernelTime
+from .inputs import Array, Tensor, arrange_inputs, draw_inputs
 from .library import Buffer, Described, Hook, Options, library, raise_for
 from .variant import BEST, Variant, check_number, variant_of
 
-__all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "Variant", "open"]
+if TYPE_CHECKING:
+    from .hybrid import HybridExecutable
 
-Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
+__all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "Variant", "open"]
 
 _BUSY = "the context is running in another thread; make a context for each"
 _from_buffer: Any = ctypes.c_char.from_buffer
@@ -34,52 +35,29 @@ _ALIGNMENT = 64  # bytes; what kernels assume of every tensor
 _COPIED = 1 << 16  # bytes; up to so many it costs less to copy an output than to align its memory
 
 
-class Evaluation(NamedTuple):
-    """Latencies of repeated runs in milliseconds: the median, the 10th and 90th percentile, and all of them in order.
-
-    `spread` is (p90 - p10) / median: 0.02 is usual on an idle machine; at 0.2 the times cannot be relied on.
-    `per_second` is the number of runs that ended each second, of all streams together; `p99_ms` is the 99th percentile.
-    """
-
-    median_ms: float
-    p10_ms: float
-    p90_ms: float
-    spread: float
-    times_ms: tuple[float, ...]
-    p99_ms: float = 0.0
-    per_second: float = 0.0
-
-    @classmethod
-    def of(cls, times_ms: Sequence[float], seconds: float = 0.0) -> Evaluation:
-        """Summarise at least one latency; `seconds` is how long all of it took."""
-        p10, median, p90, p99 = (float(np.quantile(times_ms, q)) for q in (0.1, 0.5, 0.9, 0.99))
-        rate = len(times_ms) / seconds if seconds else 0.0
-        return cls(median, p10, p90, (p90 - p10) / median if median else 0.0, tuple(times_ms), p99, rate)
-
-
-class KernelTime(NamedTuple):
-    """A call of a kernel in one run: its place in the plan, and the microseconds that it took."""
-
-    place: int
-    kernel: str
-    us: float
-
-
-def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable:
+def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable | HybridExecutable:
     """Open a `.kt` file.
 
     It holds machine code that will run with your rights: open only what you trust.  Of a file for several CPUs, the
-    variant that suits this one best is taken, or the one of number `variant`; `Executable.variant` says which.
+    variant that suits this one best is taken, or the one of number `variant`; `Executable.variant` says which.  What
+    runs partly in onnxruntime is opened as a `HybridExecutable`.
 
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU, or there
-            is no such variant.
+            is no such variant; it runs partly in onnxruntime, which is not installed or too old.
         RunError: no memory is left.
     """
-    return Executable(path, variant)
+    try:
+        return Executable(path, variant)
+    except InputError:
+        from .hybrid import HybridExecutable, is_hybrid
+
+        if not is_hybrid(path):
+            raise
+    return HybridExecutable(path, variant)
 
 
-class Executable:
+class Executable(BaseExecutable):
     """A network ready to run on this machine's CPU.
 
     It may be shared between threads: runs of the executable itself take turns, those of its contexts do not.
@@ -104,21 +82,6 @@ class Executable:
         self._plans = [self._tensors(plan) for plan in range(self._native.kt_plan_count(model))]
 
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The inputs in order, with the shapes of the first plan."""
-        return self._plans[0][0]
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The outputs in order, with the shapes of the first plan."""
-        return self._plans[0][1]
-
-    @property
-    def plans(self) -> tuple[tuple[Tensor, ...], ...]:
-        """The inputs of each combination of shapes that can be run."""
-        return tuple(inputs for inputs, _ in self._plans)
-
-    @property
     def variant(self) -> Variant:
         """Which of the file's variants was chosen, and for which CPU it is.
 
@@ -140,10 +103,6 @@ class Executable:
                     f"its manifest is damaged ({error}); copy the file again, or build it again"
                 ) from error
         return self._manifest
-
-    def __repr__(self) -> str:
-        inputs = ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in self.inputs)
-        return f"Executable({inputs})"
 
     def run(self, *inputs: Inputs, threads: int = 0) -> dict[str, Array]:
         """Run once: arrays by input name, or one positional array an input; their shapes choose the plan.
@@ -170,31 +129,6 @@ class Executable:
         """
         return Context(self, threads, plan)
 
-    def evaluate(
-        self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0,
-        threads: int = 0, streams: int = 1,
-    ) -> Evaluation:  # fmt: skip
-        """Time `run`, arrays in to arrays out: `warmups` untimed runs, then `repeats` timed ones for each stream.
-
-        Ends early once `max_seconds` have passed, after at least one timed run.  Without inputs they are drawn from
-        `seed`.  Each of `streams` is a Python thread with a context of its own.
-
-        Raises:
-            InputError: as for `run`, or there is no repeat or stream, or warmups are negative.
-            RunError: as for `run`.
-        """
-        if repeats < 1 or warmups < 0 or streams < 1:
-            raise InputError(
-                f"evaluate needs at least 1 repeat and 1 stream and no negative warmups, got {repeats}, {streams} and"
-                f" {warmups}"
-            )
-        given: tuple[Any, ...] = inputs or (draw_inputs(self.described_inputs(), seed),)
-        if streams == 1:
-            begun = time.perf_counter()
-            times = _timed(lambda: self.run(*given, threads=threads), repeats, warmups, begun + max_seconds)
-            return Evaluation.of(times, sum(times) / 1e3)
-        return self._evaluate_streams(given, repeats, warmups, max_seconds, threads, streams)
-
     def profile(self, *inputs: Inputs, seed: int = 0, threads: int = 0) -> list[KernelTime]:
         """Run once, and return the time of each kernel in the order of their calls.
 
@@ -206,24 +140,6 @@ class Executable:
         with self._lock:
             return self._context_for(given, threads).profile(*given)
 
-    def described_inputs(self, plan: int = 0) -> tuple[Tensor, ...]:
-        """The inputs of a plan, with what the manifest says of their values."""
-        tensors, about = self.plans[plan], self.description.get("executable", {})
-        combinations = [about.get("inputs", ()), *(each.get("inputs", ()) for each in about.get("more", ()))]
-        shapes = [list(tensor.shape) for tensor in tensors]
-        fitting = (each for each in combinations if [list(one.get("shape", ())) for one in each] == shapes)
-        told = {each.get("name"): each for each in next(fitting, combinations[0])}
-        described = []
-        for tensor in tensors:
-            more = told.get(tensor.name, {})
-            bounds = more.get("bounds")
-            described.append(
-                tensor._replace(
-                    bounds=tuple(bounds) if bounds else None, values=more.get("values", ""), below=more.get("below", 0)
-                )
-            )
-        return tuple(described)
-
     def close(self) -> None:
         """Free everything; contexts that were made keep what they need.  Closing twice is fine."""
         with self._lock:
@@ -233,14 +149,6 @@ class Executable:
             model, self._model = self._model, None
         if model is not None:
             self._native.kt_close(model)
-
-    def __enter__(self) -> Executable:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_model", None) is not None:
@@ -273,45 +181,6 @@ class Executable:
         if context is None:
             context = self._contexts[plan, threads] = Context(self, threads, plan)
         return context
-
-    def _plan_for(self, inputs: tuple[Inputs, ...]) -> int:
-        """The plan of these inputs' shapes."""
-        return 0 if len(self._plans) < 2 else choose_plan(self.plans, inputs)
-
-    def _evaluate_streams(
-        self, given: tuple[Any, ...], repeats: int, warmups: int, max_seconds: float, threads: int, streams: int
-    ) -> Evaluation:
-        plan = self._plan_for(given)
-        contexts = [self.context(threads, plan) for _ in range(streams)]
-        times: list[list[float]] = [[] for _ in contexts]
-        failures: list[BaseException] = []
-        ready = threading.Barrier(streams + 1)
-        deadline = time.perf_counter() + max_seconds
-
-        def stream(number: int) -> None:
-            context = contexts[number]
-            try:
-                for _ in range(warmups):
-                    context.run(*given)
-            except BaseException as error:
-                failures.append(error)
-            ready.wait()
-            if not failures:
-                times[number] = _timed(lambda: context.run(*given), repeats, 0, deadline)
-
-        workers = [threading.Thread(target=stream, args=(number,), daemon=True) for number in range(streams)]
-        for worker in workers:
-            worker.start()
-        ready.wait()
-        begun = time.perf_counter()
-        for worker in workers:
-            worker.join()
-        seconds = time.perf_counter() - begun
-        for context in contexts:
-            context.close()
-        if failures:
-            raise failures[0]
-        return Evaluation.of([each for stream_times in times for each in stream_times], seconds)
 
 
 class Context:
@@ -470,17 +339,3 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array
     memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
     start = -_address(memory) % _ALIGNMENT
     return memory[start : start + nbytes].view(dtype).reshape(shape)
-
-
-def _timed(run: Any, repeats: int, warmups: int, deadline: float) -> list[float]:
-    """Milliseconds of up to `repeats` runs, at least one; warm-ups come before them."""
-    for _ in range(warmups):
-        run()
-        if time.perf_counter() > deadline:
-            break
-    times: list[float] = []
-    while not times or (len(times) < repeats and time.perf_counter() < deadline):
-        begun = time.perf_counter()
-        run()
-        times.append((time.perf_counter() - begun) * 1e3)
-    return times

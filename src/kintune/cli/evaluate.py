@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,10 +13,12 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.merge import VariantSummary, describe_variant
 from kintune.cli.run import read_arrays
+from kintune.core.hybrid import Hybrid
 from kintune.core.model import Combination, spell_shapes
 from kintune.errors import InputError
 from kintune.runtime import opening
 from kintune.runtime.executable import Executable
+from kintune.runtime.hybrid_executable import HybridExecutable
 from kintune.runtime.inputs import draw_inputs
 from kintune.terminal.formatting import milliseconds
 from kintune_runtime.executable import KernelTime
@@ -24,6 +27,7 @@ from kintune_runtime.inputs import choose_plan
 __all__ = ["EvaluateDocument", "KernelCallTime", "command"]
 
 _SHOWN = 20  # kernels in the table
+_REASONS = 5  # why nodes run in onnxruntime
 
 _Inputs: TypeAlias = tuple[Mapping[str, Any], ...]
 """One mapping, or none where they are drawn."""
@@ -41,7 +45,8 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `kintune evaluate --json`: milliseconds, medians and percentiles of the timed runs, in order.
 
     `threads` ran each request, `streams` requests at once; `per_second` counts those that ended.  `kernels` has the
-    calls in their order, where `--kernels` asked for them.  `variants` are those of a file for CPUs, `variant` is the
+    calls in their order, where `--kernels` asked for them; `hybrid` says what runs where in a model that runs partly in
+    onnxruntime, of which they are the nodes.  `variants` are those of a file for CPUs, `variant` is the
     number of the one that was timed; 0 for a GPU.
 
     Of a model that runs with several combinations of shapes, `shapes` says which one was timed.  Where all were,
@@ -63,6 +68,7 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[KernelCallTime, ...] = ()
     variant: int = 0
     variants: tuple[VariantSummary, ...] = ()
+    hybrid: Hybrid | None = None
     shapes: dict[str, tuple[int, ...]] = {}
     combinations: tuple[EvaluateDocument, ...] = ()
 
@@ -102,7 +108,8 @@ def command(
 
     With --streams N, N threads of this process send requests at once, each to a context of its own, which shows the
     throughput.  Of a file for several CPUs (see 'kintune merge'), it says what there is and what was picked.  A model
-    that runs with several combinations of shapes is timed with each, or with that of the inputs given.
+    that runs with several combinations of shapes is timed with each, or with that of the inputs given.  Of a model that
+    runs partly in onnxruntime, it says what runs where, and --kernels times its nodes.
 
     FILE.kt holds machine code: run only what you trust.
     """
@@ -125,7 +132,7 @@ def command(
     for each in documents:
         for line in _lines(each, opened.manifest.threads):
             echo(line, json_target)
-    for line in _variant_lines(document):
+    for line in (*_hybrid_lines(document), *_variant_lines(document)):
         echo(line, json_target)
 
 
@@ -137,9 +144,9 @@ def _document(
     timed = opened.evaluate(*inputs, repeats=way.repeats, warmups=way.warmups, threads=way.threads, streams=way.streams)
     calls: tuple[KernelCallTime, ...] = ()
     if way.kernels:
-        if not isinstance(opened, Executable):
+        if not isinstance(opened, Executable | HybridExecutable):
             raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
-        calls = _medians([opened.profile(*inputs, threads=way.threads) for _ in range(max(3, way.repeats))])
+        calls = _medians(opened.profiles(*inputs, repeats=max(3, way.repeats), threads=way.threads))
     chosen, variants = _variants(opened)
     return EvaluateDocument(
         executable=executable,
@@ -156,6 +163,7 @@ def _document(
         kernels=calls,
         variant=chosen,
         variants=variants,
+        hybrid=manifest.hybrid,
         shapes={} if combination is None else combination.shapes,
     )
 
@@ -196,9 +204,24 @@ def _variant_lines(document: EvaluateDocument) -> Iterator[str]:
         yield from map(describe_variant, document.variants)
 
 
+def _hybrid_lines(document: EvaluateDocument) -> Iterator[str]:
+    """What runs where, and why the nodes that are left to onnxruntime are there."""
+    hybrid = document.hybrid
+    if hybrid is None:
+        return
+    if hybrid.regions:
+        nodes = sum(len(region.nodes) for region in hybrid.regions)
+        regions = f"{len(hybrid.regions)} region{'s' if len(hybrid.regions) != 1 else ''}"
+        yield f"{regions} of {nodes} nodes run as Kintune's kernels; onnxruntime runs {hybrid.left}"
+    else:
+        yield f"onnxruntime runs all of it: {hybrid.left}"
+    for why, number in Counter(hybrid.nodes.values()).most_common(_REASONS):
+        yield f"  {number} node{'s' if number != 1 else ''}: {why}"
+
+
 def _variants(opened: opening.AnyExecutable) -> tuple[int, tuple[VariantSummary, ...]]:
     """The number of the variant that runs, and all that the file has; none for a GPU."""
-    if not isinstance(opened, Executable):
+    if not isinstance(opened, Executable | HybridExecutable):
         return 0, ()
     return opened.variant.number, tuple(VariantSummary.of(*each) for each in enumerate(opened.variants))
 
@@ -206,6 +229,7 @@ def _variants(opened: opening.AnyExecutable) -> tuple[int, tuple[VariantSummary,
 def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:
     """A table of kernels, the longest first: all calls of one together."""
     total = sum(call.median_us for call in document.kernels)
+    whole = total or 1.0  # onnxruntime tells whole microseconds: all may be 0
     calls: dict[str, list[float]] = {}
     for call in document.kernels:
         calls.setdefault(call.kernel, []).append(call.median_us)
@@ -216,8 +240,8 @@ def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:
     yield f"{'kernel':<{width}}  calls  time        share"
     for name, times in shown:
         us = sum(times)
-        yield f"{name:<{width}}  {len(times):>5}  {milliseconds(us / 1e3):<10}  {us / total:>5.1%}"
+        yield f"{name:<{width}}  {len(times):>5}  {milliseconds(us / 1e3):<10}  {us / whole:>5.1%}"
     if rest := ranked[_SHOWN:]:
         us, number = sum(sum(times) for _, times in rest), sum(len(times) for _, times in rest)
-        yield f"{f'{len(rest)} more':<{width}}  {number:>5}  {milliseconds(us / 1e3):<10}  {us / total:>5.1%}"
+        yield f"{f'{len(rest)} more':<{width}}  {number:>5}  {milliseconds(us / 1e3):<10}  {us / whole:>5.1%}"
     yield f"All {len(document.kernels)} calls together take {milliseconds(total / 1e3)}"

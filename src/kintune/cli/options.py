@@ -28,6 +28,7 @@ _WITHOUT = {
 
 _SWITCHED_OFF = {
     "carry": "Do not try a subgraph's good programs on its siblings.",
+    "onnxruntime": "Leave no node to onnxruntime: refuse what cannot be compiled, and keep what is slower.",
     "kin": "Do not start from what other networks' subgraphs have taught.",
 }
 """The help of an option that switches off what is on by default."""

@@ -20,6 +20,7 @@ __all__ = [
     "Foresee",
     "JobSpec",
     "Options",
+    "OtherShapes",
     "PolicyName",
     "Strategy",
     "TuneConfig",
@@ -33,6 +34,10 @@ Budget: TypeAlias = Literal["gradient", "balanced", "prospect"]
 """Who gets the next round: the subgraph with the steepest expected gain, or the one with the fewest trials.  With
 "prospect" it is the steepest one, as far as what the device reaches at its best leaves a gain, and its round is sized
 by that."""
+
+
+OtherShapes: TypeAlias = Literal["refuse", "onnxruntime"]
+"""What the result does with inputs of shapes that were not tuned: it refuses them, or runs the model in onnxruntime."""
 
 
 PolicyName: TypeAlias = Literal["sequential", "synchronous", "uncontrolled", "greedy", "fair", "predictive"]
@@ -84,6 +89,8 @@ class Options(msgspec.Struct, frozen=True):
     atol: float = 1e-3
     compare: tuple[str, ...] = COMPARED
     search: bool = True  # False: nothing is measured, what is known ships
+    onnxruntime: bool = True  # nodes that cannot be compiled, or gain nothing, run in onnxruntime
+    other_shapes: OtherShapes = "refuse"
 
 
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +131,12 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Annotated[str, Meta(description="Compare on these inputs.")] | None = None
     rtol: Annotated[float, Meta(ge=0, description="Relative tolerance of outputs.")] = 1e-3
     atol: Annotated[float, Meta(ge=0, description="Absolute tolerance of outputs.")] = 1e-3
+    onnxruntime: Annotated[
+        bool, Meta(description="Run in onnxruntime what cannot be compiled, and what is no faster compiled.")
+    ] = True
+    other_shapes: Annotated[
+        OtherShapes, Meta(description="What the result does with shapes that were not tuned: refuse or onnxruntime.")
+    ] = "refuse"
     records: Annotated[str, Meta(description="The records file.")] | None = None
     output: Annotated[str, Meta(description="Where the executable goes; a directory if there are several.")] | None = (
         None
@@ -137,7 +150,10 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1.0
 
 
-COMPILE_FIELDS = ("target", "device", "threads", "seed", "inputs", "rtol", "atol", "records", "output", "log")
+COMPILE_FIELDS = (
+    "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "other_shapes",
+    "records", "output", "log",
+)  # fmt: skip
 """The fields of `TuneConfig` that a compilation without search uses."""
 
 DEFAULT_TRIALS = 1000
@@ -161,6 +177,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
     cool_bytes: int = 0  # of a network that stay in the device's last cache, as in `DeviceAbout`
     conservative: bool = False  # lower the network without layout conversion and rewrites
+    handed_over: tuple[str, ...] = ()  # nodes, as messages name them, that run in onnxruntime; "*": all
 
     def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
         """The same, with protocol and device type as they are for networks of these subgraphs, the largest of which

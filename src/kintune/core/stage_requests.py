@@ -137,7 +137,8 @@ class ValidationItem(msgspec.Struct, frozen=True):
     shapes is run as well, whose subgraphs are called `titles` by workload; those in `left_out` are in none.
 
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
-    then all that know the model, whatever `compare` says.
+    then all that know the model, whatever `compare` says.  With `may_hand_over`, what is no faster than onnxruntime
+    runs in onnxruntime.
     """
 
     tuned: str
@@ -153,6 +154,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     compare: tuple[str, ...] = COMPARED
     timed: bool = True
+    may_hand_over: bool = False
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

@@ -76,7 +76,9 @@ class Prepared(msgspec.Struct, frozen=True):
 
     `modules` maps workload digests to serialised programs.  `conservative` says that the network was lowered without
     layout conversion and rewrites, since the usual lowering failed; `notes` has a line on each thing that the user
-    should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.
+    should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.  `hybrid` says
+    that part of the model runs in onnxruntime, because the nodes `handed_over` failed in this network or others cannot
+    be compiled; `can_hand_over`, that nodes may be.
     """
 
     model_name: str
@@ -89,6 +91,9 @@ class Prepared(msgspec.Struct, frozen=True):
     conservative: bool = False
     notes: tuple[str, ...] = ()
     more: tuple[Combination, ...] = ()
+    hybrid: bool = False
+    handed_over: tuple[str, ...] = ()
+    can_hand_over: bool = False
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
@@ -172,7 +177,8 @@ class Packaged(msgspec.Struct, frozen=True):
     cannot be compiled; `onnx` or `exported` the model itself, for others to run, which they do with `constants` for
     the inputs that the executable no longer has.  `each_alone`, where it was asked for, has for each combination of
     shapes the network that computes subgraphs twice, None where there is none.  Each is in one of them, but those in
-    `left_out` (workload digests), which take too long untuned or cannot be compiled so.
+    `left_out` (workload digests), which take too long untuned or cannot be compiled so.  With `hybrid`, the tuned
+    executable runs partly in onnxruntime.
     """
 
     tuned: str
@@ -183,6 +189,7 @@ class Packaged(msgspec.Struct, frozen=True):
     constants: dict[str, Constant] = {}
     each_alone: tuple[str | None, ...] = ()
     left_out: tuple[str, ...] = ()
+    hybrid: bool = False
 
 
 class PerProgramCheck(msgspec.Struct, frozen=True):
@@ -240,6 +247,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     Then subgraphs are compared alone as well: those in `alone`, but not those in `not_alone`, by name; `wrong_alone`
     says by workload how those differ that do.  `thread_counts` has for each plan of the file, in order, the number of
     threads of calls that are faster on fewer than all, by place in the plan; the proof holds for the file with these.
+    `regions` are those that the result keeps: None if all, empty if it runs in onnxruntime altogether; the proof holds
+    for that, and `lost_ms` has the latencies of the network that was slower than onnxruntime, if it was.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.
@@ -259,6 +268,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     wrong_alone: dict[str, str] = {}
     thread_counts: tuple[dict[int, int], ...] = ()
     each: tuple[ValidationResult, ...] = ()
+    regions: tuple[int, ...] | None = None
+    lost_ms: tuple[float, ...] = ()
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -12,7 +12,17 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from kintune.errors import ModelError
 
-__all__ = ["DEFAULT_DOMAINS", "describe_node", "described_nodes", "nested_tensors", "nodes", "sort_nodes", "subgraphs"]
+__all__ = [
+    "DEFAULT_DOMAINS",
+    "describe_node",
+    "described_nodes",
+    "nested_tensors",
+    "nodes",
+    "operator_name",
+    "sort_nodes",
+    "subgraphs",
+    "used_tensors",
+]
 
 DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 """The names of the standard's own set of operators."""
@@ -82,7 +92,8 @@ def sort_nodes(label: str, graph: GraphProto) -> None:
             sort_nodes(label, inner)
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     needed = [
-        {producers[name] for name in _used(node) if name in producers} if producers else set() for node in graph.node
+        {producers[name] for name in used_tensors(node) if name in producers} if producers else set()
+        for node in graph.node
     ]
     if all(index > latest for index, before in enumerate(needed) for latest in before):
         return
@@ -98,7 +109,7 @@ def sort_nodes(label: str, graph: GraphProto) -> None:
     graph.node.extend(nodes)
 
 
-def _used(node: NodeProto) -> Iterator[str]:
+def used_tensors(node: NodeProto) -> Iterator[str]:
     """All that a node needs from around it: its inputs, and what the graphs inside it take from outside."""
     yield from (name for name in node.input if name)
     for graph in subgraphs(node):
@@ -110,7 +121,7 @@ def _free(graph: GraphProto) -> Iterator[str]:
     own |= {tensor.name for tensor in graph.initializer}
     own |= {name for node in graph.node for name in node.output}
     for node in graph.node:
-        yield from (name for name in _used(node) if name not in own)
+        yield from (name for name in used_tensors(node) if name not in own)
     yield from (value.name for value in graph.output if value.name not in own)
 
 
@@ -149,6 +160,11 @@ def describe_node(node: NodeProto) -> str:
     if node.name:
         return f"{node.op_type} '{node.name}'"
     return f"{node.op_type} of '{next(filter(None, node.output), '')}'"
+
+
+def operator_name(node: NodeProto) -> str:
+    """How messages name the operator of a node: `LSTM`, and `com.microsoft::Gelu` of another domain."""
+    return node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}::{node.op_type}"
 
 
 def described_nodes(model: ModelProto, original: ModelProto) -> dict[str, str]:

@@ -25,13 +25,13 @@ from kintune.runtime.package import (
     EncodedPlan,
     Manifest,
     Variant,
-    copy_package,
     pack_weights,
     package_in_memory,
     read_manifests,
 )
 from kintune.runtime.plan_format import encode_plan
 from kintune.runtime.requirements import why_none_here
+from kintune.runtime.stored_zip import copy_file
 from kintune.runtime.weight_pool import WeightPool
 from kintune_runtime.library import checksum
 
@@ -138,7 +138,7 @@ class Executable(kintune_runtime.Executable):
             InputError: it cannot be written there.
         """
         with builtins.open(self._path, "rb") as source:
-            copy_package(source, path)
+            copy_file(source, path)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]

@@ -22,7 +22,15 @@ from kintune.core.execution_plan import ExecutionPlan, PlannedTensor
 from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable
-from kintune.runtime.package import ALIGNMENT, EncodedPlan, Manifest, Package, Variant, write_package
+from kintune.runtime.package import (
+    ALIGNMENT,
+    EncodedPlan,
+    Manifest,
+    Package,
+    Variant,
+    read_manifest,
+    write_package,
+)
 from kintune.runtime.plan_format import StoredPlan, decode_plan
 from kintune_runtime.library import checksum
 
@@ -91,6 +99,11 @@ class _Source(NamedTuple):
 
 
 def _read(path: Path) -> list[_Source]:
+    hybrid = read_manifest(path).hybrid
+    if hybrid is not None:
+        raise InputError(
+            f"{path}: {hybrid.summary}: a file for several CPUs cannot have that; keep a file for each of them"
+        )
     package = Package.open(path)
     sources = []
     for number, (manifest, plans) in enumerate(package.variants):

@@ -1,4 +1,4 @@
-"""Opens an executable of either kind."""
+"""Opens an executable of any kind."""
 
 from __future__ import annotations
 
@@ -11,25 +11,33 @@ from kintune.runtime.executable import Executable
 from kintune.runtime.package import read_manifest
 
 if TYPE_CHECKING:
+    from kintune.runtime.hybrid_executable import HybridExecutable
     from kintune.runtime.vm_executable import VmExecutable
 
 __all__ = ["AnyExecutable", "open"]
 
-AnyExecutable: TypeAlias = "Executable | VmExecutable"
-"""One for CPUs, which needs no compiler, or one for GPUs."""
+AnyExecutable: TypeAlias = "Executable | HybridExecutable | VmExecutable"
+"""One for CPUs, which needs no compiler, one that runs partly in onnxruntime, or one for GPUs."""
 
 
 def open(path: str | os.PathLike[str], variant: int | None = None) -> AnyExecutable:
     """Open a saved executable, for this machine's CPU or its first GPU.
 
-    It holds machine code that will run with your rights: open only what you trust.  TVM is imported for a GPU only.
-    Of a file for several CPUs, the variant that suits this one best is taken, or the one of number `variant`.
+    It holds machine code that will run with your rights: open only what you trust.  TVM is imported for a GPU only, and
+    onnxruntime for what runs partly in it.  Of a file for several CPUs, the variant that suits this one best is taken,
+    or the one of number `variant`.
 
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format, CPU or GPU, or
-            there is no such variant.
+            there is no such variant; it runs partly in onnxruntime, which is missing, too old, or cannot load Kintune's
+            operators.
     """
-    if not is_gpu(read_manifest(path).target):
+    manifest = read_manifest(path)
+    if manifest.hybrid is not None:
+        from kintune.runtime.hybrid_executable import HybridExecutable
+
+        return HybridExecutable.open(path, variant)
+    if not is_gpu(manifest.target):
         return Executable.open(path, variant)
     if variant:
         raise InputError(f"{path}: there is no variant {variant}: a file for a GPU has one")

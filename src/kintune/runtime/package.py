@@ -13,19 +13,13 @@ Its plans are numbered one after another.  `kintune.runtime.merging` makes files
 The runtime (`kintune_runtime`) maps the file: processes that open the same file share its memory.  Plans hold the
 checksums of themselves, their kernels and the weights; the manifest has the zip's own CRC-32.  A file for TVM's virtual
 machine (for GPUs, and to try a network on a board) holds `vm.so` in place of plans, and the places of its weights in
-the manifest.  This module does not import TVM, so any process can read a manifest.
+the manifest.  What runs partly in onnxruntime is a file of `kintune.runtime.hybrid_package`.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import shutil
-import struct
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -33,10 +27,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
 from kintune.hardware.gpu_target import is_gpu
+from kintune.runtime.manifest import (
+    FORMAT_VERSION,
+    Contents,
+    Manifest,
+    Slot,
+    contents_of,
+    read_manifest,
+    read_manifests,
+)
 from kintune.runtime.plan_format import with_thread_counts
+from kintune.runtime.stored_zip import MANIFEST, PAGE, Content, damaged, map_member, reading, replacing, write_members
 from kintune_runtime.library import checksum
 
 __all__ = [
@@ -49,7 +52,6 @@ __all__ = [
     "Package",
     "Variant",
     "VmPackage",
-    "copy_package",
     "pack_weights",
     "package_in_memory",
     "read_manifest",
@@ -59,55 +61,10 @@ __all__ = [
     "write_with_thread_counts",
 ]
 
-FORMAT_VERSION = 2
-"""Raised when an older Kintune could no longer read what a newer one writes."""
-
 ALIGNMENT = 64
 """Bytes; what compiled kernels assume of every tensor."""
 
-PAGE = 4096
-"""Bytes; the granularity at which files are mapped."""
-
-_MANIFEST, _VM_LIBRARY, _WEIGHTS = "manifest.json", "vm.so", "weights.bin"
-_MANIFEST_LIMIT = 64 << 20  # bytes, far above any real manifest: bounds the allocation when the length is damaged
-_CHUNK = 16 << 20  # bytes handled at a time
-_PADDING_ID = 0x4B54  # the extra field that pads a zip header, "KT"
-_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
-_ZIP64_EXTRA = 20  # bytes that `force_zip64` adds to a local header
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executable is and what it needs.
-
-    `inputs` and `outputs` are named and shaped as in the model, in its order.  `target` is the compiler's target as
-    JSON; `machine` (as `platform.machine()` says) and `isa` (see `hardware.instruction_set`) are what a CPU must
-    offer; `threads` ran each kernel when it was chosen.  `chosen` maps workload digests to candidate digests.
-    `cpu` is the name of the CPU on which it was tuned, as the system says it; empty where that is not known.
-    `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
-    the outputs are for (see `kintune.runtime.inputs`).  Where it runs with several combinations of shapes, these are of
-    the first, and `more` has the others, in the order of the plans.
-    """
-
-    model_name: str
-    model_digest: str
-    target: str
-    machine: str
-    isa: tuple[str, ...]
-    threads: int
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    chosen: dict[str, str]
-    created: str
-    kintune: str
-    tvm: str
-    checks: tuple[IndexCheck, ...] = ()
-    cpu: str = ""
-    more: tuple[Combination, ...] = ()
-
-    @property
-    def combinations(self) -> tuple[Combination, ...]:
-        """All combinations of shapes in order, at least one."""
-        return (Combination(self.inputs, self.outputs, self.checks), *self.more)
+_VM_LIBRARY, _WEIGHTS = "vm.so", "weights.bin"
 
 
 class Block(NamedTuple):
@@ -116,40 +73,6 @@ class Block(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     data: npt.NDArray[np.uint8]
-
-
-class _Slot(msgspec.Struct, frozen=True):
-    """The place of a weight in `weights.bin`."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    offset: int
-    nbytes: int
-
-
-class _Contents(msgspec.Struct, frozen=True):
-    """The whole of `manifest.json`.
-
-    `plans` is the number of plans of a file for CPUs, `weights` are those of a file for the virtual machine.
-    `executable` is the first variant, `others` are those after it.
-    """
-
-    format: int
-    executable: Manifest
-    weights: tuple[_Slot, ...] = ()
-    plans: int = 0
-    others: tuple[Manifest, ...] = ()
-
-    @property
-    def manifests(self) -> tuple[Manifest, ...]:
-        """Those of all variants, in the file's order."""
-        return (self.executable, *self.others)
-
-
-class _Header(msgspec.Struct, frozen=True):
-    """The part of `manifest.json` that every format version has."""
-
-    format: int
 
 
 class EncodedPlan(NamedTuple):
@@ -186,15 +109,17 @@ class Package(NamedTuple):
                 format.
         """
         path = Path(path)
-        with _reading(path) as archive:
-            contents = _contents(archive, path)
+        with reading(path) as archive:
+            contents = contents_of(archive, path)
             manifests = contents.manifests
+            if contents.executable.hybrid is not None:
+                raise InputError(f"{path}: {contents.executable.hybrid.summary}: a file that runs without is needed")
             if contents.plans == 0:
                 kind = "a GPU" if is_gpu(contents.executable.target) else "TVM's virtual machine"
                 raise InputError(f"{path}: made for {kind}; a file for a CPU is needed")
             each, left = divmod(contents.plans, len(manifests))
             if left or each < 1:
-                raise _damaged(path, f"{contents.plans} plans of {len(manifests)} variants")
+                raise damaged(path, f"{contents.plans} plans of {len(manifests)} variants")
             plans = [
                 EncodedPlan(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in range(contents.plans)
             ]
@@ -202,7 +127,7 @@ class Package(NamedTuple):
                 Variant(manifest, tuple(plans[number * each : (number + 1) * each]))
                 for number, manifest in enumerate(manifests)
             ]
-            return cls(tuple(variants), _map_member(archive, path, _WEIGHTS))
+            return cls(tuple(variants), map_member(archive, path, _WEIGHTS))
 
 
 class VmPackage(NamedTuple):
@@ -220,15 +145,15 @@ class VmPackage(NamedTuple):
             InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
         """
         path = Path(path)
-        with _reading(path) as archive:
-            contents = _contents(archive, path)
+        with reading(path) as archive:
+            contents = contents_of(archive, path)
             library = archive.read(_VM_LIBRARY)
-            mapped = _map_member(archive, path, _WEIGHTS)
+            mapped = map_member(archive, path, _WEIGHTS)
         weights = []
         for slot in contents.weights:
             data = mapped[slot.offset : slot.offset + slot.nbytes]
             if slot.offset < 0 or len(data) != slot.nbytes:
-                raise _damaged(path, f"{_WEIGHTS} is shorter than its table says")
+                raise damaged(path, f"{_WEIGHTS} is shorter than its table says")
             weights.append(Block(slot.shape, slot.dtype, data))
         return cls(contents.executable, library, tuple(weights))
 
@@ -245,26 +170,6 @@ def pack_weights(blocks: Sequence[Block]) -> tuple[tuple[int, ...], npt.NDArray[
     return tuple(offsets), content
 
 
-def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Reads the manifest alone, that of the first variant.
-
-    Raises:
-        InputError: as for `read_manifests`.
-    """
-    return read_manifests(path)[0]
-
-
-def read_manifests(path: str | os.PathLike[str]) -> tuple[Manifest, ...]:
-    """Reads the manifests of all variants, at least one.
-
-    Raises:
-        InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
-    """
-    path = Path(path)
-    with _reading(path) as archive:
-        return _contents(archive, path).manifests
-
-
 def write_package(path: str | os.PathLike[str], variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> None:
     """Write a file for CPUs, whole or not at all: it is renamed into place once it is on the disk.
 
@@ -273,7 +178,7 @@ def write_package(path: str | os.PathLike[str], variants: Sequence[Variant], wei
     Raises:
         InputError: it cannot be written there; nothing is left behind then.
     """
-    with _replacing(Path(path)) as file:
+    with replacing(Path(path)) as file:
         _write_plans(file, variants, weights)
 
 
@@ -306,17 +211,6 @@ def package_in_memory(variants: Sequence[Variant], weights: npt.NDArray[np.uint8
     return descriptor
 
 
-def copy_package(source: IO[bytes], path: str | os.PathLike[str]) -> None:
-    """Write what an opened file holds to another path, whole or not at all.
-
-    Raises:
-        InputError: as for `write_package`.
-    """
-    source.seek(0)
-    with _replacing(Path(path)) as file:
-        shutil.copyfileobj(source, file, _CHUNK)
-
-
 def write_vm_package(
     path: str | os.PathLike[str], manifest: Manifest, library: bytes, weights: Sequence[Block]
 ) -> None:
@@ -326,9 +220,9 @@ def write_vm_package(
         InputError: as for `write_package`.
     """
     offsets, content = pack_weights(weights)
-    slots = tuple(_Slot(b.shape, b.dtype, at, b.data.nbytes) for at, b in zip(offsets, weights, strict=True))
-    with _replacing(Path(path)) as file:
-        _write(file, _Contents(FORMAT_VERSION, manifest, slots), {_VM_LIBRARY: library}, content)
+    slots = tuple(Slot(b.shape, b.dtype, at, b.data.nbytes) for at, b in zip(offsets, weights, strict=True))
+    with replacing(Path(path)) as file:
+        _write(file, Contents(FORMAT_VERSION, manifest, slots), {_VM_LIBRARY: library}, content)
 
 
 def _write_plans(file: IO[bytes], variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> None:
@@ -337,109 +231,13 @@ def _write_plans(file: IO[bytes], variants: Sequence[Variant], weights: npt.NDAr
     members: dict[str, bytes] = {}
     for number, plan in enumerate(plans):
         members |= {f"plan{number}.bin": plan.plan, f"lib{number}.so": plan.library}
-    _write(file, _Contents(FORMAT_VERSION, first, plans=len(plans), others=tuple(others)), members, weights)
+    _write(file, Contents(FORMAT_VERSION, first, plans=len(plans), others=tuple(others)), members, weights)
 
 
-def _write(file: IO[bytes], contents: _Contents, members: Mapping[str, bytes], weights: npt.NDArray[np.uint8]) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        parts: dict[str, bytes | memoryview] = {_MANIFEST: msgspec.json.encode(contents), **members}
-        for name, content in (parts | {_WEIGHTS: weights.data}).items():
-            info = zipfile.ZipInfo(name)  # without the time of day: the same content gives the same bytes
-            info.external_attr = 0o644 << 16
-            info.extra = _padding(file.tell() + _LOCAL_HEADER.size + len(name) + _ZIP64_EXTRA)
-            view = memoryview(content).cast("B")
-            with archive.open(info, "w", force_zip64=True) as member:
-                for start in range(0, len(view), _CHUNK):
-                    member.write(view[start : start + _CHUNK])
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive, opened; whatever is wrong with it becomes an InputError of one line."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(_LOCAL_HEADER.size + len(_MANIFEST))
-            if not start.startswith(b"PK\x03\x04") or not start.endswith(_MANIFEST.encode()):
-                raise InputError(f"{path}: not a Kintune executable; `kintune tune MODEL --output FILE.kt` writes one")
-            with zipfile.ZipFile(file) as archive:
-                yield archive
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: a directory, not a Kintune executable") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error) as error:
-        raise _damaged(path, str(error).strip("'\"") or type(error).__name__) from error
-
-
-def _damaged(path: Path, what: str) -> InputError:
-    return InputError(f"{path}: truncated or damaged ({what}); copy it again, or build it again")
-
-
-def _contents(archive: zipfile.ZipFile, path: Path) -> _Contents:
-    if archive.getinfo(_MANIFEST).file_size > _MANIFEST_LIMIT:
-        raise _damaged(path, f"{_MANIFEST} is too large")
-    text = archive.read(_MANIFEST)
-    try:
-        version = msgspec.json.decode(text, type=_Header).format
-        if version != FORMAT_VERSION:
-            raise InputError(
-                f"{path}: written in format {version}, this Kintune reads format {FORMAT_VERSION};"
-                " `kintune compile MODEL --output FILE.kt` makes a new one from the records, without measuring"
-            )
-        return msgspec.json.decode(text, type=_Contents)
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{path}: not a Kintune executable: {_MANIFEST}: {error}") from error
-
-
-def _map_member(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[np.uint8]:
-    """A member's bytes as a private, copy-on-write view of the file; its checksum is verified."""
-    info, file = archive.getinfo(name), archive.fp
-    if file is None or info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-        raise _damaged(path, f"{name} is not stored plainly")
-    if info.file_size == 0:
-        return np.empty(0, np.uint8)
-    file.seek(info.header_offset)
-    header = file.read(_LOCAL_HEADER.size)
-    if len(header) != _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
-        raise _damaged(path, f"{name} has no header")
-    name_length, extra_length = _LOCAL_HEADER.unpack(header)[-2:]
-    start = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
-    data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-    data = data[start : start + info.file_size]
-    checksum = 0
-    for at in range(0, len(data), _CHUNK):
-        checksum = zlib.crc32(data[at : at + _CHUNK].data, checksum)
-    if len(data) != info.file_size or checksum != info.CRC:
-        raise _damaged(path, f"bad checksum of {name}")
-    return data
-
-
-def _padding(position: int) -> bytes:
-    """Returns a zip extra field that moves the data after a header at `position` to the next page."""
-    field = struct.Struct("<HH")
-    filler = -(position + field.size) % PAGE
-    return field.pack(_PADDING_ID, filler) + bytes(filler)
+def _write(file: IO[bytes], contents: Contents, members: Mapping[str, bytes], weights: npt.NDArray[np.uint8]) -> None:
+    parts: dict[str, Content] = {MANIFEST: msgspec.json.encode(contents), **members, _WEIGHTS: weights.data}
+    write_members(file, parts.items())
 
 
 def _aligned(position: int, alignment: int) -> int:
     return position + -position % alignment
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file beside `path` that takes its place at the end, or is removed on failure."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: cannot be written: not a regular file")
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -121,9 +121,11 @@ def _validate_combination(
     board: str,
 ) -> ValidationResult:
     """Validates one executable with one combination of shapes, on the item's inputs."""
+    lost_ms: tuple[float, ...] = ()
     with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as processes:
         run = ValidationRun(conditions, item, manifest, Path(directory), board, number)
         latency = run.run_untuned() if item.timed else {}
+        kept = run.choose_regions(clock)
         thread_counts = run.choose_threads(clock)
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
@@ -137,6 +139,11 @@ def _validate_combination(
         interleaved = InterleavedTimes({}, {})
         if item.timed:
             latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
+            lost_ms = interleaved.latency_ms.get(TUNED, ())
+            if run.is_slower(interleaved.latency_ms) and run.hand_over_all():
+                kept, interleaved = (), _time_handed_over(run, interleaved, clock)
+            else:
+                lost_ms = ()
     if TUNED in interleaved.dropped:
         raise NumericsError(f"the tuned network stopped running: {interleaved.dropped[TUNED]}")
     return ValidationResult(
@@ -152,7 +159,9 @@ def _validate_combination(
         alone=tuple(item.titles.get(workload, workload) for workload in alone.compared),
         not_alone={item.titles.get(workload, workload): why for workload, why in alone.left_out.items()},
         wrong_alone=dict(alone.wrong),
-        thread_counts=(thread_counts,) if thread_counts else (),
+        thread_counts=(thread_counts,) if thread_counts and not lost_ms else (),
+        regions=kept,
+        lost_ms=lost_ms,
     )
 
 
@@ -195,6 +204,14 @@ def _time_interleaved(
         run.skip_all(baselines, _ON_CPU)
         baselines = []
     return latency, time_interleaved([*ours, *baselines], run.conditions, clock)
+
+
+def _time_handed_over(run: ValidationRun, before: InterleavedTimes, clock: Callable[[], float]) -> InterleavedTimes:
+    """Times the result that runs in onnxruntime altogether beside onnxruntime, in place of the one that was slower."""
+    with ExitStack() as processes:
+        running = [process for name in (TUNED, "onnxruntime") if (process := run.start(name, processes)) is not None]
+        found = time_interleaved(running, run.conditions, clock)
+    return InterleavedTimes({**before.latency_ms, **found.latency_ms}, {**before.dropped, **found.dropped})
 
 
 def _located(item: ValidationItem) -> ValidationItem:

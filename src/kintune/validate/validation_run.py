@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -13,9 +13,10 @@ import msgspec
 
 from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
-from kintune.errors import EngineError
+from kintune.errors import EngineError, InputError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.gpu_target import is_gpu
+from kintune.partition.keeping import hand_over_all, keep_regions
 from kintune.runtime.inputs import Array, load_inputs
 from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess
@@ -23,6 +24,7 @@ from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
 from kintune.validate.numerics import Difference, ProgramComparison, compare_each_program, compare_outputs, worse
+from kintune.validate.region_choice import is_slower, winning_regions
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
 __all__ = ["TUNED", "UNTUNED", "ValidationRun"]
@@ -82,6 +84,45 @@ class ValidationRun:
                 return {}
         return {UNTUNED: times}
 
+    def choose_regions(self, clock: Callable[[], float]) -> tuple[int, ...] | None:
+        """Chooses the regions that are faster than onnxruntime on the same nodes, and goes on with these alone.
+
+        None where nothing is to be chosen: there are no regions, or one, of which the times of the network tell.
+        """
+        hybrid = self.manifest.hybrid
+        if hybrid is None or len(hybrid.regions) < 2 or not self._has_baseline:
+            return None
+        path = Path(self.item.tuned)
+        kept = winning_regions(path, self._directory, self.conditions, self._cores, self.item.seed, clock)
+        if len(kept) == len(hybrid.regions):
+            return None
+        changed = self._directory / "regions.kt"
+        onnx = Path(self.item.onnx) if self.item.onnx else None
+        keep_regions(path, kept, changed, onnx, self.item.constants)
+        self.item = msgspec.structs.replace(self.item, tuned=str(changed))
+        return kept
+
+    def hand_over_all(self) -> bool:
+        """Goes on with a result that runs in onnxruntime altogether; returns whether that is possible."""
+        changed = self._directory / "onnxruntime.kt"
+        try:
+            hand_over_all(Path(self.item.tuned), Path(str(self.item.onnx)), self.item.constants, changed)
+        except InputError as error:
+            self.skipped["all in onnxruntime"] = str(error)
+            return False
+        self.item = msgspec.structs.replace(self.item, tuned=str(changed))
+        return True
+
+    @property
+    def _has_baseline(self) -> bool:
+        """Whether nodes may run in onnxruntime, and it is timed."""
+        return self.item.timed and self.item.may_hand_over and "onnxruntime" in self.item.compare
+
+    def is_slower(self, latency_ms: Mapping[str, Sequence[float]]) -> bool:
+        """Returns whether the network is slower than in onnxruntime, and may run there."""
+        ours, theirs = latency_ms.get(TUNED), latency_ms.get("onnxruntime")
+        return bool(self._has_baseline and self.item.onnx and ours and theirs and is_slower(ours, theirs))
+
     def choose_threads(self, clock: Callable[[], float]) -> dict[int, int]:
         """Chooses the threads of each kernel's call, by place, and goes on with the network that has them.
 
@@ -89,6 +130,8 @@ class ValidationRun:
         """
         threads = min(self.conditions.threads, len(self._cores))
         if threads == 1 or self.board or is_gpu(self.manifest.target) or not self.item.timed:
+            return {}
+        if self.manifest.hybrid is not None:  # its kernels run on the threads of onnxruntime
             return {}
         plain = self.item
         with ExitStack() as processes:

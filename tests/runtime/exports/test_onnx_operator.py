@@ -20,6 +20,7 @@ from kintune.errors import InputError
 from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
 from kintune.runtime.merging import merge
 from tests.support.toy_exports import PROGRAM, W, X, export, without_shapes
+from tests.support.toy_hybrid import expected, write_toy_hybrid
 from tests.support.toy_model import ADDING, adding, calling, write_model
 
 NATIVE = Path(__file__).parents[3] / "runtime" / "native"
@@ -167,11 +168,13 @@ def test_an_input_of_another_shape_is_refused_by_its_name(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("sanitizer", ["", pytest.param("address,undefined", marks=pytest.mark.slow)])
-def test_a_program_in_c_runs_an_export_in_four_threads(tmp_path: Path, sanitizer: str) -> None:
+@pytest.mark.parametrize("partly", [False, True])
+def test_a_program_in_c_runs_an_export_in_four_threads(tmp_path: Path, sanitizer: str, partly: bool) -> None:
     found = sorted(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"))
     if not found:
         pytest.skip("this onnxruntime has no library for programs in C")
-    path, program = export(tmp_path, ADDING), tmp_path / "program"
+    path = first_region(tmp_path) if partly else export(tmp_path, ADDING)
+    program = tmp_path / "program"
     library = path.with_name(LIBRARY_NAME)
     flags = ["-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}"]
     if sanitizer:
@@ -275,6 +278,43 @@ def test_nothing_is_left_of_an_export_that_fails(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match="No space left"):
         export_onnx(model, tmp_path / "export")
     assert os.listdir(tmp_path) == ["toy.kt"]
+
+
+def first_region(folder: Path) -> Path:
+    """An export that runs partly in onnxruntime, and computes what that of `ADDING` does from positive numbers."""
+    path = export_onnx(write_toy_hybrid(folder), folder / "export")
+    network = onnx.load(path)
+    del network.graph.node[1:]
+    network.graph.node.append(onnx.helper.make_node("Abs", ["middle"], ["out"]))
+    del network.graph.initializer[:]
+    onnx.save(network, path)
+    return path
+
+
+def test_what_runs_partly_in_onnxruntime_is_its_graph_and_the_library(tmp_path: Path) -> None:
+    path = export_onnx(write_toy_hybrid(tmp_path), tmp_path / "export")
+    assert sorted(os.listdir(path.parent)) == ["hybrid.onnx", LIBRARY_NAME, "model.kt"]
+    run = session(path)
+    np.testing.assert_array_equal(run.run(None, {"x": X})[0], expected(X))
+    other = session(export(tmp_path / "other", ADDING))  # another model in the same process
+    np.testing.assert_array_equal(other.run(None, {"x": X})[0], X + W + W)
+    np.testing.assert_array_equal(run.run(None, {"x": X})[0], expected(X))
+
+
+def test_the_library_adds_nothing_for_what_onnxruntime_runs_alone(tmp_path: Path) -> None:
+    run = session(export_onnx(write_toy_hybrid(tmp_path, regions=0), tmp_path / "export"))
+    np.testing.assert_array_equal(run.run(None, {"x": X})[0], np.cumsum(X, dtype=np.float32))
+
+
+def test_a_damaged_region_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = export_onnx(write_toy_hybrid(tmp_path), tmp_path / "export")
+    model = path.with_name("model.kt")
+    content = bytearray(model.read_bytes())
+    content[content.rindex(b"KTPLAN") + 100] ^= 1
+    model.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"model\.kt: region1\.kt: damaged plan"):
+            session(path)
 
 
 def test_the_runtime_has_the_library() -> None:

@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import venv
 from pathlib import Path
 
 import pytest
 
+import kintune_runtime
 from kintune.core.model import Tensor
 from kintune.runtime.exports.onnx_operator import LIBRARY_NAME
 from tests.support.toy_exports import PROGRAM, export, without_shapes
+from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.toy_model import ADDING, calling
 
 RUNS = Path(__file__).with_name("onnxruntime_program.py")
@@ -63,8 +66,28 @@ def test_a_version_runs_exports(tmp_path: Path, which: str) -> None:
         assert "kintune:" not in done.stderr
     else:
         assert (told["failed"], done.stderr) == ("[None]", f"kintune: {SAID}\n")
+    run_partly(python, write_toy_hybrid(tmp_path))
     if which == "newest":
         run_program(tmp_path, path)
+
+
+def run_partly(python: Path, path: Path) -> None:
+    """The runtime in Python runs what runs partly in onnxruntime."""
+    code = """
+        import sys
+        import numpy as np
+        import kintune_runtime
+        x = np.ones(1000, np.float32)
+        with kintune_runtime.open(sys.argv[1]) as model:
+            for threads in (0, 1, 2, 3):
+                print(model.run(x, threads=threads)["out"][:3].tolist())
+            print([time.kernel for time in model.profile(x)], len(model.evaluate(streams=2, repeats=3).times_ms))
+    """
+    environment = {**os.environ, "PYTHONPATH": str(Path(kintune_runtime.__file__).parents[1])}
+    command = [str(python), "-c", textwrap.dedent(code), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    last = "['first add', 'sum', 'second add'] 6"
+    assert done.stdout.splitlines() == [*["[1.0, 6.0, 13.0]"] * 4, last], done.stderr
 
 
 def run_program(tmp_path: Path, path: Path) -> None:

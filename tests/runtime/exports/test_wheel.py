@@ -16,6 +16,7 @@ from kintune.errors import InputError
 from kintune.runtime.exports.wheel import export_wheel
 from kintune.runtime.merging import merge
 from kintune.runtime.package import EncodedPlan, Variant, write_package
+from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 
 
@@ -108,3 +109,31 @@ def test_any_name_of_a_model_gives_a_package(tmp_path: Path, model: str, package
 def test_a_name_that_cannot_be_had_is_refused(tmp_path: Path, name: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export", name)
+
+
+def test_a_wheel_that_runs_partly_in_onnxruntime_asks_for_it(tmp_path: Path) -> None:
+    wheel = export_wheel(write_toy_hybrid(tmp_path), tmp_path / "export", "my_model")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+        (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        assert "Requires-Dist: onnxruntime>=1.31.1,<1.32\n" in archive.read(metadata).decode()
+    code = """
+        import numpy, my_model
+        with my_model.load() as model:
+            print(type(model).__name__, model.run(numpy.ones(1000, numpy.float32))["out"][:3].tolist())
+        import sys
+        sys.modules["onnxruntime"] = None
+        try:
+            my_model.load()
+        except my_model.KintuneError as error:
+            print(error)
+    """
+    environment = {"PYTHONPATH": str(tmp_path / "installed"), "TMPDIR": str(tmp_path / "export")}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "HybridExecutable [1.0, 6.0, 13.0]",
+        "this result runs partly in onnxruntime: pip install onnxruntime",
+    ]
+    assert not list((tmp_path / "export").glob("kintune-*"))

@@ -3,10 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import onnx
 import pytest
 
 from kintune.core.execution_plan import KernelCall
 from kintune.core.report import FastestBaseline, RunReport, StopReason
+from kintune.core.hybrid import Hybrid
 from kintune.core.stage_results import (
     ALONE_FILE,
     UNPROVEN,
@@ -20,13 +22,17 @@ from kintune.core.stage_results import (
 )
 from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.records import Run, RunState
+from kintune.runtime.hybrid_package import HybridPackage, read_marked
+from kintune.runtime.manifest import read_manifest
 from kintune.runtime.package import Package
 from kintune.runtime.plan_format import decode_plan
 from kintune.tuning.front.publishing import discard, publish, report_of
 from kintune.workers.engine.timings import Timings
 from kintune_runtime.library import checksum
+from tests.support.partitions import parse
 from tests.support.toy_model import write_model
 from tests.support.toy_tools import toy_spec
+from tests.support.unpublished import THREE_REGIONS, write_unpublished
 
 PROOF = ValidationResult(
     {"tuned": (1.0, 1.1, 5.0), "untuned": (2.0, 2.1)}, 1e-6, 1e-5, True, ("untuned", "onnxruntime"), {}
@@ -125,6 +131,70 @@ def test_a_result_that_cannot_be_written_may_be_shipped_later(output: str) -> No
     Path(output).mkdir()
     with pytest.raises(StorageError, match=r"model\.kt"):
         publish(output, summary(output))
+
+
+class TestRegions:
+    """Results that run partly in onnxruntime, or could."""
+
+    @pytest.fixture
+    def onnx_file(self, tmp_path: Path) -> str:
+        onnx.save(parse(THREE_REGIONS), tmp_path / "model.onnx")
+        return str(tmp_path / "model.onnx")
+
+    def published(self, output: str, onnx_file: str, shown: ValidationResult, *, hybrid: bool = True) -> Hybrid:
+        """What runs where in the result that ships."""
+        write = write_unpublished if hybrid else write_model
+        write(Path(f"{output}{UNPROVEN}"))
+        packaged = Packaged(f"{output}{UNPROVEN}", {}, onnx=onnx_file, hybrid=hybrid)
+        assert publish(output, msgspec.structs.replace(summary(output, shown), packaged=packaged)) == {}
+        assert not read_marked(output)
+        about = read_manifest(output).hybrid
+        assert about is not None
+        return about
+
+    def test_all_regions_ship_where_the_proof_does_not_choose(self, output: str, onnx_file: str) -> None:
+        assert len(self.published(output, onnx_file, PROOF).regions) == 3
+
+    def test_those_ship_that_the_proof_keeps(self, output: str, onnx_file: str) -> None:
+        about = self.published(output, onnx_file, proof(regions=(0, 2)))
+        assert [region.name for region in about.regions] == ["kintune/region0", "kintune/region2"]
+        assert about.nodes["Neg of 'e'"] == "onnxruntime is at least as fast here"
+        assert len(HybridPackage.open(output).regions) == 2
+
+    @pytest.mark.parametrize("hybrid", [True, False])
+    def test_the_whole_model_ships_for_onnxruntime_if_none_is_kept(
+        self, output: str, onnx_file: str, *, hybrid: bool
+    ) -> None:
+        about = self.published(output, onnx_file, proof(regions=(), lost_ms=(9.0,)), hybrid=hybrid)
+        assert about.regions == ()
+        assert about.summary.startswith("runs wholly in onnxruntime")
+
+    def test_the_untuned_network_does_not_ship_where_the_proof_chose_regions(self, output: str, onnx_file: str) -> None:
+        """The proof holds for these regions, with their tuned programs."""
+        write_unpublished(Path(f"{output}{UNPROVEN}"))
+        packaged = Packaged(f"{output}{UNPROVEN}", {}, untuned=f"{output}{UNTUNED_FILE}", onnx=onnx_file, hybrid=True)
+        chosen = proof(regions=(1,), latency_ms={"tuned": (2.0,), "untuned": (1.0,)})
+        assert publish(output, msgspec.structs.replace(summary(output, chosen), packaged=packaged)) == {}
+        assert len(HybridPackage.open(output).regions) == 1
+
+    def test_an_untuned_hybrid_that_is_faster_ships_without_what_is_needed_for_the_proof(
+        self, output: str, onnx_file: str
+    ) -> None:
+        write_unpublished(Path(f"{output}{UNPROVEN}"))
+        write_unpublished(Path(f"{output}{UNTUNED_FILE}"))
+        packaged = Packaged(f"{output}{UNPROVEN}", {}, untuned=f"{output}{UNTUNED_FILE}", onnx=onnx_file, hybrid=True)
+        faster = proof(latency_ms={"tuned": (2.0,), "untuned": (1.0,)})
+        assert "tuned" in publish(output, msgspec.structs.replace(summary(output, faster), packaged=packaged))
+        assert not read_marked(output)
+        assert len(HybridPackage.open(output).regions) == 3
+
+    def test_a_model_that_cannot_be_read_any_more_may_be_shipped_later(self, output: str, tmp_path: Path) -> None:
+        write_model(Path(f"{output}{UNPROVEN}"))
+        packaged = Packaged(f"{output}{UNPROVEN}", {}, onnx=str(tmp_path / "gone.onnx"))
+        lost = msgspec.structs.replace(summary(output, proof(regions=())), packaged=packaged)
+        with pytest.raises(StorageError, match=r"gone\.onnx.*the same command goes on from here"):
+            publish(output, lost)
+        assert Path(f"{output}{UNPROVEN}").exists()
 
 
 def test_nothing_is_left_beside_the_result(output: str, tmp_path: Path) -> None:

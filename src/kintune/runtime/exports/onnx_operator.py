@@ -1,9 +1,10 @@
-"""Exports a `.kt` file for onnxruntime: an ONNX file with one node, and the library that runs it.
+"""Exports a `.kt` file for onnxruntime: an ONNX file, and the library that runs its custom operators.
 
     sess_options.register_custom_ops_library("DIR/libkintune_onnx.so")
     onnxruntime.InferenceSession("DIR/NAME.onnx", sess_options)
 
-The node is the operator `KintuneNetwork` of the domain `kintune.DIGEST`, where DIGEST is the first 16 digits of the
+The file has one node, or is the host graph of what runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).
+The one node is the operator `KintuneNetwork` of the domain `kintune.DIGEST`, where DIGEST is the first 16 digits of the
 model's digest: exports of different models can be used by one session.  This module does not import TVM.
 """
 
@@ -18,6 +19,7 @@ from kintune.errors import InputError
 from kintune.runtime.exports.folder import write_folder
 from kintune.runtime.exports.runtime_files import runtime_files
 from kintune.runtime.exports.source import open_source
+from kintune.runtime.hybrid_package import HybridPackage, operator_domain
 from kintune.runtime.package import Manifest
 
 __all__ = ["LIBRARY_NAME", "MODEL_NAME", "OPERATOR_NAME", "export_onnx"]
@@ -27,7 +29,6 @@ LIBRARY_NAME, MODEL_NAME = "libkintune_onnx.so", "model.kt"
 
 OPERATOR_NAME = "KintuneNetwork"
 
-_DIGEST_DIGITS = 16
 _IR_VERSION, _OPSET = 8, 15  # old ones, which every onnxruntime since 1.10 reads
 
 _ELEMENT_TYPES = {
@@ -51,7 +52,7 @@ def export_onnx(model: Path, folder: Path, runtime: Path | None = None) -> Path:
     """
     model, package = open_source(model)
     library = runtime_files(model, package.manifest.machine, (LIBRARY_NAME,), runtime)[LIBRARY_NAME]
-    content = _onnx_file(model, package.manifest)
+    content = package.graph if isinstance(package, HybridPackage) else _onnx_file(model, package.manifest)
     name = f"{model.stem}.onnx"
 
     def fill(made: Path) -> None:
@@ -67,7 +68,7 @@ def _onnx_file(path: Path, manifest: Manifest) -> bytes:
     """The bytes of the ONNX file; extents in which combinations of shapes differ are left open."""
     from onnx import helper
 
-    domain = f"kintune.{manifest.model_digest[:_DIGEST_DIGITS]}"
+    domain = operator_domain(manifest)
     given = {tensor.name for tensor in manifest.inputs}
     # no node may write an input: an output that is an input, unchanged, is written under a name that nothing reads
     made = [f"{tensor.name}/unchanged" if tensor.name in given else tensor.name for tensor in manifest.outputs]

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from kintune.errors import InputError
 from kintune.files import check_readable
-from kintune.runtime.package import Package
+from kintune.runtime.hybrid_package import HybridPackage
+from kintune.runtime.package import Package, read_manifests
 
 __all__ = ["open_source"]
 
 
-def open_source(model: Path) -> tuple[Path, Package]:
+def open_source(model: Path) -> tuple[Path, Package | HybridPackage]:
     """Returns the absolute path of a model that the runtime can run, on this machine or another, and what it holds.
 
     Raises:
@@ -19,8 +20,9 @@ def open_source(model: Path) -> tuple[Path, Package]:
             variants for machines of several kinds.
     """
     model = check_readable(model, "the model")
-    package = Package.open(model)
-    machines = sorted({variant.manifest.machine for variant in package.variants})
+    manifests = read_manifests(model)
+    package = Package.open(model) if manifests[0].hybrid is None else HybridPackage.open(model)
+    machines = sorted({manifest.machine for manifest in manifests})
     if len(machines) > 1:
         raise InputError(
             f"{model}: built for {' and '.join(machines)}, and an export is for one of them; export each of the files"

@@ -1,4 +1,7 @@
-"""Exports a `.kt` file as a Python wheel, which needs numpy alone: the runtime is inside."""
+"""Exports a `.kt` file as a Python wheel, with the runtime inside.
+
+It needs numpy alone, and onnxruntime where the model runs partly in that.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import hashlib
 import keyword
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kintune.core.hybrid import Hybrid
 from kintune.errors import InputError
 from kintune.runtime.exports.folder import write_folder
 from kintune.runtime.exports.runtime_files import runtime_files
@@ -21,7 +25,7 @@ __all__ = ["export_wheel"]
 _NUMPY = "numpy>=1.26,<3"
 _PYTHON = ">=3.10,<3.14"
 _CHUNK = 16 << 20
-_LIBRARY = "libkintune.so"
+_LIBRARY, _ONNX_LIBRARY = "libkintune.so", "libkintune_onnx.so"
 _TAKEN = frozenset({"numpy", "kintune", "kintune_runtime"})
 
 _INIT = '''"""{name}, tuned by Kintune: `load().run(...)` runs it on this machine's CPU."""
@@ -30,19 +34,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from {package}.runtime import Context, Evaluation, Executable, InputError, KintuneError, RunError, Variant
-from {package}.runtime import open as _open
+from {package}.runtime import Evaluation, InputError, KintuneError, RunError, Variant
+from {package}.runtime import {start}Context, {start}Executable
 
-__all__ = ["Context", "Evaluation", "Executable", "InputError", "KintuneError", "RunError", "Variant", "load"]
+__all__ = [
+    "Evaluation",
+    "InputError",
+    "KintuneError",
+    "RunError",
+    "Variant",
+    "load",
+    "{start}Context",
+    "{start}Executable",
+]
 
 
-def load() -> Executable:
+def load() -> {start}Executable:
     """Open the model; `run` takes arrays by the names of its inputs.
 
     Raises:
         InputError: this CPU lacks instructions that the model was tuned for, in each of its variants.
     """
-    return _open(Path(__file__).with_name("model.kt"))
+    return {start}Executable(Path(__file__).with_name("model.kt"))
 '''
 
 
@@ -66,15 +79,26 @@ def export_wheel(model: Path, folder: Path, name: str = "", runtime: Path | None
         raise InputError(f"{package!r} is no name of a Python package; name one of letters, digits and underscores")
     if package in _TAKEN:
         raise InputError(f"{package!r} is the name of a package that the wheel needs or replaces; choose another")
-    files = runtime_files(model, manifest.machine, (_LIBRARY,), runtime)
+    libraries = (_LIBRARY,) if manifest.hybrid is None else (_LIBRARY, _ONNX_LIBRARY)
+    files = runtime_files(model, manifest.machine, libraries, runtime)
     version = f"0+{manifest.model_digest[:12] or 'unknown'}"
     file_name = f"{package}-{version}-py3-none-linux_{manifest.machine}.whl"
 
     def fill(made: Path) -> None:
         with zipfile.ZipFile(made / file_name, "w", zipfile.ZIP_STORED) as archive:
-            _write(archive, package, version, model, files, manifest)
+            _write(archive, package, version, model, files, manifest, libraries)
 
     return write_folder(folder, fill) / file_name
+
+
+def _onnxruntime(hybrid: Hybrid) -> str:
+    """The versions of onnxruntime that the wheel needs: from the oldest that it was tried with to the newest."""
+    numbers = [tuple(map(int, re.findall(r"\d+", version)[:3])) for version in hybrid.onnxruntime]
+    tried = sorted(number for number in numbers if len(number) > 1)
+    if not tried:
+        return "onnxruntime>=1.12,<2"
+    major, minor = tried[-1][:2]
+    return f"onnxruntime>={'.'.join(map(str, tried[0]))},<{major}.{minor + 1}"
 
 
 def _name_from(model: str) -> str:
@@ -87,7 +111,13 @@ def _name_from(model: str) -> str:
 
 
 def _write(
-    archive: zipfile.ZipFile, package: str, version: str, model: Path, files: Mapping[str, bytes], manifest: Manifest
+    archive: zipfile.ZipFile,
+    package: str,
+    version: str,
+    model: Path,
+    files: Mapping[str, bytes],
+    manifest: Manifest,
+    libraries: Sequence[str],
 ) -> None:
     record: list[str] = []
 
@@ -96,18 +126,17 @@ def _write(
         record.append(_recorded(name, hashlib.sha256(content), len(content)))
 
     info = f"{package}-{version}.dist-info"
-    add(
-        f"{package}/__init__.py",
-        _INIT.format(name=re.sub(r"[^\w .-]", "", manifest.model_name), package=package).encode(),
-    )
+    title, start = re.sub(r"[^\w .-]", "", manifest.model_name), "Hybrid" if manifest.hybrid else ""
+    add(f"{package}/__init__.py", _INIT.format(name=title, package=package, start=start).encode())
     for path in sorted(files):
-        if path == _LIBRARY or ("/" not in path and path.endswith(".py")):
+        if path in libraries or ("/" not in path and path.endswith(".py")):
             add(f"{package}/runtime/{path}", files[path])
     record.append(_add_large(archive, f"{package}/model.kt", model))
     metadata = [
         "Metadata-Version: 2.1", f"Name: {package}", f"Version: {version}",
         f"Summary: {package}, tuned by Kintune {manifest.kintune}",
-        f"Requires-Python: {_PYTHON}", f"Requires-Dist: {_NUMPY}", "",
+        f"Requires-Python: {_PYTHON}", f"Requires-Dist: {_NUMPY}",
+        *([] if manifest.hybrid is None else [f"Requires-Dist: {_onnxruntime(manifest.hybrid)}"]), "",
     ]  # fmt: skip
     add(f"{info}/METADATA", "\n".join(metadata).encode())
     wheel = [

@@ -23,12 +23,14 @@ from kintune.core.stage_results import (
     BOARD_FILE,
     UNPROVEN,
     UNTUNED_FILE,
+    Packaged,
     StageName,
     Summary,
     ValidationResult,
 )
 from kintune.errors import InputError, JobFailed, NumericsError, StorageError
 from kintune.models.combinations import MOST_COMBINATIONS
+from kintune.partition.keeping import hand_over_all, keep_regions
 from kintune.records import Run
 from kintune.runtime.package import write_with_thread_counts
 from kintune.workers.engine.timings import Timings
@@ -58,10 +60,11 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         )
     skipped = dict(proof.skipped)
     source = packaged.tuned
-    if packaged.untuned is not None and _slower(proof):
+    if packaged.untuned is not None and proof.regions is None and _slower(proof):
         source = packaged.untuned
         skipped["tuned"] = "slower than the untuned network, which was written instead"
     try:
+        _keep(Path(source), packaged, proof)
         if proof.thread_counts and source is packaged.tuned:
             write_with_thread_counts(source, source, proof.thread_counts)
         os.replace(source, output)
@@ -72,6 +75,15 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
             f"{output} cannot be written: {error.strerror}; the same command goes on from here"
         ) from error
     return skipped
+
+
+def _keep(path: Path, packaged: Packaged, proof: ValidationResult) -> None:
+    """Give back to onnxruntime what the proof says."""
+    if proof.regions == () and packaged.onnx is not None:
+        hand_over_all(path, Path(packaged.onnx), packaged.constants, path)
+    elif packaged.hybrid:
+        onnx = Path(packaged.onnx) if packaged.onnx else None
+        keep_regions(path, proof.regions, path, onnx, packaged.constants)
 
 
 def discard(output: str) -> None:

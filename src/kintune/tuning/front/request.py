@@ -20,7 +20,7 @@ from kintune.files import check_writable, readable_files, sha256_of
 from kintune.hardware.gpu_target import GPU
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
-from kintune.models.ref import EXPORTED
+from kintune.models.ref import EXPORTED, ONNX
 from kintune.search.family import check_algorithm
 
 __all__ = ["TuneRequest", "check_until", "refuse_several_shapes", "request_of", "run_key"]
@@ -62,6 +62,8 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         check_until(config.until, model, COMPARED, "" if not is_gpu else "a GPU")
     if config.device.startswith(GPU) or config.target.startswith(GPU):
         refuse_several_shapes(model, "a GPU")
+    if config.other_shapes == "onnxruntime":
+        _check_other_shapes(model, config)
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
     return TuneRequest(
         model=model,
@@ -121,6 +123,15 @@ def check_until(until: str, model: ModelRef, compare: Sequence[str], device: str
         raise InputError(f"until {until!r} cannot be told for {model.name}: {why}")
 
 
+def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
+    if model.kind != ONNX:
+        raise InputError(f"{model.name}: other shapes run in onnxruntime only if the model is an ONNX file")
+    if config.device.startswith(GPU) or config.target.startswith(GPU):
+        raise InputError(f"{model.name}: other shapes run in onnxruntime only if the result is for a CPU")
+    if not config.onnxruntime:
+        raise InputError("other shapes cannot run in onnxruntime where no node may; leave one of the two options out")
+
+
 def _options(config: TuneConfig, *, search: bool) -> Options:
     limited = (config.trials, config.minutes, config.until) != (None, None, None)
     trials = config.trials if limited or not search else DEFAULT_TRIALS
@@ -138,6 +149,8 @@ def _options(config: TuneConfig, *, search: bool) -> Options:
         rtol=config.rtol,
         atol=config.atol,
         search=search,
+        onnxruntime=config.onnxruntime,
+        other_shapes=config.other_shapes,
     )
 
 

@@ -20,7 +20,7 @@ from kintune.validate.numerics import compare_outputs
 if TYPE_CHECKING:
     from kintune.models.model import ImportedModel
 
-__all__ = ["first_uncompilable", "first_wrong"]
+__all__ = ["first_difference", "first_uncompilable", "first_wrong"]
 
 _TOLERANCE = 1e-2
 
@@ -40,7 +40,16 @@ def first_wrong(model: ImportedModel, target: tvm.target.Target, inputs: Mapping
     Empty if it cannot be found: the model is not an ONNX file, onnxruntime cannot return intermediate tensors, or
     another error ends the search.
     """
-    expected = _tensors(model, inputs)
+    return first_difference(model, target, inputs, _tensors(model, inputs))
+
+
+def first_difference(
+    model: ImportedModel, target: tvm.target.Target, inputs: Mapping[str, Array], expected: Mapping[str, Array]
+) -> str:
+    """Return the first node whose result differs from what is `expected` of its tensors, as messages name it.
+
+    Empty if it cannot be found: nothing is expected, or another error ends the search.
+    """
     if not expected:
         return ""
     holders = _holders(model, expected)

@@ -27,15 +27,24 @@ from kintune.core.workload import Subgraph
 from kintune.errors import KintuneError, ModelError, cause_line
 from kintune.models.importer import load
 from kintune.models.model import ImportedModel
+from kintune.partition.partition import Partition
 from kintune.runtime.package import Block
 from kintune.runtime.tensors import block_of
 from kintune_runtime.library import checksum
 
-__all__ = ["Networks", "ShapedNetwork", "load_networks"]
+__all__ = ["Networks", "PartitionedModel", "ShapedNetwork", "load_networks", "lower_network"]
+
+
+class PartitionedModel(NamedTuple):
+    """A model that runs partly in onnxruntime: what it takes and gives, and its graph, partitioned."""
+
+    digest: str
+    combination: Combination
+    partition: Partition
 
 
 class ShapedNetwork(NamedTuple):
-    """The network of one combination of shapes.
+    """The network of one combination of shapes, or of one region.
 
     `ref` names the model with these shapes, `label` tells them from the other combinations' ("32"; "" where there are
     no others).  By the digests of workloads, `nodes` has the user's nodes that each may belong to, and `weights` a text
@@ -52,10 +61,13 @@ class ShapedNetwork(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """All networks, at least one.
+    """All networks.
 
-    `name` and `digest` are the model's; the files and `constants` are for others to run (see `ImportedModel`).  `notes`
+    `name` is the model's; the files and `constants` are for others to run (see `ImportedModel`).  `notes`
     has a line on each thing that the user should know; `conservative` says how they were lowered.
+
+    Of a model that runs partly in onnxruntime, a network is a region of its graph, and `hybrid` has the rest; there may
+    be none then.  Otherwise there is one for each combination of shapes.
     """
 
     networks: tuple[ShapedNetwork, ...]
@@ -65,16 +77,21 @@ class Networks(NamedTuple):
     constants: dict[str, Constant]
     conservative: bool
     notes: tuple[str, ...]
+    hybrid: PartitionedModel | None = None
 
     @property
     def digest(self) -> str:
         """The digest of the model with all of its combinations of shapes."""
+        if self.hybrid is not None:
+            return self.hybrid.digest
         digests = [network.digest for network in self.networks]
         return digests[0] if len(digests) == 1 else digest_of(*(digest.encode() for digest in digests))
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
-        """What each network takes and gives."""
+        """What the model takes and gives, with each combination of its shapes."""
+        if self.hybrid is not None:
+            return (self.hybrid.combination,)
         return tuple(network.combination for network in self.networks)
 
     def workloads(self) -> tuple[StandaloneWorkload, ...]:
@@ -87,7 +104,7 @@ class Networks(NamedTuple):
             for workload in network.lowered.workloads:
                 known = merged.get(workload.digest)
                 if known is None:
-                    shared = all(workload.digest in other.nodes for other in self.networks)
+                    shared = self.hybrid is not None or all(workload.digest in n.nodes for n in self.networks)
                     merged[workload.digest] = (
                         workload if shared else workload._replace(name=f"{workload.name}@{network.label}")
                     )
@@ -107,7 +124,7 @@ class Networks(NamedTuple):
                 sketches=[sketch.digest for sketch in sketches if sketch.workload == workload.digest],
                 nodes=tuple(nodes),
             )
-            if len(self.networks) > 1:
+            if len(self.combinations) > 1:
                 each = tuple(count.get(workload.digest, 0) for count in counts)
                 texts = {network.weights.get(workload.digest, "") for network in self.networks}
                 weights = "-".join(sorted(texts - {""}))
@@ -131,7 +148,7 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
     first: ImportedModel | None = None
     for each in refs:
         model = load(each)
-        lowered, in_fact, notes = _lowered(model, target, conservative=conservative)
+        lowered, in_fact, notes = lower_network(model, target, conservative=conservative)
         if in_fact and not conservative and len(refs) > 1:
             return load_networks(ref, target, conservative=True)._replace(notes=notes)
         conservative = in_fact
@@ -218,7 +235,7 @@ def _weights_read(lowered: Lowered) -> dict[str, str]:
     return {workload: digest_of(*(text.encode() for text in sorted(found))) for workload, found in read.items()}
 
 
-def _lowered(
+def lower_network(
     model: ImportedModel, target: tvm.target.Target, *, conservative: bool
 ) -> tuple[Lowered, bool, tuple[str, ...]]:
     """Lower the network; returns the result, whether it was lowered conservatively, and notes for the user.
@@ -235,7 +252,7 @@ def _lowered(
         cause = cause_line(error)
         if not conservative:
             print("lowering it without layout conversion", file=sys.stderr)
-            lowered, _, _ = _lowered(model, target, conservative=True)
+            lowered, _, _ = lower_network(model, target, conservative=True)
             note = f"layouts were left as they are, which may cost speed: converting them failed ({cause})"
             return lowered, True, (note,)
         node = first_failing_node(model, lambda module: lower(module, target, conservative=True))

@@ -104,12 +104,16 @@ class Planner:
     def _check(self) -> list[Work]:
         """Return the next stage of the check of the network; none if the cause of its failure is known."""
         state = self._state
-        if not self.idle or (state.is_wrong and state.culprit is not None):
+        if not self.idle:
+            return []
+        if handed_over := state.wants_handover:
+            return [self._offer(self._stages.prepare(handed_over=handed_over), _OWN)]
+        if state.is_wrong and state.culprit is not None:
             return []
         if state.is_wrong:
             return [self._offer(self._stages.explain(), _OWN)]
         if state.wants_conservative:
-            return [self._offer(self._stages.prepare(conservative=True), _OWN)]
+            return [self._offer(self._stages.prepare(conservative=True, handed_over=state.spec.handed_over), _OWN)]
         attempt = state.begin_check().attempt
         if attempt is None:
             return []

@@ -51,7 +51,7 @@ _PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
 _CHECK_S = 300.0
-_EXPLAIN_S = 120.0
+_EXPLAIN_S = 60.0
 _SET_S = 30.0
 
 _encode = msgspec.msgpack.encode
@@ -81,9 +81,12 @@ class StageFactory:
         """Return the candidate of this digest, if a stage of this process was made for it."""
         return self._candidates.get(digest)
 
-    def prepare(self, *, conservative: bool = False) -> Work:
-        """Import and lower the model, without layout conversion and rewrites if `conservative`."""
-        spec = msgspec.structs.replace(self._spec, conservative=conservative)
+    def prepare(self, *, conservative: bool = False, handed_over: tuple[str, ...] = ()) -> Work:
+        """Import and lower the model, without layout conversion and rewrites if `conservative`.
+
+        The nodes `handed_over` are to run in onnxruntime.
+        """
+        spec = msgspec.structs.replace(self._spec, conservative=conservative, handed_over=handed_over)
         return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S * self._combinations)
 
     def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
@@ -218,6 +221,7 @@ class StageFactory:
             left_out=packaged.left_out,
             compare=others,
             timed=timed,
+            may_hand_over=self._prepared is not None and self._prepared.can_hand_over,
         )
         stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
         constants = (constant.path or None for constant in item.constants.values())

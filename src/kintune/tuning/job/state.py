@@ -53,6 +53,9 @@ __all__ = ["TRIES", "JobState"]
 TRIES = 3
 """How often a stage that is needed for a result is tried before the job fails."""
 
+_EVERYTHING = "*"
+_MOST_HANDED_OVER = 8  # nodes found one by one, after which the whole model runs in onnxruntime
+
 _NEEDED = frozenset(
     {
         StageName.PREPARE,
@@ -167,6 +170,18 @@ class JobState:
         failed = self.check is not None and self.check.ok is False
         return failed and not self.is_wrong and self.prepared is not None and not self.prepared.conservative
 
+    @property
+    def wants_handover(self) -> tuple[str, ...]:
+        """The nodes to run in onnxruntime from now on, since the network fails with them; empty if none may."""
+        prepared = self.prepared
+        if not self.is_wrong or self.culprit is None or prepared is None or not prepared.can_hand_over:
+            return ()
+        over = prepared.handed_over
+        if _EVERYTHING in over:
+            return ()
+        found = not self.culprit or self.culprit in over or len(over) >= _MOST_HANDED_OVER
+        return (_EVERYTHING,) if found else (*over, self.culprit)
+
     def shipping(self) -> dict[str, Candidate]:
         """Return the programs to ship: the fastest ones, except for those that made the tuned network fail."""
         if self._is_repaired and self.checked is not None:
@@ -247,8 +262,12 @@ class JobState:
             self._fold_proof(_decode(event.payload, ValidationResult))
 
     def _fold_prepare(self, prepared: Prepared) -> None:
-        if prepared.conservative:
-            self.spec = msgspec.structs.replace(self.spec, conservative=True)
+        if prepared.handed_over != self.spec.handed_over:
+            self.notes.append(f"{self._handed_over(prepared)} runs in onnxruntime: {self._wrong()}")
+        self.spec = msgspec.structs.replace(
+            self.spec, conservative=prepared.conservative, handed_over=prepared.handed_over
+        )
+        self.is_wrong, self.culprit = False, None
         if not self._is_prepared_here:
             self._backend.prepare(self.spec)
         self.prepared = prepared
@@ -268,6 +287,14 @@ class JobState:
             subjects, self._backend.space(), options.strategy, seed=options.seed, threads=self.spec.cores
         )
         self._finalists = Finalists(prepared.subgraphs, self._session, self._backend.space(), self._backend.packing)
+
+    def _handed_over(self, prepared: Prepared) -> str:
+        new = [node for node in prepared.handed_over if node not in self.spec.handed_over]
+        return "the whole model" if _EVERYTHING in new else ", ".join(new)
+
+    def _wrong(self) -> str:
+        cause = self.check.cause if self.check is not None else ""
+        return f"compiled, {cause}" if cause else "it fails when compiled"
 
     def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
         for fact in known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,13 +32,18 @@ from kintune.core.stage_results import (
     PerProgramCheck,
     Prepared,
 )
-from kintune.errors import BuildError, ModelError, OrderError
+from kintune.errors import BuildError, ModelError, OrderError, ShapeError
+from kintune.hardware.gpu_target import is_gpu
 from kintune.models.importer import load
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
+from kintune.runtime.manifest import Manifest
 from kintune.search.processor import Processor
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
+from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
 from kintune.tuning.job.networks import Networks, load_networks
+from kintune.tuning.job.partitioning import can_partition, load_partitioned
+from kintune.tuning.job.region_check import first_wrong_node
 from kintune.validate.baselines import BaselineModel, run_on, takes
 
 __all__ = ["TvmBackend"]
@@ -61,7 +67,7 @@ class TvmBackend:
         if spec.model.more_shapes and spec.device_type.protocol.endswith(FLUSHED):
             raise ModelError(f"{spec.model.name}: a board runs one combination of shapes; tune them one by one")
         target = tvm.target.Target(_target(spec))
-        networks = load_networks(spec.model, target, conservative=spec.conservative)
+        networks, handed_over = _load(spec, target)
         for path in spec.input_files:  # so that unusable files are refused before the work
             load_fitting(networks.combinations, path)
         workloads = networks.workloads()
@@ -90,6 +96,9 @@ class TvmBackend:
             conservative=networks.conservative,
             notes=networks.notes,
             more=tuple(more),
+            hybrid=networks.hybrid is not None,
+            handed_over=handed_over,
+            can_hand_over=_may_partition(spec),
         )
 
     def space(self) -> SearchSpace:
@@ -131,6 +140,7 @@ class TvmBackend:
                 onnx=networks.onnx_path,
                 exported=networks.exported_path,
                 constants=networks.constants,
+                hybrid=_is_hybrid(spec, networks),
             )
         )
 
@@ -153,6 +163,8 @@ class TvmBackend:
         """Return the first of the user's nodes that cannot be compiled or computes something else; empty if unknown."""
         spec, networks = self._ready()
         target = tvm.target.Target(_target(spec))
+        if networks.hybrid is not None:
+            return first_wrong_node(networks, networks.hybrid, spec)
         given = {load_fitting(networks.combinations, path)[0]: path for path in reversed(spec.input_files)}
         for number, network in enumerate(networks.networks):
             model = load(network.ref)
@@ -179,6 +191,7 @@ class TvmBackend:
             onnx=networks.onnx_path,
             exported=networks.exported_path,
             constants=networks.constants,
+            hybrid=networks.hybrid is not None,
         )
 
     def kept(self, packaged: Packaged) -> bool:
@@ -190,6 +203,8 @@ class TvmBackend:
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Compile the networks that compute each subgraph a second time, untuned, and write them beside the output."""
         spec, networks = self._ready()
+        if networks.hybrid is not None:  # the subgraphs of regions are not compared by themselves
+            return PerProgramCheck((), tuple(sorted(chosen)))
         paths: list[str | None] = []
         compared: set[str] = set()
         for number, network in enumerate(networks.networks):
@@ -231,32 +246,95 @@ class TvmBackend:
     ) -> None:
         """Build all networks with these programs, or those in `built`, made from them; write them to `path`."""
         spec, networks = self._ready()
-        built = built or [(network.lowered, network.combination) for network in networks.networks]
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
         target = tvm.target.Target(_target(spec))
+        if networks.hybrid is not None and not built:
+            with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=Path(path).parent) as directory:
+                files = []
+                for number, network in enumerate(networks.networks):
+                    name = f"{networks.name} {network.label}"
+                    manifest = self._manifest(name, network.digest, network.combination, chosen)
+                    files.append(Path(directory, f"region{number}.kt"))
+                    build_executable(network.lowered, programs, target, manifest, kernels).save(files[-1])
+                manifest = self._manifest(networks.name, networks.digest, networks.hybrid.combination, chosen)
+                write_partitioned(path, manifest, networks, networks.hybrid.partition, files, spec)
+            return
+        whole = not built and spec.options.other_shapes == "onnxruntime"
+        built = built or [(network.lowered, network.combination) for network in networks.networks]
         first, *more = (shaped for _, shaped in built)
-        manifest = describe_build(
-            model_name=networks.name,
-            model_digest=networks.digest,
-            target=spec.device_type.target,
-            threads=spec.protocol.threads,
-            inputs=first.inputs,
-            outputs=first.outputs,
-            checks=first.checks,
-            chosen={workload: candidate.digest for workload, candidate in chosen.items()},
-            cpu=spec.device_type.model,
-            more=more,
-        )
+        manifest = self._manifest(networks.name, networks.digest, first, chosen, more)
         reused = sum(candidate.digest in kernels for candidate in chosen.values())
         functions = {workload for lowered, _ in built for workload in lowered.functions.values()}
         print(f"{reused} of {len(functions)} kernels were compiled already")
         if len(built) > 1:
             build_plans((lowered for lowered, _ in built), programs, target, manifest, kernels).save(path)
+        else:
+            build_executable(built[0][0], programs, target, manifest, kernels).save(path)
+        if whole:
+            take_other_shapes(path, manifest, networks)
+        if len(built) > 1:
             return
         ((lowered, _),) = built
-        build_executable(lowered, programs, target, manifest, kernels).save(path)
         if spec.device_type.protocol.endswith(FLUSHED):
             build_vm_executable(lowered, programs, target, manifest, kernels).save(f"{path}{BOARD_FILE}")
+
+    def _manifest(
+        self,
+        name: str,
+        digest: str,
+        shaped: Combination,
+        chosen: Mapping[str, Candidate],
+        more: Sequence[Combination] = (),
+    ) -> Manifest:
+        spec, _ = self._ready()
+        return describe_build(
+            model_name=name,
+            model_digest=digest,
+            target=spec.device_type.target,
+            threads=spec.protocol.threads,
+            inputs=shaped.inputs,
+            outputs=shaped.outputs,
+            checks=shaped.checks,
+            chosen={workload: candidate.digest for workload, candidate in chosen.items()},
+            cpu=spec.device_type.model,
+            more=more,
+        )
+
+
+def _is_hybrid(spec: JobSpec, networks: Networks) -> bool:
+    """Whether the result may run partly in onnxruntime."""
+    return networks.hybrid is not None or spec.options.other_shapes == "onnxruntime"
+
+
+def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...]]:
+    """The networks to tune, and the nodes that had to be handed over to onnxruntime for it.
+
+    Raises:
+        ModelError: the model cannot be used.
+    """
+    if spec.handed_over:
+        conservative = spec.conservative
+        networks = load_partitioned(spec.model, target, handed_over=spec.handed_over, conservative=conservative)
+        return networks, spec.handed_over
+    try:
+        return load_networks(spec.model, target, conservative=spec.conservative), ()
+    except ShapeError:
+        raise
+    except ModelError as error:
+        if not _may_partition(spec):
+            raise
+        print(f"not compiled as a whole: {error}")
+        try:
+            return load_partitioned(spec.model, target, conservative=spec.conservative), ()
+        except ModelError as refused:
+            print(f"not compiled in parts either: {refused}")
+            raise error from refused
+
+
+def _may_partition(spec: JobSpec) -> bool:
+    """Whether nodes may run in onnxruntime: the user allows it, and the result is for a CPU like this one."""
+    for_cpu = not is_gpu(spec.device_type.target) and not spec.device_type.protocol.endswith(FLUSHED)
+    return spec.options.onnxruntime and for_cpu and can_partition(spec.model)
 
 
 def _target(spec: JobSpec) -> dict[str, object]:

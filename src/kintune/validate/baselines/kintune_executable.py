@@ -54,10 +54,10 @@ class KintuneExecutable:
         """Run once; returns the microseconds of each kernel's call by its place in the plan.
 
         Raises:
-            OrderError: it is an executable for a GPU.
+            OrderError: it is an executable for a GPU, or runs partly in onnxruntime.
         """
         from kintune.runtime.executable import Executable
 
         if not isinstance(self._executable, Executable):
-            raise OrderError("only an executable for CPUs tells the times of its kernels")
+            raise OrderError("only an executable for CPUs, without onnxruntime, tells the times of its kernels")
         return {time.place: time.us for time in self._executable.profile(self._inputs, threads=threads)}

@@ -1,0 +1,428 @@
+"""An opened `.kt` file that runs partly in onnxruntime: some nodes as Kintune's kernels, the others in onnxruntime.
+
+onnxruntime runs the host graph.  A *region* is one node of it, and runs as a plan of Kintune's kernels, on the threads
+of the session.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import threading
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .base import BaseExecutable, Inputs
+from .dtypes import numpy_dtype
+from .embedded import EmbeddedExecutable
+from .errors import InputError, RunError
+from .evaluation import KernelTime
+from .executable import Executable
+from .inputs import Array, Tensor, arrange_inputs, draw_inputs
+from .onnx_inputs import named_extents
+from .onnxruntime_session import import_onnxruntime, make_folder, make_session, raise_run_error
+from .variant import Variant
+
+__all__ = ["HybridContext", "HybridExecutable", "is_hybrid"]
+
+_MANIFEST, _GRAPH = "manifest.json", "graph.onnx"
+_MOST_THREADS = 4096
+_NODE_TIME = "_kernel_time"  # how onnxruntime's profile ends the names of nodes
+
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # executables and contexts, whose sessions a fork breaks
+
+
+def is_hybrid(path: str | os.PathLike[str]) -> bool:
+    """Whether a file runs partly in onnxruntime; False where it cannot be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _GRAPH in archive.namelist()
+    except (OSError, zipfile.BadZipFile, ValueError):
+        return False
+
+
+class HybridExecutable(BaseExecutable):
+    """A network of which some nodes run as Kintune's kernels, and the others in onnxruntime.
+
+    It may be shared between threads, which run it at once.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
+        if variant:
+            raise InputError(f"{path}: has no variant {variant}: what runs partly in onnxruntime has one")
+        self._name = os.fspath(path)
+        self._lock = threading.Lock()
+        self._sessions: dict[int, Any] = {}
+        self._folder: Path | None = None
+        self._descriptor = _opened(path)
+        self._finalizer = weakref.finalize(self, _remove, None, self._descriptor, os.getpid())
+        _alive.add(self)
+        self._manifest = self._read_manifest()
+        about = self._manifest["executable"]
+        self._threads = max(1, int(about["threads"]))
+        self._plans = [_ends(each) for each in (about, *about.get("more", ()))]
+        self._expected = [_expected(inputs) for inputs, _ in self._plans]
+        self._takes_other_shapes = bool(about["hybrid"].get("other_shapes"))
+        self._whole: Executable | None = None
+        self._load()
+
+    def _load(self) -> None:
+        """Make the session of the usual number of threads, so that what is wrong with the file is said now."""
+        self._session(0)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The file's `manifest.json`: the model's name, versions, what runs where, and what its inputs stand for."""
+        return self._manifest
+
+    @property
+    def variant(self) -> Variant:
+        """For which CPU its regions are: the one variant of the file."""
+        about = self._manifest["executable"]
+        isa = tuple(about.get("isa", ()))
+        return Variant(0, 1, about.get("machine", ""), about.get("cpu", ""), isa, self._threads)
+
+    def run(self, *inputs: Inputs, threads: int = 0) -> dict[str, Array]:
+        """Run once: arrays by input name, or one positional array an input; their shapes choose the plans of regions.
+
+        The outputs are arrays by name that belong to the caller.  `threads` is the number of the session's threads; 0
+        means as many as the network was tuned for.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another dtype or shape than the model's, or the model was
+                not tuned for these shapes; an index, given or computed, is outside of what it indexes; the executable
+                is closed.
+            RunError: no memory or no thread is left, or a node failed.
+        """
+        if self._takes_other_shapes:
+            return self._run_any_shape(inputs, threads)
+        session = self._sessions.get(threads) or self._session(threads)
+        plan = self._plan_for(inputs)
+        return self._run(session, plan, inputs)
+
+    def context(self, threads: int = 0, plan: int = 0) -> HybridContext:
+        """Make a context.  Contexts of as many threads share a session, and so its threads.
+
+        Raises:
+            InputError: there is no such plan, or no such number of threads.
+            RunError: no memory or no thread is left.
+        """
+        if not 0 <= plan < len(self._plans):
+            raise InputError(f"there is no plan {plan}, there are {len(self._plans)}")
+        return HybridContext(self, threads, plan)
+
+    def profile(self, *inputs: Inputs, seed: int = 0, threads: int = 0) -> list[KernelTime]:
+        """Run once in a session of its own, and return the time of each node in the order of their ends.
+
+        A region is one node.  `place` is the number of the node in the graph as onnxruntime has optimised it, where
+        several user's nodes may be one; times are whole microseconds.  A node that runs others (Loop, If) has their
+        times as well.
+
+        Raises:
+            InputError: as for `run`.
+            RunError: as for `run`.
+        """
+        return self.profiles(*inputs, repeats=1, seed=seed, threads=threads)[0]
+
+    def profiles(self, *inputs: Inputs, repeats: int = 50, seed: int = 0, threads: int = 0) -> list[list[KernelTime]]:
+        """Run `repeats` times in a session of its own, each as `profile` does.
+
+        Raises:
+            InputError: as for `run`, or there is no repeat.
+            RunError: as for `run`.
+        """
+        if repeats < 1:
+            raise InputError(f"profiles needs at least 1 repeat, got {repeats}")
+        given: tuple[Any, ...] = inputs or (draw_inputs(self.described_inputs(), seed),)
+        plan = self._plan_for(given)
+        number = self._number(threads)
+        with self._lock:
+            session = self._make_session(number, profile=True)
+        for _ in range(repeats + 1):  # the first one allocates
+            self._run(session, plan, given)
+        file = Path(session.end_profiling())
+        try:
+            return _runs_of(json.loads(file.read_bytes()))[-repeats:]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"onnxruntime's profile cannot be read: {error}") from error
+        finally:
+            file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Free everything; contexts that were made keep what they need.  Closing twice is fine."""
+        with self._lock:
+            self._sessions.clear()
+            if self._whole is not None:
+                self._whole.close()
+            self._finalizer()
+
+    def _after_fork(self) -> None:
+        """In the child process: sessions are made anew, since those of the parent have no threads here."""
+        for session in {id(each): each for each in self._sessions.values()}.values():
+            _keep(session)
+        self._sessions = {}
+        self._lock = threading.Lock()
+
+    def _run(self, session: Any, plan: int, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
+        tensors, outputs = self._plans[plan]
+        names = [tensor.name for tensor in outputs]
+        fed = _feed(self._expected[plan], tensors, inputs)
+        try:
+            made = session.run(names, fed)
+        except Exception as error:
+            raise_run_error(error)
+        return dict(zip(names, made, strict=True))
+
+    def _run_any_shape(self, inputs: tuple[Inputs, ...], threads: int) -> dict[str, Array]:
+        """Run as tuned where the shapes were, without onnxruntime if that is possible; else the model as it was."""
+        fed = self._feed_any_shape(inputs)
+        shapes = [array.shape for array in fed.values()]
+        tuned = any([tensor.shape for tensor in plan] == shapes for plan in self.plans)
+        if tuned and (whole := self._whole_network()) is not None:
+            return whole.run(fed, threads=threads)
+        names = [tensor.name for tensor in self._plans[0][1]]
+        try:
+            made = self._session(threads).run(names, fed)
+        except Exception as error:
+            raise_run_error(error)
+        return dict(zip(names, made, strict=True))
+
+    def _feed_any_shape(self, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
+        """The arrays by name, in the model's order."""
+        tensors = self._plans[0][0]
+        first: Any = inputs[0] if len(inputs) == 1 else None
+        given: Any = first if isinstance(first, Mapping) else dict(zip((t.name for t in tensors), inputs, strict=False))
+        shapes = {name: np.shape(value) for name, value in given.items()}
+        for tensor in tensors:
+            if tensor.name in shapes and len(shapes[tensor.name]) != len(tensor.shape):
+                raise InputError(
+                    f"input {tensor.name} has {len(shapes[tensor.name])} axes, {len(tensor.shape)} are needed"
+                )
+        open_tensors = [tensor._replace(shape=shapes.get(tensor.name, tensor.shape)) for tensor in tensors]
+        arrays = arrange_inputs(open_tensors, inputs)
+        return {
+            tensor.name: np.ascontiguousarray(array).reshape(array.shape)
+            for tensor, array in zip(tensors, arrays, strict=True)
+        }
+
+    def _whole_network(self) -> Executable | None:
+        """The executable of the whole network, where one region has all of it."""
+        regions = self._manifest["executable"]["hybrid"]["regions"]
+        tensors, outputs = self._plans[0]
+        if len(regions) != 1 or not self._finalizer.alive:
+            return None
+        ends = (tuple(regions[0]["inputs"]), tuple(regions[0]["outputs"]))
+        if ends != (tuple(t.name for t in tensors), tuple(t.name for t in outputs)):
+            return None
+        with self._lock:
+            if self._whole is None:
+                self._whole = EmbeddedExecutable(f"/proc/self/fd/{self._descriptor}", "region0.kt")
+        return self._whole
+
+    def _session(self, threads: int) -> Any:
+        """The session of so many threads; 0: as tuned."""
+        number = self._number(threads)
+        with self._lock:
+            made = self._sessions.get(number)
+            if made is None:
+                made = self._make_session(number)
+            self._sessions[number] = self._sessions[threads] = made
+        return made
+
+    def _number(self, threads: int) -> int:
+        if not 0 <= threads <= _MOST_THREADS:
+            raise InputError(f"{threads} threads; 0 to {_MOST_THREADS} are possible")
+        return threads or self._threads
+
+    def _make_session(self, threads: int, profile: bool = False) -> Any:
+        if not self._finalizer.alive:
+            raise InputError("the executable is closed; open it again")
+        import_onnxruntime()  # what is wrong with it is said before anything is made
+        if self._folder is None or not self._folder.is_dir():  # a child process uses that of its parent
+            folder = make_folder(f"/proc/self/fd/{self._descriptor}")
+            self._folder = folder
+            self._finalizer.detach()
+            self._finalizer = weakref.finalize(self, _remove, folder, self._descriptor, os.getpid())
+        graph = self._read(_GRAPH)
+        extents = self._fixed_extents(graph)
+        return make_session(self._folder, self._name, graph, threads, extents, profile)
+
+    def _fixed_extents(self, graph: bytes) -> dict[str, int]:
+        """The extents that have a name in the graph, and the same number in all plans."""
+        if self._takes_other_shapes:
+            return {}
+        try:
+            names = named_extents(graph)
+        except ValueError as error:
+            raise _damaged(self._name, f"{_GRAPH}: {error}") from error
+        found: dict[str, set[int]] = {}
+        for inputs, _ in self._plans:
+            for tensor in inputs:
+                for name, extent in zip(names.get(tensor.name, ()), tensor.shape, strict=False):
+                    found.setdefault(name, set()).add(extent)
+        return {name: min(extents) for name, extents in found.items() if name and len(extents) == 1}
+
+    def _read_manifest(self) -> dict[str, Any]:
+        try:
+            manifest: dict[str, Any] = json.loads(self._read(_MANIFEST))
+            if not isinstance(manifest["executable"]["hybrid"], dict):
+                raise ValueError("it does not say what runs where")
+            return manifest
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(self._name, f"{_MANIFEST}: {error}") from error
+
+    def _read(self, member: str) -> bytes:
+        """The content of a member, whose checksum is verified."""
+        try:
+            with open(f"/proc/self/fd/{self._descriptor}", "rb") as file, zipfile.ZipFile(file) as archive:
+                return archive.read(member)
+        except OSError as error:
+            raise InputError(f"{self._name}: cannot be read: {error.strerror or error}") from error
+        except (zipfile.BadZipFile, KeyError, EOFError, ValueError, RuntimeError, zlib.error) as error:
+            raise _damaged(self._name, str(error).strip("'\"") or type(error).__name__) from error
+
+
+class HybridContext:
+    """What one caller needs to run a network beside others; made by `HybridExecutable.context`."""
+
+    def __init__(self, executable: HybridExecutable, threads: int, plan: int) -> None:
+        self._executable = executable
+        self._threads = threads
+        self._plan = plan
+        self._session: Any = executable._session(threads)
+        self._forked = False
+        _alive.add(self)
+
+    def run(self, *inputs: Inputs) -> dict[str, Array]:
+        """Run once, as `HybridExecutable.run`.
+
+        Raises:
+            InputError: as for `HybridExecutable.run`, or the context is closed.
+            RunError: as for `HybridExecutable.run`.
+        """
+        if self._session is None:
+            raise InputError("the context is closed; make another one")
+        if self._executable._takes_other_shapes:
+            return self._executable._run_any_shape(inputs, self._threads)
+        if self._forked:
+            self._session, self._forked = self._executable._session(self._threads), False
+        return self._executable._run(self._session, self._plan, inputs)
+
+    def close(self) -> None:
+        """Let go of the session.  Closing twice is fine."""
+        self._session = None
+
+    def _after_fork(self) -> None:
+        if self._session is not None:
+            _keep(self._session)
+            self._forked = True
+
+    def __enter__(self) -> HybridContext:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _keep(session: Any) -> None:
+    """Never destroy a session: in a child process that would wait for threads which are the parent's."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+
+
+def _after_fork() -> None:
+    for each in list(_alive):
+        each._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _opened(path: str | os.PathLike[str]) -> int:
+    """The descriptor of the file: what is opened later is the same one, even if another takes its place."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from error
+
+
+def _remove(folder: Path | None, descriptor: int, process: int) -> None:
+    """Remove what a session needed, in the process that made it; those left keep the library and the file mapped."""
+    if folder is not None and os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+    os.close(descriptor)
+
+
+def _damaged(name: str, what: str) -> InputError:
+    return InputError(f"{name}: truncated or damaged ({what}); copy it again, or build it again")
+
+
+def _ends(about: dict[str, Any]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Inputs and outputs with one combination of shapes."""
+    return tuple(map(_tensor, about["inputs"])), tuple(map(_tensor, about["outputs"]))
+
+
+def _tensor(told: dict[str, Any]) -> Tensor:
+    bounds = told.get("bounds")
+    return Tensor(
+        told["name"], tuple(told["shape"]), told["dtype"], tuple(bounds) if bounds else None, told.get("values", ""),
+        told.get("below", 0),
+    )  # fmt: skip
+
+
+_Expected = tuple[tuple[str, tuple[int, ...], "np.dtype[Any]"], ...]
+
+
+def _expected(tensors: Iterable[Tensor]) -> _Expected | None:
+    """What arrays must be to be taken as they are; None where the values of some must be looked at."""
+    if any(tensor.bounds is not None for tensor in tensors):
+        return None
+    return tuple((tensor.name, tensor.shape, numpy_dtype(tensor.dtype)) for tensor in tensors)
+
+
+def _feed(expected: _Expected | None, tensors: tuple[Tensor, ...], inputs: tuple[Inputs, ...]) -> dict[str, Array]:
+    """The arrays by name; whatever is wrong with them is found by `arrange_inputs`."""
+    first: Any = inputs[0] if len(inputs) == 1 else None
+    if expected is not None and type(first) is dict and len(first) == len(expected):
+        for name, shape, dtype in expected:
+            array = first.get(name)
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                break
+            if not array.flags.c_contiguous:
+                break
+        else:
+            return first
+    arrays = arrange_inputs(tensors, inputs)
+    return {
+        tensor.name: np.ascontiguousarray(array).reshape(array.shape)
+        for tensor, array in zip(tensors, arrays, strict=True)
+    }
+
+
+def _runs_of(events: list[dict[str, Any]]) -> list[list[KernelTime]]:
+    """The times of nodes in each run, from onnxruntime's profile."""
+    runs: list[list[KernelTime]] = []
+    begun = sorted(int(event["ts"]) for event in events if event.get("name") == "model_run")
+    nodes = [event for event in events if event.get("cat") == "Node" and str(event["name"]).endswith(_NODE_TIME)]
+    nodes.sort(key=lambda event: int(event["ts"]) + int(event["dur"]))
+    for number, start in enumerate(begun):
+        end = begun[number + 1] if number + 1 < len(begun) else float("inf")
+        runs.append([_node_time(event) for event in nodes if start <= int(event["ts"]) < end])
+    return runs
+
+
+def _node_time(event: dict[str, Any]) -> KernelTime:
+    about = event.get("args", {})
+    place = int(about.get("node_index", 0))
+    name = str(event["name"])[: -len(_NODE_TIME)]
+    return KernelTime(place, name or f"{about.get('op_name', 'node')}_{place}", float(event["dur"]))

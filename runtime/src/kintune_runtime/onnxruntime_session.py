@@ -1,0 +1,130 @@
+"""Sessions of onnxruntime in which Kintune's operators are registered; onnxruntime is imported when one is made."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .errors import InputError, KintuneError, RunError
+
+__all__ = ["import_onnxruntime", "make_folder", "make_session", "raise_run_error"]
+
+_OLDEST = (1, 12)
+_LIBRARY = "libkintune_onnx.so"
+_MODEL = "model.kt"
+_SILENT = 4  # a level of messages: what onnxruntime reports as an error is raised as well
+
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+_NODE = re.compile(r"^Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: (.*)$")
+_INPUT_ERRORS = ("InvalidArgument",)
+"""Names of onnxruntime's exceptions that say that something given is wrong."""
+
+
+def import_onnxruntime() -> Any:
+    """The module.
+
+    Raises:
+        InputError: it is missing, too old, or cannot be imported.
+    """
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise InputError(f"onnxruntime cannot be imported: {_one_line(error)}; install it again") from error
+        raise InputError("this result runs partly in onnxruntime: pip install onnxruntime") from None
+    except ImportError as error:
+        raise InputError(f"onnxruntime cannot be imported: {_one_line(error)}; install it again") from error
+    version = str(getattr(onnxruntime, "__version__", ""))
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers < _OLDEST:
+        raise InputError(
+            f"this result runs partly in onnxruntime, {version or 'an unknown version'} of which is installed, and"
+            f" {_OLDEST[0]}.{_OLDEST[1]} or later is needed: pip install --upgrade onnxruntime"
+        )
+    return onnxruntime
+
+
+def make_folder(model: str) -> Path:
+    """A new private folder with the library and, beside it, a link `model.kt` to the file at `model`.
+
+    The library is a copy: the dynamic loader takes two links to one file for the same library.
+
+    Raises:
+        KintuneError: the library is missing.
+        RunError: the folder cannot be written.
+    """
+    library = Path(__file__).with_name(_LIBRARY)
+    if not library.is_file():
+        raise KintuneError(f"{library} is missing; install kintune-runtime again")
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="kintune-"))
+        shutil.copyfile(library, folder / _LIBRARY)
+        os.symlink(model, folder / _MODEL)
+    except OSError as error:
+        raise RunError(f"no folder for onnxruntime can be made: {error.strerror or error}") from error
+    return folder
+
+
+def make_session(
+    folder: Path, path: str, graph: bytes, threads: int, extents: Mapping[str, int], profile: bool = False
+) -> Any:
+    """A session of the host graph on this machine's CPU.
+
+    `folder` is of `make_folder`, `path` the file that users know; `extents` are those of the graph's names of extents.
+    With `profile`, the times of its nodes go to a file in the folder.
+
+    Raises:
+        InputError: the file is damaged, or this CPU cannot run its regions; onnxruntime is missing, too old, or cannot
+            load the library.
+    """
+    onnxruntime = import_onnxruntime()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = _SILENT
+    for name, extent in extents.items():
+        options.add_free_dimension_override_by_name(name, extent)
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(folder / "profile")
+    try:
+        options.register_custom_ops_library(str(folder / _LIBRARY))
+    except Exception as error:
+        text = _one_line(error)
+        own = str(folder / _MODEL)
+        if own in text:  # what the runtime says of the file
+            raise InputError(text.replace(own, path)) from error
+        raise InputError(
+            f"onnxruntime {onnxruntime.__version__} cannot load {_LIBRARY}: {text}; install kintune-runtime again"
+        ) from error
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise InputError(f"{path}: onnxruntime {onnxruntime.__version__} refuses it: {_one_line(error)}") from error
+
+
+def raise_run_error(error: Exception) -> NoReturn:
+    """Raise what onnxruntime said of a run, in one line that begins with the name of the node.
+
+    Raises:
+        InputError: something given is wrong.
+        RunError: all else.
+    """
+    text = _one_line(error)
+    if found := _NODE.match(text):
+        operator, name, said = found.groups()
+        text = f"{name or operator}: {said}"
+    if type(error).__name__ in _INPUT_ERRORS:
+        raise InputError(text) from error
+    raise RunError(text) from error
+
+
+def _one_line(error: BaseException) -> str:
+    return _CODE.sub("", " ".join(str(error).split()))

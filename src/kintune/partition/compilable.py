@@ -1,0 +1,114 @@
+"""Asks the compiler for each node whether it can be imported, lowered and compiled alone; remembers the answers.
+
+Answers are kept in a file of the user's cache.  Before a node is tried, the file says so: where the process dies while
+it tries, the next one knows that this node must be left to onnxruntime.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+import msgspec
+import platformdirs
+import tvm
+
+from kintune.compiler.graph.assemble import assemble_plan
+from kintune.compiler.graph.lower import lower
+from kintune.core.model import ModelRef
+from kintune.core.version import __version__
+from kintune.errors import KintuneError, UnsupportedOperators, cause_line
+from kintune.models.import_onnx import import_onnx
+from kintune.models.imported_module import complete_model
+from kintune.models.onnx import OnnxModel
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS
+from kintune.models.ref import ONNX
+from kintune.partition.single_node import SingleNode
+
+__all__ = ["CompilableNodes"]
+
+_TRYING = "the compiler ended the process when it was tried"
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """A line of the file: the digest of a single node, and why it cannot be compiled, empty where it can."""
+
+    node: str
+    why: str
+
+
+class CompilableNodes:
+    """The answers for one target."""
+
+    def __init__(self, target: tvm.target.Target, directory: Path | None = None) -> None:
+        """`directory` is where the answers are kept, by default the user's cache."""
+        self._target = target
+        folder = directory if directory is not None else Path(platformdirs.user_cache_dir("kintune")) / "compilable"
+        self._path = folder / f"{_version(str(target))}.jsonl"
+        self._answers = _read(self._path)
+
+    def why_not(self, node: SingleNode) -> str:
+        """Return why a node cannot be compiled alone, in a line; empty where it can be."""
+        known = self._answers.get(node.digest)
+        if known is None:
+            self._note(node.digest, _TRYING)
+            known = _try(node, self._target)
+            self._note(node.digest, known)
+        return known
+
+    def _note(self, node: str, why: str) -> None:
+        self._answers[node] = why
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path, "ab") as file:  # one write: lines of several processes do not mix
+                file.write(msgspec.json.encode(_Answer(node, why)) + b"\n")
+        except OSError:
+            pass  # the next run asks again
+
+
+def _read(path: Path) -> dict[str, str]:
+    answers: dict[str, str] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        try:
+            answer = msgspec.json.decode(line, type=_Answer)
+        except msgspec.MsgspecError:
+            continue  # cut off by the end of a process
+        answers[answer.node] = answer.why
+    return answers
+
+
+@functools.cache
+def _version(target: str) -> str:
+    """A digest of all that decides about the answers: the target, TVM, and what imports and compiles here."""
+    found = hashlib.sha256(f"{__version__} {tvm.__version__} {target}".encode())
+    root = Path(__file__).parents[1]
+    for room in ("compiler", "models", "partition"):
+        for path in sorted((root / room).rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _try(node: SingleNode, target: tvm.target.Target) -> str:
+    proto = node.model.graph.node[0]
+    opset = next((e.version for e in node.model.opset_import if e.domain in DEFAULT_DOMAINS), 0)
+    model = OnnxModel(Path(proto.op_type), node.model, node.inputs, {}, node.digest, opset, {})
+    reference = ModelRef(ONNX, proto.op_type, proto.op_type)
+    outputs = [value.name for value in node.model.graph.output]
+    try:
+        imported = complete_model(
+            reference, import_onnx(model), tuple(node.inputs), outputs, digest=node.digest, constants={}, opset=opset
+        )
+        lowered = lower(imported.module, target, conservative=True)
+        assemble_plan(lowered, {}, target, inputs=imported.inputs, outputs=imported.outputs, checks=imported.checks)
+    except UnsupportedOperators:
+        return f"operator {proto.op_type} is not supported"
+    except KintuneError as error:
+        return str(error).removeprefix(f"{proto.op_type}: ").removeprefix("None: ").splitlines()[0]
+    except Exception as error:  # the compiler raises whatever it stumbles over
+        return cause_line(error)
+    return ""

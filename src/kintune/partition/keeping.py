@@ -1,0 +1,143 @@
+"""Gives regions of a hybrid result, or a whole network, back to onnxruntime.  Does not import TVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+from onnx import ModelProto, helper
+
+from kintune.core.hybrid import Hybrid, Region
+from kintune.core.model import Constant
+from kintune.errors import InputError
+from kintune.models.constants import constant_values
+from kintune.models.graph_file import open_graph
+from kintune.models.onnx_nodes import describe_node, nodes, operator_name
+from kintune.partition.composition import compose, extract, region_domain, region_operator
+from kintune.partition.shape_choice import choose_by_shape
+from kintune.runtime.hybrid_package import HybridPackage, read_marked, write_hybrid
+from kintune.runtime.manifest import Manifest, read_manifest
+
+__all__ = ["LOST", "hand_over_all", "keep_regions", "original_model", "whole_as_region", "write_region"]
+
+LOST = "onnxruntime is at least as fast here"
+
+_MOST_BYTES = (1 << 31) - 1  # of an ONNX graph with its weights
+
+
+def keep_regions(
+    source: Path,
+    kept: Sequence[int] | None,
+    output: Path,
+    onnx: Path | None = None,
+    constants: Mapping[str, Constant] | None = None,
+    why: str = LOST,
+) -> None:
+    """Write a hybrid result with the regions of these numbers alone, or all, to `output`, which may be `source`.
+
+    `onnx` is the model's file, which a result that takes other shapes runs for them, and `constants` has those of its
+    inputs that became constants.  `why` is why the others go back to onnxruntime.  What only a result that is not yet
+    published has is left out.
+
+    Raises:
+        InputError: the file cannot be read or written.
+    """
+    package = HybridPackage.open(source)
+    hybrid = package.manifest.hybrid
+    if hybrid is None:
+        raise InputError(f"{source}: has no regions")
+    text = read_marked(source)
+    numbers = range(len(hybrid.regions))
+    kept = numbers if kept is None else kept
+    if not text:
+        if tuple(kept) != tuple(numbers):
+            raise InputError(f"{source}: is published, its regions cannot be changed; tune the model again")
+        graph, about = package.graph, hybrid
+    else:
+        marked = ModelProto.FromString(text)
+        composed = compose(marked, hybrid.regions, kept, package.manifest.model_digest)
+        if hybrid.other_shapes and onnx is not None:
+            shapes = [each.shapes for each in package.manifest.combinations]
+            composed = choose_by_shape(original_model(onnx, constants or {}), composed, shapes)
+        graph = composed.SerializeToString()
+        lost = [hybrid.regions[number] for number in numbers if number not in kept]
+        counts = Counter(hybrid.operators)
+        for number in numbers:
+            if number not in kept:
+                counts.update(map(operator_name, nodes(extract(marked, hybrid.regions[number], number))))
+        about = msgspec.structs.replace(
+            hybrid,
+            regions=tuple(hybrid.regions[number] for number in kept),
+            operators=dict(counts.most_common()),
+            nodes={**hybrid.nodes, **{node: why for region in lost for node in region.nodes}},
+        )
+    manifest = msgspec.structs.replace(package.manifest, hybrid=about)
+    write_hybrid(output, manifest, graph, [package.region(number) for number in kept])
+
+
+def write_region(source: Path, number: int, executable: Path, graph: Path) -> None:
+    """Write a region of an unpublished result by itself: as an executable, and as the ONNX model of the same nodes.
+
+    Raises:
+        InputError: the file cannot be read, or is published.
+    """
+    package = HybridPackage.open(source)
+    text = read_marked(source)
+    if package.manifest.hybrid is None or not text:
+        raise InputError(f"{source}: has no regions that can be taken apart")
+    executable.write_bytes(package.region(number))
+    model = extract(ModelProto.FromString(text), package.manifest.hybrid.regions[number], number)
+    graph.write_bytes(model.SerializeToString())
+
+
+def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], output: Path, why: str = LOST) -> None:
+    """Write a result that runs the ONNX file `onnx` in onnxruntime, in place of the executable `source`.
+
+    `constants` has the inputs of the file that became constants.
+
+    Raises:
+        InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
+    """
+    graph = original_model(onnx, constants)
+    counts = Counter(map(operator_name, nodes(graph)))
+    before = read_manifest(source)
+    hybrid = Hybrid(
+        (),
+        dict(counts.most_common()),
+        {"all nodes": why},
+        (version("onnxruntime"),),
+        other_shapes=before.hybrid is not None and before.hybrid.other_shapes,
+    )
+    manifest = msgspec.structs.replace(before, hybrid=hybrid, checks=())
+    write_hybrid(output, manifest, graph.SerializeToString(), [])
+
+
+def original_model(onnx: Path, constants: Mapping[str, Constant]) -> ModelProto:
+    """The model in an ONNX file, its weights inside, with these inputs as weights.
+
+    Raises:
+        InputError: it cannot be read, or it is larger than one ONNX file can be.
+    """
+    opened = open_graph(onnx, own=True).bound({name: constant_values(each) for name, each in constants.items()})
+    size = opened.graph.ByteSize() + sum(values.nbytes for values in opened.weights.values())
+    if size > _MOST_BYTES:
+        raise InputError(f"{onnx}: with {size >> 20} MiB it is too large to go into one file with a graph")
+    return opened.assemble()
+
+
+def whole_as_region(original: ModelProto, manifest: Manifest) -> tuple[Region, ModelProto]:
+    """The region that has all of a model, and a graph with nothing but that."""
+    inputs, outputs = (tuple(t.name for t in tensors) for tensors in (manifest.inputs, manifest.outputs))
+    nodes = tuple(dict.fromkeys(describe_node(node) for node in original.graph.node))
+    region = Region("kintune/region0", nodes, inputs, outputs)
+    domain = region_domain(manifest.model_digest)
+    made = ModelProto(ir_version=original.ir_version)
+    made.opset_import.extend(original.opset_import)
+    made.opset_import.append(helper.make_opsetid(domain, 1))
+    made.graph.node.append(helper.make_node(region_operator(0), inputs, outputs, region.name, domain=domain))
+    made.graph.input.extend(original.graph.input)
+    made.graph.output.extend(original.graph.output)
+    return region, made

@@ -1,0 +1,197 @@
+"""Partitions an ONNX graph into regions that can be compiled, and nodes that stay with onnxruntime.
+
+Every node is asked whether it can be compiled alone.  Convex regions of those that can be are grown to the largest size
+that leaves no cycle, also in the bodies of If, Loop and Scan; regions that cannot pay are given up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from kintune.core.hybrid import Region
+from kintune.errors import ModelError
+from kintune.models.onnx import OnnxModel
+from kintune.models.onnx_nodes import describe_node, nodes, operator_name, sort_nodes, subgraphs, used_tensors
+from kintune.partition.composition import drop_unused_weights, mark
+from kintune.partition.constant_nodes import fold_constants
+from kintune.partition.growth import grow_regions
+from kintune.partition.single_node import SingleNode, single_node
+from kintune.partition.tensor_types import BodyPath, TensorType, TensorTypes, infer_types
+from kintune.partition.worth import can_pay
+
+__all__ = ["Partition", "partition"]
+
+_MOST_BYTES = 2**31 - 2**20
+_MOST_REASONS = 200
+_FOLDINGS = 4  # one makes shapes known of which the next folds more
+_OPEN = "a shape depends on the data, or a value is no tensor"
+_SMALL = "too little to gain by a region of its own"
+_CONTROL = frozenset({"If", "Loop", "Scan"})
+
+
+class Partition(NamedTuple):
+    """A partitioned graph.
+
+    `marked` is the whole graph with its weights, in which the nodes of regions say so (see `composition`).  `operators`
+    counts those that stay with onnxruntime at any depth; `reasons` says why, by nodes as messages name them.
+    `outputs` has the types and shapes of the graph's outputs, with -1 for extents that depend on the data; what is no
+    tensor is left out.
+    """
+
+    marked: ModelProto
+    regions: tuple[Region, ...]
+    operators: dict[str, int]
+    reasons: dict[str, str]
+    outputs: dict[str, tuple[str, tuple[int, ...]]]
+
+
+def partition(model: OnnxModel, why_not: Callable[[SingleNode], str], handed_over: Collection[str] = ()) -> Partition:
+    """Partition a prepared graph.  `why_not` says why a node cannot be compiled, empty where it can be.
+
+    `handed_over` names nodes that stay with onnxruntime whatever the compiler says of them; "*" stands for all.
+
+    Raises:
+        ModelError: the graph with its weights is larger than one ONNX file can be.
+    """
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    sort_nodes(str(model.path), proto.graph)
+    types = infer_types(proto)
+    for _ in range(_FOLDINGS):
+        if not fold_constants(proto.graph, model.opset, model.weights, types):
+            break
+        types = infer_types(proto)
+    partitioner = _Partitioner(model, proto, types, why_not, handed_over)
+    partitioner.run()
+    _put_weights_back(model, proto)
+    drop_unused_weights(proto.graph)
+    reasons = dict(list(partitioner.reasons.items())[:_MOST_REASONS])
+    return Partition(
+        proto, tuple(partitioner.regions), dict(_left_over(proto.graph).most_common()), reasons, partitioner.outputs()
+    )
+
+
+class _Partitioner:
+    def __init__(
+        self,
+        model: OnnxModel,
+        proto: ModelProto,
+        types: Mapping[BodyPath, TensorTypes],
+        why_not: Callable[[SingleNode], str],
+        handed_over: Collection[str],
+    ) -> None:
+        self.regions: list[Region] = []
+        self.reasons: dict[str, str] = {}
+        self._proto = proto
+        self._why_not = why_not
+        self._handed_over = handed_over
+        self._types = types
+        self._outside = {
+            name: TensorType(helper.np_dtype_to_tensor_dtype(values.dtype), tuple(values.shape))
+            for name, values in model.weights.items()
+        }
+
+    def run(self) -> None:
+        """Mark the nodes of all regions, and list these in `regions`."""
+        self._graph(self._proto.graph, (), {})
+
+    def outputs(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The types and shapes of the main graph's outputs, as `Partition` has them."""
+        types, found = self._types[()], {}
+        for value in self._proto.graph.output:
+            type_ = types.get(value.name)
+            if type_ is None and value.type.WhichOneof("value") == "tensor_type":
+                type_ = TensorType(value.type.tensor_type.elem_type, None)
+            if type_ is not None:
+                rank = len(value.type.tensor_type.shape.dim)
+                shape = type_.shape if type_.shape is not None else (-1,) * rank
+                found[value.name] = (type_.dtype, shape)
+        return found
+
+    def _graph(self, graph: GraphProto, path: BodyPath, around: Mapping[str, TensorProto]) -> None:
+        types = self._types.get(path, {})
+        weights = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
+        inside = [self._may_be_inside(node, types, weights) for node in graph.node]
+        made = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
+        needed = [{made[name] for name in used_tensors(node) if name in made} for node in graph.node]
+        declared = {value.name for value in graph.output}
+        for members in grow_regions(needed, inside):
+            own = set(members)
+            taken = [graph.node[number] for number in members]
+            read = dict.fromkeys(name for node in taken for name in used_tensors(node))
+            inputs = [n for n in read if made.get(n) not in own and n not in weights and n not in self._outside]
+            wanted = declared | {
+                name for number, node in enumerate(graph.node) if number not in own for name in used_tensors(node)
+            }
+            outputs = [name for node in taken for name in node.output if name in wanted]
+            if not outputs or not can_pay(taken, {**self._outside_types(weights), **types}, inputs, outputs):
+                for node in taken:
+                    self.reasons[describe_node(node)] = _SMALL
+                continue
+            self._add(graph, types, taken, inputs, outputs)
+        for number, (node, kept) in enumerate(zip(graph.node, inside, strict=True)):
+            if not kept and node.op_type in _CONTROL:
+                for place, body in enumerate(subgraphs(node)):
+                    self._graph(body, (*path, (number, place)), weights)
+
+    def _outside_types(self, weights: Mapping[str, TensorProto]) -> TensorTypes:
+        return {**self._outside, **{name: TensorType(t.data_type, tuple(t.dims)) for name, t in weights.items()}}
+
+    def _may_be_inside(self, node: NodeProto, types: TensorTypes, weights: Mapping[str, TensorProto]) -> bool:
+        name = describe_node(node)
+        if "*" in self._handed_over:
+            return False
+        if name in self._handed_over:
+            self.reasons[name] = "wrong or not compilable in this network"
+            return False
+        alone = single_node(node, types, weights, list(self._proto.opset_import), self._outside.get)
+        why = _OPEN if alone is None else self._why_not(alone)
+        if why:
+            self.reasons[name] = why
+        return not why
+
+    def _add(
+        self, graph: GraphProto, types: TensorTypes, taken: Sequence[NodeProto], inputs: list[str], outputs: list[str]
+    ) -> None:
+        number = len(self.regions)
+        for node in taken:
+            mark(node, number)
+        _declare(graph, types, (*inputs, *outputs))
+        names = tuple(dict.fromkeys(describe_node(node) for node in taken))
+        self.regions.append(Region(f"kintune/region{number}", names, tuple(inputs), tuple(outputs)))
+
+
+def _declare(graph: GraphProto, types: TensorTypes, names: Sequence[str]) -> None:
+    """State the types of these tensors in the graph."""
+    known = {value.name: value for value in (*graph.input, *graph.output, *graph.value_info)}
+    for name in names:
+        type_ = types[name]
+        declared = known.get(name)
+        if declared is None:
+            declared = known[name] = graph.value_info.add(name=name)
+        made = helper.make_tensor_value_info(name, type_.element, type_.shape)
+        declared.type.CopyFrom(made.type)
+
+
+def _put_weights_back(model: OnnxModel, proto: ModelProto) -> None:
+    total = proto.ByteSize() + sum(values.nbytes for values in model.weights.values())
+    if total > _MOST_BYTES:
+        raise ModelError(
+            f"{model.path}: cannot be compiled as a whole, and with {total >> 20} MiB it is too large to run partly in"
+            " onnxruntime: an ONNX graph holds up to 2 GiB"
+        )
+    inputs = [value for value in proto.graph.input if value.name not in model.weights]
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    for name, values in model.weights.items():
+        proto.graph.initializer.append(numpy_helper.from_array(values, name))
+
+
+def _left_over(graph: GraphProto) -> Counter[str]:
+    """How often each operator occurs, at any depth, in nodes that belong to no region."""
+    model = ModelProto(graph=graph)
+    return Counter(operator_name(node) for node in nodes(model) if not node.doc_string.startswith("kintune region "))

@@ -1,0 +1,138 @@
+"""The types and shapes of all tensors of an ONNX graph whose input shapes are fixed.
+
+ONNX's own inference says most of it; of the rest, onnxruntime's says what it knows (its own operators, for instance).
+What neither knows depends on the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, shape_inference
+
+from kintune.models.evaluation import open_session
+from kintune.models.onnx_nodes import subgraphs
+
+__all__ = ["BodyPath", "TensorType", "TensorTypes", "bodies_of", "infer_types"]
+
+
+class TensorType(NamedTuple):
+    """The element type, as ONNX numbers it, and the shape of a tensor, None where it is not fixed."""
+
+    element: int
+    shape: tuple[int, ...] | None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the shape is known and has no extent of 0."""
+        return self.shape is not None and 0 not in self.shape
+
+    @property
+    def dtype(self) -> str:
+        """numpy's name of the element type; "bfloat16" and the like where numpy has none."""
+        if self.element == TensorProto.BFLOAT16:
+            return "bfloat16"
+        return "string" if self.element == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(self.element).name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a tensor of this type; 0 where the shape is not fixed."""
+        if self.shape is None or self.element == TensorProto.STRING:
+            return 0
+        size = helper.tensor_dtype_to_np_dtype(self.element).itemsize
+        for extent in self.shape:
+            size *= extent
+        return int(size)
+
+
+TensorTypes: TypeAlias = "dict[str, TensorType]"
+"""By the tensor's name; what is no tensor is left out.  Bodies of a graph have the names of the graphs around them."""
+
+BodyPath: TypeAlias = "tuple[tuple[int, int], ...]"
+"""The number of a node, and of a graph inside it, from the main graph inwards."""
+
+
+def infer_types(model: ModelProto) -> dict[BodyPath, TensorTypes]:
+    """Return the types of the tensors of the main graph, whose path is (), and of each body inside it."""
+    inferred = _inferred(model)
+    types = _declared(inferred.graph, {})
+    unknown = [
+        name
+        for node in model.graph.node
+        for name in node.output
+        if name and (name not in types or types[name].shape is None)
+    ]
+    for name, found in _known_to_onnxruntime(model, unknown).items():
+        types[name] = found
+    found_in: dict[BodyPath, TensorTypes] = {(): types}
+    for path, body in bodies_of(inferred.graph):
+        found_in[path] = _declared(body, found_in[path[:-1]])
+    return found_in
+
+
+def bodies_of(graph: GraphProto, path: BodyPath = ()) -> Iterator[tuple[BodyPath, GraphProto]]:
+    """The graphs inside the nodes of a graph, depth first, with their paths."""
+    for number, node in enumerate(graph.node):
+        for place, body in enumerate(subgraphs(node)):
+            inner = (*path, (number, place))
+            yield inner, body
+            yield from bodies_of(body, inner)
+
+
+def _inferred(model: ModelProto) -> ModelProto:
+    try:
+        return shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # it raises whatever its C++ side throws; then only onnxruntime is asked
+        return model
+
+
+def _declared(graph: GraphProto, around: TensorTypes) -> TensorTypes:
+    types = dict(around)
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        if (found := _type_of(value)) is not None:
+            types[value.name] = found
+    for tensor in graph.initializer:
+        types[tensor.name] = TensorType(tensor.data_type, tuple(tensor.dims))
+    return types
+
+
+def _type_of(value: ValueInfoProto) -> TensorType | None:
+    if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
+        return None
+    declared = value.type.tensor_type
+    if not declared.HasField("shape"):
+        return TensorType(declared.elem_type, None)
+    extents = [d.dim_value if d.HasField("dim_value") else -1 for d in declared.shape.dim]
+    return TensorType(declared.elem_type, None if -1 in extents else tuple(extents))
+
+
+_INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+
+_ORT_ELEMENTS = {
+    "float": TensorProto.FLOAT, "double": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16, "bool": TensorProto.BOOL, "string": TensorProto.STRING,
+    **{name: getattr(TensorProto, name.upper()) for name in _INTEGERS},
+}  # fmt: skip
+
+
+def _known_to_onnxruntime(model: ModelProto, names: Iterable[str]) -> TensorTypes:
+    """What onnxruntime's inference says of these tensors; nothing where it does not take the model."""
+    wanted = list(dict.fromkeys(names))
+    if not wanted:
+        return {}
+    asked = ModelProto()
+    asked.CopyFrom(model)
+    given = {value.name for value in asked.graph.output}
+    asked.graph.output.extend(helper.make_value_info(name, TypeProto()) for name in wanted if name not in given)
+    try:
+        described = open_session(asked).get_outputs()
+    except Exception:  # it raises its own kinds
+        return {}
+    types: TensorTypes = {}
+    for value in described:
+        element = _ORT_ELEMENTS.get(value.type.removeprefix("tensor(").removesuffix(")"))
+        if value.name in wanted and element is not None and value.type.startswith("tensor("):
+            fixed = all(isinstance(extent, int) and extent >= 0 for extent in value.shape)
+            types[value.name] = TensorType(element, tuple(value.shape) if fixed else None)
+    return types

@@ -1,0 +1,132 @@
+"""`manifest.json`: what a `.kt` file is and what it needs; any process can read it, without TVM."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.hybrid import Hybrid
+from kintune.core.model import Combination, IndexCheck, Tensor
+from kintune.errors import InputError
+from kintune.runtime.stored_zip import MANIFEST, damaged, reading
+
+__all__ = ["FORMAT_VERSION", "Contents", "Manifest", "Slot", "contents_of", "read_manifest", "read_manifests"]
+
+FORMAT_VERSION = 2
+"""Raised when an older Kintune could no longer read what a newer one writes."""
+
+_MANIFEST_LIMIT = 64 << 20  # bytes, far above any real manifest: bounds the allocation when the length is damaged
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executable is and what it needs.
+
+    `inputs` and `outputs` are named and shaped as in the model, in its order.  `target` is the compiler's target as
+    JSON; `machine` (as `platform.machine()` says) and `isa` (see `hardware.instruction_set`) are what a CPU must
+    offer; `threads` ran each kernel when it was chosen.  `chosen` maps workload digests to candidate digests.
+    `cpu` is the name of the CPU on which it was tuned, as the system says it; empty where that is not known.
+    `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
+    the outputs are for (see `kintune.runtime.inputs`).  Where it runs with several combinations of shapes, these are of
+    the first, and `more` has the others, in the order of the plans.  `hybrid` says what runs where in a result that
+    runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).
+    """
+
+    model_name: str
+    model_digest: str
+    target: str
+    machine: str
+    isa: tuple[str, ...]
+    threads: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    chosen: dict[str, str]
+    created: str
+    kintune: str
+    tvm: str
+    checks: tuple[IndexCheck, ...] = ()
+    cpu: str = ""
+    more: tuple[Combination, ...] = ()
+    hybrid: Hybrid | None = None
+
+    @property
+    def combinations(self) -> tuple[Combination, ...]:
+        """All combinations of shapes in order, at least one."""
+        return (Combination(self.inputs, self.outputs, self.checks), *self.more)
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """The place of a weight in `weights.bin`."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    nbytes: int
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The whole of `manifest.json`.
+
+    `plans` is the number of plans of a file for CPUs, `weights` are those of a file for the virtual machine.
+    `executable` is the first variant, `others` are those after it.
+    """
+
+    format: int
+    executable: Manifest
+    weights: tuple[Slot, ...] = ()
+    plans: int = 0
+    others: tuple[Manifest, ...] = ()
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """Those of all variants, in the file's order."""
+        return (self.executable, *self.others)
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The part of `manifest.json` that every format version has."""
+
+    format: int
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Reads the manifest alone, that of the first variant.
+
+    Raises:
+        InputError: as for `read_manifests`.
+    """
+    return read_manifests(path)[0]
+
+
+def read_manifests(path: str | os.PathLike[str]) -> tuple[Manifest, ...]:
+    """Reads the manifests of all variants, at least one.
+
+    Raises:
+        InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
+    """
+    path = Path(path)
+    with reading(path) as archive:
+        return contents_of(archive, path).manifests
+
+
+def contents_of(archive: zipfile.ZipFile, path: Path) -> Contents:
+    """Reads the manifest of an opened archive; `path` is for messages.
+
+    Raises:
+        InputError: it is none, damaged, or of another format.
+    """
+    if archive.getinfo(MANIFEST).file_size > _MANIFEST_LIMIT:
+        raise damaged(path, f"{MANIFEST} is too large")
+    text = archive.read(MANIFEST)
+    try:
+        version = msgspec.json.decode(text, type=_Header).format
+        if version != FORMAT_VERSION:
+            raise InputError(
+                f"{path}: written in format {version}, this Kintune reads format {FORMAT_VERSION};"
+                " `kintune compile MODEL --output FILE.kt` makes a new one from the records, without measuring"
+            )
+        return msgspec.json.decode(text, type=Contents)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path}: not a Kintune executable: {MANIFEST}: {error}") from error

@@ -1,0 +1,145 @@
+"""The container of a `.kt` file: a zip whose members are stored without compression, each at a multiple of `PAGE`.
+
+It is written whole or not at all, and the same content gives the same bytes.  `manifest.json` is its first member.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from kintune.errors import InputError
+
+__all__ = [
+    "MANIFEST",
+    "PAGE",
+    "Content",
+    "copy_file",
+    "damaged",
+    "map_member",
+    "reading",
+    "replacing",
+    "write_members",
+]
+
+PAGE = 4096
+"""Bytes; the granularity at which files are mapped."""
+
+MANIFEST = "manifest.json"
+"""The name of the first member."""
+
+Content = bytes | memoryview
+"""What a member holds."""
+
+_CHUNK = 16 << 20  # bytes handled at a time
+_PADDING_ID = 0x4B54  # the extra field that pads a zip header, "KT"
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+_ZIP64_EXTRA = 20  # bytes that `force_zip64` adds to a local header
+
+
+def write_members(file: IO[bytes], members: Iterable[tuple[str, Content]]) -> None:
+    """Write an archive of these members to an empty file, in their order."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members:
+            info = zipfile.ZipInfo(name)  # without the time of day: the same content gives the same bytes
+            info.external_attr = 0o644 << 16
+            info.extra = _padding(file.tell() + _LOCAL_HEADER.size + len(name) + _ZIP64_EXTRA)
+            view = memoryview(content).cast("B")
+            with archive.open(info, "w", force_zip64=True) as member:
+                for start in range(0, len(view), _CHUNK):
+                    member.write(view[start : start + _CHUNK])
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive, opened; whatever is wrong with it becomes an InputError of one line."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(_LOCAL_HEADER.size + len(MANIFEST))
+            if not start.startswith(b"PK\x03\x04") or not start.endswith(MANIFEST.encode()):
+                raise InputError(f"{path}: not a Kintune executable; `kintune tune MODEL --output FILE.kt` writes one")
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a directory, not a Kintune executable") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise damaged(path, str(error).strip("'\"") or type(error).__name__) from error
+
+
+def damaged(path: Path, what: str) -> InputError:
+    """The error for a file of which something is missing or wrong."""
+    return InputError(f"{path}: truncated or damaged ({what}); copy it again, or build it again")
+
+
+def map_member(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[np.uint8]:
+    """A member's bytes as a private, copy-on-write view of the file; its checksum is verified."""
+    info, file = archive.getinfo(name), archive.fp
+    if file is None or info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+        raise damaged(path, f"{name} is not stored plainly")
+    if info.file_size == 0:
+        return np.empty(0, np.uint8)
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL_HEADER.size)
+    if len(header) != _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
+        raise damaged(path, f"{name} has no header")
+    name_length, extra_length = _LOCAL_HEADER.unpack(header)[-2:]
+    start = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+    data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+    data = data[start : start + info.file_size]
+    checksum = 0
+    for at in range(0, len(data), _CHUNK):
+        checksum = zlib.crc32(data[at : at + _CHUNK].data, checksum)
+    if len(data) != info.file_size or checksum != info.CRC:
+        raise damaged(path, f"bad checksum of {name}")
+    return data
+
+
+def _padding(position: int) -> bytes:
+    """Returns a zip extra field that moves the data after a header at `position` to the next page."""
+    field = struct.Struct("<HH")
+    filler = -(position + field.size) % PAGE
+    return field.pack(_PADDING_ID, filler) + bytes(filler)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file beside `path` that takes its place at the end, or is removed on failure."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: cannot be written: not a regular file")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def copy_file(source: IO[bytes], path: str | os.PathLike[str]) -> None:
+    """Write what an opened file holds to another path, whole or not at all.
+
+    Raises:
+        InputError: it cannot be written there; nothing is left behind then.
+    """
+    source.seek(0)
+    with replacing(Path(path)) as file:
+        shutil.copyfileobj(source, file, _CHUNK)

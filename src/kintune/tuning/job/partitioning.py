@@ -1,0 +1,158 @@
+"""Loads a model that cannot be compiled as a whole: its regions as networks, the rest for onnxruntime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import msgspec
+import tvm
+from onnx import ModelProto, helper
+
+from kintune.compiler.graph.source_nodes import nodes_of
+from kintune.core.hybrid import Region
+from kintune.core.model import Combination, ModelRef, Tensor
+from kintune.errors import ModelError, cause_line
+from kintune.models.constants import store_constant
+from kintune.models.evaluation import open_session
+from kintune.models.model import ImportedModel
+from kintune.models.onnx import OnnxModel, read
+from kintune.models.ref import ONNX
+from kintune.partition.compilable import CompilableNodes
+from kintune.partition.import_region import import_region
+from kintune.partition.partition import Partition, partition
+from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwork, lower_network
+
+__all__ = ["can_partition", "load_partitioned"]
+
+_MOST_TOLD = 6  # operators in a note
+_LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND", "OneHot"})
+
+
+def can_partition(ref: ModelRef) -> bool:
+    """Return whether a model can run partly in onnxruntime: it is an ONNX file, with one combination of shapes."""
+    return ref.kind == ONNX and not ref.more_shapes
+
+
+def load_partitioned(
+    ref: ModelRef, target: tvm.target.Target, *, handed_over: Collection[str] = (), conservative: bool = False
+) -> Networks:
+    """Import the regions of a model that can be compiled, and lower them.
+
+    `handed_over` names nodes that are to stay with onnxruntime; "*" stands for all of them.  A region that cannot be
+    imported or lowered stays with onnxruntime as a whole.
+
+    Raises:
+        ModelError: the file cannot be used, onnxruntime does not take it, or the model is too large.
+    """
+    model = read(Path(ref.source), ref.shapes, ref.constants, own=ref.own)
+    _check_accepted(model)
+    compilable = CompilableNodes(target)
+    left = set(handed_over)
+    while True:
+        found = partition(model, compilable.why_not, left)
+        try:
+            networks, in_fact, notes = _networks(ref, found, model.digest, target, conservative)
+            break
+        except _RegionFailed as failed:
+            left.update(failed.region.nodes)
+    inputs = _inputs(found.marked, [network.combination.inputs for network in networks])
+    outputs = tuple(_tensor(value.name, found.outputs.get(value.name)) for value in found.marked.graph.output)
+    constants = {name: store_constant(name, values, typed=True) for name, values in model.constants.items()}
+    return Networks(
+        tuple(networks),
+        ref.name,
+        str(model.path),
+        None,
+        constants,
+        in_fact,
+        (*notes, _told(found)),
+        PartitionedModel(model.digest, Combination(inputs, outputs), found),
+    )
+
+
+def _check_accepted(model: OnnxModel) -> None:
+    """Refuse a graph that onnxruntime does not take, before anything is compiled."""
+    try:
+        open_session(model.proto)
+    except Exception as error:  # it raises its own kinds
+        raise ModelError(f"{model.path}: onnxruntime does not take it: {cause_line(error)}") from error
+
+
+class _RegionFailed(Exception):
+    def __init__(self, region: Region) -> None:
+        super().__init__(region.name)
+        self.region = region
+
+
+def _networks(
+    ref: ModelRef, found: Partition, digest: str, target: tvm.target.Target, conservative: bool
+) -> tuple[list[ShapedNetwork], bool, tuple[str, ...]]:
+    imported: list[ImportedModel] = []
+    for number, region in enumerate(found.regions):
+        try:
+            imported.append(import_region(found.marked, region, number, ref.name, digest))
+        except ModelError as error:
+            print(f"{region.name} stays with onnxruntime: {error}")
+            raise _RegionFailed(region) from error
+    networks = []
+    notes: tuple[str, ...] = ()
+    for region, model in zip(found.regions, imported, strict=True):
+        try:
+            lowered, in_fact, notes = lower_network(model, target, conservative=conservative)
+        except ModelError as error:
+            print(f"{region.name} stays with onnxruntime: {error}")
+            raise _RegionFailed(region) from error
+        if in_fact and not conservative:
+            again, _, _ = _networks(ref, found, digest, target, True)
+            return again, True, notes
+        combination = Combination(model.inputs, model.outputs, model.checks)
+        nodes = nodes_of(model, lowered.workloads)
+        networks.append(ShapedNetwork(ref, region.name, combination, model.digest, lowered, nodes, {}))
+    return networks, conservative, notes
+
+
+def _inputs(marked: ModelProto, of_regions: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+    """The inputs of the graph, with what the regions know of them."""
+    known = {tensor.name: tensor for tensors in of_regions for tensor in tensors}
+    found = []
+    for value in marked.graph.input:
+        declared = value.type.tensor_type
+        shape = tuple(extent.dim_value for extent in declared.shape.dim)
+        tensor = known.get(value.name)
+        if tensor is None:
+            dtype = helper.tensor_dtype_to_np_dtype(declared.elem_type).name
+            tensor = _looked_up(marked, Tensor(value.name, shape, dtype))
+        found.append(tensor)
+    return tuple(found)
+
+
+def _looked_up(marked: ModelProto, tensor: Tensor) -> Tensor:
+    """An input that onnxruntime reads, with how many entries it chooses from where it is an index of a table."""
+    if not tensor.dtype.startswith(("int", "uint")):
+        return tensor
+    weights = {weight.name: tuple(weight.dims) for weight in marked.graph.initializer}
+    for node in marked.graph.node:
+        if node.op_type in _LOOKUPS and list(node.input[1:2]) == [tensor.name]:
+            shape = weights.get(node.input[0], ())
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+            if len(shape) > axis and shape[axis]:
+                return msgspec.structs.replace(tensor, values="ids", below=int(shape[axis]))
+    return tensor
+
+
+def _tensor(name: str, type_: tuple[str, tuple[int, ...]] | None) -> Tensor:
+    """An output; extents that depend on the data are -1."""
+    return Tensor(name, (), "") if type_ is None else Tensor(name, type_[1], type_[0])
+
+
+def _told(found: Partition) -> str:
+    """A note on what runs in onnxruntime."""
+    counts = Counter(found.operators)
+    told = ", ".join(f"{name} ({count})" for name, count in counts.most_common(_MOST_TOLD))
+    more = f" and {len(counts) - _MOST_TOLD} more operators" if len(counts) > _MOST_TOLD else ""
+    if not found.regions:
+        return "the whole model runs in onnxruntime"
+    regions = "1 region" if len(found.regions) == 1 else f"{len(found.regions)} regions"
+    return f"{regions} of the graph run as compiled kernels; onnxruntime runs {told}{more}"

@@ -1,0 +1,97 @@
+"""Chooses what runs as compiled kernels: regions that are faster than onnxruntime on the same nodes, and the network as
+a whole only if it is not slower than onnxruntime.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.stage_requests import ValidationContext
+from kintune.errors import EngineError
+from kintune.partition.keeping import write_region
+from kintune.runtime.package import read_manifest
+from kintune.validate.baseline_process import BaselineProcess
+from kintune.validate.baseline_protocol import BaselineContext
+from kintune.validate.baselines import KINTUNE, BaselineModel
+from kintune.validate.interleaved import time_interleaved
+
+__all__ = ["is_slower", "winning_regions"]
+
+_MOST_TIMED = 24  # regions; in a graph of more, the others stay as they are
+_SECONDS = 1.5  # for the rounds of one region
+_SLOWER = 1.02
+_SLOWER_MS = 0.005
+
+
+def is_slower(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
+    """Return whether a latency is worse than another one by more than 2 % and 5 microseconds, by medians."""
+    ours, theirs = statistics.median(ours_ms), statistics.median(theirs_ms)
+    return ours > max(_SLOWER * theirs, theirs + _SLOWER_MS)
+
+
+def winning_regions(
+    path: Path,
+    directory: Path,
+    conditions: ValidationContext,
+    cores: Sequence[int],
+    seed: int,
+    clock: Callable[[], float],
+) -> tuple[int, ...]:
+    """Return the numbers of the regions that are faster by themselves than onnxruntime on the same nodes.
+
+    `path` is a hybrid result that is not published; files are written into `directory`.  A region that does not run by
+    itself, in either, is not judged, and counts as a winner.
+    """
+    hybrid = read_manifest(path).hybrid
+    count = len(hybrid.regions) if hybrid is not None else 0
+    return tuple(
+        number
+        for number in range(count)
+        if number >= _MOST_TIMED or _wins(path, number, directory, conditions, cores, seed, clock)
+    )
+
+
+def _wins(
+    path: Path,
+    number: int,
+    directory: Path,
+    conditions: ValidationContext,
+    cores: Sequence[int],
+    seed: int,
+    clock: Callable[[], float],
+) -> bool:
+    executable, graph = directory / f"region{number}.kt", directory / f"region{number}.onnx"
+    write_region(path, number, executable, graph)
+    tensors = read_manifest(executable).inputs
+    brief = msgspec.structs.replace(conditions, rounds=6, min_rounds=2, race_seconds=_SECONDS)
+    rivals = {
+        KINTUNE: BaselineModel(executable=str(executable)),
+        "onnxruntime": BaselineModel(onnx=str(graph)),
+    }
+    with ExitStack() as processes:
+        running = []
+        try:
+            for name, subject in rivals.items():
+                context = BaselineContext(
+                    rival=name,
+                    subject=subject,
+                    tensors=tensors,
+                    inputs=None,
+                    seed=seed,
+                    threads=conditions.threads,
+                    cores=tuple(cores),
+                )
+                process = processes.enter_context(BaselineProcess(name, context))
+                process.prepare(conditions.prepare_seconds)
+                running.append(process)
+        except EngineError:
+            return True
+        latency = time_interleaved(running, brief, clock).latency_ms
+    if len(latency) < len(rivals):
+        return True
+    return statistics.median(latency[KINTUNE]) < statistics.median(latency["onnxruntime"])
