@@ -89,6 +89,15 @@ class Trees:
             raise ValueError("the model does not say which features it looks at")
         return cls(booster, np.array(columns.split(), dtype=np.int64))
 
+    @classmethod
+    def can_read(cls, blob: bytes) -> bool:
+        """Return whether this version of XGBoost can read the model."""
+        try:
+            cls.from_bytes(blob)
+        except ValueError:
+            return False
+        return True
+
     def to_bytes(self) -> bytes:
         """Return the trained model in XGBoost's UBJSON format."""
         self._booster.set_attr(**{_COLUMNS: " ".join(map(str, self._columns))})

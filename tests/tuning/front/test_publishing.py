@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from kintune.core.execution_plan import KernelCall
-from kintune.core.report import FastestBaseline, RunReport, StopReason
 from kintune.core.hybrid import Hybrid
+from kintune.core.report import FastestBaseline, RunReport, StopReason
 from kintune.core.stage_results import (
     ALONE_FILE,
     UNPROVEN,

@@ -15,7 +15,7 @@ from kintune.core.stage_results import BaselineLatencies, Profiled, StageName, V
 from kintune.errors import WireError
 from kintune.wire.channel import UNREADABLE
 
-__all__ = ["MEASURING", "built_of", "check_answer", "profiled_of"]
+__all__ = ["MEASURING", "built_of", "check_answer", "profiled_of", "rounding_note"]
 
 Answer = TypeVar("Answer")
 
@@ -77,3 +77,10 @@ def _read(payload: bytes, kind: type[Answer]) -> Answer:
 
 MEASURING = frozenset({StageName.PROFILE, StageName.CONFIRM})
 """The stages whose events are `Profiled`."""
+
+
+def rounding_note(proof: ValidationResult) -> str:
+    """Return the note on outputs that are accepted only because of rounding."""
+    alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
+    left = f", not compared by themselves: {', '.join(proof.not_alone)}" if proof.not_alone else ""
+    return f"the outputs are {proof.basis}{alone}{left}"

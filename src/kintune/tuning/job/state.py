@@ -17,7 +17,7 @@ import numpy as np
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import JobSpec
 from kintune.core.device import Peak
-from kintune.core.knowledge import KnownModel, TrainedModel
+from kintune.core.knowledge import TrainedModel
 from kintune.core.messages import Committed, ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
@@ -42,8 +42,9 @@ from kintune.search.family import Subject
 from kintune.search.session import SearchSession
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.finalists import FINALISTS, Finalists
+from kintune.tuning.job.handover import handover_note, next_handover
 from kintune.tuning.job.network_check import NetworkCheck
-from kintune.tuning.job.outcomes import MEASURING
+from kintune.tuning.job.outcomes import MEASURING, rounding_note
 from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.statistics import JobStatistics
 from kintune.tuning.job.target import BaselinesAndTarget
@@ -52,9 +53,6 @@ __all__ = ["TRIES", "JobState"]
 
 TRIES = 3
 """How often a stage that is needed for a result is tried before the job fails."""
-
-_EVERYTHING = "*"
-_MOST_HANDED_OVER = 8  # nodes found one by one, after which the whole model runs in onnxruntime
 
 _NEEDED = frozenset(
     {
@@ -173,14 +171,9 @@ class JobState:
     @property
     def wants_handover(self) -> tuple[str, ...]:
         """The nodes to run in onnxruntime from now on, since the network fails with them; empty if none may."""
-        prepared = self.prepared
-        if not self.is_wrong or self.culprit is None or prepared is None or not prepared.can_hand_over:
+        if not self.is_wrong or self.culprit is None or self.prepared is None:
             return ()
-        over = prepared.handed_over
-        if _EVERYTHING in over:
-            return ()
-        found = not self.culprit or self.culprit in over or len(over) >= _MOST_HANDED_OVER
-        return (_EVERYTHING,) if found else (*over, self.culprit)
+        return next_handover(self.prepared, self.culprit)
 
     def shipping(self) -> dict[str, Candidate]:
         """Return the programs to ship: the fastest ones, except for those that made the tuned network fail."""
@@ -263,7 +256,8 @@ class JobState:
 
     def _fold_prepare(self, prepared: Prepared) -> None:
         if prepared.handed_over != self.spec.handed_over:
-            self.notes.append(f"{self._handed_over(prepared)} runs in onnxruntime: {self._wrong()}")
+            cause = self.check.cause if self.check is not None else ""
+            self.notes.append(handover_note(prepared.handed_over, self.spec.handed_over, cause))
         self.spec = msgspec.structs.replace(
             self.spec, conservative=prepared.conservative, handed_over=prepared.handed_over
         )
@@ -288,14 +282,6 @@ class JobState:
         )
         self._finalists = Finalists(prepared.subgraphs, self._session, self._backend.space(), self._backend.packing)
 
-    def _handed_over(self, prepared: Prepared) -> str:
-        new = [node for node in prepared.handed_over if node not in self.spec.handed_over]
-        return "the whole model" if _EVERYTHING in new else ", ".join(new)
-
-    def _wrong(self) -> str:
-        cause = self.check.cause if self.check is not None else ""
-        return f"compiled, {cause}" if cause else "it fails when compiled"
-
     def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
         for fact in known:
             if fact.suggestion:
@@ -309,7 +295,7 @@ class JobState:
         self._point()
 
     def _fold_kin(self, taught: Taught) -> None:
-        usable = tuple(model for model in taught.knowledge.models if _is_usable(model))
+        usable = tuple(model for model in taught.knowledge.models if Trees.can_read(model.blob))
         knowledge = msgspec.structs.replace(taught.knowledge, models=usable)
         lost = taught.lost + len(taught.knowledge.models) - len(usable)
         self.session.teach(knowledge)
@@ -345,7 +331,7 @@ class JobState:
             self.checked_proof = proof
             self._attempted("")
             if proof.basis and not self.is_checking and not self.spec.options.search:  # else `_fold_proof` adds it
-                self.notes.append(_noted(proof))
+                self.notes.append(rounding_note(proof))
 
     def _fold_proof(self, proof: ValidationResult) -> None:
         if proof.within_tolerance is False:
@@ -357,7 +343,7 @@ class JobState:
         else:
             self.proof = proof
             if proof.basis:
-                self.notes.append(_noted(proof))
+                self.notes.append(rounding_note(proof))
 
     def _fold_failure(self, kind: str, cause: str) -> None:
         """Take in that the network cannot be compiled or does not run; another try would fail in the same way."""
@@ -503,21 +489,5 @@ class JobState:
             self.statistics.point(self.session.latency_us())
 
 
-def _noted(proof: ValidationResult) -> str:
-    """Return the note on outputs that are accepted only because of rounding."""
-    alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
-    left = f", not compared by themselves: {', '.join(proof.not_alone)}" if proof.not_alone else ""
-    return f"the outputs are {proof.basis}{alone}{left}"
-
-
 def _features(blob: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.frombuffer(blob, dtype="<f4").astype(np.float32)
-
-
-def _is_usable(model: KnownModel) -> bool:
-    """Return whether this version of XGBoost can read the model."""
-    try:
-        Trees.from_bytes(model.blob)
-    except ValueError:
-        return False
-    return True

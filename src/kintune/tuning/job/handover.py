@@ -1,0 +1,32 @@
+"""Which nodes go over to onnxruntime after a network has failed.  Without side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kintune.core.stage_results import Prepared
+
+__all__ = ["EVERYTHING", "handover_note", "next_handover"]
+
+EVERYTHING = "*"
+"""Stands for all nodes of a model."""
+
+_MOST = 8  # nodes found one by one, after which the whole model runs in onnxruntime
+
+
+def next_handover(prepared: Prepared, culprit: str) -> tuple[str, ...]:
+    """Return the nodes to hand over next, since the network fails because of the node `culprit`; empty if none may be.
+
+    An empty culprit was not found; then, or if it is not the first time, the whole model goes over.
+    """
+    over = prepared.handed_over
+    if not prepared.can_hand_over or EVERYTHING in over:
+        return ()
+    return (EVERYTHING,) if not culprit or culprit in over or len(over) >= _MOST else (*over, culprit)
+
+
+def handover_note(handed_over: Sequence[str], before: Sequence[str], cause: str) -> str:
+    """Return a note for the user on what runs in onnxruntime from now on; `cause` says what was wrong, in a line."""
+    new = [node for node in handed_over if node not in before]
+    what = "the whole model" if EVERYTHING in new else ", ".join(new)
+    return f"{what} runs in onnxruntime: " + (f"compiled, {cause}" if cause else "it fails when compiled")
