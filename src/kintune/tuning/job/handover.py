@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
-from kintune.core.stage_results import Prepared
+from kintune.core.stage_results import Prepared, ValidationResult
 
-__all__ = ["EVERYTHING", "handover_note", "next_handover"]
+__all__ = ["EVERYTHING", "handover_note", "next_handover", "returned_note"]
 
 EVERYTHING = "*"
 """Stands for all nodes of a model."""
@@ -30,3 +31,16 @@ def handover_note(handed_over: Sequence[str], before: Sequence[str], cause: str)
     new = [node for node in handed_over if node not in before]
     what = "the whole model" if EVERYTHING in new else ", ".join(new)
     return f"{what} runs in onnxruntime: " + (f"compiled, {cause}" if cause else "it fails when compiled")
+
+
+def returned_note(proof: ValidationResult) -> str:
+    """Return a note for the user on what went back to onnxruntime because it gained nothing; empty if nothing did."""
+    if proof.regions is None:
+        return ""
+    if proof.regions:
+        kept = "1 region runs" if len(proof.regions) == 1 else f"{len(proof.regions)} regions run"
+        return f"{kept} compiled, faster than in onnxruntime; the others went back to onnxruntime"
+    if not proof.lost_ms:
+        return "no region is faster than onnxruntime: the model runs in onnxruntime"
+    lost = statistics.median(proof.lost_ms)
+    return f"compiled, the model takes {lost:.3g} ms, longer than in onnxruntime: it runs in onnxruntime"

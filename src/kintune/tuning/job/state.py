@@ -42,7 +42,7 @@ from kintune.search.family import Subject
 from kintune.search.session import SearchSession
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.finalists import FINALISTS, Finalists
-from kintune.tuning.job.handover import handover_note, next_handover
+from kintune.tuning.job.handover import handover_note, next_handover, returned_note
 from kintune.tuning.job.network_check import NetworkCheck
 from kintune.tuning.job.outcomes import MEASURING, rounding_note
 from kintune.tuning.job.stage_factory import StageFactory
@@ -344,6 +344,8 @@ class JobState:
             self.proof = proof
             if proof.basis:
                 self.notes.append(rounding_note(proof))
+            if note := returned_note(proof):
+                self.notes.append(note)
 
     def _fold_failure(self, kind: str, cause: str) -> None:
         """Take in that the network cannot be compiled or does not run; another try would fail in the same way."""
