@@ -25,7 +25,9 @@ __all__ = ["command"]
 @shape_option
 @constant_option
 @config_options(
-    ["device", "until", "minutes", "trials", "priority", "webhook", "share"], JobRequest, optional=["priority"]
+    ["device", "until", "minutes", "trials", "onnxruntime", "other_shapes", "priority", "webhook", "share"],
+    JobRequest,
+    optional=["priority"],
 )
 @click.option("--compile-only", is_flag=True, help="Compile it in seconds from what is known; measure nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
@@ -41,6 +43,8 @@ def command(
     until: str | None,
     minutes: float | None,
     trials: int | None,
+    onnxruntime: bool,
+    other_shapes: str,
     priority: float | None,
     webhook: str | None,
     share: bool,
@@ -61,6 +65,8 @@ def command(
         "until": until,
         "minutes": minutes,
         "trials": trials,
+        "onnxruntime": None if onnxruntime else False,
+        "other_shapes": None if other_shapes == "refuse" else other_shapes,
         "priority": priority,
         "webhook": webhook,
         "share": share or None,

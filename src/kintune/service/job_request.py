@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from kintune.core.config import OtherShapes
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import FASTEST, parse_target
 from kintune.errors import InputError, ShapeError
@@ -40,6 +41,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     inputs for good: numbers, true or false, or (nested) lists of them.  Of what is scarce, a job of
     `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
     jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
+    With `onnxruntime`, nodes that cannot be compiled, or gain nothing, run in onnxruntime; `other_shapes` says what the
+    result does with shapes that were not tuned.
     """
 
     device: Annotated[str, Meta(description="The type of device that it must be fast on.")] = "local-cpu"
@@ -66,6 +69,12 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     webhook: Annotated[str, Meta(description="Called when the job is over.")] | None = None
     share: Annotated[bool, Meta(description="Let others' jobs use what this one measures.")] = False
     search: bool = True
+    onnxruntime: Annotated[
+        bool, Meta(description="Run in onnxruntime what cannot be compiled, and what is no faster compiled.")
+    ] = True
+    other_shapes: Annotated[
+        OtherShapes, Meta(description="What the result does with shapes that were not tuned: refuse or onnxruntime.")
+    ] = "refuse"
 
     def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
         """The combinations of shapes, at least one.
@@ -92,6 +101,8 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
                 f"or up to {MOST_COMBINATIONS} lists of them"
             )
     wanted.combinations()
+    if wanted.other_shapes == "onnxruntime" and not wanted.onnxruntime:
+        raise InputError("other_shapes cannot run in onnxruntime where no node may; leave one of the two out")
     if wanted.until is not None:
         _check_until(wanted.until)
     _check_constants(wanted.constants)

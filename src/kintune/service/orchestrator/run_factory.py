@@ -141,6 +141,8 @@ class RunFactory:
             seed=wanted.seed,
             compare=TIMED_BESIDE,
             search=wanted.search,
+            onnxruntime=wanted.onnxruntime,
+            other_shapes=wanted.other_shapes,
         )
         reference = ModelRef(
             "onnx",

@@ -69,6 +69,9 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
         shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224, or 1x{32,64}") for name in open_inputs}
         constants = ui.textarea("Constant inputs", placeholder="sizes=1,3,8,8 (one a line)").props("autogrow rows=1")
         constants.mark("constants")
+        others = ui.checkbox("Other shapes run in onnxruntime").mark("other-shapes")
+        others.set_visibility(bool(open_inputs))
+        alone = ui.checkbox("Leave nothing to onnxruntime").mark("no-onnxruntime")
         only_compile = ui.checkbox("Only compile, measure nothing").mark("only-compile")
 
         def submit() -> None:
@@ -83,6 +86,8 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
                     },
                     constants=fixed,
                     search=not only_compile.value,
+                    onnxruntime=not alone.value,
+                    other_shapes="onnxruntime" if others.value else "refuse",
                 )
                 job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
                 ui.navigate.to(f"/jobs/{job.id}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,6 +47,8 @@ class JobRequestIn(_Strict):
     seed: int = _field("seed", lt=1 << 63)
     webhook: str | None = _field("webhook", max_length=2048)
     share: bool = _field("share")
+    onnxruntime: bool = _field("onnxruntime")
+    other_shapes: Literal["refuse", "onnxruntime"] = _field("other_shapes")
     search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
 
     def wanted(self) -> JobRequest:
