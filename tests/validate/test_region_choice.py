@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.core.stage_requests import ValidationContext
+from kintune.errors import EngineError
+from kintune.hardware.cores import choose_cores
+from kintune.runtime.manifest import read_manifest
+from kintune.validate import region_choice
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
+from kintune.validate.region_choice import is_slower, winning_regions
+from tests.support.partitions import parse
+from tests.support.toy_tools import toy_spec
+from tests.support.unpublished import write_unpublished
+
+CONDITIONS = ValidationContext(threads=1, rounds=2, min_rounds=1, runs=3, race_seconds=0.0)
+
+
+class TestIsSlower:
+    @pytest.mark.parametrize(
+        ("ours", "theirs", "slower"),
+        [
+            (1.0, 1.0, False),
+            (1.02, 1.0, False),  # 2 %
+            (1.021, 1.0, True),
+            (0.9, 1.0, False),
+            (0.014, 0.010, False),  # 40 %, and 4 us
+            (0.0151, 0.010, True),  # more than 5 us
+            (0.255, 0.250, False),  # 5 us and 2 %: where both bounds meet
+            (0.2551, 0.250, True),
+            (100.006, 100.0, False),  # 6 us, and nothing of it
+        ],
+    )
+    def test_bounds(self, ours: float, theirs: float, *, slower: bool) -> None:
+        assert is_slower((ours,), (theirs,)) == slower
+
+    def test_medians_decide(self) -> None:
+        assert not is_slower((1.0, 1.0, 9.0), (1.0, 1.0, 1.0))
+        assert is_slower((2.0, 2.0, 0.1), (1.0, 1.0, 9.0))
+
+    @given(st.lists(st.floats(1e-3, 1e3), min_size=1), st.lists(st.floats(1e-3, 1e3), min_size=1))
+    def test_what_is_slower_is_slower_by_both_bounds(self, ours: list[float], theirs: list[float]) -> None:
+        if is_slower(ours, theirs):
+            assert statistics.median(ours) > statistics.median(theirs) + 0.0049
+            assert statistics.median(ours) > statistics.median(theirs) * 1.0199
+            assert not is_slower(theirs, ours)
+
+
+class Scripted:
+    """A process whose runs take what `latency_ms` says of its file; those that are not there do not start."""
+
+    latency_ms: ClassVar[dict[str, float]] = {}
+    contexts: ClassVar[list[BaselineContext]] = []
+
+    def __init__(self, name: str, context: BaselineContext) -> None:
+        self.name = name
+        self._file = Path(str(context.subject.executable or context.subject.onnx)).name
+        self.contexts.append(context)
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def prepare(self, seconds: float) -> None:
+        if self._file not in self.latency_ms:
+            raise EngineError(f"{self._file} does not run")
+
+    def turn(self, turn: BaselineTurn, seconds: float = 0.0) -> Sequence[float]:
+        if self.latency_ms[self._file] < 0:
+            raise EngineError("it stopped")
+        return (self.latency_ms[self._file],) * turn.runs
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class TestWinningRegions:
+    @pytest.fixture
+    def result(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(region_choice, "BaselineProcess", Scripted)
+        monkeypatch.setattr(Scripted, "contexts", [])
+        return write_unpublished(tmp_path / "m.kt.unproven")
+
+    def winners(self, result: Path, latency_ms: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
+        monkeypatch.setattr(Scripted, "latency_ms", latency_ms)
+        (result.parent / "proof").mkdir()
+        return winning_regions(result, result.parent / "proof", CONDITIONS, (3,), 7, lambda: 0.0)
+
+    def test_those_that_are_faster_than_onnxruntime(self, result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        times = {
+            "region0.kt": 1.0, "region0.onnx": 2.0,
+            "region1.kt": 2.0, "region1.onnx": 1.0,
+            "region2.kt": 1.0, "region2.onnx": 1.0,
+        }  # fmt: skip
+        assert self.winners(result, times, monkeypatch) == (0,)
+
+    def test_both_run_under_the_same_conditions(self, result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.winners(
+            result, dict.fromkeys((f"region{n}.{k}" for n in range(3) for k in ("kt", "onnx")), 1.0), monkeypatch
+        )
+        assert [context.rival for context in Scripted.contexts] == ["kintune", "onnxruntime"] * 3
+        for ours, theirs in zip(Scripted.contexts[::2], Scripted.contexts[1::2], strict=True):
+            assert (ours.threads, ours.cores, ours.seed) == (theirs.threads, theirs.cores, theirs.seed) == (1, (3,), 7)
+            assert ours.tensors == theirs.tensors
+
+    @pytest.mark.parametrize("lost", ["region1.kt", "region1.onnx"])
+    @pytest.mark.parametrize("when", ["it starts", "it runs"])
+    def test_what_does_not_run_by_itself_is_not_judged(
+        self, result: Path, monkeypatch: pytest.MonkeyPatch, lost: str, when: str
+    ) -> None:
+        times = {f"region{number}.kt": 2.0 for number in range(3)} | {f"region{n}.onnx": 1.0 for n in range(3)}
+        times[lost] = -1.0
+        if when == "it starts":
+            del times[lost]
+        assert self.winners(result, times, monkeypatch) == (1,)
+
+    def test_of_very_many_only_the_first_are_timed(self, result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(region_choice, "_MOST_TIMED", 1)
+        assert self.winners(result, {"region0.kt": 2.0, "region0.onnx": 1.0}, monkeypatch) == (1, 2)
+
+
+@pytest.mark.tvm
+def test_a_chain_of_small_operations_wins_and_a_product_with_the_default_schedule_does_not(tmp_path: Path) -> None:
+    from kintune.models.ref import parse_ref
+    from kintune.runtime.target import resolve_target
+    from kintune.tuning.job.tvm_backend import TvmBackend
+
+    onnx.save(_chain_and_product(), tmp_path / "two.onnx")
+    device = msgspec.structs.replace(toy_spec().device_type, target=resolve_target("native", threads=1))
+    spec = msgspec.structs.replace(
+        toy_spec(), model=parse_ref(str(tmp_path / "two.onnx")), device_type=device, output=str(tmp_path / "two.kt")
+    )
+    backend = TvmBackend()
+    assert backend.prepare(spec).hybrid
+    drafted = backend.draft({}, {}).packaged
+    assert drafted is not None
+    hybrid = read_manifest(drafted.tuned).hybrid
+    assert hybrid is not None
+    assert [len(region.nodes) for region in hybrid.regions] == [25, 2]  # with the changes of shape beside them
+    conditions = ValidationContext(threads=1, rounds=6, min_rounds=3, runs=5, race_seconds=5.0)
+    (tmp_path / "proof").mkdir()
+    cores = choose_cores(1)
+    assert winning_regions(Path(drafted.tuned), tmp_path / "proof", conditions, cores, 0, time.perf_counter) == (0,)
+
+
+def _chain_and_product() -> onnx.ModelProto:
+    """24 operations, an LSTM and a product."""
+    nodes = " ".join(f"t{at + 1} = {('Sigmoid', 'Relu', 'Neg', 'Abs')[at % 4]}(t{at})" for at in range(24))
+    model = parse(
+        f"""m (float[512, 512] t0) => (float[512, 512] y) {{
+            {nodes}
+            q = Unsqueeze(t24, one)
+            l = LSTM<hidden_size = 512>(q, lw, lr)
+            p = Squeeze(l, both)
+            y = MatMul(p, w)
+        }}"""
+    )
+    draw = np.random.default_rng(0)
+    for name, shape in {"w": (512, 512), "lw": (1, 2048, 512), "lr": (1, 2048, 512)}.items():
+        values = (draw.standard_normal(shape) / 64).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    for name, axes in {"one": [1], "both": [1, 2]}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(axes), name))
+    return model

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.runtime.hybrid_package import HybridPackage
+from kintune.runtime.manifest import read_manifest
+from kintune.validate import validation_run
+from kintune.validate.validation_run import ValidationRun
+from tests.support.partitions import parse
+from tests.support.unpublished import THREE_REGIONS, write_unpublished
+
+CONDITIONS = ValidationContext(threads=1)
+
+
+class TestChoosingRegions:
+    def run_of(self, folder: Path, **item: object) -> ValidationRun:
+        path = write_unpublished(folder / "m.kt.unproven")
+        onnx.save(parse(THREE_REGIONS), folder / "m.onnx")
+        (folder / "proof").mkdir()
+        given = {"onnx": str(folder / "m.onnx"), "may_hand_over": True, **item}
+        return ValidationRun(CONDITIONS, ValidationItem(str(path), **given), read_manifest(path), folder / "proof", "")
+
+    def chosen(
+        self, monkeypatch: pytest.MonkeyPatch, run: ValidationRun, winners: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        monkeypatch.setattr(validation_run, "winning_regions", lambda *_: winners)
+        return run.choose_regions(lambda: 0.0)
+
+    def test_it_goes_on_with_those_that_win(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = self.run_of(tmp_path)
+        assert self.chosen(monkeypatch, run, (1,)) == (1,)
+        assert len(HybridPackage.open(run.item.tuned).regions) == 1
+        assert (tmp_path / "m.kt.unproven").exists()
+
+    def test_if_none_wins_it_goes_on_with_what_is_published_then(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = self.run_of(tmp_path)
+        assert self.chosen(monkeypatch, run, ()) == ()
+        about = read_manifest(run.item.tuned).hybrid
+        assert about is not None
+        assert about.nodes == {"all nodes": "onnxruntime is at least as fast here"}
+
+    def test_if_all_win_nothing_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = self.run_of(tmp_path)
+        assert self.chosen(monkeypatch, run, (0, 1, 2)) is None
+        assert run.item.tuned == str(tmp_path / "m.kt.unproven")
+
+    @pytest.mark.parametrize("item", [{"may_hand_over": False}, {"compare": ("torch",)}, {"timed": False}])
+    def test_nothing_is_chosen_where_onnxruntime_is_not_timed_or_not_allowed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: dict[str, object]
+    ) -> None:
+        run = self.run_of(tmp_path, **item)
+        assert self.chosen(monkeypatch, run, (1,)) is None
+        assert not run.is_slower({"tuned": (2.0,), "onnxruntime": (1.0,)})
+
+    def test_a_network_that_is_slower_may_be_handed_over(self, tmp_path: Path) -> None:
+        run = self.run_of(tmp_path)
+        assert run.is_slower({"tuned": (2.0,), "onnxruntime": (1.0,)})
+        assert not run.is_slower({"tuned": (1.0,), "onnxruntime": (1.0,)})
+        assert not run.is_slower({"tuned": (2.0,)})
+        assert run.hand_over_all()
+        assert HybridPackage.open(run.item.tuned).regions == ()
+
+    def test_a_model_that_cannot_be_read_stays_as_it_is(self, tmp_path: Path) -> None:
+        run = self.run_of(tmp_path, onnx=str(tmp_path / "gone.onnx"))
+        assert not run.hand_over_all()
+        assert "gone.onnx" in run.skipped["all in onnxruntime"]
+        assert run.item.tuned == str(tmp_path / "m.kt.unproven")
