@@ -61,3 +61,18 @@ def test_stages_are_bars_cut_off_where_the_picture_begins_and_now() -> None:
 )
 def test_disturbed_measurements_are_told_in_words(tally: EventTally, said: str) -> None:
     assert tallied(tally) == said
+
+
+@pytest.mark.parametrize(
+    ("lines", "ends"),
+    [
+        ({}, {}),
+        ({"target": 5.0}, {}),
+        ({"onnxruntime": 12.3}, {"max": 14.0}),
+        ({"onnxruntime": 0.2, "target": 0.04}, {"min": 0.036}),
+        ({"onnxruntime": 400.0}, {"max": 450.0}),
+    ],
+)
+def test_a_line_beyond_the_curve_is_on_the_chart(lines: dict[str, float], ends: dict[str, float]) -> None:
+    axis = curve_options({"net": [(0.0, 9.0), (1.0, 6.0)]}, lines)["yAxis"]
+    assert {name: axis[name] for name in ("min", "max") if name in axis} == ends

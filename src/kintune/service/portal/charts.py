@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,9 +51,30 @@ def curve_options(curves: Mapping[str, Sequence[tuple[float, float]]], lines: Ma
         "tooltip": {"trigger": "axis"},
         "legend": {"show": len(series) > 1, "textStyle": {"color": _GREY}},
         "xAxis": _axis("seconds", type="value"),
-        "yAxis": _axis("ms", type="log" if is_wide else "value", nameGap=50),
+        "yAxis": _axis("ms", type="log" if is_wide else "value", nameGap=50, **_extent(curves, lines, is_wide=is_wide)),
         "series": series,
     }
+
+
+def _extent(
+    curves: Mapping[str, Sequence[tuple[float, float]]], lines: Mapping[str, float], *, is_wide: bool
+) -> dict[str, float]:
+    """The ends of an axis of latencies where a line lies beyond the curves, since the chart looks at curves alone."""
+    latencies = [latency for curve in curves.values() for _, latency in curve]
+    if not latencies or not lines:
+        return {}
+    found = {}
+    if max(lines.values()) > max(latencies):
+        found["max"] = _rounded(1.1 * max(lines.values()), up=True)
+    if is_wide and min(lines.values()) < min(latencies):
+        found["min"] = _rounded(0.9 * min(lines.values()), up=False)
+    return found
+
+
+def _rounded(value: float, *, up: bool) -> float:
+    """A value with two significant digits, no less (or no more) than this one."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{(math.ceil if up else math.floor)(value / step) * step:.2g}")
 
 
 def family_options(subgraphs: Sequence[SubgraphReport]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import msgspec
 from nicegui import ui
 
 from kintune.core.latency_target import UNTUNED_NETWORK, parse_target
-from kintune.core.report import FamilyProgress, Latencies, ProgressReport, RunReport
+from kintune.core.report import FamilyProgress, ProgressReport, RunReport
 from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.portal.charts import curve_options, family_options
@@ -149,13 +149,14 @@ class JobView:
         self._chart.options.update(curve_options({self._name: curve}, lines))
         self._chart.update()
 
-    def _target(self, latency: Latencies) -> dict[str, float]:
-        """The target as a line of the chart, where it can be told of the network as a whole."""
+    def _target(self, report: RunReport) -> dict[str, float]:
+        """The target of the search as a line of the chart, where it can be told of the network as a whole."""
+        latency = report.latency_ms
         until = self._job.wanted.until
         if until is None or len(self._job.wanted.combinations()) > 1:
             return {}
         untuned = {} if latency.untuned is None else {UNTUNED_NETWORK: latency.untuned}
-        target_ms = parse_target(until).milliseconds({**latency.rivals, **untuned})
+        target_ms = parse_target(until).milliseconds({**latency.rivals, **report.baselines_before_ms, **untuned})
         return {} if target_ms is None else {"target": target_ms}
 
     def _show_families(self, families: tuple[FamilyProgress, ...]) -> None:
@@ -201,7 +202,7 @@ class JobView:
             return
         latency = report.latency_ms
         curve = [(point.seconds, point.latency_ms) for point in report.curve]
-        self._draw(_until(curve, report.seconds), latency.rivals | self._target(latency))
+        self._draw(_until(curve, report.seconds), latency.rivals | self._target(report))
         with self._result:
             if latency.tuned is not None:
                 said = describe_result(latency)
