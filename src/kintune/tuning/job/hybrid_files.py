@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 from kintune.core.config import JobSpec
 from kintune.core.hybrid import Hybrid
 from kintune.errors import OrderError
+from kintune.models.onnx_nodes import nodes
 from kintune.partition.composition import compose
 from kintune.partition.keeping import original_model, whole_as_region
 from kintune.partition.partition import Partition
@@ -20,6 +22,8 @@ from kintune.runtime.manifest import Manifest
 from kintune.tuning.job.networks import Networks
 
 __all__ = ["take_other_shapes", "write_partitioned"]
+
+OTHER_SHAPES = "with inputs of shapes that were not tuned"
 
 
 def write_partitioned(
@@ -54,6 +58,9 @@ def take_other_shapes(path: str, manifest: Manifest, networks: Networks) -> None
     original = original_model(Path(networks.onnx_path), networks.constants)
     region, tuned = whole_as_region(original, manifest)
     graph = choose_by_shape(original, tuned, [each.shapes for each in networks.combinations])
-    hybrid = Hybrid((region,), {}, {}, (version("onnxruntime"),), other_shapes=True)
+    counts = Counter(node.op_type for node in nodes(original))
+    hybrid = Hybrid(
+        (region,), dict(counts.most_common()), {"all nodes": OTHER_SHAPES}, (version("onnxruntime"),), other_shapes=True
+    )
     described = msgspec.structs.replace(manifest, hybrid=hybrid)
     write_hybrid(path, described, graph.SerializeToString(), [Path(path).read_bytes()])
