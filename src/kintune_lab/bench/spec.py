@@ -236,7 +236,7 @@ class _Reader:
                 for accepted in (self._accept(at, name, options[name], one) for one in meant):
                     if accepted not in values:
                         values.append(accepted)
-                    elif len(meant) == 1:  # what a pattern finds may be named besides
+                    elif len(meant) == 1:  # what patterns find may overlap
                         self._document.refuse(at, f"{name} = {spelled(accepted)}: stands twice in the list")
             axes[name] = values
         return axes
