@@ -17,7 +17,7 @@ from kintune.models.combinations import combine_shapes, parse_shapes
 from kintune.models.constants import parse_constants
 from kintune.models.ref import EXPORTED, ZOO, parse_ref
 
-__all__ = ["ModelFiles", "check_shapes", "content_of", "find_models", "model_of", "name_models", "own_files"]
+__all__ = ["ModelFiles", "check_constants", "check_shapes", "content_of", "find_models", "model_of", "name_models", "own_files"]
 
 _SUFFIXES = (".onnx", ".pt2")
 _ZOO = "zoo:"
@@ -68,6 +68,15 @@ def check_shapes(text: str) -> None:
     """
     if len(combine_shapes(parse_shapes(_words(text)))) > 1:
         raise InputError("one shape an input; write a list of texts to have the file compared with each")
+
+
+def check_constants(text: str) -> None:
+    """Check constants as a spec has them: one for each input, with spaces between them.
+
+    Raises:
+        InputError: they do not read so.
+    """
+    parse_constants(_words(text))
 
 
 def model_of(text: str, shapes: str, constants: str) -> ModelRef:
