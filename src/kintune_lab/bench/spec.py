@@ -172,7 +172,9 @@ class _Reader:
             table = document.table(place, entry)
             pattern = table.get("name")
             if not (isinstance(pattern, str) and pattern):
-                document.refuse((*place, "name"), 'a [[model]] needs a name: name = "FILE", or a pattern such as "bert*"')
+                document.refuse(
+                    (*place, "name"), 'a [[model]] needs a name: name = "FILE", or a pattern such as "bert*"'
+                )
             settings = {key: value for key, value in table.items() if key != "name"}
             document.known(place, settings, [name for name in options if name != "model"], "a model has no option")
             found = self._axes(place, settings, options)

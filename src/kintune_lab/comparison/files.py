@@ -17,7 +17,16 @@ from kintune.models.combinations import combine_shapes, parse_shapes
 from kintune.models.constants import parse_constants
 from kintune.models.ref import EXPORTED, ZOO, parse_ref
 
-__all__ = ["ModelFiles", "check_constants", "check_shapes", "content_of", "find_models", "model_of", "name_models", "own_files"]
+__all__ = [
+    "ModelFiles",
+    "check_constants",
+    "check_shapes",
+    "content_of",
+    "find_models",
+    "model_of",
+    "name_models",
+    "own_files",
+]
 
 _SUFFIXES = (".onnx", ".pt2")
 _ZOO = "zoo:"
@@ -47,7 +56,9 @@ def find_models(text: str) -> list[str]:
     elif glob.has_magic(text) and not path.exists():
         found = [file for file in glob.glob(text, recursive=True) if Path(file).suffix in _SUFFIXES]
         if not found:
-            raise InputError(f"no {' or '.join(_SUFFIXES)} file has such a name; paths are relative to the working directory")
+            raise InputError(
+                f"no {' or '.join(_SUFFIXES)} file has such a name; paths are relative to the working directory"
+            )
     else:
         found = [text]
         if not path.is_file():

@@ -33,7 +33,7 @@ def declared_inputs(model: ModelRef, files: ModelFiles) -> tuple[Tensor, ...]:
 
 def _read(path: str) -> ModelProto:
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
         return onnx.load(Path(path), load_external_data=False)

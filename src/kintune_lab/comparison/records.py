@@ -1,4 +1,4 @@
-"""The records of a comparison as one small file a CPU: what later knowledge is made of, and cannot be collected again."""
+"""The records of a comparison as one small file a CPU: they teach later runs, and cannot be collected again."""
 
 from __future__ import annotations
 

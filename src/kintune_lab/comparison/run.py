@@ -244,5 +244,3 @@ def _progress(name: str, report: ProgressReport) -> CellProgress:
     if report.time_left_s is not None:
         done = report.elapsed_s / max(report.elapsed_s + report.time_left_s, 1e-9)
     return CellProgress(f"{name}: {report.phase or report.stage}", done, report.time_left_s)
-
-

@@ -123,9 +123,7 @@ def time_in_turns(
     return {name: RuntimeTimes(timed.latency_ms.get(name, ()), problems.get(name, "")) for name in names}
 
 
-def _context(
-    name: str, subject: Subject, conditions: ValidationContext, cores: Sequence[int]
-) -> BaselineContext:
+def _context(name: str, subject: Subject, conditions: ValidationContext, cores: Sequence[int]) -> BaselineContext:
     model = BaselineModel(onnx=subject.files.onnx, exported=subject.files.exported, constants=subject.constants)
     return BaselineContext(
         rival=name,

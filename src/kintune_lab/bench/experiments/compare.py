@@ -9,8 +9,8 @@ from pathlib import Path
 from kintune.errors import InputError
 from kintune.files import write_whole
 from kintune_lab.comparison.files import check_constants, check_shapes, find_models, own_files
-from kintune_lab.comparison.report import comparison_sections, markdown, to_json
 from kintune_lab.comparison.records import collect_records
+from kintune_lab.comparison.report import comparison_sections, markdown, to_json
 from kintune_lab.comparison.run import FileSettings, compare_file
 from kintune_lab.comparison.timing import OTHERS
 from kintune_lab.experiment.experiment import Cell, CellFailure, ModelFacts, Show
