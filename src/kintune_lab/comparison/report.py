@@ -70,7 +70,7 @@ def comparison_sections(tables: Tables) -> list[Section]:
         charts = (_chart(files, latencies),) if files.summary.against else ()
         sections += [
             Section(
-                f"Against other runtimes{title}", (*_text(files.summary), _RULE), (_against(files.summary),), charts
+                f"Against other runtimes{title}", (*_text(files), _RULE), (_against(files.summary),), charts
             ),
             Section(f"Files{title}", grids=(_files(files),)),
         ]
@@ -136,9 +136,12 @@ def _order(result: FileResult) -> tuple[bool, float, str]:
     return result.kintune_ms is None, 0.0 if ratio is None else ratio, result.name
 
 
-def _text(summary: Summary) -> list[str]:
+def _text(files: ComparedFiles) -> list[str]:
+    summary = files.summary
+    counts = dict.fromkeys(str(row["cores"]) for row in files.rows.values() if row.get("cores"))
+    threads = [f"Threads of each runtime: {', '.join(counts)}."] if counts else []
     failed = f"; {len(summary.failed)} failed, which their rows explain" if summary.failed else ""
-    return [f"{summary.files} files: {summary.results} with a result, {summary.whole} compiled whole{failed}."]
+    return [f"{summary.files} files: {summary.results} with a result, {summary.whole} compiled whole{failed}.", *threads]
 
 
 def _against(summary: Summary) -> Grid:
@@ -256,7 +259,8 @@ def _cpus(tables: Tables) -> list[str]:
 
 def _machines(tables: Tables) -> str:
     cpus = _cpus(tables)
-    return f"Measured on {'; '.join(cpus)}." if cpus else ""
+    days = sorted({str(row["started"])[:10] for row in tables.get(CELLS, ()) if row.get("started")})
+    return f"Measured on {'; '.join(cpus)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}." if cpus and days else ""
 
 
 def _table(grid: Grid) -> str:

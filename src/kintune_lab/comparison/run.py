@@ -82,6 +82,7 @@ class _File:
         self._report: RunReport | None = None
         self._executable: Path | None = None
         self._row: dict[str, Scalar] = {}
+        self._cores: int | None = None
 
     def compare(self) -> FileComparison:
         settings = self._settings
@@ -141,6 +142,7 @@ class _File:
         try:
             files = content_of(model)
             cores = choose_cores(settings.threads or 0)
+            self._cores = len(cores)
             subject = Subject(
                 executable=None if self._executable is None else str(self._executable),
                 files=files,
@@ -183,10 +185,11 @@ class _File:
         row = {
             **_made(self._report, place),
             **self._row,
+            "cores": self._cores,
             **_latencies(times),
             "correct": _correct(self._report, error),
             "failed_at": what,
-            "failure": "" if error is None else cause_line(error),
+            "failure": "" if error is None else _said(error, self._settings.model),
         }
         return FileComparison({"results": [row], "latencies": _runtimes(times)}, error)
 
@@ -211,6 +214,14 @@ def _correct(report: RunReport | None, error: KintuneError | None) -> bool | Non
     if isinstance(error, NumericsError):
         return False
     return None if report is None else report.within_tolerance
+
+
+def _said(error: KintuneError, model: str) -> str:
+    """What went wrong, without the model's name, which the row has."""
+    line = cause_line(error)
+    for name in (model, str(Path(model).absolute()), Path(model).stem):
+        line = line.removeprefix(f"{name}: ")
+    return line
 
 
 def _latencies(times: Mapping[str, RuntimeTimes]) -> dict[str, Scalar]:

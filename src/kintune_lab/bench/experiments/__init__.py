@@ -15,11 +15,11 @@ __all__ = ["EXPERIMENTS", "experiment_of"]
 
 EXPERIMENTS: dict[str, str] = {
     "tune": "kintune_lab.bench.experiments.tune",
-    "compare": "kintune_lab.bench.experiments.compare",
     "race": "kintune_lab.bench.experiments.race",
     "accuracy": "kintune_lab.bench.experiments.accuracy",
     "replay": "kintune_lab.bench.experiments.replay",
     "families": "kintune_lab.bench.experiments.families",
+    "compare": "kintune_lab.bench.experiments.compare",
 }
 """Name -> module."""
 
