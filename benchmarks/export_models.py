@@ -28,7 +28,13 @@ _OPSET = 18
 _LARGEST = 60e6  # bytes
 _NEEDED = ("torch", "transformers", "onnxscript")
 
-_TEXT = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024, "vocab_size": 8000}
+_TEXT = {
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+    "vocab_size": 8000,
+}
 _IMAGE = {"hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 3, "intermediate_size": 768}
 _SPEECH = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
 

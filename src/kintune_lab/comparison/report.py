@@ -69,9 +69,7 @@ def comparison_sections(tables: Tables) -> list[Section]:
         title = f" ({files.setting})" if files.setting else ""
         charts = (_chart(files, latencies),) if files.summary.against else ()
         sections += [
-            Section(
-                f"Against other runtimes{title}", (*_text(files), _RULE), (_against(files.summary),), charts
-            ),
+            Section(f"Against other runtimes{title}", (*_text(files), _RULE), (_against(files.summary),), charts),
             Section(f"Files{title}", grids=(_files(files),)),
         ]
         if lost := _lost(files):
@@ -141,7 +139,10 @@ def _text(files: ComparedFiles) -> list[str]:
     counts = dict.fromkeys(str(row["cores"]) for row in files.rows.values() if row.get("cores"))
     threads = [f"Threads of each runtime: {', '.join(counts)}."] if counts else []
     failed = f"; {len(summary.failed)} failed, which their rows explain" if summary.failed else ""
-    return [f"{summary.files} files: {summary.results} with a result, {summary.whole} compiled whole{failed}.", *threads]
+    return [
+        f"{summary.files} files: {summary.results} with a result, {summary.whole} compiled whole{failed}.",
+        *threads,
+    ]
 
 
 def _against(summary: Summary) -> Grid:
@@ -150,7 +151,8 @@ def _against(summary: Summary) -> Grid:
 
 
 def _line(each: Against) -> tuple[str, ...]:
-    whole = "" if each.mean_whole is None else f"{each.mean_whole:.3f} ({each.whole} files)"
+    many = "1 file" if each.whole == 1 else f"{each.whole} files"
+    whole = "" if each.mean_whole is None else f"{each.mean_whole:.3f} ({many})"
     counts = (str(len(files)) for files in (each.won, each.level, each.lost))
     worst = f"{each.worst:.2f} ({each.worst_file})"
     return (each.other, str(each.files), f"{each.mean:.3f}", whole, worst, *counts)

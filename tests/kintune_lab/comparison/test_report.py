@@ -18,7 +18,10 @@ def result(model: str, ours: float | None, others: dict[str, float], **more: Sca
 
 
 def tables(*results: Row, failed: tuple[str, ...] = ()) -> Tables:
-    cells = [{"cell": row["cell"], "model": row["model"], "cpu": "a CPU", "started": "2026-11-26T10:00:00Z"} for row in results]
+    cells = [
+        {"cell": row["cell"], "model": row["model"], "cpu": "a CPU", "started": "2026-11-26T10:00:00Z"}
+        for row in results
+    ]
     bare = [{"cell": f"cell of {m}", "model": m, "minutes": 2.0, "state": "failed", "reason": "broke"} for m in failed]
     latencies = [
         {
