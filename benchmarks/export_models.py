@@ -4,8 +4,8 @@
     PYTHONPATH=EXTRA python benchmarks/export_models.py FOLDER [--only NAME]...
 
 Nothing is downloaded: every configuration is built here, reduced so that a file has less than 60 MB.  Shapes are fixed.
-`FOLDER` gets the files of `benchmarks/compare_exports.toml`, one `NAME.onnx` each; those that are there already are left
-alone.  It needs PyTorch, `transformers` and `onnxscript`.
+`FOLDER` gets the files of `benchmarks/compare_exports.toml`, one `NAME.onnx` each; those that are there already are
+left alone.  It needs PyTorch, `transformers` and `onnxscript`.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ NETWORKS = (
     Network(
         "bart_encoder",
         "BartModel",
-        {"d_model": 256, "encoder_layers": 4, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-         "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024, "vocab_size": 8000},
+        {"d_model": 256, "encoder_layers": 4, "decoder_layers": 1, "encoder_attention_heads": 4,
+         "decoder_attention_heads": 4, "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024, "vocab_size": 8000},
         {"input_ids": (1, 64), "attention_mask": (1, 64)},
         "encoder",
     ),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from kintune_lab.comparison.report import comparison_sections, compared_files, markdown, to_json
+from kintune_lab.comparison.report import compared_files, comparison_sections, markdown, to_json
 from kintune_lab.experiment.section import BarChart
 from kintune_lab.experiment.tables import Row, Scalar, Tables
 
@@ -10,10 +10,12 @@ from kintune_lab.experiment.tables import Row, Scalar, Tables
 def result(model: str, ours: float | None, others: dict[str, float], **more: Scalar) -> Row:
     """A row of the table `results`."""
     return {
-        "cell": f"cell of {model}", "model": model, "minutes": 2.0, "threads": None, "seed": 0, "shapes": "", "cores": 2,
+        "cell": f"cell of {model}", "model": model, "minutes": 2.0, "threads": None, "seed": 0, "shapes": "",
+        "cores": 2,
         "kintune_ms": ours, **{f"{name}_ms": time for name, time in others.items()}, "whole": ours is not None,
         "runs_in": "Kintune" if ours else "", "regions": 0, "left": "", "measured": 64 if ours else None,
-        "max_abs_error": 1e-6 if ours else None, "correct": True if ours else None, "failed_at": "", "failure": "", **more,
+        "max_abs_error": 1e-6 if ours else None, "correct": True if ours else None, "failed_at": "", "failure": "",
+        **more,
     }  # fmt: skip
 
 
@@ -26,7 +28,8 @@ def tables(*results: Row, failed: tuple[str, ...] = ()) -> Tables:
     latencies = [
         {
             "cell": row["cell"], "runtime": name, "version": "1.0" if name == "kintune" else "2.0",
-            "median_ms": row.get(f"{name}_ms"), "p10_ms": 0.9, "p90_ms": 1.1, "runs": 50 if row.get(f"{name}_ms") else 0,
+            "median_ms": row.get(f"{name}_ms"), "p10_ms": 0.9, "p90_ms": 1.1,
+            "runs": 50 if row.get(f"{name}_ms") else 0,
             "problem": "" if row.get(f"{name}_ms") else "cannot run it",
         }
         for row in results

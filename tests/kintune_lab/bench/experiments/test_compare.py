@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tomllib
 from pathlib import Path
 
 import msgspec
@@ -16,7 +15,7 @@ from kintune_lab.bench.experiments.compare import EXPERIMENT, JSON, MARKDOWN
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.comparison.run import FileComparison, FileSettings
 from kintune_lab.experiment.experiment import CellFailure, Show
-from kintune_lab.spec_document import SpecError
+from kintune_lab.spec_document import Document, SpecError
 
 ROOT = Path(__file__).parents[4]
 HEAD = 'name = "c"\nexperiment = "compare"\n[matrix]\n'
@@ -146,13 +145,13 @@ def test_a_whole_bench_goes_on_where_it_was_and_reports(
     assert "LSTM x1" in capsys.readouterr().out
 
 
-def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() -> None:
     from benchmarks.export_models import NETWORKS as EXPORTS
     from benchmarks.fetch_models import NETWORKS as PACKAGES
 
     assert len(PACKAGES) == 20
     for spec, networks in (("compare.toml", PACKAGES), ("compare_exports.toml", EXPORTS)):
-        content = tomllib.loads((ROOT / "benchmarks" / spec).read_text())
+        content = Document.read(str(ROOT / "benchmarks" / spec)).content
         folder = Path(content["matrix"]["model"])
         folder.mkdir(parents=True)
         for network in networks:
@@ -167,7 +166,6 @@ def test_an_unknown_baseline_is_refused_by_name() -> None:
 
 
 @pytest.mark.tvm
-@pytest.mark.needs("onnxruntime")
 def test_two_small_files_are_compared_for_real(tmp_path: Path) -> None:
     write_small_onnx("models/good.onnx")
     write_small_onnx("models/bad.onnx", operator="Unheard")
