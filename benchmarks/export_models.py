@@ -180,13 +180,15 @@ def export(network: Network, path: Path) -> None:
     torch.manual_seed(0)
     kind = getattr(transformers, network.model)
     model = kind(kind.config_class(**network.config)).eval()
-    model = _Tensors(getattr(model, network.part) if network.part else model, tuple(network.inputs))
+    names = tuple(network.inputs)
     inputs = tuple(_value(name, shape) for name, shape in network.inputs.items())
     partial = path.with_suffix(".part")
-    with torch.inference_mode(False), torch.no_grad(), _quiet():
+    with torch.no_grad(), _quiet():
+        _settle_norms(model, inputs, names)
+        model = _Tensors(getattr(model, network.part) if network.part else model, names)
         torch.onnx.export(
             model, inputs, str(partial), dynamo=True, opset_version=_OPSET, external_data=False,
-            input_names=list(network.inputs), verbose=False,
+            input_names=list(names), verbose=False,
         )  # fmt: skip
     if (size := partial.stat().st_size) > _LARGEST:
         partial.unlink()
@@ -194,11 +196,28 @@ def export(network: Network, path: Path) -> None:
     partial.replace(path)
 
 
+def _settle_norms(model: Any, inputs: Sequence[Any], names: Sequence[str]) -> None:
+    """Set the statistics of batch norms to those of a run, so that activations keep their size.
+
+    Otherwise they shrink from layer to layer, to numbers so small that CPUs take many times as long for them.
+    """
+    import torch
+
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    if norms:
+        model(**{name: torch.cat([value, torch.randn_like(value)]) for name, value in zip(names, inputs, strict=True)})
+    for norm in norms:
+        norm.eval()
+
+
 def _Tensors(model: Any, names: Sequence[str]) -> Any:  # noqa: N802 (a class that needs PyTorch)
     """The model with its inputs in order and only tensors as outputs, not those of its cache."""
     import torch
 
-    class Tensors(torch.nn.Module):
+    class Tensors(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.model = model
