@@ -88,12 +88,13 @@ def markdown(tables: Tables) -> str:
 
 
 def to_json(tables: Tables) -> bytes:
-    """The same as a document: `cpus` that it was measured on, `runtimes` with their versions, and `comparisons`, one a
-    setting, each with its `summary` and its `files` by name.
+    """The same as a document: `cpus` that it was measured on, first and last of the `days`, `runtimes` with their
+    versions, and `comparisons`, one a setting, each with its `summary` and its `files` by name.
     """
     document = {
         "schema_version": _SCHEMA,
         "cpus": _cpus(tables),
+        "days": _days(tables),
         "runtimes": _versions(tables.get("latencies", ())),
         "comparisons": [
             {"setting": files.setting, "summary": files.summary, "files": {n: dict(r) for n, r in files.rows.items()}}
@@ -260,9 +261,14 @@ def _cpus(tables: Tables) -> list[str]:
 
 
 def _machines(tables: Tables) -> str:
-    cpus = _cpus(tables)
+    cpus, days = _cpus(tables), _days(tables)
+    return f"Measured on {'; '.join(cpus)}, {' to '.join(days)}." if cpus and days else ""
+
+
+def _days(tables: Tables) -> list[str]:
+    """The first and the last day, or the only one."""
     days = sorted({str(row["started"])[:10] for row in tables.get(CELLS, ()) if row.get("started")})
-    return f"Measured on {'; '.join(cpus)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}." if cpus and days else ""
+    return days[:1] + days[1:][-1:]
 
 
 def _table(grid: Grid) -> str:

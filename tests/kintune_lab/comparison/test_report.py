@@ -106,7 +106,7 @@ def test_markdown_says_the_same() -> None:
 
 def test_the_document_can_be_read() -> None:
     document = json.loads(to_json(example()))
-    assert document["cpus"] == ["a CPU"]
+    assert (document["cpus"], document["days"]) == (["a CPU"], ["2026-11-26"])
     assert document["runtimes"]["onnxruntime"] == "2.0"
     (comparison,) = document["comparisons"]
     assert comparison["summary"]["against"][0]["lost"] == ["slow"]
