@@ -141,7 +141,7 @@ def _text(files: ComparedFiles) -> list[str]:
     threads = [f"Threads of each runtime: {', '.join(counts)}."] if counts else []
     failed = f"; {len(summary.failed)} failed, which their rows explain" if summary.failed else ""
     return [
-        f"{summary.files} files: {summary.results} with a result, {summary.whole} compiled whole{failed}.",
+        f"{_files_of(summary.files)}: {summary.results} with a result, {summary.whole} compiled whole{failed}.",
         *threads,
     ]
 
@@ -152,8 +152,7 @@ def _against(summary: Summary) -> Grid:
 
 
 def _line(each: Against) -> tuple[str, ...]:
-    many = "1 file" if each.whole == 1 else f"{each.whole} files"
-    whole = "" if each.mean_whole is None else f"{each.mean_whole:.3f} ({many})"
+    whole = "" if each.mean_whole is None else f"{each.mean_whole:.3f} ({_files_of(each.whole)})"
     counts = (str(len(files)) for files in (each.won, each.level, each.lost))
     worst = f"{each.worst:.2f} ({each.worst_file})"
     return (each.other, str(each.files), f"{each.mean:.3f}", whole, worst, *counts)
@@ -278,6 +277,10 @@ def _table(grid: Grid) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _files_of(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
 
 
 def _number(value: Scalar) -> float | None:
