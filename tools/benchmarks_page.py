@@ -99,6 +99,32 @@ def packages(results: Path) -> list[str]:
     ]
 
 
+def comparisons(results: Path) -> list[str]:
+    """The runs of `experiment = "compare"`, a line each and other runtime; nothing where none is kept."""
+    body = []
+    for path in sorted(results.glob("*/comparison.json")):
+        document = json.loads(path.read_text())
+        for comparison in document["comparisons"]:
+            name = ", ".join(filter(None, (path.parent.name, comparison["setting"])))
+            for beside in comparison["summary"]["against"]:
+                whole = "" if beside["mean_whole"] is None else f"{beside['mean_whole']:.2f} ({beside['whole']})"
+                counts = (str(len(beside[verdict])) for verdict in ("won", "level", "lost"))
+                worst = f"{beside['worst']:.2f} ({beside['worst_file']})"
+                line = [name, "; ".join(document["cpus"]), document["days"][-1], beside["other"], str(beside["files"])]
+                body.append([*line, f"{beside['mean']:.2f}", whole, worst, *counts])
+    if not body:
+        return []
+    head = ["comparison", "machine", "date", "beside", "files", "mean", "of those compiled whole", "worst"]
+    return [
+        "## Comparisons of many files",
+        "",
+        "Kintune's latency over the other's: geometric means, and the files won, level (within 2 %) and lost.",
+        "[How they are made](compare.md).",
+        "",
+        *table([*head, "won", "level", "lost"], body),
+    ]
+
+
 def zoo(results: Path) -> list[str]:
     """Networks of the zoo, ten minutes each."""
     body = []
@@ -259,6 +285,7 @@ def page(results: Path) -> str:
             *(f"* {line}" for line in headline["method"]),
         ],
         packages(results),
+        comparisons(results),
         zoo(results),
         compiled(results, headline),
         races(results, headline),
@@ -266,7 +293,7 @@ def page(results: Path) -> str:
         service(results, headline),
         ["## Limits", "", *(f"* {limit['says']} [Page]({limit['page']})." for limit in headline["limits"])],
     ]
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

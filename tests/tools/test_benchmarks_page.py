@@ -42,6 +42,23 @@ def test_a_figure_that_changes_is_told_and_written(tmp_path: Path) -> None:
     assert run(page, results, "--check").returncode == 0
 
 
+def test_comparisons_stand_on_the_page(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "page.md"
+    shutil.copytree(RESULTS, results)
+    against = {
+        "other": "onnxruntime", "files": 3, "mean": 0.8, "whole": 2, "mean_whole": 0.7, "worst": 1.5,
+        "worst_file": "gru",
+        "won": ["a"], "level": ["b"], "lost": ["gru"],
+    }  # fmt: skip
+    comparison = {"setting": "", "summary": {"against": [against]}}
+    document = {"cpus": ["a CPU"], "days": ["2026-11-26"], "comparisons": [comparison]}
+    (results / "mine").mkdir()
+    (results / "mine/comparison.json").write_text(json.dumps(document))
+    assert run(page, results).returncode == 0
+    line = "| mine | a CPU | 2026-11-26 | onnxruntime | 3 | 0.80 | 0.70 (2) | 1.50 (gru) | 1 | 1 | 1 |"
+    assert line in page.read_text()
+
+
 def test_the_figures_of_the_readme_stand_on_the_page() -> None:
     words = (ROOT / "README.md").read_text().splitlines()
     head = next(i for i, line in enumerate(words) if line.startswith("| network | machine |"))

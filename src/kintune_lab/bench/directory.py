@@ -172,8 +172,15 @@ class BenchDirectory:
         record = self.record(cell)
         return record is not None and record.state is CellState.DONE
 
+    def has_tables(self, cell: Cell) -> bool:
+        """Whether the cell is done, or has failed and yet observed something."""
+        record = self.record(cell)
+        if record is None or record.state not in (CellState.DONE, CellState.FAILED):
+            return False
+        return record.state is CellState.DONE or (self.cell_directory(cell) / _TABLES).exists()
+
     def tables(self, cell: Cell) -> dict[str, list[dict[str, Scalar]]]:
-        """The tables of a cell that is done."""
+        """The tables of a cell that has some."""
         return _read(self.cell_directory(cell) / _TABLES, dict[str, list[dict[str, Scalar]]])
 
     def begin(self, record: CellRecord) -> Path:
@@ -190,7 +197,7 @@ class BenchDirectory:
         return work
 
     def finish(self, record: CellRecord, tables: Tables | None = None) -> None:
-        """Write the cell's last record, and its `tables` if it is done."""
+        """Write the cell's last record, and what it observed."""
         if tables is not None:
             write_whole(self.cell_directory(record.cell) / _TABLES, msgspec.json.encode(tables))
         with contextlib.suppress(OSError):

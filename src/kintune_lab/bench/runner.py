@@ -23,9 +23,9 @@ from kintune_lab.bench.display import BenchDisplay
 from kintune_lab.bench.report.writer import write_report
 from kintune_lab.bench.spec import BenchSpec
 from kintune_lab.bench.summary import BenchSummary, collect, summary_of, write_tables
-from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Settling
+from kintune_lab.experiment.experiment import Cell, CellFailure, CellProgress, Concluding, ModelFacts, Settling, Show
 from kintune_lab.experiment.option import Kind
-from kintune_lab.experiment.tables import check_tables
+from kintune_lab.experiment.tables import Tables, check_tables
 from kintune_lab.spec_document import SpecError
 
 __all__ = ["BenchRunner", "Importer", "check_imports", "import_models", "models_of", "seconds_left"]
@@ -106,6 +106,10 @@ class BenchRunner:
             raise InputError(f"{self._directory.path}: no bench has been run there; leave --report-only away")
         tables = collect(self._directory, self._spec.cells)
         files = write_tables(self._directory.path, tables)
+        if isinstance(self._spec.experiment, Concluding):
+            ended = [cell for cell in self._spec.cells if self._has_ended(cell)]
+            places = [self._directory.cell_directory(cell) / "files" for cell in ended]
+            files += self._spec.experiment.conclude(self._directory.path, places, tables)
         files += write_report(self._directory.path, self._spec, tables, self._summarize(files))
         return self._summarize(files)
 
@@ -116,10 +120,13 @@ class BenchRunner:
         return summary
 
     def _is_due(self, cell: Cell, retry_failed: bool) -> bool:
-        record = self._directory.record(cell)
-        if record is None or record.state not in (CellState.DONE, CellState.FAILED):
+        if not self._has_ended(cell):
             return True
-        return retry_failed and record.state is CellState.FAILED
+        return retry_failed and not self._directory.is_done(cell)
+
+    def _has_ended(self, cell: Cell) -> bool:
+        record = self._directory.record(cell)
+        return record is not None and record.state in (CellState.DONE, CellState.FAILED)
 
     def _run(self, cell: Cell, expected: float | None, later: Sequence[float | None]) -> None:
         """Run one cell, and record how it ended."""
@@ -135,18 +142,22 @@ class BenchRunner:
                 this = max(0.0, expected - elapsed)
             self._display.show(progress, elapsed, None if rest is None or this is None else rest + this)
 
+        def failed(error: BaseException, observed: Tables | None = None) -> None:
+            end = end_record(record, CellState.FAILED, self._clock() - started, error)
+            self._directory.finish(end, observed)
+            self._display.failed(end)
+
         try:
             with self._cores(cell, show):
                 started = self._clock()
-                tables = self._spec.experiment.run(cell, directory, show)
-            check_tables(tables)
+                tables = self._run_checked(cell, directory, show)
         except KeyboardInterrupt:
             self._directory.finish(end_record(record, CellState.INTERRUPTED, self._clock() - started))
             raise
+        except CellFailure as failure:
+            failed(failure.error, failure.tables)
         except Exception as error:
-            failed = end_record(record, CellState.FAILED, self._clock() - started, error)
-            self._directory.finish(failed)
-            self._display.failed(failed)
+            failed(error)
         else:
             done = end_record(record, CellState.DONE, self._clock() - started)
             self._directory.finish(done, tables)
@@ -154,6 +165,16 @@ class BenchRunner:
                 self._spec.experiment.settled(cell, directory)
             self._past.append((expected, done.seconds or 0.0))
             self._display.done(done)
+
+    def _run_checked(self, cell: Cell, directory: Path, show: Show) -> Tables:
+        """Run the cell and check its tables, whether it fails or not."""
+        try:
+            tables = self._spec.experiment.run(cell, directory, show)
+        except CellFailure as failure:
+            check_tables(failure.tables)
+            raise
+        check_tables(tables)
+        return tables
 
     def _cores(self, cell: Cell, show: Callable[[CellProgress], None]) -> AbstractContextManager[None]:
         """Hold the cores if the experiment wants the runner to."""

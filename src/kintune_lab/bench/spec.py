@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,10 +27,11 @@ MOST_CELLS = 10_000
 """A larger matrix is a mistake."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_KEYS = ["name", "experiment", "description", "matrix", "method"]
+_KEYS = ["name", "experiment", "description", "matrix", "model", "method"]
 _METHOD_KEYS = ["name", "label"]
 
 Place = tuple[str | int, ...]
+Axes = dict[str, list[Value]]
 
 
 class BenchSpec(msgspec.Struct, frozen=True):
@@ -65,6 +67,7 @@ class _Reader:
         self._models: dict[str, str] = {}
         self._contents: dict[str, str] = {}
         self._places: dict[str, Place] = {}  # where the method of a label stands
+        self._own_places: dict[tuple[Value, str], Place] = {}  # where a model's own option stands
 
     def spec(self) -> BenchSpec:
         document, content = self._document, self._content
@@ -145,13 +148,43 @@ class _Reader:
         missing = [name for name, option in options.items() if option.required and name not in table]
         if missing:
             document.refuse(("matrix",), f"the experiment {experiment.name!r} needs {missing[0]} = ... in [matrix]")
-        axes = self._axes(("matrix",), table, options)
-        if (size := size_of(axes)) > MOST_CELLS:
+        parts = self._parts(options, self._axes(("matrix",), table, options))
+        if (size := sum(map(size_of, parts))) > MOST_CELLS:
             document.refuse(("matrix",), f"the matrix has {size} cells, more than {MOST_CELLS}; shorten a list")
-        cells = tuple(self._cell(experiment, choice, methods) for choice in product_of(axes))
+        cells = tuple(self._cell(experiment, choice, methods) for axes in parts for choice in product_of(axes))
         for cell in cells:
             self._check(experiment, cell)
         return cells
+
+    def _parts(self, options: Options, axes: Axes) -> list[Axes]:
+        """The matrices whose cells are those of the spec: one, or one a model where some have options of their own."""
+        document = self._document
+        given = self._content.get("model", [])
+        if not given:
+            return [axes]
+        if not isinstance(given, list):
+            document.refuse(("model",), "write [[model]], with two brackets on each side, once for each model")
+        if "model" not in axes:
+            document.refuse(("model", 0), "[[model]] gives options to models of [matrix], and there are none")
+        own: dict[Value, Axes] = {model: {} for model in axes["model"]}
+        for index, entry in enumerate(given):
+            place = ("model", index)
+            table = document.table(place, entry)
+            pattern = table.get("name")
+            if not (isinstance(pattern, str) and pattern):
+                document.refuse(
+                    (*place, "name"), 'a [[model]] needs a name: name = "FILE", or a pattern such as "bert*"'
+                )
+            settings = {key: value for key, value in table.items() if key != "name"}
+            document.known(place, settings, [name for name in options if name != "model"], "a model has no option")
+            found = self._axes(place, settings, options)
+            called = [model for model in own if _is_called(str(model), pattern)]
+            if not called:
+                document.refuse((*place, "name"), f"name = {spelled(pattern)}: no model of [matrix] is called so")
+            for model in called:
+                own[model] |= found
+                self._own_places |= {(model, name): place for name in found}
+        return [{**axes, "model": [model], **changed} for model, changed in own.items()]
 
     def _cell(self, experiment: Experiment, choice: Mapping[str, Value], methods: tuple[Method, ...]) -> Cell:
         named = [choice, *(method.changed for method in methods)]
@@ -184,14 +217,16 @@ class _Reader:
             place = self._places[error.method]
             table = self._content["method"][place[1]]
             values = next(method.values for method in cell.methods if method.label == error.method)
+        elif own := self._own_places.get((cell.values.get("model") or "", error.option)):
+            place, table = own, self._content["model"][own[1]]
         value, written = values.get(error.option), table.get(error.option)
         if isinstance(written, list) and value in written:
             return (*place, error.option, written.index(value)), value
         return (*place, error.option), value
 
-    def _axes(self, place: Place, table: Mapping[str, Any], options: Options) -> dict[str, list[Value]]:
+    def _axes(self, place: Place, table: Mapping[str, Any], options: Options) -> Axes:
         """The values of each option that `table` sets, checked."""
-        axes: dict[str, list[Value]] = {}
+        axes: Axes = {}
         for name, given in table.items():
             here = (*place, name)
             if given == []:
@@ -199,12 +234,23 @@ class _Reader:
             values: list[Value] = []
             for index, value in enumerate(given if isinstance(given, list) else [given]):
                 at = (*here, index) if isinstance(given, list) else here
-                accepted = self._accept(at, name, options[name], value)
-                if accepted in values:
-                    self._document.refuse(at, f"{name} = {spelled(accepted)}: stands twice in the list")
-                values.append(accepted)
+                meant = self._expanded(at, name, options[name], value)
+                for accepted in (self._accept(at, name, options[name], one) for one in meant):
+                    if accepted not in values:
+                        values.append(accepted)
+                    elif len(meant) == 1:  # what patterns find may overlap
+                        self._document.refuse(at, f"{name} = {spelled(accepted)}: stands twice in the list")
             axes[name] = values
         return axes
+
+    def _expanded(self, place: Place, name: str, option: Option, value: object) -> Sequence[object]:
+        """The values that `value` stands for; itself for most options."""
+        if option.expand is None or not isinstance(value, str):
+            return (value,)
+        try:
+            return option.expand(value)
+        except InputError as error:
+            self._document.refuse(place, f"{name} = {spelled(value)}: {str(error).removeprefix(f'{value}: ')}")
 
     def _accept(self, place: Place, name: str, option: Option, value: object) -> Value:
         try:
@@ -229,6 +275,12 @@ class _Reader:
             self._contents[text] = _digest_of(Path(text))
         if option.files is not None and (files := option.files(text)):
             self._contents[text] = ",".join(_digest_of(Path(file)) for file in files)
+
+
+def _is_called(model: str, pattern: str) -> bool:
+    """Whether a model's text, the name of its file or that without its ending is, or fits, the pattern."""
+    path = Path(model)
+    return any(name == pattern or fnmatchcase(name, pattern) for name in (model, path.name, path.stem))
 
 
 def _complete(options: Options, choice: Mapping[str, Value]) -> dict[str, Value | None]:

@@ -66,13 +66,13 @@ def summary_of(spec: BenchSpec, cells: Sequence[Cell], directory: BenchDirectory
 
 
 def collect(directory: BenchDirectory, cells: Sequence[Cell]) -> dict[str, list[Row]]:
-    """The tables of `cells`, in their order: those that are done, and in the table `cells` all of them."""
+    """The tables of `cells`, in their order: in the table `cells` all of them, else those that ended with tables."""
     tables: dict[str, list[Row]] = {CELLS: [], METHODS: []}
     for cell in cells:
         record = directory.record(cell)
         tables[CELLS] += joined([_outcome(directory, cell)], cell.id, cell.values)
         tables[METHODS] += [{"cell": cell.id, "method": m.label, "name": m.name, **m.values} for m in cell.methods]
-        if record is None or record.state is not CellState.DONE:
+        if record is None or not directory.has_tables(cell):
             continue
         labels = {was.label: now.label for was, now in zip(record.cell.methods, cell.methods, strict=True)}
         for name, rows in directory.tables(cell).items():

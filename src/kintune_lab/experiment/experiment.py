@@ -9,11 +9,22 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from kintune.core.candidate import digest_of
+from kintune.errors import KintuneError
 from kintune_lab.experiment.option import Options, Value
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 
-__all__ = ["Cell", "CellProgress", "Experiment", "Method", "ModelFacts", "Settling", "Show"]
+__all__ = [
+    "Cell",
+    "CellFailure",
+    "CellProgress",
+    "Concluding",
+    "Experiment",
+    "Method",
+    "ModelFacts",
+    "Settling",
+    "Show",
+]
 
 
 class CellProgress(msgspec.Struct, frozen=True):
@@ -84,6 +95,31 @@ class Settling(Protocol):
 
     def settled(self, cell: Cell, directory: Path) -> None:
         """The cell's tables are on disk: what was kept for another attempt may go.  `directory` is that of `run`."""
+
+
+@runtime_checkable
+class Concluding(Protocol):
+    """An experiment that writes files about all cells together, beside the tables."""
+
+    def conclude(self, directory: Path, cells: Sequence[Path], tables: Tables) -> Sequence[str]:
+        """Write files to `directory`, that of the bench, and return their names.
+
+        `cells` are the directories of `run` of the cells that ended, done or failed, in the order of the spec; `tables`
+        are those that `Experiment.report` gets.  Called at the end of each run of the bench, and when a report is
+        asked for.
+        """
+
+
+class CellFailure(KintuneError):
+    """A cell failed, and yet something was observed.
+
+    `tables` are kept as those of a cell that is done; `error` is what the cell failed with.
+    """
+
+    def __init__(self, error: KintuneError, tables: Tables) -> None:
+        self.error = error
+        self.tables = tables
+        super().__init__(str(error))
 
 
 class Method(msgspec.Struct, frozen=True):

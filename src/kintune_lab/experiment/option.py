@@ -40,6 +40,8 @@ class Option(msgspec.Struct, frozen=True):
     `default` None means that it is not set; `required` that a spec must set it.  Numbers lie between `low` and `high`,
     texts are among `choices`, where these are given.  `check` gets a value of the right kind and raises InputError,
     saying what is wrong with it.  `files` has the paths of the files that a TEXT names, whose contents count as well.
+    `expand` has the values that a TEXT in the matrix stands for, such as all files of a folder; it raises InputError
+    where there is none.
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
     check: Callable[[Value], object] | None = None
     files: Callable[[Value], Sequence[str]] | None = None
+    expand: Callable[[str], Sequence[str]] | None = None
 
     def accept(self, value: object) -> Value:
         """The value as the experiment gets it: a whole number for a NUMBER becomes a float.

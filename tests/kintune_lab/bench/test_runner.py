@@ -17,8 +17,8 @@ from kintune_lab.bench.directory import BenchDirectory, CellState
 from kintune_lab.bench.display import open_bench_display
 from kintune_lab.bench.runner import BenchRunner, models_of
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
-from kintune_lab.experiment.experiment import Cell, ModelFacts, Show
-from kintune_lab.experiment.tables import Tables
+from kintune_lab.experiment.experiment import Cell, CellFailure, ModelFacts, Show
+from kintune_lab.experiment.tables import Row, Tables
 from kintune_lab.spec_document import SpecError
 from tests.support.fake_experiment import FakeExperiment
 
@@ -160,6 +160,42 @@ def test_a_cell_that_fails_does_not_end_the_rest(spec_of: ReadSpec, tmp_path: Pa
 def test_a_failure_that_nobody_thought_of_is_a_failure_too(spec_of: ReadSpec, tmp_path: Path) -> None:
     summary = bench_of(spec_of(SPEC, FakeExperiment(raising(ZeroDivisionError(), 0))), tmp_path / "out").run()
     assert [cell.error for cell in summary.failed] == ["ZeroDivisionError"]
+
+
+def test_a_cell_that_fails_may_have_observed_something(
+    spec_of: ReadSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeExperiment()
+    rows: list[Row] = [{"x": 1}]
+
+    def run(cell: Cell, directory: Path, show: Show) -> Tables:
+        raise CellFailure(JobFailed("too slow"), {"results": rows})
+
+    monkeypatch.setattr(fake, "run", run)
+    spec = spec_of("", fake)
+    summary = bench_of(spec, tmp_path / "out").run()
+    assert [(cell.error, cell.reason) for cell in summary.failed] == [("JobFailed", "too slow")]
+    assert (tmp_path / "out/results.csv").read_text().splitlines()[0].endswith(",x")
+    assert bench_of(spec, tmp_path / "out").plan() == []
+    assert len(bench_of(spec, tmp_path / "out").plan(retry_failed=True)) == 1
+    rows[0] = {"x": [1]}  # type: ignore[dict-item]
+    assert [cell.error for cell in bench_of(spec, tmp_path / "out").run(retry_failed=True).failed] == ["KintuneError"]
+
+
+def test_an_experiment_may_write_files_about_all_cells(
+    spec_of: ReadSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Concluding(FakeExperiment):
+        def conclude(self, directory: Path, cells: Sequence[Path], tables: Tables) -> Sequence[str]:
+            assert directory == tmp_path / "out"
+            assert len(tables["results"]) == 2 * 3
+            (directory / "all.txt").write_text("\n".join(path.parent.name for path in cells))
+            return ["all.txt"]
+
+    spec = spec_of(SPEC, Concluding(raising(JobFailed("no"), 1)))
+    summary = bench_of(spec, tmp_path / "out").run()
+    assert "all.txt" in summary.files
+    assert (tmp_path / "out/all.txt").read_text().split() == [cell.id for cell in spec.cells]
 
 
 def test_a_table_that_is_none_fails_its_cell(

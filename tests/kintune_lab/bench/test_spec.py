@@ -7,7 +7,9 @@ import pytest
 
 from kintune.errors import InputError
 from kintune_lab.bench.spec import MOST_CELLS, read_bench_spec
+from kintune_lab.experiment.option import Kind, Option
 from kintune_lab.spec_document import SpecError
+from tests.support.fake_experiment import FakeExperiment
 
 if TYPE_CHECKING:
     from tests.kintune_lab.bench.conftest import ReadSpec
@@ -162,3 +164,65 @@ def test_the_last_axis_varies_fastest() -> None:
 @given(AXES)
 def test_the_order_is_always_the_same(axes: dict[str, list[int]]) -> None:
     assert list(product_of(axes)) == list(product_of(axes))
+
+
+MODELS = '[matrix]\nmodel = ["zoo:gpt2", "zoo:resnet18", "zoo:resnet50"]\nseed = [0, 1]\n'
+
+
+def test_models_may_have_options_of_their_own(spec_of: ReadSpec) -> None:
+    spec = spec_of(
+        MODELS
+        + '[[model]]\nname = "zoo:resnet*"\nsize = 8\nseed = 5\n[[model]]\nname = "zoo:resnet50"\nsize = [1, 2]\n'
+    )
+    found = [(cell.values["model"], cell.values["seed"], cell.values["size"]) for cell in spec.cells]
+    assert found == [
+        ("zoo:gpt2", 0, 64), ("zoo:gpt2", 1, 64), ("zoo:resnet18", 5, 8), ("zoo:resnet50", 5, 1), ("zoo:resnet50", 5, 2)
+    ]  # fmt: skip
+
+
+def test_a_model_without_options_of_its_own_is_the_same_cell(spec_of: ReadSpec) -> None:
+    before = spec_of(MODELS).cells
+    after = spec_of(MODELS + '[[model]]\nname = "zoo:gpt2"\nsize = 8\n').cells
+    assert [cell.id for cell in before[2:]] == [cell.id for cell in after[2:]]
+    assert before[0].id != after[0].id
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            '[matrix]\nseed = 1\n[[model]]\nname = "a"\n',
+            r"spec.toml:5: \[\[model\]\] gives options to models of \[matrix\]",
+        ),
+        (f'{MODELS}[model]\nname = "a"\n', r"spec.toml:6: write \[\[model\]\], with two brackets"),
+        (f"{MODELS}[[model]]\nsize = 1\n", r"spec.toml:6: a \[\[model\]\] needs a name"),
+        (f'{MODELS}[[model]]\nname = "bert"\n', r'spec.toml:7: name = "bert": no model of \[matrix\] is called so'),
+        (
+            f'{MODELS}[[model]]\nname = "*"\nsice = 1\n',
+            r"spec.toml:8: a model has no option 'sice'; did you mean 'size'",
+        ),
+        (f'{MODELS}[[model]]\nname = "*"\nsize = 0\n', r"spec.toml:8: size = 0: must be 1 or more"),
+        (f'{MODELS}[[model]]\nname = "*"\nmode = "wild"\nsize = 13\n', r"spec.toml:9: size = 13: must not be 13 where"),
+        ("model = 1\n", r"spec.toml:3: write \[\[model\]\]"),
+    ],
+)
+def test_wrong_options_of_a_model_are_named_with_their_line(spec_of: ReadSpec, text: str, problem: str) -> None:
+    with pytest.raises(SpecError, match=problem):
+        spec_of(text)
+
+
+def test_a_text_may_stand_for_several_values(spec_of: ReadSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    def expand(text: str) -> list[str]:
+        if text == "nothing":
+            raise InputError("nothing: stands for nothing")
+        return [text] if len(text) == 1 else sorted(text)
+
+    fake = FakeExperiment()
+    options = {**fake.options, "letters": Option(Kind.TEXT, expand=expand)}
+    monkeypatch.setattr(fake, "options", options)
+    cells = spec_of('[matrix]\nletters = ["ba", "cb"]\n', fake).cells
+    assert [cell.values["letters"] for cell in cells] == ["a", "b", "c"]
+    with pytest.raises(SpecError, match=r'letters = "nothing": stands for nothing$'):
+        spec_of('[matrix]\nletters = "nothing"\n', fake)
+    with pytest.raises(SpecError, match="stands twice"):
+        spec_of('[matrix]\nletters = ["a", "a"]\n', fake)

@@ -1,6 +1,8 @@
 """What every baseline must do, tested on all of them."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from onnx import TensorProto, helper
 from kintune.errors import InputError
 from kintune.models.constants import store_constant
 from kintune.validate.baselines import BASELINES, BaselineModel, make_baseline
+from kintune.validate.baselines.open_vino import OpenVino
 
 INPUTS = {
     "x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32),
@@ -125,3 +128,16 @@ def test_torch_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InputError, match="'tensorflow'; there are kintune, onnxruntime, openvino, torch"):
         make_baseline("tensorflow")
+
+
+def test_openvino_says_why_it_cannot_compile_without_places_in_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_model(self: object, core: object, threads: int) -> None:
+        raise RuntimeError(
+            "Exception from src/inference/src/cpp/core.cpp:132:\nCheck 'false' failed at src/a.cpp:151:\n"
+            "Conversion is failed for: AveragePool-18\n\n"
+        )
+
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Core=lambda: None))
+    monkeypatch.setattr(OpenVino, "_compile", compile_model)
+    with pytest.raises(InputError, match=r"^Conversion is failed for: AveragePool-18$"):
+        OpenVino().prepare(BaselineModel(onnx="a.onnx"), 1, {})

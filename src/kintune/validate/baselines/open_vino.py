@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from kintune.errors import InputError
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 
 __all__ = ["OpenVino"]
+
+_PLACE = re.compile(r"(Exception from|Check '.*' failed at) \S+:\d+:?$")
+_LONGEST = 250  # characters of a reason
 
 
 class OpenVino:
@@ -34,8 +39,13 @@ class OpenVino:
 
         self._subject = subject
         self.feed(inputs)
-        core = openvino.Core()
-        model = core.read_model(subject.onnx)
+        try:
+            self._compile(openvino.Core(), threads)
+        except RuntimeError as error:
+            raise InputError(_reason(error)) from error
+
+    def _compile(self, core: Any, threads: int) -> None:
+        model = core.read_model(self._subject.onnx)
         if model.is_dynamic():
             model.reshape({name: list(array.shape) for name, array in self._inputs.items()})
         configuration = {
@@ -57,3 +67,10 @@ class OpenVino:
         """Run once."""
         results = self._request.infer(self._inputs, share_inputs=True, share_outputs=True)
         return [results[index] for index in range(len(results))]
+
+
+def _reason(error: RuntimeError) -> str:
+    """What OpenVINO says, in one line and without the places in its source."""
+    lines = (line.strip() for line in str(error).splitlines())
+    said = [line for line in lines if line and not _PLACE.match(line)]
+    return (" ".join(said) or "OpenVINO cannot compile it")[:_LONGEST]

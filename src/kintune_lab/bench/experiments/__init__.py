@@ -19,6 +19,7 @@ EXPERIMENTS: dict[str, str] = {
     "accuracy": "kintune_lab.bench.experiments.accuracy",
     "replay": "kintune_lab.bench.experiments.replay",
     "families": "kintune_lab.bench.experiments.families",
+    "compare": "kintune_lab.bench.experiments.compare",
 }
 """Name -> module."""
 

