@@ -11,7 +11,7 @@ _SHAPE_ONLY = frozenset(
         *("Cast", "Constant", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose"),
         *("Unsqueeze", "QuantizeLinear", "DequantizeLinear"),
         *("clone", "contiguous", "detach", "dropout", "expand", "flatten", "permute", "reshape", "squeeze"),
-        *("t", "to", "_to_copy", "transpose", "unsqueeze", "view", "unsafe_view", "_unsafe_view"),
+        *("getitem", "t", "to", "_to_copy", "transpose", "unsqueeze", "view", "unsafe_view", "_unsafe_view"),
     }
 )
 """Operators that are no part of a title where their kernel computes something else as well."""

@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kintune.core.kernel_call import CallRecord
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
 from kintune.hardware.gpu_target import is_gpu
@@ -85,7 +86,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `cpu` is the name of the CPU on which it was tuned, as the system says it; empty where that is not known.
     `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
     the outputs are for (see `kintune.runtime.inputs`).  Where it runs with several combinations of shapes, these are of
-    the first, and `more` has the others, in the order of the plans.
+    the first, and `more` has the others, in the order of the plans.  `calls` says of each plan what its kernel calls
+    compute; it is empty in files of earlier versions, and in those for a GPU.
     """
 
     model_name: str
@@ -103,6 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[IndexCheck, ...] = ()
     cpu: str = ""
     more: tuple[Combination, ...] = ()
+    calls: tuple[tuple[CallRecord, ...], ...] = ()
 
     @property
     def combinations(self) -> tuple[Combination, ...]:

@@ -21,7 +21,7 @@ from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
 from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
-from kintune.compiler.graph.provenance import Trail, fused_kernels, mark_kernels, number_bindings, read_steps
+from kintune.compiler.graph.provenance import KernelOrigin, Trail, fused_kernels, mark_kernels, number_bindings, read_steps
 from kintune.compiler.graph.reshaping import DelayReshapes
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
@@ -35,7 +35,7 @@ class Lowered(NamedTuple):
     `module` holds `main(inputs..., weights...)` and one PrimFunc a distinct fused operator; `weights` are the tensors
     for the parameters after the inputs, in order; `workloads` the distinct subgraphs; `functions` maps the names of the
     module's PrimFuncs to workload digests; `trail` leads from the calls of `main`, which bear the number of their
-    kernel, to the imported variables.
+    kernel, to the imported variables; `origins` says what each kernel is to the user, once the model was asked.
     """
 
     module: tvm.IRModule
@@ -43,6 +43,7 @@ class Lowered(NamedTuple):
     workloads: tuple[StandaloneWorkload, ...]
     functions: dict[str, str]
     trail: Trail = Trail()
+    origins: tuple[KernelOrigin, ...] = ()
 
 
 def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool = False) -> Lowered:

@@ -8,7 +8,7 @@ own.  What lies between is told by values: what a fused function computes was co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -27,6 +27,7 @@ __all__ = [
     "Step",
     "Trail",
     "Values",
+    "calling_kernels",
     "fused_kernels",
     "mark_kernels",
     "mark_of",
@@ -171,8 +172,21 @@ def mark_kernels(module: tvm.IRModule, kernels: Sequence[tuple[int, ...]]) -> tv
 
     It stays as it is where it has other calls than fusion left: then no kernel is known.
     """
-    count = sum(operator_of(binding.value) == CALL_KERNEL for binding in _bindings(module))
-    return _rewritten(module, _Marked(module)) if count == len(kernels) else module
+    calls = _calls(module, _is_kernel)
+    return _rewritten(module, _Marked(module, _is_kernel, range(len(calls)))) if len(calls) == len(kernels) else module
+
+
+def calling_kernels() -> tvm.transform.Pass:
+    """The pass `CallTIRRewrite`, after which the calls of `main` bear the marks that they had before."""
+
+    def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        marks = [mark_of(call) for call in _calls(module, _is_kernel)]
+        rewritten = relax.transform.CallTIRRewrite()(module)
+        if len(marks) != len(_calls(rewritten, _is_direct)):
+            return rewritten
+        return _rewritten(rewritten, _Marked(rewritten, _is_direct, marks))
+
+    return tvm.transform.module_pass(rewrite, opt_level=0, name="CallKernels")
 
 
 def mark_of(call: relax.Call) -> int | None:
@@ -289,6 +303,26 @@ def _bindings(module: tvm.IRModule) -> Iterator[relax.Binding]:
         yield from block.bindings
 
 
+def _calls(module: tvm.IRModule, wanted: Callable[[relax.Call], bool]) -> list[relax.Call]:
+    """The calls of `main` that are wanted, in order."""
+    found: list[relax.Call] = []
+
+    def visit(part: relax.Expr) -> None:
+        if isinstance(part, relax.Call) and wanted(part):
+            found.append(part)
+
+    relax.analysis.post_order_visit(module["main"].body, visit)
+    return found
+
+
+def _is_kernel(call: relax.Call) -> bool:
+    return operator_of(call) == CALL_KERNEL
+
+
+def _is_direct(call: relax.Call) -> bool:
+    return isinstance(call.op, tvm.ir.GlobalVar)
+
+
 def _variables(value: relax.Expr) -> list[relax.Var]:
     found: list[relax.Var] = []
     relax.analysis.post_order_visit(value, lambda part: found.append(part) if isinstance(part, relax.Var) else None)
@@ -322,17 +356,21 @@ class _Numbered(PyExprMutator):  # type: ignore[misc]
 
 @mutator
 class _Marked(PyExprMutator):  # type: ignore[misc]
-    """Gives each kernel call a span with its number."""
+    """Gives calls a span with their number."""
 
-    def __init__(self, module: tvm.IRModule) -> None:
+    def __init__(
+        self, module: tvm.IRModule, marked: Callable[[relax.Call], bool], numbers: Sequence[int | None]
+    ) -> None:
+        """`numbers` are those of the calls that are `marked`, in order."""
         super().__init__(module)
         self._source = tvm.ir.SourceName(_KERNEL)
-        self._count = 0
+        self._marked = marked
+        self._numbers = iter(numbers)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        if operator_of(call) != CALL_KERNEL:
+        number = next(self._numbers) if self._marked(call) else None
+        if number is None:
             return call
-        span = tvm.ir.Span(self._source, self._count, 0, 0, 0)
-        self._count += 1
+        span = tvm.ir.Span(self._source, number, 0, 0, 0)
         return relax.Call(call.op, call.args, call.attrs, call.ty_args, span)
