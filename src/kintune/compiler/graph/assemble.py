@@ -15,7 +15,7 @@ from kintune.compiler.graph.kernel_library import build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
 from kintune.compiler.graph.plan import plan_network
-from kintune.compiler.graph.provenance import calling_kernels
+from kintune.compiler.graph.provenance import keeping_marks
 from kintune.compiler.graph.rewriting import rewriting_pass
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
@@ -141,7 +141,7 @@ def _packed(
     """The module that runs the network on packed weights, and those."""
     module = tvm.transform.Sequential(
         [
-            _SplitWeightPacking(),
+            keeping_marks(_SplitWeightPacking()),
             relax.transform.LiftTransformParams(),
             relax.transform.DeadCodeElimination(),
         ]
@@ -272,7 +272,7 @@ def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
         relax.transform.ToNonDataflow(),
         rewriting_pass("AllocateEmptyTensors", _AllocateEmptyTensors),
         relax.transform.RemovePurityChecking(),
-        calling_kernels(),
+        keeping_marks(relax.transform.CallTIRRewrite()),
     ]
 
 

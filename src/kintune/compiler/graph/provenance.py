@@ -27,8 +27,8 @@ __all__ = [
     "Step",
     "Trail",
     "Values",
-    "calling_kernels",
     "fused_kernels",
+    "keeping_marks",
     "mark_kernels",
     "mark_of",
     "number_bindings",
@@ -40,6 +40,7 @@ _NAME = "from_"
 _NUMBER = re.compile(rf"{_NAME}(\d+)(_\d+)*$")
 _OPERATOR = re.compile(r"(.*?[a-z_](?:[123]d)?)\d*$")
 _KERNEL = "kintune.kernel"
+_PACKING = "_weight_prepack"  # the end of the names that the compiler gives to kernels that pack weights
 
 
 class Step(NamedTuple):
@@ -176,17 +177,22 @@ def mark_kernels(module: tvm.IRModule, kernels: Sequence[tuple[int, ...]]) -> tv
     return _rewritten(module, _Marked(module, _is_kernel, range(len(calls)))) if len(calls) == len(kernels) else module
 
 
-def calling_kernels() -> tvm.transform.Pass:
-    """The pass `CallTIRRewrite`, after which the calls of `main` bear the marks that they had before."""
+def keeping_marks(inner: tvm.transform.Pass) -> tvm.transform.Pass:
+    """A pass that does what `inner` does, after which kernel calls of `main` bear the marks that they had before.
+
+    `inner` keeps the order of the calls, and adds none but of kernels that pack weights.
+    """
 
     def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if all(variable.name_hint != "main" for variable in module.get_global_vars()):
+            return inner(module)
         marks = [mark_of(call) for call in _calls(module, _is_kernel)]
-        rewritten = relax.transform.CallTIRRewrite()(module)
-        if len(marks) != len(_calls(rewritten, _is_direct)):
+        rewritten = inner(module)
+        if len(marks) != len(_calls(rewritten, _is_kernel)):
             return rewritten
-        return _rewritten(rewritten, _Marked(rewritten, _is_direct, marks))
+        return _rewritten(rewritten, _Marked(rewritten, _is_kernel, marks))
 
-    return tvm.transform.module_pass(rewrite, opt_level=0, name="CallKernels")
+    return tvm.transform.module_pass(rewrite, opt_level=0, name="KeepMarks")
 
 
 def mark_of(call: relax.Call) -> int | None:
@@ -316,11 +322,9 @@ def _calls(module: tvm.IRModule, wanted: Callable[[relax.Call], bool]) -> list[r
 
 
 def _is_kernel(call: relax.Call) -> bool:
-    return operator_of(call) == CALL_KERNEL
-
-
-def _is_direct(call: relax.Call) -> bool:
-    return isinstance(call.op, tvm.ir.GlobalVar)
+    """Whether it calls a kernel, directly or by `call_tir`, that does not pack weights."""
+    called = call.args[0] if operator_of(call) == CALL_KERNEL else call.op
+    return isinstance(called, tvm.ir.GlobalVar) and not str(called.name_hint).endswith(_PACKING)
 
 
 def _variables(value: relax.Expr) -> list[relax.Var]:
