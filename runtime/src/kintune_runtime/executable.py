@@ -58,11 +58,15 @@ class Evaluation(NamedTuple):
 
 
 class KernelTime(NamedTuple):
-    """A call of a kernel in one run: its place in the plan, and the microseconds that it took."""
+    """A call of a kernel in one run: its place in the plan, and the microseconds that it took.
+
+    `start_us` is when it began, in microseconds since the run did.
+    """
 
     place: int
     kernel: str
     us: float
+    start_us: float = 0.0
 
 
 def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable:
@@ -381,14 +385,19 @@ class Context:
             InputError: as for `run`.
             RunError: as for `run`.
         """
-        times: list[KernelTime] = []
+        noted: list[tuple[int, bytes, int, int]] = []
+        clock, add = time.perf_counter_ns, noted.append
 
         def note(_user: int, kernel: bytes, place: int, nanoseconds: int) -> None:
-            times.append(KernelTime(place, kernel.decode(errors="replace"), nanoseconds / 1e3))
+            add((place, kernel, nanoseconds, clock()))
 
         with self._hooked(Hook(note)):
+            begun = clock()
             self.run(*inputs)
-        return times
+        return [
+            KernelTime(place, kernel.decode(errors="replace"), taken / 1e3, (ended - taken - begun) / 1e3)
+            for place, kernel, taken, ended in noted
+        ]
 
     def close(self) -> None:
         """End the threads and free the memory.  Closing twice is fine.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from onnx import GraphProto
@@ -9,7 +10,7 @@ from onnx import GraphProto
 from kintune.core.kernel_call import SourceNode
 from kintune.models.onnx_nodes import subgraphs
 
-__all__ = ["GraphNode", "onnx_graph"]
+__all__ = ["GraphNode", "absorbed", "onnx_graph"]
 
 
 class GraphNode(NamedTuple):
@@ -37,3 +38,36 @@ def onnx_graph(graph: GraphProto) -> tuple[GraphNode, ...]:
         inputs = (*filter(None, node.input), *results)
         found.append(GraphNode(SourceNode(name, node.op_type), inputs, outputs, node.op_type in ("Shape", "Size")))
     return tuple(found)
+
+
+def absorbed(graph: Iterable[GraphNode], inputs: Iterable[str], owners: Mapping[int, int]) -> dict[int, list[int]]:
+    """Owner -> the nodes that nobody owns but that it took in: it computes what reads their results.
+
+    `owners` has the owner of each node that has one, by the node's number; of several that read a result, it is the
+    one with the least number.  Nodes after which nothing is computed go to the owner before them.  Those whose results
+    do not depend on the values of the `inputs` are left out: they are part of the weights, or sizes.
+    """
+    nodes = list(graph)
+    readers: dict[str, list[int]] = {}
+    producers: dict[str, int] = {}
+    varying = set(inputs)
+    for number, each in enumerate(nodes):
+        for tensor in each.inputs:
+            readers.setdefault(tensor, []).append(number)
+        producers.update(dict.fromkeys(each.outputs, number))
+        if not each.shape_only and any(tensor in varying for tensor in each.inputs):
+            varying.update(each.outputs)
+    owned = dict(owners)
+    free = [n for n, each in enumerate(nodes) if n not in owned and any(t in varying for t in each.outputs)]
+    found: dict[int, list[int]] = {}
+    for number in reversed(free):
+        taking = [owned[r] for tensor in nodes[number].outputs for r in readers.get(tensor, ()) if r in owned]
+        if taking:
+            owned[number] = min(taking)
+            found.setdefault(owned[number], []).insert(0, number)
+    for number in free:
+        before = [owned[producers[t]] for t in nodes[number].inputs if producers.get(t) in owned]
+        if number not in owned and before:
+            owned[number] = max(before)
+            found.setdefault(owned[number], []).append(number)
+    return found

@@ -21,7 +21,14 @@ from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
 from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
-from kintune.compiler.graph.provenance import KernelOrigin, Trail, fused_kernels, mark_kernels, number_bindings, read_steps
+from kintune.compiler.graph.provenance import (
+    KernelOrigin,
+    Trail,
+    fused_kernels,
+    mark_kernels,
+    number_bindings,
+    read_steps,
+)
 from kintune.compiler.graph.reshaping import DelayReshapes
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone

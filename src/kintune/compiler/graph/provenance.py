@@ -8,7 +8,7 @@ own.  What lies between is told by values: what a fused function computes was co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.core.kernel_call import SourceNode
+from kintune.models.source_graph import absorbed
 
 if TYPE_CHECKING:
     from kintune.models.model import ImportedModel
@@ -215,12 +216,12 @@ def origins(trail: Trail, model: ImportedModel) -> tuple[KernelOrigin, ...]:
             inserted.add(number)
         for node in found:
             kernel_of.setdefault(node, number)  # type: ignore[arg-type]
-    absorbed = graph.absorbed(kernel_of)
+    taken_in = absorbed(model.graph, [tensor.name for tensor in model.inputs], kernel_of)
     result = []
     for number, kernel in enumerate(trail.kernels):
         by = helped if number in inserted else own
         nodes = {node for step in kernel if (node := by[step]) is not None}
-        taken = set(absorbed.get(number, ()))
+        taken = set(taken_in.get(number, ()))
         operators = tuple(trail.steps[step].operator for step in kernel if trail.steps[step].operator)
         named = tuple(
             msgspec.structs.replace(graph.nodes[node], absorbed=True) if node in taken else graph.nodes[node]
@@ -234,11 +235,9 @@ class _UserGraph:
     """The user's nodes by number, in the order of the graph."""
 
     def __init__(self, model: ImportedModel) -> None:
-        self._graph = model.graph
         self.nodes = [each.node for each in model.graph]
         self._producers = {tensor: number for number, each in enumerate(model.graph) for tensor in each.outputs}
         self._described = model.nodes
-        self._inputs = {tensor.name for tensor in model.inputs}
 
     def producer(self, tensor: str) -> int | None:
         """The node that makes a tensor; one that the graph does not have is known by its description alone."""
@@ -249,44 +248,6 @@ class _UserGraph:
             self._producers[tensor] = len(self.nodes)
             self.nodes.append(SourceNode(name.removeprefix("of ").strip("'") or tensor, operator))
         return self._producers[tensor]
-
-    def absorbed(self, kernel_of: Mapping[int, int]) -> dict[int, list[int]]:
-        """Kernel -> the nodes that no kernel computes but that it took in: it computes what reads their results.
-
-        Nodes whose results depend on no input are left out: they are part of the weights.
-        """
-        readers: dict[str, list[int]] = {}
-        varying = set(self._inputs)
-        for number, each in enumerate(self._graph):
-            for tensor in each.inputs:
-                readers.setdefault(tensor, []).append(number)
-            if not each.shape_only and any(tensor in varying for tensor in each.inputs):
-                varying.update(each.outputs)
-        kernels = dict(kernel_of)
-        found: dict[int, list[int]] = {}
-        for number in range(len(self._graph) - 1, -1, -1):
-            outputs = self._graph[number].outputs
-            if number in kernels or not any(tensor in varying for tensor in outputs):
-                continue
-            taking = [kernels[r] for tensor in outputs for r in readers.get(tensor, ()) if r in kernels]
-            if taking:
-                kernels[number] = min(taking)
-                found.setdefault(kernels[number], []).insert(0, number)
-        return self._with_last(kernels, found, varying)
-
-    def _with_last(
-        self, kernels: dict[int, int], found: dict[int, list[int]], varying: set[str]
-    ) -> dict[int, list[int]]:
-        """Also those nodes after which nothing is computed: they go to the kernel before them."""
-        producers = {tensor: number for number, each in enumerate(self._graph) for tensor in each.outputs}
-        for number, each in enumerate(self._graph):
-            if number in kernels or not any(tensor in varying for tensor in each.outputs):
-                continue
-            before = [kernels[producers[t]] for t in each.inputs if producers.get(t) in kernels]
-            if before:
-                kernels[number] = max(before)
-                found.setdefault(max(before), []).append(number)
-        return found
 
 
 def _helped(steps: Sequence[Step], own: Sequence[int | None]) -> list[int | None]:

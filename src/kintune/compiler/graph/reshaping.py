@@ -131,8 +131,6 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return None if wanted is None else (argument, wanted)
         return (argument, known.before) if shape == known.after else None
 
-    def _computed(
-        self, variable: relax.Var, call: relax.Call, operands: list[relax.Expr], known: _Delayed
-    ) -> _Delayed:
+    def _computed(self, variable: relax.Var, call: relax.Call, operands: list[relax.Expr], known: _Delayed) -> _Delayed:
         source = emit_as(self.builder_, variable, relax.Call(call.op, operands, call.attrs, call.ty_args))
         return known._replace(source=source)
