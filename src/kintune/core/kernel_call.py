@@ -37,9 +37,9 @@ class SourceNode(msgspec.Struct, frozen=True, omit_defaults=True):
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One kernel call of an execution plan; `place` is the number of its operation there.
 
-    `nodes` are the user's nodes that it computes, in their order; `operators` are the compiler's.  Where `inserted`, the
-    compiler added it for `nodes`, which another kernel computes: it changes a layout, for instance.  `flops` is what one
-    call computes, `nbytes` the size of all tensors that it takes, `weight_bytes` that of the weights among them.
+    `nodes` are the user's nodes that it computes, in their order; `operators` are the compiler's.  Where `inserted`,
+    the compiler added it for `nodes`, which another kernel computes: it changes a layout, for instance.  `flops` is
+    what one call computes, `nbytes` what it reads and writes at least, `weight_bytes` the size of weights among that.
     """
 
     place: int

@@ -83,7 +83,8 @@ class PlannedProgram(NamedTuple):
     """A network compiled to a plan, the shared library of the kernels that it calls, and the weights that they read.
 
     `weights` are packed and followed by the constants of the network; the plan has their places when they lie one after
-    another, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.  `calls` says what the plan's calls compute.
+    another, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.  `calls` says what
+    the plan's calls compute.
     """
 
     plan: ExecutionPlan

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tvm import relax
 
 from kintune.compiler.graph.provenance import KernelOrigin, mark_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
-from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
 from kintune.core.kernel_call import CallRecord
 
 if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
 
 __all__ = ["describe_calls"]
+
+_PARTIAL = frozenset({"take", "gather_elements", "gather_nd", "strided_slice"})
+"""Operators that read no more of an operand than they write."""
 
 _PACKED = "_prepacked"  # what the compiler adds to the name of a kernel that reads packed weights
 
@@ -36,6 +39,7 @@ def _records(plan: ExecutionPlan, kernels: Mapping[int, int], lowered: Lowered) 
         function = functions.get(number, operation.kernel.removesuffix(_PACKED))
         workload = facts.get(lowered.functions.get(function, ""))
         tensors = [plan.tensors[tensor] for tensor in operation.tensors]
+        most = max(tensors[-1].nbytes, 1) if _PARTIAL.intersection(origin.operators) else None
         yield CallRecord(
             place=place,
             kernel=operation.kernel,
@@ -43,9 +47,14 @@ def _records(plan: ExecutionPlan, kernels: Mapping[int, int], lowered: Lowered) 
             operators=origin.operators,
             inserted=origin.inserted,
             flops=workload.flops if workload else 0.0,
-            nbytes=float(sum(tensor.nbytes for tensor in tensors)),
-            weight_bytes=float(sum(tensor.nbytes for tensor in tensors if tensor.place == "weights")),
+            nbytes=_moved(tensors, most),
+            weight_bytes=_moved([tensor for tensor in tensors if tensor.place == "weights"], most),
         )
+
+
+def _moved(tensors: Sequence[PlannedTensor], most: int | None) -> float:
+    """The bytes of tensors, of which each counts for `most` at most."""
+    return float(sum(tensor.nbytes if most is None else min(tensor.nbytes, most) for tensor in tensors))
 
 
 def _functions(lowered: Lowered) -> dict[int, str]:

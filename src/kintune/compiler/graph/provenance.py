@@ -251,7 +251,7 @@ class _UserGraph:
 
 
 def _helped(steps: Sequence[Step], own: Sequence[int | None]) -> list[int | None]:
-    """The node of each step; of one that a pass made up, that of the first step that reads it, or else that it reads."""
+    """The node of each step; of one that a pass made up, that of the first step that reads it, or that it reads."""
     helped = list(own)
     first: dict[int, int] = {}
     for number in range(len(steps) - 1, -1, -1):
