@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -15,12 +14,15 @@ import numpy as np
 from kintune.core.device import Peak
 from kintune.core.execution_plan import Copy, ExecutionPlan, KernelCall
 from kintune.core.kernel_call import CallRecord, title_of
-from kintune.core.model import Combination, Constant
-from kintune.errors import EngineError, InputError
+from kintune.core.model import Combination, Constant, ModelRef
+from kintune.errors import EngineError, InputError, ModelError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
+from kintune.models.constants import store_constant
 from kintune.models.graph_file import open_graph
-from kintune.models.source_graph import onnx_graph
+from kintune.models.onnx_path import onnx_path_of
+from kintune.models.shapes import fit_constants
+from kintune.models.source_graph import GraphNode, onnx_graph
 from kintune.profiling.limits import bound_of
 from kintune.profiling.matching import compare
 from kintune.profiling.peak_process import measure_peak_apart
@@ -47,17 +49,24 @@ _TURN_SECONDS = 120.0
 class ProfileRequest(NamedTuple):
     """What to profile: the file, and an `.npz` file of inputs (None: drawn).
 
-    `onnx` is the path of the ONNX file to run beside it, with the values of its `constants`.  `threads` is 0 for those
-    it was tuned for.  Runs are repeated up to `runs` times, and end after `seconds` for each thing that is timed.
+    `model` is the model to run in onnxruntime beside it, if any.  `threads` is 0 for those it was tuned for.  Runs are
+    repeated up to `runs` times, and end after `seconds` for each thing that is timed.
     """
 
     path: str
     inputs: str | None = None
-    onnx: str | None = None
-    constants: Mapping[str, Constant] = {}
+    model: ModelRef | None = None
     threads: int = 0
     runs: int = 50
     seconds: float = 3.0
+
+
+class _Original(NamedTuple):
+    """The user's ONNX file: its path, the values of inputs that are constants, and its nodes."""
+
+    path: str
+    constants: dict[str, Constant]
+    graph: tuple[GraphNode, ...]
 
 
 class _Times(NamedTuple):
@@ -74,7 +83,7 @@ class _Times(NamedTuple):
 def profile_executable(
     request: ProfileRequest, measure_peak: Callable[[str, int], Peak | None] = measure_peak_apart
 ) -> Profile:
-    """Profiles an executable for this machine's CPU.  `measure_peak` measures the peak of a target with so many threads.
+    """Profiles an executable for this machine's CPU.  `measure_peak` measures that of a target with so many threads.
 
     Raises:
         InputError: a file cannot be used, or is for a GPU or another CPU; the inputs do not fit.
@@ -89,17 +98,17 @@ def profile_executable(
     number = 0 if request.inputs is None else load_fitting(manifest.combinations, request.inputs)[0]
     plan = decode_plan(package.variants[variant].plans[number].plan, checksum).plan
     combination = manifest.combinations[number]
-    graph = () if request.onnx is None else onnx_graph(open_graph(Path(request.onnx), own=True).graph.graph)
+    original = None if request.model is None else _original(request.model, combination)
     peak = measure_peak(manifest.target, len(cores))
-    times = _time(request, combination, cores)
+    times = _time(request, original, combination, cores)
     calls, prefix = _calls(plan, _records(manifest, number), times, len(cores), peak)
     notes = []
     onnx = None
     if times.problem:
         notes.append(f"onnxruntime: {times.problem}")
-    elif times.nodes is not None:
+    elif times.nodes is not None and original is not None:
         names = [tensor.name for tensor in combination.inputs]
-        groups = compare(calls, times.nodes.nodes, graph, names)
+        groups = compare(calls, times.nodes.nodes, original.graph, names)
         onnx, calls = _beside(times, groups, calls)
         if not groups:
             notes.append("none of onnxruntime's nodes is one of this network's: is it the same model?")
@@ -135,16 +144,40 @@ def profile_executable(
     )
 
 
+def _original(ref: ModelRef, combination: Combination) -> _Original:
+    """What to run in onnxruntime.
+
+    Raises:
+        ModelError: it is no ONNX file, or has other inputs than the executable.
+    """
+    path = onnx_path_of(ref)
+    file = open_graph(path, own=True)
+    values = fit_constants(str(path), file.graph, ref.constants)
+    theirs = [value.name for value in file.graph.graph.input if value.name not in values]
+    own = [tensor.name for tensor in combination.inputs]
+    if sorted(theirs) != sorted(own):
+        raise ModelError(
+            f"{path}: has the inputs {', '.join(theirs) or 'none'}, the executable {', '.join(own) or 'none'}; name the "
+            "model that it was made of, and --constant for inputs that were fixed"
+        )
+    constants = {name: store_constant(name, array, typed=True) for name, array in values.items()}
+    return _Original(str(path), constants, onnx_graph(file.graph.graph))
+
+
 def _records(manifest: Manifest, number: int) -> dict[int, CallRecord]:
     """What each call of a plan computes, by its place."""
     return {record.place: record for record in manifest.calls[number]} if manifest.calls else {}
 
 
-def _time(request: ProfileRequest, combination: Combination, cores: Sequence[int]) -> _Times:
+def _time(
+    request: ProfileRequest, original: _Original | None, combination: Combination, cores: Sequence[int]
+) -> _Times:
     """Time everything in rounds; the processes are stopped while it is not their turn."""
 
     def context(name: str) -> BaselineContext:
-        subject = BaselineModel(os.path.abspath(request.path), request.onnx, None, dict(request.constants))
+        subject = BaselineModel(os.path.abspath(request.path))
+        if original is not None:
+            subject = msgspec.structs.replace(subject, onnx=original.path, constants=original.constants)
         return BaselineContext(name, subject, combination.inputs, request.inputs, 0, len(cores), tuple(cores))
 
     runs = max(1, -(-request.runs // _ROUNDS))
@@ -158,7 +191,7 @@ def _time(request: ProfileRequest, combination: Combination, cores: Sequence[int
         own = processes.enter_context(BaselineProcess(KINTUNE, context(KINTUNE)))
         own.prepare(_PREPARE_SECONDS)
         other = None
-        if request.onnx is not None:
+        if original is not None:
             other = processes.enter_context(BaselineProcess("onnxruntime", context("onnxruntime")))
             try:
                 other.prepare(_PREPARE_SECONDS)
@@ -219,9 +252,7 @@ def _calls(
 
 def _titled(calls: Sequence[ProfiledCall]) -> tuple[tuple[ProfiledCall, ...], str]:
     """The calls with titles that tell them apart where their operators do, and without the prefix of all names."""
-    names = {node.name for call in calls for node in call.nodes}
-    prefix = os.path.commonprefix(sorted(names)) if len(names) > 1 else ""
-    prefix = prefix[: prefix.rfind("/") + 1]
+    prefix = _common({node.name for call in calls for node in call.nodes})
     titles = [call.title for call in calls]
     done = []
     for call in calls:
@@ -230,6 +261,16 @@ def _titled(calls: Sequence[ProfiledCall]) -> tuple[tuple[ProfiledCall, ...], st
             title = f"{title}: {' + '.join(call.operators)}"
         done.append(msgspec.structs.replace(call, title=title.replace(prefix, "") if prefix else title))
     return tuple(done), prefix
+
+
+def _common(names: Collection[str]) -> str:
+    """The folders that all names begin with, with the slash at their end."""
+    shared = []
+    for parts in zip(*(name.split("/")[:-1] for name in names), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(f"{parts[0]}/")
+    return "".join(shared) if len(names) > 1 else ""
 
 
 def _beside(

@@ -16,18 +16,8 @@ __all__ = ["Bound", "bound_of"]
 
 _COPIES = frozenset(
     {
-        *(
-            "transpose",
-            "reshape",
-            "expand_dims",
-            "squeeze",
-            "flatten",
-            "concatenate",
-            "concat",
-            "split",
-            "strided_slice",
-        ),
-        *("take", "gather_nd", "gather_elements", "pad", "cast", "broadcast_to", "repeat", "tile", "layout_transform"),
+        *("transpose", "reshape", "expand_dims", "squeeze", "flatten", "concatenate", "concat", "split", "take"),
+        *("strided_slice", "gather_nd", "gather_elements", "pad", "cast", "broadcast_to", "repeat", "tile"),
     }
 )
 """Operators that compute nothing: a kernel of these alone moves data."""

@@ -41,6 +41,8 @@ def compare(
         number = named.find(node.name)
         if number is not None:
             owners.setdefault(number, position)
+    for call in calls:
+        _extend([numbers[key] for node in call.nodes if (key := (node.name, node.op)) in numbers], owners)
     for position, taken in absorbed(graph, inputs, owners).items():
         owners.update(dict.fromkeys(taken, position))
     for number, position in owners.items():
@@ -53,6 +55,15 @@ def compare(
         if own and theirs:
             groups.append(ComparedGroup(own, theirs, sum(us[place] for place in own), sum(nodes[n].us for n in theirs)))
     return tuple(sorted(groups, key=lambda group: group.calls))
+
+
+def _extend(nodes: Sequence[int], owners: dict[int, int]) -> None:
+    """Give the nodes of one call that nobody owns to the owner of the one before them, or else of the first owned."""
+    owner = next((owners[number] for number in nodes if number in owners), None)
+    for number in nodes:
+        owner = owners.get(number, owner)
+        if owner is not None:
+            owners[number] = owner
 
 
 class _Names:
