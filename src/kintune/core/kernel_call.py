@@ -16,6 +16,9 @@ _SHAPE_ONLY = frozenset(
 )
 """Operators that are no part of a title where their kernel computes something else as well."""
 
+_SHORT = {"BatchNormalization": "BN", "_native_batch_norm_legit_no_training": "batch_norm"}
+"""Long names of operators that are usually fused."""
+
 _MAIN = (
     *("Conv", "Gemm", "MatMul", "Pool", "Softmax", "Norm", "Reduce", "Einsum", "LSTM", "GRU"),
     *("conv", "linear", "mm", "matmul", "pool", "softmax", "norm", "attention"),
@@ -63,7 +66,7 @@ def title_of(call: CallRecord) -> str:
     main = next((node for node in computing if any(part in node.op for part in _MAIN)), computing[0])
     if call.inserted:
         return f"{' + '.join(call.operators) or 'copy'} for {main.name}"
-    others = [node.op for node in computing if node is not main]
+    others = [_SHORT.get(node.op, node.op) for node in computing if node is not main]
     return " + ".join([_with_operator(main), *_counted(others)])
 
 

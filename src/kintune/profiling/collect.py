@@ -157,8 +157,8 @@ def _original(ref: ModelRef, combination: Combination) -> _Original:
     own = [tensor.name for tensor in combination.inputs]
     if sorted(theirs) != sorted(own):
         raise ModelError(
-            f"{path}: has the inputs {', '.join(theirs) or 'none'}, the executable {', '.join(own) or 'none'}; name the "
-            "model that it was made of, and --constant for inputs that were fixed"
+            f"{path}: has the inputs {', '.join(theirs) or 'none'}, the executable {', '.join(own) or 'none'}; "
+            "name the model that it was made of, and --constant for inputs that were fixed"
         )
     constants = {name: store_constant(name, array, typed=True) for name, array in values.items()}
     return _Original(str(path), constants, onnx_graph(file.graph.graph))

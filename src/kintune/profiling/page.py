@@ -90,7 +90,8 @@ def _bar(profile: Profile) -> Iterator[str]:
     yield '<div class="bar" role="img" aria-label="the calls of a run in their order">'
     for call in profile.calls:
         label = escape(f"{call.title}: {_us(call.us)}", quote=True)
-        yield f'<span title="{label}" style="width:{100 * call.us / whole:.3f}%;background:{_COLOURS[call.limit]}"></span>'
+        style = f"width:{100 * call.us / whole:.3f}%;background:{_COLOURS[call.limit]}"
+        yield f'<span title="{label}" style="{style}"></span>'
     if profile.gap_ms > 0:
         yield f'<span title="between the kernels: {_ms(profile.gap_ms)}" style="flex:1;background:{_GAP}"></span>'
     yield '</div><p class="key">'
@@ -106,7 +107,7 @@ def _bar(profile: Profile) -> Iterator[str]:
 def _calls(profile: Profile) -> Iterator[str]:
     beside = profile.onnxruntime is not None
     columns = [
-        "operators, the slowest first",
+        "operators, slowest first",
         "time",
         "share",
         "GFLOP/s",

@@ -9,7 +9,9 @@ from kintune.terminal.formatting import count, milliseconds
 
 __all__ = ["profile_lines"]
 
-_LEAST_WIDTH, _MOST_WIDTH = 22, 90  # of the first column
+_HEAD = "operators, slowest first"
+_LEAST_WIDTH = 24  # of the first column
+_LIMIT = 5  # the place of the only column of words
 
 
 def profile_lines(profile: Profile, top: int = 20, width: int = 80) -> Iterator[str]:
@@ -50,22 +52,20 @@ def _network(profile: Profile) -> Iterator[str]:
 
 def _table(profile: Profile, top: int, width: int) -> Iterator[str]:
     beside = profile.onnxruntime is not None
-    heads = ["time", "share", "GFLOP/s", "GB/s", "thr", "limit", *(["onnxrt"] if beside else [])]
+    heads = ["time", "share", "GF/s", "GB/s", "thr", "limit", *(["onnxrt"] if beside else [])]
     shown = profile.slowest[:top]
     rows = [_cells(call, profile) for call in shown]
-    widths = [
-        max(len(head), *(len(row[at]) for row in rows), 0) if rows else len(head) for at, head in enumerate(heads)
-    ]
-    room = width - sum(widths) - 2 * len(widths)
-    longest = max([len(call.title) for call in shown] + [len("operators, slowest first")])
-    first = max(_LEAST_WIDTH, min(room, _MOST_WIDTH, longest))
-    yield _line("operators, slowest first", heads, first, widths)
-    for call, row in zip(shown, rows, strict=True):
-        yield _line(call.title, row, first, widths)
-    if rest := profile.slowest[top:]:
+    rest = profile.slowest[top:]
+    if rest:
         us = sum(call.us for call in rest)
-        yield _line(f"{len(rest)} more", [milliseconds(us / 1e3), f"{_share(us, profile):.1%}"], first, widths)
-    if beside and any(cell[-1].startswith("(") for cell in rows):
+        rows.append([milliseconds(us / 1e3), f"{_share(us, profile):.1%}"])
+    titles = [_HEAD, *(call.title.replace(" + ", "+") for call in shown), *([f"{len(rest)} more"] if rest else [])]
+    widths = [max(len(row[at]) for row in [heads, *rows] if at < len(row)) for at in range(len(heads))]
+    room = width - sum(widths) - len(widths) - 1
+    first = max(_LEAST_WIDTH, min(room, max(map(len, titles))))
+    for title, row in zip(titles, [heads, *rows], strict=True):
+        yield _line(title, row, first, widths)
+    if beside and any(row[-1].startswith("(") for row in rows):
         yield "(in brackets: for several calls together; --json and --html say which)"
     if profile.prefix:
         yield f"Names are without {profile.prefix}"
@@ -99,12 +99,19 @@ def _share(us: float, profile: Profile) -> float:
 
 
 def _line(title: str, cells: list[str], first: int, widths: list[int]) -> str:
-    text = title if len(title) <= first else f"{title[: first - 3]}..."
     aligned = [
-        cell.ljust(width) if head == _LIMIT else cell.rjust(width)
-        for head, (cell, width) in enumerate(zip(cells, widths, strict=False))
+        cell.ljust(width) if place == _LIMIT else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=False))
     ]
-    return f"{text:<{first}}  {'  '.join(aligned)}".rstrip()
+    return f"{_cut(title, first):<{first}}  {' '.join(aligned)}".rstrip()
 
 
-_LIMIT = 5  # the place of the only column of words
+def _cut(title: str, width: int) -> str:
+    """The title within a width: without the start of a long name, or else without the end."""
+    if len(title) <= width:
+        return title
+    name, plus, others = title.partition("+")
+    if len(name) + 4 > width:
+        kept = f"+{len(others.split('+'))}" if plus else ""
+        return f"...{name[len(name) + 3 + len(kept) - width :]}{kept}"
+    return f"{title[: width - 3]}..."
