@@ -26,21 +26,18 @@ _MAIN = (
 """Parts of the names of operators after which a kernel is titled, where it has one."""
 
 
-class SourceNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node of the user's graph: its name, or that of its first result, and its operator ("Conv").
-
-    An `absorbed` one left no code of its own in the kernel: it was folded into weights, or only changes a shape.
-    """
+class SourceNode(msgspec.Struct, frozen=True):
+    """A node of the user's graph: its name, or that of its first result, and its operator ("Conv")."""
 
     name: str
     op: str
-    absorbed: bool = False
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One kernel call of an execution plan; `place` is the number of its operation there.
 
-    `nodes` are the user's nodes that it computes, in their order; `operators` are the compiler's.  Where `inserted`,
+    `nodes` are the user's nodes that it computes, in their order, with those that were folded into its weights or that
+    only change a shape; `operators` are the compiler's.  Where `inserted`,
     the compiler added it for `nodes`, which another kernel computes: it changes a layout, for instance.  `flops` is
     what one call computes, `nbytes` what it reads and writes at least, `weight_bytes` the size of weights among that.
     """

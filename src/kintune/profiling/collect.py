@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -41,6 +42,7 @@ from kintune_runtime.library import checksum
 __all__ = ["ProfileRequest", "profile_executable"]
 
 _ROUNDS = 5
+_NEARLY_ALL = 0.8
 _WARM_SECONDS = 0.02  # untimed, at the start of a turn
 _PREPARE_SECONDS = 300.0
 _TURN_SECONDS = 120.0
@@ -264,13 +266,15 @@ def _titled(calls: Sequence[ProfiledCall]) -> tuple[tuple[ProfiledCall, ...], st
 
 
 def _common(names: Collection[str]) -> str:
-    """The folders that all names begin with, with the slash at their end."""
-    shared = []
-    for parts in zip(*(name.split("/")[:-1] for name in names), strict=False):
-        if len(set(parts)) > 1:
+    """The folders that nearly all names begin with, with the slash at their end."""
+    shared = ""
+    while len(names) > 1:
+        deeper = Counter(name[: at + 1] for name in names if (at := name.find("/", len(shared))) >= 0)
+        found, count = max(deeper.items(), key=lambda item: item[1], default=("", 0))
+        if not found.startswith(shared) or count < _NEARLY_ALL * len(names):
             break
-        shared.append(f"{parts[0]}/")
-    return "".join(shared) if len(names) > 1 else ""
+        shared = found
+    return shared
 
 
 def _beside(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kintune.profiling.profile import Limit, NodeProfile, Profile, ProfiledCall
+from kintune.profiling.profile import Limit, NodeProfile, Profile, ProfiledCall, reached
 
 __all__ = ["html_page"]
 
@@ -30,7 +30,7 @@ h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8p
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: right; padding: 4px 8px; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
 th { position: sticky; top: 0; background: #fff; font-weight: 600; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
+th:first-child, td:first-child { text-align: left; min-width: 400px; overflow-wrap: anywhere; }
 td { font-variant-numeric: tabular-nums; white-space: nowrap; } td:first-child { white-space: normal; }
 td.limit { text-align: left; }
 details > summary { cursor: pointer; } details div { color: #555; font-size: 12px; padding: 3px 0 3px 16px; }
@@ -128,10 +128,7 @@ def _calls(profile: Profile) -> Iterator[str]:
 
 
 def _row(call: ProfiledCall, profile: Profile) -> str:
-    nodes = "".join(
-        f"<div>{escape(node.op)} {escape(node.name)}{' (folded into it)' if node.absorbed else ''}</div>"
-        for node in call.nodes
-    )
+    nodes = "".join(f"<div>{escape(node.op)} {escape(node.name)}</div>" for node in call.nodes)
     operators = f"<div>compiled as {escape(' + '.join(call.operators))}</div>" if call.operators else ""
     details = (
         f"<details><summary>{escape(call.title)}</summary>{nodes}{operators}<div>{escape(call.kernel)}</div></details>"
@@ -150,9 +147,7 @@ def _row(call: ProfiledCall, profile: Profile) -> str:
         call.where,
     ]
     row = "".join(f"<td>{cell}</td>" for cell in cells)
-    row += (
-        f'<td class="limit">{call.limit.value if known else ""}</td><td>{f"{call.reached:.0%}" if known else ""}</td>'
-    )
+    row += f'<td class="limit">{call.limit.value if known else ""}</td><td>{reached(call) if known else ""}</td>'
     if profile.onnxruntime is not None:
         row += _beside(call, profile)
     return f"<tr>{row}</tr>"

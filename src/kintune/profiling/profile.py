@@ -9,7 +9,7 @@ import msgspec
 from kintune.core.device import Peak
 from kintune.core.kernel_call import SourceNode
 
-__all__ = ["ComparedGroup", "Limit", "NodeProfile", "OnnxProfile", "Profile", "ProfiledCall"]
+__all__ = ["ComparedGroup", "Limit", "NodeProfile", "OnnxProfile", "Profile", "ProfiledCall", "reached"]
 
 
 class Limit(str, Enum):
@@ -52,6 +52,11 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
     reached: float = 0.0
     onnxruntime_us: float | None = None
     group: int = -1
+
+
+def reached(call: ProfiledCall) -> str:
+    """How near a call comes to its limit; ">100%" where its operands came from caches, not from memory."""
+    return ">100%" if call.reached > 1.0 else f"{call.reached:.0%}"
 
 
 class NodeProfile(msgspec.Struct, frozen=True):
@@ -97,7 +102,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     `kernels_ms` is the sum of the calls, and `gap_ms` what a run takes beside them.  The plan also has `copies` of
     tensors, of `copied_bytes` in all.  `peak` is what this machine reached with `threads` threads just before; None
     where it could not be measured.  `timeline` has one run: the place, the start and the length of each call in us.
-    `prefix` is what the names of all nodes begin with, and titles leave out.  `notes` are for the user.
+    `prefix` is what the names of nearly all nodes begin with, and titles leave out.  `notes` are for the user.
     """
 
     schema_version: int = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kintune.profiling.profile import Limit, Profile, ProfiledCall
+from kintune.profiling.profile import Limit, Profile, ProfiledCall, reached
 from kintune.terminal.formatting import count, milliseconds
 
 __all__ = ["profile_lines"]
@@ -78,7 +78,7 @@ def _cells(call: ProfiledCall, profile: Profile) -> list[str]:
         f"{call.gflops:.0f}" if call.gflops else "",
         f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "",
         str(call.threads),
-        "" if call.limit is Limit.UNKNOWN else f"{call.limit.value} {call.reached:.0%}",
+        "" if call.limit is Limit.UNKNOWN else f"{call.limit.value} {reached(call)}",
     ]
     if profile.onnxruntime is not None:
         cells.append(_theirs(call, profile))

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -223,10 +222,7 @@ def origins(trail: Trail, model: ImportedModel) -> tuple[KernelOrigin, ...]:
         nodes = {node for step in kernel if (node := by[step]) is not None}
         taken = set(taken_in.get(number, ()))
         operators = tuple(trail.steps[step].operator for step in kernel if trail.steps[step].operator)
-        named = tuple(
-            msgspec.structs.replace(graph.nodes[node], absorbed=True) if node in taken else graph.nodes[node]
-            for node in sorted(nodes | taken)
-        )
+        named = tuple(graph.nodes[node] for node in sorted(nodes | taken))
         result.append(KernelOrigin(named, operators, number in inserted and bool(nodes)))
     return tuple(result)
 
