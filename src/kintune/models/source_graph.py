@@ -16,26 +16,26 @@ __all__ = ["GraphNode", "absorbed", "onnx_graph"]
 class GraphNode(NamedTuple):
     """A node, and the names of the tensors that it reads and makes.
 
-    Where `shape_only`, it looks at the shape of what it reads, and not at the values.
+    Where `shape_only`, it looks at the shape of what it reads, and not at the values.  An `inner` one is in a branch or a
+    body of another node, and may never run.
     """
 
     node: SourceNode
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     shape_only: bool = False
+    inner: bool = False
 
 
 def onnx_graph(graph: GraphProto) -> tuple[GraphNode, ...]:
     """The nodes of an ONNX graph in its order; those of graphs inside a node come before it."""
     found: list[GraphNode] = []
     for node in graph.node:
-        results: list[str] = []
-        for inner in subgraphs(node):
-            found += onnx_graph(inner)
-            results += [value.name for value in inner.output]
+        for graph_inside in subgraphs(node):
+            found += (each._replace(inner=True) for each in onnx_graph(graph_inside))
         outputs = tuple(filter(None, node.output))
         name = node.name or next(iter(outputs), "")
-        inputs = (*filter(None, node.input), *results)
+        inputs = tuple(filter(None, node.input))
         found.append(GraphNode(SourceNode(name, node.op_type), inputs, outputs, node.op_type in ("Shape", "Size")))
     return tuple(found)
 
@@ -58,7 +58,11 @@ def absorbed(graph: Iterable[GraphNode], inputs: Iterable[str], owners: Mapping[
         if not each.shape_only and any(tensor in varying for tensor in each.inputs):
             varying.update(each.outputs)
     owned = dict(owners)
-    free = [n for n, each in enumerate(nodes) if n not in owned and any(t in varying for t in each.outputs)]
+    free = [
+        number
+        for number, each in enumerate(nodes)
+        if number not in owned and not each.inner and any(tensor in varying for tensor in each.outputs)
+    ]
     found: dict[int, list[int]] = {}
     for number in reversed(free):
         taking = [owned[r] for tensor in nodes[number].outputs for r in readers.get(tensor, ()) if r in owned]

@@ -10,6 +10,9 @@ import msgspec
 
 __all__ = ["NodeTime", "NodeTimes", "node_times"]
 
+_AROUND = frozenset({"If", "Loop", "Scan"})
+"""Operators whose time is that of the nodes inside them, which the profile has as well."""
+
 _TIMED = "_kernel_time"  # the end of the names of events that tell the time of a node
 
 
@@ -37,8 +40,9 @@ def node_times(events: Sequence[dict[str, Any]], untimed: int = 0) -> tuple[Node
     runs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for event in events:
         name = str(event.get("name", ""))
-        if event.get("cat") == "Node" and name.endswith(_TIMED):
-            key = (name.removesuffix(_TIMED), str(event.get("args", {}).get("op_name", "")))
+        operator = str(event.get("args", {}).get("op_name", ""))
+        if event.get("cat") == "Node" and name.endswith(_TIMED) and operator not in _AROUND:
+            key = (name.removesuffix(_TIMED), operator)
             runs.setdefault(key, []).append((float(event["ts"]), float(event["dur"])))
     found = []
     for (name, operator), times in runs.items():
