@@ -16,8 +16,8 @@ __all__ = ["GraphNode", "absorbed", "onnx_graph"]
 class GraphNode(NamedTuple):
     """A node, and the names of the tensors that it reads and makes.
 
-    Where `shape_only`, it looks at the shape of what it reads, and not at the values.  An `inner` one is in a branch or a
-    body of another node, and may never run.
+    Where `shape_only`, it looks at the shape of what it reads, and not at the values.  An `inner` one is in a branch or
+    a body of another node, and may never run.
     """
 
     node: SourceNode
