@@ -13,6 +13,10 @@ from kintune.models.onnx_nodes import subgraphs
 __all__ = ["GraphNode", "absorbed", "onnx_graph"]
 
 
+_ENDS = frozenset({"Add", "Sub", "Mul", "Div", "BatchNormalization", "Relu", "Clip"})
+"""Operators that are folded into what is before them, where that is nothing else's operand."""
+
+
 class GraphNode(NamedTuple):
     """A node, and the names of the tensors that it reads and makes.
 
@@ -44,7 +48,8 @@ def absorbed(graph: Iterable[GraphNode], inputs: Iterable[str], owners: Mapping[
     """Owner -> the nodes that nobody owns but that it took in: it computes what reads their results.
 
     `owners` has the owner of each node that has one, by the node's number; of several that read a result, it is the
-    one with the least number.  Nodes after which nothing is computed go to the owner before them.  Those whose results
+    one with the least number.  A bias, scale or activation goes to the owner of what it alone reads instead, and nodes
+    after which nothing is computed go to the owner before them.  Those whose results
     do not depend on the values of the `inputs` are left out: they are part of the weights, or sizes.
     """
     nodes = list(graph)
@@ -64,14 +69,20 @@ def absorbed(graph: Iterable[GraphNode], inputs: Iterable[str], owners: Mapping[
         if number not in owned and not each.inner and any(tensor in varying for tensor in each.outputs)
     ]
     found: dict[int, list[int]] = {}
-    for number in reversed(free):
+    for number in free:
+        before = [producers[tensor] for tensor in nodes[number].inputs if tensor in varying and tensor in producers]
+        ends = nodes[number].node.op in _ENDS and len(before) == 1
+        if ends and before[0] in owned and sum(len(readers.get(t, ())) for t in nodes[before[0]].outputs) == 1:
+            owned[number] = owned[before[0]]
+            found.setdefault(owned[number], []).append(number)
+    for number in reversed([number for number in free if number not in owned]):
         taking = [owned[r] for tensor in nodes[number].outputs for r in readers.get(tensor, ()) if r in owned]
         if taking:
             owned[number] = min(taking)
             found.setdefault(owned[number], []).insert(0, number)
     for number in free:
-        before = [owned[producers[t]] for t in nodes[number].inputs if producers.get(t) in owned]
-        if number not in owned and before:
-            owned[number] = max(before)
+        owners_before = [owned[producers[t]] for t in nodes[number].inputs if producers.get(t) in owned]
+        if number not in owned and owners_before:
+            owned[number] = max(owners_before)
             found.setdefault(owned[number], []).append(number)
     return found

@@ -40,6 +40,7 @@ _NAME = "from_"
 _NUMBER = re.compile(rf"{_NAME}(\d+)(_\d+)*$")
 _OPERATOR = re.compile(r"(.*?[a-z_](?:[123]d)?)\d*$")
 _KERNEL = "kintune.kernel"
+_ARRANGING = frozenset({"expand_dims", "permute_dims", "reshape", "squeeze", "transpose"})
 _PACKING = "_weight_prepack"  # the end of the names that the compiler gives to kernels that pack weights
 
 
@@ -205,7 +206,7 @@ def origins(trail: Trail, model: ImportedModel) -> tuple[KernelOrigin, ...]:
     """What each kernel computes, in terms of the nodes of the user's graph."""
     graph = _UserGraph(model)
     producers = [graph.producer(model.sources.get(name, "")) for name in trail.variables]
-    own = [producers[step.source] if step.source >= 0 else None for step in trail.steps]
+    own = _computed(trail.steps, [producers[step.source] if step.source >= 0 else None for step in trail.steps])
     helped = _helped(trail.steps, own)
     kernel_of: dict[int, int] = {}  # node -> the first kernel that computes it
     inserted: set[int] = set()
@@ -233,17 +234,44 @@ class _UserGraph:
     def __init__(self, model: ImportedModel) -> None:
         self.nodes = [each.node for each in model.graph]
         self._producers = {tensor: number for number, each in enumerate(model.graph) for tensor in each.outputs}
+        self._numbers = {each.node.name: number for number, each in enumerate(model.graph)}
         self._described = model.nodes
 
     def producer(self, tensor: str) -> int | None:
-        """The node that makes a tensor; one that the graph does not have is known by its description alone."""
+        """The node that makes a tensor.
+
+        What simplification has put into the graph is named after a tensor that it took out, with something added; what
+        is named after none is known by its own description alone.
+        """
         if tensor not in self._producers:
             if tensor not in self._described:
                 return None
-            operator, _, name = self._described[tensor].partition(" ")
-            self._producers[tensor] = len(self.nodes)
-            self.nodes.append(SourceNode(name.removeprefix("of ").strip("'") or tensor, operator))
+            operator, _, described = self._described[tensor].partition(" ")
+            name = described.removeprefix("of ").strip("'")
+            known = self._named(name)
+            if known is None:
+                known = len(self.nodes)
+                self.nodes.append(SourceNode(name or tensor, operator))
+            self._producers[tensor] = known
         return self._producers[tensor]
+
+    def _named(self, name: str) -> int | None:
+        while name:
+            if (found := self._producers.get(name, self._numbers.get(name))) is not None:
+                return found
+            name = name.rpartition("_")[0]
+        return None
+
+
+def _computed(steps: Sequence[Step], named: Sequence[int | None]) -> list[int | None]:
+    """The node that each step computes; one that only arranges what another step computes has none."""
+    computed = {
+        node for step, node in zip(steps, named, strict=True) if node is not None and step.operator not in _ARRANGING
+    }
+    return [
+        None if step.operator in _ARRANGING and node in computed else node
+        for step, node in zip(steps, named, strict=True)
+    ]
 
 
 def _helped(steps: Sequence[Step], own: Sequence[int | None]) -> list[int | None]:
@@ -310,7 +338,8 @@ class _Numbered(PyExprMutator):  # type: ignore[misc]
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = self.builder_.normalize(self.visit_expr(binding.value))
         made = type(binding.var)(f"{_NAME}{len(self.names)}", binding.var.ty)
-        self.names.append(str(binding.var.name))
+        alias = isinstance(binding.value, relax.Var)
+        self.names.append(str((binding.value if alias else binding.var).name))
         self.builder_.emit_normalized(relax.VarBinding(made, value))
         self.set_var_remap(binding.var, made)
 
