@@ -26,7 +26,7 @@ from kintune.models.shapes import fit_constants
 from kintune.models.source_graph import GraphNode, onnx_graph
 from kintune.profiling.limits import bound_of
 from kintune.profiling.matching import compare
-from kintune.profiling.peak_process import measure_peak_apart
+from kintune.profiling.peak import measure_peak_apart
 from kintune.profiling.profile import ComparedGroup, NodeProfile, OnnxProfile, Profile, ProfiledCall
 from kintune.runtime.executable import Executable
 from kintune.runtime.inputs import load_fitting
@@ -93,8 +93,9 @@ def profile_executable(
         EngineError: the network does not run.
     """
     package = Package.open(request.path)
-    with Executable.open(request.path) as opened:
-        manifest, variant = opened.manifest, opened.variant.number
+    opened = Executable.open(request.path)
+    manifest, variant = opened.manifest, opened.variant.number
+    opened.close()
     wanted = request.threads or min(manifest.threads, len(choose_cores(0)))
     cores = choose_cores(wanted)
     number = 0 if request.inputs is None else load_fitting(manifest.combinations, request.inputs)[0]

@@ -37,8 +37,8 @@ def compare(
                 sets.join(("call", call.place), ("source", number))
     named = _Names(graph)
     owners: dict[int, int] = {}
-    for position, node in enumerate(nodes):
-        number = named.find(node.name)
+    for position, theirs in enumerate(nodes):
+        number = named.find(theirs.name)
         if number is not None:
             owners.setdefault(number, position)
     for call in calls:
