@@ -51,9 +51,9 @@ def compare(
     groups = []
     for members in sets.all():
         own = tuple(sorted(number for kind, number in members if kind == "call"))
-        theirs = tuple(sorted(number for kind, number in members if kind == "node"))
-        if own and theirs:
-            groups.append(ComparedGroup(own, theirs, sum(us[place] for place in own), sum(nodes[n].us for n in theirs)))
+        other = tuple(sorted(number for kind, number in members if kind == "node"))
+        if own and other:
+            groups.append(ComparedGroup(own, other, sum(us[place] for place in own), sum(nodes[n].us for n in other)))
     return tuple(sorted(groups, key=lambda group: group.calls))
 
 
