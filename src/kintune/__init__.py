@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from kintune.core.version import __version__
 
 if TYPE_CHECKING:
-    from kintune.api import Model, Result, load, tune_all
+    from kintune.api import Model, Result, load, profile, tune_all
     from kintune.core.config import TuneConfig
     from kintune.core.report import ProgressReport, RunReport
     from kintune.errors import InputError, KintuneError
+    from kintune.profiling.profile import Profile
     from kintune.runtime.executable import Executable
     from kintune.runtime.merging import merge
     from kintune.runtime.opening import open
@@ -34,6 +35,7 @@ __all__ = [
     "InputError",
     "KintuneError",
     "Model",
+    "Profile",
     "ProgressReport",
     "Result",
     "RunReport",
@@ -42,6 +44,7 @@ __all__ = [
     "load",
     "merge",
     "open",
+    "profile",
     "tune_all",
 ]
 
@@ -52,6 +55,7 @@ _HOMES = {
     "InputError": "kintune.errors",
     "KintuneError": "kintune.errors",
     "Model": "kintune.api",
+    "Profile": "kintune.profiling.profile",
     "ProgressReport": "kintune.core.report",
     "Result": "kintune.api",
     "RunReport": "kintune.core.report",
@@ -59,6 +63,7 @@ _HOMES = {
     "load": "kintune.api",
     "merge": "kintune.runtime.merging",
     "open": "kintune.runtime.opening",
+    "profile": "kintune.api",
     "tune_all": "kintune.api",
 }
 

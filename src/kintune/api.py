@@ -31,9 +31,11 @@ from kintune.tuning.front.request import request_of
 if TYPE_CHECKING:
     import torch
 
+    from kintune.profiling.profile import Profile
+    from kintune.runtime.executable import Executable
     from kintune.runtime.opening import AnyExecutable
 
-__all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "tune_all"]
+__all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "profile", "tune_all"]
 
 Shapes = Mapping[str, Sequence[int] | Sequence[Sequence[int]]]
 Inputs = str | os.PathLike[str] | Sequence[Mapping[str, Any]]
@@ -187,6 +189,47 @@ class Result:
         from kintune.runtime.opening import open
 
         return open(self.report.output)
+
+
+def profile(
+    executable: str | os.PathLike[str] | Executable,
+    inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    model: str | Model | None = None,
+    threads: int = 0,
+    runs: int = 50,
+) -> Profile:
+    """Where the time of a compiled network goes, by the nodes of the user's model.
+
+    `executable` is one for this machine's CPU, or the path of its file; `inputs` are arrays by name, or the path of an
+    `.npz` file, and drawn where they are left out.  With a `model`, the path of the ONNX file that it was made of or
+    the name of a network of the zoo, onnxruntime runs beside it, and its times stand beside those of the same nodes.
+    `threads` is 0 for those it was tuned for; whole runs are timed `runs` times, within a few seconds.  Everything runs
+    in processes of its own.
+
+    Raises:
+        InputError: something handed in is wrong, or the executable is for a GPU or another CPU.
+        EngineError: the network does not run.
+    """
+    from kintune.profiling.collect import ProfileRequest, profile_executable
+
+    if runs < 1 or threads < 0:
+        raise InputError(f"profile needs at least 1 run and no negative threads, got {runs} and {threads}")
+    ref = Model.parse(model).ref if isinstance(model, str) else None if model is None else model.ref
+    with tempfile.TemporaryDirectory(prefix="kintune-profile-") as directory:
+        if isinstance(executable, (str, os.PathLike)):
+            path = os.fspath(executable)
+        else:
+            path = os.path.join(directory, "executable.kt")
+            executable.save(path)
+        file = None if inputs is None else os.path.join(directory, "inputs.npz")
+        if isinstance(inputs, (str, os.PathLike)):
+            file = os.fspath(inputs)
+        elif inputs is not None and file is not None:
+            from kintune.runtime.inputs import write_arrays
+
+            write_arrays(Path(file), inputs)
+        return profile_executable(ProfileRequest(path, file, ref, threads, runs))
 
 
 @overload

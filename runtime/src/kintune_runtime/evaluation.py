@@ -46,11 +46,15 @@ class Evaluation(NamedTuple):
 
 
 class KernelTime(NamedTuple):
-    """A call of a kernel in one run: its place in the plan, and the microseconds that it took."""
+    """A call of a kernel in one run: its place in the plan, and the microseconds that it took.
+
+    `start_us` is when it began, in microseconds since the run did.
+    """
 
     place: int
     kernel: str
     us: float
+    start_us: float = 0.0
 
 
 def evaluate_streams(

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
@@ -250,14 +251,19 @@ class Context:
             InputError: as for `run`.
             RunError: as for `run`.
         """
-        times: list[KernelTime] = []
+        noted: list[tuple[int, bytes, int, int]] = []
+        clock, add = time.perf_counter_ns, noted.append
 
         def note(_user: int, kernel: bytes, place: int, nanoseconds: int) -> None:
-            times.append(KernelTime(place, kernel.decode(errors="replace"), nanoseconds / 1e3))
+            add((place, kernel, nanoseconds, clock()))
 
         with self._hooked(Hook(note)):
+            begun = clock()
             self.run(*inputs)
-        return times
+        return [
+            KernelTime(place, kernel.decode(errors="replace"), taken / 1e3, (ended - taken - begun) / 1e3)
+            for place, kernel, taken, ended in noted
+        ]
 
     def close(self) -> None:
         """End the threads and free the memory.  Closing twice is fine.

@@ -57,6 +57,7 @@ COMMANDS = {
     "compile": Entry("kintune.cli.compile", "Compile a model in seconds, without measuring."),
     "run": Entry("kintune.cli.run", "Run a tuned model on inputs from a file."),
     "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model."),
+    "profile": Entry("kintune.cli.profile", "Show where the time of a tuned model goes."),
     "merge": Entry("kintune.cli.merge", "Make one file of a model tuned on several machines."),
     "export": Entry("kintune.cli.export", "Write a tuned model for programs without Kintune."),
     "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),

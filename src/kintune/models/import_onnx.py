@@ -59,7 +59,8 @@ def import_onnx(model: OnnxModel) -> ImportedModule:
         raise ModelError(f"{label}: cannot be imported: {cause_line(error)}") from error
     module = _bind_weights(module, model, [value.name for value in proto.graph.input])
     module = accumulate_in_float32(module)
-    return ImportedModule(module, trace(module["main"], conversion.sources), described_nodes(proto, model.proto))
+    sources = trace(module["main"], conversion.sources)
+    return ImportedModule(module, sources, described_nodes(proto, model.proto), model.graph)
 
 
 def _unsupported(model: ModelProto) -> Counter[str]:

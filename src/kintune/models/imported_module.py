@@ -16,6 +16,7 @@ from kintune.models.expressions import static_shape
 from kintune.models.index_guard import guard_indices
 from kintune.models.input_kinds import with_kinds
 from kintune.models.model import ImportedModel
+from kintune.models.source_graph import GraphNode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,12 +29,13 @@ class ImportedModule(NamedTuple):
 
     `module` holds one function `main`, whose weights are constants.  `sources` maps the names of variables of `main` to
     the tensor or node of the user's graph that they hold, or help to compute; `nodes` maps each of these to how
-    messages name the node (`Conv 'layer1/conv'`).
+    messages name the node (`Conv 'layer1/conv'`).  `graph` has all nodes of the user's graph.
     """
 
     module: tvm.IRModule
     sources: dict[str, str]
     nodes: dict[str, str]
+    graph: tuple[GraphNode, ...] = ()
 
 
 def complete_model(
@@ -71,6 +73,7 @@ def complete_model(
         nodes=imported.nodes,
         constants={name: store_constant(name, values, typed=True) for name, values in constants.items()},
         checks=guarded.checks,
+        graph=imported.graph,
     )
 
 

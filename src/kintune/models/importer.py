@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import platformdirs
-
 from kintune.core.model import ModelRef
 from kintune.errors import ModelError, ShapeError
-from kintune.models import zoo
 from kintune.models.import_onnx import import_onnx
 from kintune.models.imported_module import complete_model
 from kintune.models.model import ImportedModel
 from kintune.models.onnx import read
+from kintune.models.onnx_path import onnx_path_of
 from kintune.models.ref import EXPORTED, ONNX, ZOO
 
 __all__ = ["load"]
@@ -30,15 +28,8 @@ def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
     """
     if ref.more_shapes:
         raise ShapeError(f"{ref.name}: one combination of shapes is needed here, not {len(ref.combinations)}")
-    if ref.kind == ZOO:
-        directory = cache if cache is not None else Path(platformdirs.user_cache_dir("kintune")) / "zoo"
-        try:
-            path = zoo.write(ref.source, directory, **ref.options)
-        except OSError as error:
-            raise ModelError(f"zoo:{ref.source}: cannot be written to {directory}: {error.strerror}") from error
-        return _load_onnx(ref, path)
-    if ref.kind == ONNX:
-        return _load_onnx(ref, Path(ref.source))
+    if ref.kind in (ONNX, ZOO):
+        return _load_onnx(ref, onnx_path_of(ref, cache))
     if ref.kind == EXPORTED:
         from kintune.models.import_torch import load_exported
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import tvm
 
     from kintune.core.model import Constant, IndexCheck, Tensor
+    from kintune.models.source_graph import GraphNode
 
 __all__ = ["ImportedModel"]
 
@@ -30,6 +31,7 @@ class ImportedModel:
 
     `sources` leads from the names of variables in `main` to the ONNX tensor that they hold or help to compute, and
     `nodes` from there to the user's node, as messages name it (`Conv 'layer1/conv'`); both are empty where unknown.
+    `graph` has the nodes of the user's graph in its order, as the file has them.
     """
 
     name: str
@@ -44,3 +46,4 @@ class ImportedModel:
     nodes: Mapping[str, str] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     checks: tuple[IndexCheck, ...] = ()
+    graph: tuple[GraphNode, ...] = ()

@@ -16,6 +16,7 @@ from kintune.models.index_check import check_constant_indices
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
+from kintune.models.source_graph import GraphNode, onnx_graph
 
 if TYPE_CHECKING:
     from typing import Any
@@ -37,7 +38,8 @@ class OnnxModel:
 
     `proto` holds the graph.  `inputs` names its true inputs in order, with their shapes; what else `proto` declares as
     an input is a large weight, to be taken from `weights`.  `opset` is the version of the default operator set.
-    `constants` has the inputs of the file that were bound to values, in the file's types and shapes.
+    `constants` has the inputs of the file that were bound to values, in the file's types and shapes.  `graph` has the
+    nodes of the file, before simplification.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class OnnxModel:
     digest: str
     opset: int
     constants: dict[str, NDArray[Any]]
+    graph: tuple[GraphNode, ...] = ()
 
 
 def read(
@@ -89,6 +92,7 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
         digest=digest,
         opset=next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0),
         constants=values,
+        graph=onnx_graph(file.graph.graph),
     )
 
 

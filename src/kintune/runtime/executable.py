@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import numpy.typing as npt
 
 import kintune_runtime
 from kintune.core.execution_plan import ExecutionPlan
+from kintune.core.kernel_call import CallRecord
 from kintune.core.model import Tensor
 from kintune.errors import InputError, OrderError
 from kintune.runtime.package import (
@@ -42,11 +44,12 @@ Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
 
 
 class CompiledPlan(NamedTuple):
-    """A plan, the shared library of its kernels, and its weights in the plan's order."""
+    """A plan, the shared library of its kernels, its weights in the plan's order, and what its calls compute."""
 
     plan: ExecutionPlan
     library: bytes
     weights: Iterable[Block]
+    calls: tuple[CallRecord, ...] = ()
 
 
 class Executable(kintune_runtime.Executable):
@@ -88,7 +91,12 @@ class Executable(kintune_runtime.Executable):
         Weights that are equal are stored once.  `compiled` is read one after the other.
         """
         pool = WeightPool()
-        placed = [(pool.add(each.plan, each.weights), each.library) for each in compiled]
+        placed, calls = [], []
+        for each in compiled:
+            placed.append((pool.add(each.plan, each.weights), each.library))
+            calls.append(each.calls)
+        if any(calls):
+            manifest = msgspec.structs.replace(manifest, calls=tuple(calls))
         _, content = pack_weights(pool.blocks)
         weights_checksum = checksum(content)
         plans = tuple(

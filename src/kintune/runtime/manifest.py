@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.hybrid import Hybrid
+from kintune.core.kernel_call import CallRecord
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
 from kintune.runtime.stored_zip import MANIFEST, damaged, reading
@@ -31,7 +32,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
     the outputs are for (see `kintune.runtime.inputs`).  Where it runs with several combinations of shapes, these are of
     the first, and `more` has the others, in the order of the plans.  `hybrid` says what runs where in a result that
-    runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).
+    runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).  `calls` says of each plan what its kernel calls
+    compute; it is empty in files of earlier versions, and in those for a GPU.
     """
 
     model_name: str
@@ -50,6 +52,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     cpu: str = ""
     more: tuple[Combination, ...] = ()
     hybrid: Hybrid | None = None
+    calls: tuple[tuple[CallRecord, ...], ...] = ()
 
     @property
     def combinations(self) -> tuple[Combination, ...]:

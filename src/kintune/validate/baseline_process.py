@@ -18,8 +18,10 @@ from kintune.validate.baseline_protocol import (
     BaselineTurn,
     KernelTimes,
     PrepareBaseline,
+    ProfileNodesTurn,
     ProfileTurn,
 )
+from kintune.validate.baselines.node_times import NodeTimes
 from kintune.wire.worker_client import WorkerProcess
 
 __all__ = ["BaselineProcess"]
@@ -75,10 +77,29 @@ class BaselineProcess:
         Raises:
             EngineError: as for `prepare`.
         """
+        return self.profile_calls(turn, seconds).us
+
+    def profile_calls(self, turn: ProfileTurn, seconds: float) -> KernelTimes:
+        """As `profile`, with the times of one run.
+
+        Raises:
+            EngineError: as for `prepare`.
+        """
         self._worker.resume()
         answer = self._worker.order(msgspec.msgpack.encode(turn), seconds)
         self._worker.stop()
-        return msgspec.msgpack.decode(answer, type=KernelTimes).us
+        return msgspec.msgpack.decode(answer, type=KernelTimes)
+
+    def profile_nodes(self, turn: ProfileNodesTurn, seconds: float) -> NodeTimes:
+        """Times the nodes of onnxruntime's graph within `seconds`.
+
+        Raises:
+            EngineError: as for `prepare`.
+        """
+        self._worker.resume()
+        answer = self._worker.order(msgspec.msgpack.encode(turn), seconds)
+        self._worker.stop()
+        return msgspec.msgpack.decode(answer, type=NodeTimes)
 
     def close(self) -> None:
         """End the process, whatever it is doing."""

@@ -17,6 +17,7 @@ __all__ = [
     "KernelTimes",
     "Order",
     "PrepareBaseline",
+    "ProfileNodesTurn",
     "ProfileTurn",
 ]
 
@@ -83,9 +84,23 @@ class ProfileTurn(msgspec.Struct, frozen=True, tag="profile"):
 
 
 class KernelTimes(msgspec.Struct, frozen=True):
-    """The answer to a `ProfileTurn`: the median microseconds of each kernel's call, by its place in the plan."""
+    """The answer to a `ProfileTurn`: the median microseconds of each kernel's call, by its place in the plan.
+
+    `timeline` has the calls of one run that took about as long as the others: place, start and length in microseconds.
+    """
 
     us: dict[int, float]
+    timeline: tuple[tuple[int, float, float], ...] = ()
 
 
-Order: TypeAlias = PrepareBaseline | BaselineTurn | ProfileTurn
+class ProfileNodesTurn(msgspec.Struct, frozen=True, tag="profile_nodes"):
+    """The order to onnxruntime to time its nodes, each inside the network, with its own profiler.
+
+    There are at most `runs` runs, and no more once they have taken `seconds`, but always one.
+    """
+
+    runs: int
+    seconds: float
+
+
+Order: TypeAlias = PrepareBaseline | BaselineTurn | ProfileTurn | ProfileNodesTurn

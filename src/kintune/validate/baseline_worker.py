@@ -29,15 +29,18 @@ from kintune.validate.baseline_protocol import (
     KernelTimes,
     Order,
     PrepareBaseline,
+    ProfileNodesTurn,
     ProfileTurn,
 )
 from kintune.validate.baselines import KINTUNE, Baseline, make_baseline
 from kintune.validate.baselines.kintune_executable import KintuneExecutable
+from kintune.validate.baselines.onnx_runtime import OnnxRuntime
 from kintune.validate.numerics import perturbed
 from kintune.wire import worker_loop as worker
 
 if TYPE_CHECKING:
     from kintune.validate.board_executable import BoardExecutable
+    from kintune_runtime.executable import KernelTime
 
 __all__ = ["BaselineHandler", "main"]
 
@@ -77,6 +80,10 @@ class BaselineHandler:
                     raise OrderError("a baseline process was given a turn before it was prepared")
                 self._feed(turn)
                 return msgspec.msgpack.encode(_take_turn(self._run, turn))
+            case ProfileNodesTurn() as turn:
+                if not isinstance(self._network, OnnxRuntime):
+                    raise OrderError("only onnxruntime tells the times of its nodes, once it is prepared")
+                return msgspec.msgpack.encode(self._network.profile(turn.runs, turn.seconds))
             case ProfileTurn() as turn:
                 if not isinstance(self._network, KintuneExecutable):
                     raise OrderError("only an executable of Kintune that is prepared tells the times of its kernels")
@@ -163,13 +170,19 @@ def _take_turn(run: _Run, turn: BaselineTurn) -> BaselineTimes:
 def _profile(network: KintuneExecutable, turn: ProfileTurn) -> KernelTimes:
     network.profile(turn.threads)  # untimed: threads start, caches fill
     found: dict[int, list[float]] = {}
+    runs: list[list[KernelTime]] = []
     begun = time.perf_counter()
     for number in range(turn.runs):
         if number and time.perf_counter() - begun >= turn.seconds:
             break
-        for place, us in network.profile(turn.threads).items():
-            found.setdefault(place, []).append(us)
-    return KernelTimes({place: statistics.median(times) for place, times in found.items()})
+        runs.append(network.profile(turn.threads))
+        for call in runs[-1]:
+            found.setdefault(call.place, []).append(call.us)
+    usual = sorted(runs, key=lambda run: sum(call.us for call in run))[len(runs) // 2]
+    return KernelTimes(
+        {place: statistics.median(times) for place, times in found.items()},
+        tuple((call.place, call.start_us, call.us) for call in usual),
+    )
 
 
 def _save(path: Path, outputs: Sequence[Array]) -> None:

@@ -10,15 +10,18 @@ import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.compiler.graph.call_records import describe_calls
 from kintune.compiler.graph.kernel_library import build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
 from kintune.compiler.graph.plan import plan_network
+from kintune.compiler.graph.provenance import keeping_marks
 from kintune.compiler.graph.rewriting import rewriting_pass
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from kintune.core.kernel_call import CallRecord
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
@@ -80,12 +83,14 @@ class PlannedProgram(NamedTuple):
     """A network compiled to a plan, the shared library of the kernels that it calls, and the weights that they read.
 
     `weights` are packed and followed by the constants of the network; the plan has their places when they lie one after
-    another, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.
+    another, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.  `calls` says what
+    the plan's calls compute.
     """
 
     plan: ExecutionPlan
     library: bytes
     weights: tuple[tvm.runtime.Tensor, ...]
+    calls: tuple[CallRecord, ...] = ()
 
 
 def assemble_plan(
@@ -123,7 +128,8 @@ def assemble_plan(
             used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
             object_files = [content for candidate, content in linked.items() if kernel_name(candidate) in used]
             library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files)
-            return PlannedProgram(planned.plan, library, planned.weights)
+            calls = describe_calls(planned.plan, planned.kernels, lowered)
+            return PlannedProgram(planned.plan, library, planned.weights, calls)
     except KintuneError:
         raise
     except Exception as error:  # TVM raises whatever its passes raise
@@ -136,7 +142,7 @@ def _packed(
     """The module that runs the network on packed weights, and those."""
     module = tvm.transform.Sequential(
         [
-            _SplitWeightPacking(),
+            keeping_marks(_SplitWeightPacking()),
             relax.transform.LiftTransformParams(),
             relax.transform.DeadCodeElimination(),
         ]
@@ -267,7 +273,7 @@ def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
         relax.transform.ToNonDataflow(),
         rewriting_pass("AllocateEmptyTensors", _AllocateEmptyTensors),
         relax.transform.RemovePurityChecking(),
-        relax.transform.CallTIRRewrite(),
+        keeping_marks(relax.transform.CallTIRRewrite()),
     ]
 
 

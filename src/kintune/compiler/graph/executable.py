@@ -104,7 +104,7 @@ def build_plans(
                 outputs=shaped.outputs,
                 checks=shaped.checks,
             )
-            yield CompiledPlan(program.plan, program.library, map(block_of, program.weights))
+            yield CompiledPlan(program.plan, program.library, map(block_of, program.weights), program.calls)
 
     return Executable.create_from_plans(compiled(), manifest)
 

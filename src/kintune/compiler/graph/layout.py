@@ -14,7 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.layout_rules import RULES
 from kintune.compiler.graph.layout_views import LayoutResult, TensorView, TensorViews
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
+from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape
 
 __all__ = ["ChooseLayouts"]
 
@@ -53,7 +53,7 @@ class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
         shape = static_shape(binding.var)
         variable = result.expression
         if not isinstance(variable, relax.Var):
-            variable = self.builder_.emit(variable)
+            variable = emit_as(self.builder_, binding.var, variable)
         if shape is None:
             self._tensors.keep_group(binding.var, variable, result.order)
         else:

@@ -21,6 +21,14 @@ from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
 from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
+from kintune.compiler.graph.provenance import (
+    KernelOrigin,
+    Trail,
+    fused_kernels,
+    mark_kernels,
+    number_bindings,
+    read_steps,
+)
 from kintune.compiler.graph.reshaping import DelayReshapes
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
@@ -33,13 +41,16 @@ class Lowered(NamedTuple):
 
     `module` holds `main(inputs..., weights...)` and one PrimFunc a distinct fused operator; `weights` are the tensors
     for the parameters after the inputs, in order; `workloads` the distinct subgraphs; `functions` maps the names of the
-    module's PrimFuncs to workload digests.
+    module's PrimFuncs to workload digests; `trail` leads from the calls of `main`, which bear the number of their
+    kernel, to the imported variables; `origins` says what each kernel is to the user, once the model was asked.
     """
 
     module: tvm.IRModule
     weights: tuple[tvm.runtime.Tensor, ...]
     workloads: tuple[StandaloneWorkload, ...]
     functions: dict[str, str]
+    trail: Trail = Trail()
+    origins: tuple[KernelOrigin, ...] = ()
 
 
 def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool = False) -> Lowered:
@@ -53,7 +64,13 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
     keep_nan()
     divide_exactly()
     with target:
+        module, variables = number_bindings(module)
         module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes())(module)
+        steps, values = read_steps(module)
+        module = relax.transform.FuseOps()(module)
+        kernels = fused_kernels(module, values)
+        module = mark_kernels(relax.transform.FuseTIR()(module), kernels)
+        module = tvm.transform.Sequential([InlineRepeats(), relax.transform.DeadCodeElimination()])(module)
         inputs = len(module["main"].params)
         module, weights = _weights_to_parameters(module, inputs)
         module = tvm.transform.Sequential(
@@ -71,7 +88,7 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
         functions[name] = workload.digest
         known = grouped.get(workload.digest)
         grouped[workload.digest] = known._replace(occurrences=known.occurrences + count) if known else workload
-    return Lowered(module, weights, tuple(grouped.values()), functions)
+    return Lowered(module, weights, tuple(grouped.values()), functions, Trail(variables, steps, kernels))
 
 
 def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:
@@ -114,10 +131,6 @@ def _operator_passes() -> list[tvm.transform.Pass]:
         ResizedInjective(),
         RepeatsBroadcast(),
         relax.transform.FoldConstant(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        InlineRepeats(),
-        relax.transform.DeadCodeElimination(),
     ]
 
 
@@ -138,7 +151,8 @@ class _ConstantsToVariables(PyExprMutator):  # type: ignore[misc]
         if not isinstance(arguments, relax.Tuple):
             return call
         fields = [self._variable(field) for field in arguments.fields]
-        return relax.Call(call.op, [call.args[0], relax.Tuple(fields), *call.args[2:]], call.attrs, call.ty_args)
+        operands = [call.args[0], relax.Tuple(fields), *call.args[2:]]
+        return relax.Call(call.op, operands, call.attrs, call.ty_args, call.span)
 
     def _variable(self, field: relax.Expr) -> relax.Expr:
         if not isinstance(field, tvm.ir.GenericConst) or int(field.ty.ndim) == 0:

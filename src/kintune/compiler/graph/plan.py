@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from kintune.compiler.graph.arena import Buffer, place_buffers, place_in_a_row
+from kintune.compiler.graph.provenance import mark_of
 from kintune.compiler.graph.rewriting import operator_of, static_shape
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
@@ -31,10 +32,14 @@ _SAME_MEMORY = frozenset({"relax.reshape", "relax.memory.ensure_zero_offset"})
 
 
 class Planned(NamedTuple):
-    """A plan, and the tensors that lie one after another in its weights: the packed ones, then constants."""
+    """A plan, and the tensors that lie one after another in its weights: the packed ones, then constants.
+
+    `kernels` has, by the places of calls in the plan, the numbers of kernels that they are marked with.
+    """
 
     plan: ExecutionPlan
     weights: tuple[tvm.runtime.Tensor, ...]
+    kernels: dict[int, int]
 
 
 def plan_network(
@@ -121,6 +126,7 @@ class _Planner:
         self._numbers: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._storages: list[_Storage] = []
         self._operations: list[Operation] = []
+        self._kernels: dict[int, int] = {}
         self._serial = count()
 
     def plan(
@@ -150,7 +156,7 @@ class _Planner:
             arena_bytes=arena_bytes,
             checks=tuple(msgspec.structs.replace(check, result=number) for number, check in enumerate(checks)),
         )
-        return Planned(plan, tuple(self._weights))
+        return Planned(plan, tuple(self._weights), self._kernels)
 
     def _return(self, returned: Sequence[_View]) -> tuple[int, ...]:
         """Make tensors of the arena outputs, where one fills its memory and is no other output; copy the others."""
@@ -246,7 +252,9 @@ class _Planner:
                 raise _unplanned(f"{kernel}, which takes more than tensors")
             arguments.append(value)
         threads = 1 if sum(map(_nbytes, arguments)) <= _SMALL else 0
-        self._emit(KernelCall(kernel, tuple(map(self._number, arguments)), threads), arguments)
+        place = self._emit(KernelCall(kernel, tuple(map(self._number, arguments)), threads), arguments)
+        if (number := mark_of(call)) is not None:
+            self._kernels[place] = number
 
     def _branch(self, expression: relax.If) -> _Value:
         """Both branches leave their results in the same memory: their own where they made it, or else they copy."""

@@ -14,7 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape, value_of
+from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape, value_of
 
 __all__ = ["DelayReshapes"]
 
@@ -58,11 +58,11 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return super().visit_dataflow_var_(variable)
         if variable not in self._made:
             source, _, after = self._delayed[variable]
-            self._made[variable] = self.builder_.emit(relax.op.reshape(source, after))
+            self._made[variable] = emit_as(self.builder_, variable, relax.op.reshape(source, after))
         return self._made[variable]
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        delayed = self._delay(binding.value) if self.builder_.current_block_is_dataflow() else None
+        delayed = self._delay(binding.var, binding.value) if self.builder_.current_block_is_dataflow() else None
         if delayed is not None:
             if isinstance(binding.var, relax.DataflowVar):
                 self._delayed[binding.var] = delayed
@@ -79,7 +79,7 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return any(argument in self._sources for argument in value.args if isinstance(argument, relax.Var))
         return name in _SOURCES
 
-    def _delay(self, value: relax.Expr) -> _Delayed | None:
+    def _delay(self, variable: relax.Var, value: relax.Expr) -> _Delayed | None:
         after, name = static_shape(value) if isinstance(value, relax.Call) else None, operator_of(value)
         if after is None or 0 in after:
             return None
@@ -87,8 +87,8 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return self._reshape(value.args[0], after)
         if name in _UNARY:
             known = self._delayed.get(value.args[0]) if isinstance(value.args[0], relax.Var) else None
-            return None if known is None else self._computed(value, [known.source, *value.args[1:]], known)
-        return self._combine(value, after) if name in _BROADCAST else None
+            return None if known is None else self._computed(variable, value, [known.source, *value.args[1:]], known)
+        return self._combine(variable, value, after) if name in _BROADCAST else None
 
     def _reshape(self, data: relax.Expr, after: Shape) -> _Delayed | None:
         if not isinstance(data, relax.Var):
@@ -98,7 +98,7 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
         before = static_shape(data)
         return _Delayed(self.visit_expr(data), before, after) if data in self._sources and before else None
 
-    def _combine(self, call: relax.Call, after: Shape) -> _Delayed | None:
+    def _combine(self, variable: relax.Var, call: relax.Call, after: Shape) -> _Delayed | None:
         delayed = [self._delayed.get(argument) for argument in call.args if isinstance(argument, relax.Var)]
         known = next((one for one in delayed if one is not None and one.after == after), None)
         if known is None:
@@ -114,7 +114,7 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             elif shape is not None:
                 expression = self.builder_.emit(relax.op.reshape(self.visit_expr(expression), shape))
             operands.append(expression)
-        return self._computed(call, operands, known)
+        return self._computed(variable, call, operands, known)
 
     def _operand(self, argument: relax.Expr, known: _Delayed) -> tuple[relax.Expr, Shape | None] | None:
         """What to combine with the tensor before its reshape, and the shape to give it; None when that cannot be."""
@@ -131,6 +131,6 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return None if wanted is None else (argument, wanted)
         return (argument, known.before) if shape == known.after else None
 
-    def _computed(self, call: relax.Call, operands: list[relax.Expr], known: _Delayed) -> _Delayed:
-        source = self.builder_.emit(relax.Call(call.op, operands, call.attrs, call.ty_args))
+    def _computed(self, variable: relax.Var, call: relax.Call, operands: list[relax.Expr], known: _Delayed) -> _Delayed:
+        source = emit_as(self.builder_, variable, relax.Call(call.op, operands, call.attrs, call.ty_args))
         return known._replace(source=source)

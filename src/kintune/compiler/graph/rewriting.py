@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
-__all__ = ["CALL_KERNEL", "operator_of", "rewriting_pass", "static_shape", "value_of"]
+__all__ = ["CALL_KERNEL", "emit_as", "operator_of", "rewriting_pass", "static_shape", "value_of"]
 
 CALL_KERNEL = "relax.call_tir"
 """The operator that calls a PrimFunc of the module."""
@@ -28,6 +28,17 @@ def rewriting_pass(name: str, rewriter_of: Callable[[tvm.IRModule], PyExprMutato
         return rewriter.builder_.get()
 
     return tvm.transform.module_pass(rewrite, opt_level=0, name=name)
+
+
+def emit_as(builder: relax.BlockBuilder, variable: relax.Var, expression: relax.Expr) -> relax.Var:
+    """Bind an expression to a new variable of a dataflow block that has the name of another one.
+
+    It holds the value of the same node of the user's graph (see `provenance`), in another layout or shape perhaps.
+    """
+    normal = builder.normalize(expression)
+    made = relax.DataflowVar(str(variable.name), normal.ty)
+    builder.emit_normalized(relax.VarBinding(made, normal))
+    return made
 
 
 def operator_of(expression: relax.Expr) -> str:

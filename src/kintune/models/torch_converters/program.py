@@ -15,9 +15,11 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from kintune.core.kernel_call import SourceNode
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
 from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.imported_module import ImportedModule, trace
+from kintune.models.source_graph import GraphNode
 from kintune.models.torch_converters import CONVERTERS
 from kintune.models.torch_converters.translation import NotConvertible, TranslatedNode, Translation, constant
 
@@ -41,9 +43,7 @@ _STOCK = frozenset(
 def describe(node: torch.fx.Node) -> str:
     """A node for people: its operator and the module it belongs to, or the user's line."""
     name = _operator(node)
-    stack = node.meta.get("nn_module_stack") or {}
-    path = next((entry[0] for entry in reversed(list(stack.values())) if entry[0]), "")
-    if path:
+    if path := _module(node):
         return f"aten.{name} '{path}'"
     trace = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip()]
     return f"aten.{name} in {trace[-1][:120]!r}" if trace else f"aten.{name} '{node.name}'"
@@ -59,6 +59,25 @@ def translate(
         ModelError: an operator with arguments that cannot be handled, named with the user's module or line.
     """
     return _Program(label, program, constants).translate()
+
+
+def _graph(nodes: list[torch.fx.Node]) -> tuple[GraphNode, ...]:
+    """The nodes that compute something; they are named after the module that they belong to, where there is one."""
+    return tuple(
+        GraphNode(
+            SourceNode(_module(node) or node.name, _operator(node).partition(".")[0]),
+            tuple(given.name for given in node.all_input_nodes),
+            (node.name,),
+        )
+        for node in nodes
+        if node.op == "call_function" and not _is_check(node)
+    )
+
+
+def _module(node: torch.fx.Node) -> str:
+    """The path of the user's module that the node belongs to, "" where it is none but the whole model."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return next((str(entry[0]) for entry in reversed(list(stack.values())) if entry[0]), "")
 
 
 def _operator(node: torch.fx.Node) -> str:
@@ -97,7 +116,7 @@ class _Program:
         module = self.builder.get()
         module["main"] = module["main"].with_attr("num_input", len(parameters))
         module = relax.transform.DeadCodeElimination()(module)
-        return ImportedModule(module, trace(module["main"], self.t.sources), described)
+        return ImportedModule(module, trace(module["main"], self.t.sources), described, _graph(nodes))
 
     def _bind_inputs(self, nodes: list[torch.fx.Node]) -> list[Any]:
         parameters: list[Any] = []

@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 
 from kintune.compiler.graph.lower import Lowered, lower
+from kintune.compiler.graph.provenance import origins
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
 from kintune.compiler.graph.workload import StandaloneWorkload, is_tunable
@@ -152,6 +153,7 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
         if in_fact and not conservative and len(refs) > 1:
             return load_networks(ref, target, conservative=True)._replace(notes=notes)
         conservative = in_fact
+        lowered = lowered._replace(origins=origins(lowered.trail, model))
         first = first or model
         _check_alike(first, model)
         if len(refs) > 1:  # the module, with weights that other networks have as well, is let go

@@ -11,6 +11,7 @@ from kintune.validate.baselines.baseline import BaselineModel
 
 if TYPE_CHECKING:
     from kintune.runtime.opening import AnyExecutable
+    from kintune_runtime.executable import KernelTime
 
 __all__ = ["KintuneExecutable"]
 
@@ -50,8 +51,8 @@ class KintuneExecutable:
         """Run once."""
         return list(self._executable.run(self._inputs, threads=self._threads).values())
 
-    def profile(self, threads: int) -> dict[int, float]:
-        """Run once; returns the microseconds of each kernel's call by its place in the plan.
+    def profile(self, threads: int) -> list[KernelTime]:
+        """Run once; returns the time of each kernel's call.
 
         Raises:
             OrderError: it is an executable for a GPU, or runs partly in onnxruntime.
@@ -60,4 +61,4 @@ class KintuneExecutable:
 
         if not isinstance(self._executable, Executable):
             raise OrderError("only an executable for CPUs, without onnxruntime, tells the times of its kernels")
-        return {time.place: time.us for time in self._executable.profile(self._inputs, threads=threads)}
+        return self._executable.profile(self._inputs, threads=threads)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
+from kintune.validate.baselines.node_times import NodeTimes, node_times
 from kintune.validate.numerics import perturbed
 
 __all__ = ["OnnxRuntime"]
@@ -57,8 +61,22 @@ class OnnxRuntime:
         """Open the model again with other values for its weights, or with its own where it takes no others."""
         self._session = self._opened(seed)
 
-    def _opened(self, seed: int | None = None) -> Any:
-        """Opens a session; with a `seed`, its weights are perturbed."""
+    def profile(self, runs: int, seconds: float) -> NodeTimes:
+        """Run with onnxruntime's own profiler, at most so many times and seconds, in a session of its own."""
+        import onnxruntime
+
+        with tempfile.TemporaryDirectory(prefix="kintune-profile-") as folder:
+            session = self._opened(profile=str(Path(folder) / "nodes"))
+            session.run(None, self._inputs)  # untimed: memory is planned
+            begun, count = time.perf_counter(), 0
+            while count < 1 or (count < runs and time.perf_counter() - begun < seconds):
+                session.run(None, self._inputs)
+                count += 1
+            path = Path(session.end_profiling())
+            return NodeTimes(node_times(msgspec.json.decode(path.read_bytes()), untimed=1), onnxruntime.__version__)
+
+    def _opened(self, seed: int | None = None, profile: str = "") -> Any:
+        """Opens a session; with a `seed`, its weights are perturbed, and with the start of a path it is profiled."""
         import onnxruntime
 
         path = str(self._subject.onnx)
@@ -77,6 +95,8 @@ class OnnxRuntime:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
             for dimension, extent in _free_dimensions(path, self._inputs).items():
                 options.add_free_dimension_override_by_name(dimension, extent)
+        if profile:
+            options.enable_profiling, options.profile_file_prefix = True, profile
         self._weights = [] if seed is None else _replace_weights(path, options, seed)  # the session reads these
         return _open(path, options)
 

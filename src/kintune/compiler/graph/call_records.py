@@ -1,0 +1,69 @@
+"""What each kernel call of a plan computes, in the user's terms and as an amount of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tvm import relax
+
+from kintune.compiler.graph.provenance import KernelOrigin, mark_of
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
+from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
+from kintune.core.kernel_call import CallRecord
+
+if TYPE_CHECKING:
+    from kintune.compiler.graph.lower import Lowered
+
+__all__ = ["describe_calls"]
+
+_PARTIAL = frozenset({"take", "gather_elements", "gather_nd", "strided_slice"})
+"""Operators that read no more of an operand than they write."""
+
+_PACKED = "_prepacked"  # what the compiler adds to the name of a kernel that reads packed weights
+
+
+def describe_calls(plan: ExecutionPlan, kernels: Mapping[int, int], lowered: Lowered) -> tuple[CallRecord, ...]:
+    """A record of each call of the plan; `kernels` has the numbers of their kernels in `lowered` by place."""
+    return tuple(_records(plan, kernels, lowered))
+
+
+def _records(plan: ExecutionPlan, kernels: Mapping[int, int], lowered: Lowered) -> Iterator[CallRecord]:
+    functions = _functions(lowered)
+    facts = {workload.digest: workload for workload in lowered.workloads}
+    for place, operation in enumerate(plan.operations):
+        if not isinstance(operation, KernelCall):
+            continue
+        number = kernels.get(place, -1)
+        origin = lowered.origins[number] if 0 <= number < len(lowered.origins) else KernelOrigin()
+        function = functions.get(number, operation.kernel.removesuffix(_PACKED))
+        workload = facts.get(lowered.functions.get(function, ""))
+        tensors = [plan.tensors[tensor] for tensor in operation.tensors]
+        most = max(tensors[-1].nbytes, 1) if _PARTIAL.intersection(origin.operators) else None
+        yield CallRecord(
+            place=place,
+            kernel=operation.kernel,
+            nodes=origin.nodes,
+            operators=origin.operators,
+            inserted=origin.inserted,
+            flops=workload.flops if workload else 0.0,
+            nbytes=_moved(tensors, most),
+            weight_bytes=_moved([tensor for tensor in tensors if tensor.place == "weights"], most),
+        )
+
+
+def _moved(tensors: Sequence[PlannedTensor], most: int | None) -> float:
+    """The bytes of tensors, of which each counts for `most` at most."""
+    return float(sum(tensor.nbytes if most is None else min(tensor.nbytes, most) for tensor in tensors))
+
+
+def _functions(lowered: Lowered) -> dict[int, str]:
+    """The names of the functions that `main` calls, by the number of the kernel."""
+    found: dict[int, str] = {}
+
+    def visit(expression: relax.Expr) -> None:
+        if operator_of(expression) == CALL_KERNEL and (number := mark_of(expression)) is not None:
+            found[number] = str(expression.args[0].name_hint)
+
+    relax.analysis.post_order_visit(lowered.module["main"], visit)
+    return found

@@ -1,0 +1,83 @@
+"""What a kernel call of a compiled network computes: the nodes of the user's graph, and how much work it is."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["CallRecord", "SourceNode", "title_of"]
+
+_SHAPE_ONLY = frozenset(
+    {
+        *("Cast", "Constant", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose"),
+        *("Unsqueeze", "QuantizeLinear", "DequantizeLinear"),
+        *("clone", "contiguous", "detach", "dropout", "expand", "flatten", "permute", "reshape", "squeeze"),
+        *("getitem", "t", "to", "_to_copy", "transpose", "unsqueeze", "view", "unsafe_view", "_unsafe_view"),
+    }
+)
+"""Operators that are no part of a title where their kernel computes something else as well."""
+
+_SHORT = {"BatchNormalization": "BN", "_native_batch_norm_legit_no_training": "batch_norm"}
+"""Long names of operators that are usually fused."""
+
+_MAIN = (
+    *("Conv", "Gemm", "MatMul", "Pool", "Softmax", "Norm", "Reduce", "Einsum", "LSTM", "GRU"),
+    *("conv", "linear", "mm", "matmul", "pool", "softmax", "norm", "attention"),
+)
+"""Parts of the names of operators after which a kernel is titled, where it has one."""
+
+
+class SourceNode(msgspec.Struct, frozen=True):
+    """A node of the user's graph: its name, or that of its first result, and its operator ("Conv")."""
+
+    name: str
+    op: str
+
+
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One kernel call of an execution plan; `place` is the number of its operation there.
+
+    `nodes` are the user's nodes that it computes, in their order, with those that were folded into its weights or that
+    only change a shape; `operators` are the compiler's.  Where `inserted`,
+    the compiler added it for `nodes`, which another kernel computes: it changes a layout, for instance.  `flops` is
+    what one call computes, `nbytes` what it reads and writes at least, `weight_bytes` the size of weights among that.
+    """
+
+    place: int
+    kernel: str
+    nodes: tuple[SourceNode, ...] = ()
+    operators: tuple[str, ...] = ()
+    inserted: bool = False
+    flops: float = 0.0
+    nbytes: float = 0.0
+    weight_bytes: float = 0.0
+
+
+def title_of(call: CallRecord) -> str:
+    """A call in one line: its main node by name, and the operators fused with it: `layer1/conv + Add + Relu`.
+
+    The kernel's own name where no node is known.
+    """
+    if not call.nodes:
+        return call.kernel
+    computing = [node for node in call.nodes if node.op not in _SHAPE_ONLY] or list(call.nodes)
+    main = next((node for node in computing if any(part in node.op for part in _MAIN)), computing[0])
+    if call.inserted:
+        return f"{' + '.join(call.operators) or 'copy'} for {main.name}"
+    others = [_SHORT.get(node.op, node.op) for node in computing if node is not main]
+    return " + ".join([_with_operator(main), *_counted(others)])
+
+
+def _with_operator(node: SourceNode) -> str:
+    """The node's name, with its operator where the name does not tell it."""
+    return node.name if node.op.lower() in node.name.lower() else f"{node.name} ({node.op})"
+
+
+def _counted(operators: list[str]) -> list[str]:
+    """Operators in order; those that follow one another several times are written once, with their number."""
+    runs: list[tuple[str, int]] = []
+    for name in operators:
+        if runs and runs[-1][0] == name:
+            runs[-1] = (name, runs[-1][1] + 1)
+        else:
+            runs.append((name, 1))
+    return [name if number == 1 else f"{number} {name}" for name, number in runs]

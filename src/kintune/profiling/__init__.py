@@ -1,0 +1,1 @@
+"""Where the time of a compiled network goes: its kernels, in the terms of the user's graph."""

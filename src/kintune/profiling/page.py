@@ -1,0 +1,191 @@
+"""A profile as one HTML page without scripts or outside files: the whole network, and a table of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from kintune.profiling.profile import Limit, NodeProfile, Profile, ProfiledCall, reached
+
+__all__ = ["html_page"]
+
+_COLOURS = {
+    Limit.ARITHMETIC: "#2f6fb3",
+    Limit.MEMORY: "#c77700",
+    Limit.COPIES: "#9a3f8f",
+    Limit.LAUNCH: "#777777",
+    Limit.UNKNOWN: "#aaaaaa",
+}
+_GAP = "#d9d9d9"
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 14px/1.45 system-ui, sans-serif; margin: 24px auto; max-width: 1200px; padding: 0 16px; color: #1c1c1c; }
+h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; } p { margin: 4px 0; }
+.facts { color: #555; }
+.bar { display: flex; height: 26px; border-radius: 4px; overflow: hidden; margin: 12px 0 6px; background: #eee; }
+.bar span { display: block; min-width: 1px; border-right: 1px solid #fff8; }
+.key span { display: inline-block; margin-right: 16px; }
+.key i { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 5px; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: right; padding: 4px 8px; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
+th { position: sticky; top: 0; background: #fff; font-weight: 600; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; min-width: 400px; overflow-wrap: anywhere; }
+td { font-variant-numeric: tabular-nums; white-space: nowrap; } td:first-child { white-space: normal; }
+td.limit { text-align: left; }
+details > summary { cursor: pointer; } details div { color: #555; font-size: 12px; padding: 3px 0 3px 16px; }
+.share { display: inline-block; height: 8px; border-radius: 2px; vertical-align: middle; margin-left: 6px; }
+.faster { color: #1b7a33; } .slower { color: #b3261e; }
+.note { background: #fff6df; padding: 6px 10px; border-radius: 4px; margin: 8px 0; }
+"""
+
+
+def html_page(profile: Profile) -> bytes:
+    """The page, in UTF-8."""
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(profile.model)}: profile</title><style>{_STYLE}</style></head><body>",
+        *_head(profile),
+        *_bar(profile),
+        *_calls(profile),
+        *_others(profile),
+        "</body></html>",
+    ]
+    return "\n".join(parts).encode()
+
+
+def _head(profile: Profile) -> Iterator[str]:
+    yield f"<h1>{escape(profile.model)}: {_ms(profile.run_ms)} a run</h1>"
+    shapes = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in profile.shapes.items())
+    yield f'<p class="facts">{escape(profile.cpu)}, {profile.threads} threads; {escape(shapes)}</p>'
+    yield f'<p class="facts">{escape(profile.executable)}</p>'
+    if profile.peak is not None:
+        reading = profile.peak.read_gbytes_per_s or profile.peak.gbytes_per_s
+        yield (
+            f'<p class="facts">Measured peak: {profile.peak.gflops:.0f} GFLOP/s in fp32, {reading:.1f} GB/s read from '
+            "memory</p>"
+        )
+    yield (
+        f"<p>{len(profile.calls)} kernel calls take {_ms(profile.kernels_ms)} together; a run takes "
+        f"{_ms(abs(profile.gap_ms))} {'more' if profile.gap_ms >= 0 else 'less'}. Median of {profile.runs} runs, "
+        f"8 of 10 from {_ms(profile.p10_ms)} to {_ms(profile.p90_ms)}.</p>"
+    )
+    if profile.onnxruntime is not None:
+        onnx = profile.onnxruntime
+        yield (
+            f"<p>onnxruntime {escape(onnx.version)}, in turns with it: {_ms(onnx.run_ms)} a run "
+            f"(Kintune takes {profile.run_ms / onnx.run_ms:.2f} of that).</p>"
+        )
+    for note in profile.notes:
+        yield f'<p class="note">{escape(note)}</p>'
+
+
+def _bar(profile: Profile) -> Iterator[str]:
+    """The run as one bar, a part for each call in their order, and one for the gap."""
+    whole = max(profile.run_ms, profile.kernels_ms) * 1e3
+    if not whole:
+        return
+    yield '<div class="bar" role="img" aria-label="the calls of a run in their order">'
+    for call in profile.calls:
+        label = escape(f"{call.title}: {_us(call.us)}", quote=True)
+        style = f"width:{100 * call.us / whole:.3f}%;background:{_COLOURS[call.limit]}"
+        yield f'<span title="{label}" style="{style}"></span>'
+    if profile.gap_ms > 0:
+        yield f'<span title="between the kernels: {_ms(profile.gap_ms)}" style="flex:1;background:{_GAP}"></span>'
+    yield '</div><p class="key">'
+    totals = {limit: sum(call.us for call in profile.calls if call.limit is limit) for limit in Limit}
+    for limit, us in totals.items():
+        if us:
+            yield f'<span><i style="background:{_COLOURS[limit]}"></i>{limit.value} {_us(us)}</span>'
+    if profile.gap_ms > 0:
+        yield f'<span><i style="background:{_GAP}"></i>between the kernels {_ms(profile.gap_ms)}</span>'
+    yield "</p>"
+
+
+def _calls(profile: Profile) -> Iterator[str]:
+    beside = profile.onnxruntime is not None
+    columns = [
+        "operators, slowest first",
+        "time",
+        "share",
+        "GFLOP/s",
+        "GB/s",
+        "threads",
+        "runs in",
+        "limit",
+        "of it",
+    ]
+    yield "<h2>Kernel calls</h2>"
+    if profile.prefix:
+        yield f'<p class="facts">Names without <code>{escape(profile.prefix)}</code></p>'
+    yield "<table><thead><tr>" + "".join(f"<th>{name}</th>" for name in columns + ["onnxruntime"] * beside)
+    yield "</tr></thead><tbody>"
+    for call in profile.slowest:
+        yield _row(call, profile)
+    yield "</tbody></table>"
+
+
+def _row(call: ProfiledCall, profile: Profile) -> str:
+    nodes = "".join(f"<div>{escape(node.op)} {escape(node.name)}</div>" for node in call.nodes)
+    operators = f"<div>compiled as {escape(' + '.join(call.operators))}</div>" if call.operators else ""
+    details = (
+        f"<details><summary>{escape(call.title)}</summary>{nodes}{operators}<div>{escape(call.kernel)}</div></details>"
+    )
+    share = (
+        f'{call.share:.1%}<i class="share" style="width:{60 * call.share:.1f}px;background:{_COLOURS[call.limit]}"></i>'
+    )
+    known = call.limit is not Limit.UNKNOWN
+    cells = [
+        details,
+        _us(call.us),
+        share,
+        f"{call.gflops:.1f}" if call.gflops else "",
+        f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "",
+        str(call.threads),
+        call.where,
+    ]
+    row = "".join(f"<td>{cell}</td>" for cell in cells)
+    row += f'<td class="limit">{call.limit.value if known else ""}</td><td>{reached(call) if known else ""}</td>'
+    if profile.onnxruntime is not None:
+        row += _beside(call, profile)
+    return f"<tr>{row}</tr>"
+
+
+def _beside(call: ProfiledCall, profile: Profile) -> str:
+    if profile.onnxruntime is None or call.group < 0:
+        return "<td></td>"
+    group = profile.onnxruntime.groups[call.group]
+    kind = "faster" if group.us <= group.onnxruntime_us else "slower"
+    if call.onnxruntime_us is not None:
+        return f'<td class="{kind}">{_us(call.onnxruntime_us)}</td>'
+    return f'<td class="{kind}">{_us(group.onnxruntime_us)} for {len(group.calls)} calls, {_us(group.us)}</td>'
+
+
+def _others(profile: Profile) -> Iterator[str]:
+    """Nodes of onnxruntime that are none of the network's."""
+    if profile.onnxruntime is None:
+        return
+    alone = [node for node in profile.onnxruntime.nodes if node.group < 0]
+    if not alone:
+        return
+    yield "<h2>Nodes of onnxruntime that no call was matched with</h2><table><thead><tr>"
+    yield "<th>node</th><th>operator</th><th>time</th></tr></thead><tbody>"
+    slowest: list[NodeProfile] = sorted(alone, key=lambda node: -node.us)
+    for node in slowest:
+        yield f"<tr><td>{escape(node.name)}</td><td>{escape(node.op)}</td><td>{_us(node.us)}</td></tr>"
+    yield "</tbody></table>"
+
+
+def _ms(value: float) -> str:
+    return _us(value * 1e3)
+
+
+def _us(value: float) -> str:
+    """A time with three digits and its unit."""
+    if value >= 1e6:
+        return f"{value / 1e6:.3g} s"
+    if value >= 1e3:
+        return f"{value / 1e3:.3g} ms"
+    return f"{value:.3g} us"

@@ -1,0 +1,132 @@
+"""The profile of a compiled network, as it is shown, written as JSON and returned by `kintune.profile`."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from kintune.core.device import Peak
+from kintune.core.kernel_call import SourceNode
+
+__all__ = ["ComparedGroup", "Limit", "NodeProfile", "OnnxProfile", "Profile", "ProfiledCall", "reached"]
+
+
+class Limit(str, Enum):
+    """What bounds a kernel call."""
+
+    ARITHMETIC = "arithmetic"
+    MEMORY = "memory"
+    LAUNCH = "launch"
+    COPIES = "copies"
+    UNKNOWN = "unknown"
+
+
+class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel call: what it computes, and its median time in microseconds inside the network.
+
+    `place` is its place in the plan, `kernel` the kernel's own name, `title` what it computes in one line; `nodes`,
+    `operators` and `inserted` are as in `CallRecord`.  `where` is the runtime that runs it, on at most `threads`
+    threads.  `share` is its share of all calls.  `gflops` and `gbytes_per_s` are its rates.  `least_us` is the time
+    that its arithmetic or its memory traffic takes at the machine's peak, and `reached` that time over its own.
+    Rates, `least_us` and `reached` are 0 where the file does not say what the kernel computes.
+
+    `onnxruntime_us` is the time that onnxruntime takes for the same nodes, where they are told apart; `group` is the
+    number of the `ComparedGroup` that it belongs to, -1 for none.
+    """
+
+    place: int
+    kernel: str
+    title: str
+    nodes: tuple[SourceNode, ...] = ()
+    operators: tuple[str, ...] = ()
+    inserted: bool = False
+    where: str = "kintune"
+    threads: int = 1
+    us: float = 0.0
+    share: float = 0.0
+    gflops: float = 0.0
+    gbytes_per_s: float = 0.0
+    limit: Limit = Limit.UNKNOWN
+    least_us: float = 0.0
+    reached: float = 0.0
+    onnxruntime_us: float | None = None
+    group: int = -1
+
+
+def reached(call: ProfiledCall) -> str:
+    """How near a call comes to its limit; ">100%" where its operands came from caches, not from memory."""
+    return ">100%" if call.reached > 1.0 else f"{call.reached:.0%}"
+
+
+class NodeProfile(msgspec.Struct, frozen=True):
+    """A node of onnxruntime's optimised graph; `start_us` counts from the start of a run, `group` as for calls."""
+
+    name: str
+    op: str
+    us: float
+    start_us: float
+    group: int = -1
+
+
+class ComparedGroup(msgspec.Struct, frozen=True):
+    """The least sets of calls and of onnxruntime's nodes that compute the same nodes of the user's graph.
+
+    `calls` are places, `nodes` the positions in `OnnxProfile.nodes`.
+    """
+
+    calls: tuple[int, ...]
+    nodes: tuple[int, ...]
+    us: float
+    onnxruntime_us: float
+
+
+class OnnxProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """What onnxruntime says of the same model: its version, the median of its runs, and its nodes as they ran.
+
+    `matched_us` is the time of those nodes that are found among Kintune's calls.
+    """
+
+    version: str
+    run_ms: float
+    nodes_us: float
+    matched_us: float
+    nodes: tuple[NodeProfile, ...]
+    groups: tuple[ComparedGroup, ...]
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of a network goes.  `calls` are in the order in which they run.
+
+    `run_ms` is the median of `runs` whole runs, arrays in to arrays out, `p10_ms` and `p90_ms` tell their spread.
+    `kernels_ms` is the sum of the calls, and `gap_ms` what a run takes beside them.  The plan also has `copies` of
+    tensors, of `copied_bytes` in all.  `peak` is what this machine reached with `threads` threads just before; None
+    where it could not be measured.  `timeline` has one run: the place, the start and the length of each call in us.
+    `prefix` is what the names of nearly all nodes begin with, and titles leave out.  `notes` are for the user.
+    """
+
+    schema_version: int = 1
+    executable: str
+    model: str
+    cpu: str
+    threads: int
+    shapes: dict[str, tuple[int, ...]]
+    runs: int
+    run_ms: float
+    p10_ms: float
+    p90_ms: float
+    kernels_ms: float
+    gap_ms: float
+    copies: int
+    copied_bytes: int
+    peak: Peak | None
+    prefix: str
+    calls: tuple[ProfiledCall, ...]
+    onnxruntime: OnnxProfile | None
+    timeline: tuple[tuple[int, float, float], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def slowest(self) -> tuple[ProfiledCall, ...]:
+        """The calls, the slowest first."""
+        return tuple(sorted(self.calls, key=lambda call: -call.us))

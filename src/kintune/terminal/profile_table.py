@@ -1,0 +1,117 @@
+"""A profile as lines of text for a terminal of 80 columns or more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kintune.profiling.profile import Limit, Profile, ProfiledCall, reached
+from kintune.terminal.formatting import count, milliseconds
+
+__all__ = ["profile_lines"]
+
+_HEAD = "operators, slowest first"
+_LEAST_WIDTH = 24  # of the first column
+_LIMIT = 5  # the place of the only column of words
+
+
+def profile_lines(profile: Profile, top: int = 20, width: int = 80) -> Iterator[str]:
+    """The whole network in some lines, and a table of its `top` slowest calls, no line wider than `width`."""
+    yield from _network(profile)
+    yield ""
+    yield from _table(profile, top, width)
+    yield from (f"Note: {note}" for note in profile.notes)
+
+
+def _network(profile: Profile) -> Iterator[str]:
+    yield (
+        f"{profile.model}: {milliseconds(profile.run_ms)} a run, median of {profile.runs} "
+        f"({milliseconds(profile.p10_ms)} to {milliseconds(profile.p90_ms)})"
+    )
+    yield f"{profile.cpu}, {profile.threads} thread{'s' if profile.threads > 1 else ''}"
+    if profile.peak is not None:
+        reading = profile.peak.read_gbytes_per_s or profile.peak.gbytes_per_s
+        yield f"measured peak: {profile.peak.gflops:.0f} GFLOP/s in fp32, {reading:.1f} GB/s read from memory"
+    more = "more" if profile.gap_ms >= 0 else "less"
+    yield (
+        f"{len(profile.calls)} kernel calls take {milliseconds(profile.kernels_ms)}; "
+        f"a run takes {milliseconds(abs(profile.gap_ms))} {more} than their sum"
+    )
+    if profile.copies:
+        yield f"beside them, {profile.copies} copies of {count(profile.copied_bytes, 'B')}"
+    if profile.onnxruntime is not None:
+        onnx = profile.onnxruntime
+        yield (
+            f"onnxruntime {onnx.version}: {milliseconds(onnx.run_ms)} a run; "
+            f"Kintune takes {profile.run_ms / onnx.run_ms:.2f} of that"
+        )
+    totals = {limit: sum(call.us for call in profile.calls if call.limit is limit) for limit in Limit}
+    parts = [f"{limit.value} {milliseconds(us / 1e3)}" for limit, us in totals.items() if us]
+    if parts and profile.peak is not None:
+        yield f"bound by {', '.join(parts)}"
+
+
+def _table(profile: Profile, top: int, width: int) -> Iterator[str]:
+    beside = profile.onnxruntime is not None
+    heads = ["time", "share", "GF/s", "GB/s", "thr", "limit", *(["onnxrt"] if beside else [])]
+    shown = profile.slowest[:top]
+    rows = [_cells(call, profile) for call in shown]
+    rest = profile.slowest[top:]
+    if rest:
+        us = sum(call.us for call in rest)
+        rows.append([milliseconds(us / 1e3), f"{_share(us, profile):.1%}"])
+    titles = [_HEAD, *(call.title.replace(" + ", "+") for call in shown), *([f"{len(rest)} more"] if rest else [])]
+    widths = [max(len(row[at]) for row in [heads, *rows] if at < len(row)) for at in range(len(heads))]
+    room = width - sum(widths) - len(widths) - 1
+    first = max(_LEAST_WIDTH, min(room, max(map(len, titles))))
+    for title, row in zip(titles, [heads, *rows], strict=True):
+        yield _line(title, row, first, widths)
+    if beside and any(row[-1].startswith("(") for row in rows):
+        yield "(in brackets: for several calls together; --json and --html say which)"
+    if profile.prefix:
+        yield f"Names are without {profile.prefix}"
+
+
+def _cells(call: ProfiledCall, profile: Profile) -> list[str]:
+    cells = [
+        milliseconds(call.us / 1e3),
+        f"{call.share:.1%}",
+        f"{call.gflops:.0f}" if call.gflops else "",
+        f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "",
+        str(call.threads),
+        "" if call.limit is Limit.UNKNOWN else f"{call.limit.value} {reached(call)}",
+    ]
+    if profile.onnxruntime is not None:
+        cells.append(_theirs(call, profile))
+    return cells
+
+
+def _theirs(call: ProfiledCall, profile: Profile) -> str:
+    """What onnxruntime takes for the same; in brackets where that is for several calls together."""
+    if call.onnxruntime_us is not None:
+        return milliseconds(call.onnxruntime_us / 1e3)
+    if profile.onnxruntime is None or call.group < 0:
+        return ""
+    return f"({milliseconds(profile.onnxruntime.groups[call.group].onnxruntime_us / 1e3)})"
+
+
+def _share(us: float, profile: Profile) -> float:
+    return us / 1e3 / profile.kernels_ms if profile.kernels_ms else 0.0
+
+
+def _line(title: str, cells: list[str], first: int, widths: list[int]) -> str:
+    aligned = [
+        cell.ljust(width) if place == _LIMIT else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return f"{_cut(title, first):<{first}}  {' '.join(aligned)}".rstrip()
+
+
+def _cut(title: str, width: int) -> str:
+    """The title within a width: without the start of a long name, or else without the end."""
+    if len(title) <= width:
+        return title
+    name, plus, others = title.partition("+")
+    if len(name) + 4 > width:
+        kept = f"+{len(others.split('+'))}" if plus else ""
+        return f"...{name[len(name) + 3 + len(kept) - width :]}{kept}"
+    return f"{title[: width - 3]}..."

@@ -1,0 +1,41 @@
+"""The trace is of the format that Perfetto reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kintune.profiling.trace import trace_json
+from tests.support.profiles import PROFILE, alone
+
+
+def slices(document: dict[str, Any], process: int) -> list[dict[str, Any]]:
+    return [event for event in document["traceEvents"] if event["ph"] == "X" and event["pid"] == process]
+
+
+def test_every_event_has_what_the_format_asks_for() -> None:
+    document = json.loads(trace_json(PROFILE))
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    for event in document["traceEvents"]:
+        assert event["ph"] in ("X", "M")
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        assert isinstance(event["args"], dict)
+        if event["ph"] == "X":
+            assert event["ts"] >= 0
+            assert event["dur"] > 0
+        else:
+            assert event["name"] in ("process_name", "process_sort_index", "thread_name")
+
+
+def test_calls_are_where_they_ran() -> None:
+    first, second, third = slices(json.loads(trace_json(PROFILE)), 1)
+    assert (first["ts"], first["dur"], first["name"]) == (0.0, 398.0, "layer3/conv2 (Conv) + Add + Relu")
+    assert second["ts"] >= first["ts"] + first["dur"]
+    assert third["args"]["limit"] == "launch"
+
+
+def test_onnxruntime_is_a_process_of_its_own() -> None:
+    nodes = slices(json.loads(trace_json(PROFILE)), 2)
+    assert [node["name"] for node in nodes] == ["layer3/conv2", "softmax", "ReorderOutput"]
+    assert slices(json.loads(trace_json(alone())), 2) == []

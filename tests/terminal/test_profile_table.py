@@ -1,0 +1,40 @@
+"""A profile on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kintune.terminal.profile_table import profile_lines
+from tests.support.profiles import PROFILE, alone
+
+
+def test_a_profile_fits_80_columns() -> None:
+    long = msgspec.structs.replace(PROFILE.calls[0], title=f"{'block/' * 20}conv (Conv) + Add + Relu")
+    lines = list(profile_lines(msgspec.structs.replace(PROFILE, calls=(long, *PROFILE.calls[1:]))))
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("...") and "conv (Conv)" in line and "+2" in line for line in lines)
+
+
+def test_the_slowest_comes_first() -> None:
+    text = "\n".join(profile_lines(PROFILE, width=100))
+    table = text[text.index("operators, slowest first") :].splitlines()
+    assert [line.split()[0] for line in table[1:4]] == ["layer3/conv2", "softmax:", "transpose"]
+    assert "arithmetic 75%" in table[1]
+    assert table[1].endswith("500 us")
+    assert table[2].endswith("(150 us)")
+    assert "copies >100%" in table[3]
+
+
+def test_the_network_is_told_as_a_whole() -> None:
+    text = "\n".join(profile_lines(PROFILE))
+    assert "net: 550 us a run, median of 50" in text
+    assert "3 kernel calls take 500 us; a run takes 50.0 us more than their sum" in text
+    assert "onnxruntime 1.2.3: 1.10 ms a run; Kintune takes 0.50 of that" in text
+    assert "bound by arithmetic 400 us, launch 80.0 us, copies 20.0 us" in text
+    assert "Note: a <note>" in text
+
+
+def test_the_rest_is_summed() -> None:
+    lines = list(profile_lines(alone(), top=1))
+    assert any(line.startswith("2 more") and "100 us" in line and "20.0%" in line for line in lines)
+    assert not any("onnxr" in line for line in lines)
