@@ -123,6 +123,13 @@ class TestLoading:
             load_partitioned(ref, cpu)
         assert "\n" not in str(caught.value)
 
+    def test_an_output_that_is_no_tensor_is_refused(self, cpu: Any, tmp_path: Path) -> None:
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        ref = written(tmp_path, "m (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x, x) }")
+        with pytest.raises(ModelError, match=r"m\.onnx: output y is not a tensor \(sequence\)"):
+            load_partitioned(ref, cpu)
+
 
 class TestBackend:
     def test_what_is_handed_over_is_part_of_what_was_prepared(self, tmp_path: Path) -> None:
