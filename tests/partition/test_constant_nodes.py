@@ -5,6 +5,7 @@ import pytest
 from onnx import ModelProto, checker
 
 from kintune.partition.constant_nodes import fold_constants
+from kintune.partition.tensor_types import infer_types
 from tests.support.partitions import computed, drawn, parse, values_of, weight_names
 
 
@@ -74,3 +75,54 @@ def test_bodies_are_folded_with_the_weights_around_them() -> None:
     for c in (False, True):
         inputs = {"x": np.array([1, 2], np.float32), "c": np.array(c)}
         assert computed(model, inputs)["y"].tolist() == computed(parse(text), inputs)["y"].tolist()
+
+
+class TestShapes:
+    """Shapes that are fixed are constants, although what has them is not."""
+
+    def shapes(self, text: str) -> ModelProto:
+        model = parse(text)
+        fold_constants(model.graph, 17, {}, infer_types(model))
+        return model
+
+    @pytest.mark.parametrize(
+        ("attributes", "values"),
+        [("", [2, 3, 4]), ("<start = 1>", [3, 4]), ("<end = -1>", [2, 3]), ("<start = -2, end = 2>", [3])],
+    )
+    def test_a_fixed_shape_is_a_weight(self, attributes: str, values: list[int]) -> None:
+        text = f"m (float[2, 3, 4] x) => (int64[N] y) {{ h = Relu(x)  s = Shape{attributes}(h)  y = Neg(s) }}"
+        model = self.shapes(text)
+        assert operators(model) == ["Relu", "Neg"]
+        assert values_of(model, "s").tolist() == values
+        assert computed(model, drawn(model))["y"].tolist() == computed(parse(text), drawn(model))["y"].tolist()
+
+    def test_the_number_of_elements_too(self) -> None:
+        model = self.shapes("m (float[2, 3] x) => (int64 y) { s = Size(x)  y = Neg(s) }")
+        assert values_of(model, "s").tolist() == 6
+
+    def test_what_a_shape_decides_is_a_weight_too(self) -> None:
+        model = self.shapes(
+            "m (float[2, 3] x) => (float[6] y) <int64[1] rest = {-1}> { s = Shape(x)"
+            "  n = ReduceProd<keepdims = 1>(s)  y = Reshape(x, n) }"
+        )
+        assert operators(model) == ["Reshape"]
+        assert values_of(model, "n").tolist() == [6]
+
+    def test_a_shape_that_depends_on_the_data_stays(self) -> None:
+        model = self.shapes("m (float[2, 3] x) => (int64[2] y) { n = NonZero(x)  s = Shape(n)  y = Neg(s) }")
+        assert operators(model) == ["NonZero", "Shape", "Neg"]
+
+    def test_a_shape_in_a_body(self) -> None:
+        text = """m (float[2, 3] x, bool c) => (int64[2] y) {
+            k = Constant<value = float[1] {1}>()
+            h = Add(x, k)
+            y = If(c) <
+                then_branch = yes () => (int64[2] a) { s = Shape(h)  a = Neg(s) },
+                else_branch = no () => (int64[2] b) { t = Transpose(h)  s2 = Shape(t)  b = Neg(s2) }
+            > }"""
+        model = self.shapes(text)
+        bodies = {a.g.name: [node.op_type for node in a.g.node] for a in model.graph.node[-1].attribute}
+        assert bodies == {"yes": ["Neg"], "no": ["Transpose", "Neg"]}
+        for c in (False, True):
+            inputs = {"x": np.ones((2, 3), np.float32), "c": np.array(c)}
+            assert computed(model, inputs)["y"].tolist() == computed(parse(text), inputs)["y"].tolist()

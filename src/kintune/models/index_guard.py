@@ -7,6 +7,7 @@ analysis proves to be inside needs neither.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -126,7 +127,10 @@ def _rewritten(
         mark = plans[variable].mark
         tensor = sources.get(str(variable.name), "")
         checks.append(IndexCheck(nodes.get(tensor, tensor), result, mark.sizes, mark.axis, mark.negative))
-    return GuardedModule(rewriter.builder_.get(), tuple(checks), named)
+    guarded = rewriter.builder_.get()
+    bound = Counter(str(binding.var.name) for block in guarded["main"].body.blocks for binding in block.bindings)
+    known = {name: tensor for name, tensor in named.items() if bound[name] <= 1}  # a new variable may have an old name
+    return GuardedModule(guarded, tuple(checks), known)
 
 
 @mutator

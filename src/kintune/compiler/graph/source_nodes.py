@@ -54,7 +54,7 @@ def first_failing_node(
             bad = middle
         else:
             fine = middle
-    tensor = model.sources.get(names[counts[bad] - 1], "")
+    tensor = next((model.sources[name] for name in names[counts[bad] - 1 :] if name in model.sources), "")
     return model.nodes.get(tensor, tensor)
 
 

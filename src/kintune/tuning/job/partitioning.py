@@ -73,7 +73,12 @@ def load_partitioned(
 
 
 def _check_accepted(model: OnnxModel) -> None:
-    """Refuse a graph that onnxruntime does not take, before anything is compiled."""
+    """Refuse a graph that onnxruntime does not take, or gives no tensors, before anything is compiled."""
+    for value in model.proto.graph.output:
+        kind = value.type.WhichOneof("value")
+        if kind not in (None, "tensor_type"):
+            kind = str(kind).removesuffix("_type")
+            raise ModelError(f"{model.path}: output {value.name} is not a tensor ({kind}); such models cannot be used")
     try:
         open_session(model.proto)
     except Exception as error:  # it raises its own kinds

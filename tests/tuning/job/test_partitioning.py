@@ -1,0 +1,193 @@
+"""Models that are cut into regions, and the node because of which one of these is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+
+from kintune.core.config import JobSpec
+from kintune.core.model import ModelRef
+from kintune.errors import ModelError
+from kintune.models.ref import parse_ref
+from tests.support.partitions import parse
+from tests.support.toy_tools import toy_spec
+
+pytestmark = pytest.mark.tvm
+
+# A lookup, a region, an LSTM, a region.
+WITH_LSTM = """
+    m (int64[64] ids, float[64, 64] x) => (float[64, 1, 1, 8] l, float[64, 64] y) {
+        e = Gather(table, ids)
+        a = Add(e, x)  b = Sigmoid(a)  c = Mul(b, x)  d = Relu(c)  f = Neg(d)  g = Elu<alpha = 0.5>(f)
+        h = Sigmoid(g)  i = Relu(h)
+        u = Unsqueeze(i, one)
+        l = LSTM<hidden_size = 8>(u, lw, lr)
+        s = ReduceSum<keepdims = 0>(l)
+        o = Mul(i, s)  p = Sigmoid(o)  q = Add(p, x)  r = Relu(q)  t = Neg(r)  v = Elu<alpha = 0.5>(t)  y = Sigmoid(v)
+    }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def written(folder: Path, text: str = WITH_LSTM) -> ModelRef:
+    model = parse(text)
+    draw = np.random.default_rng(0)
+    read = {name for node in model.graph.node for name in node.input}
+    shapes = {"table": (100, 64), "lw": (1, 32, 64), "lr": (1, 32, 8)}
+    for name in read & shapes.keys():
+        values = draw.standard_normal(shapes[name]).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    if "one" in read:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "one"))
+    onnx.save(model, folder / "m.onnx")
+    return parse_ref(str(folder / "m.onnx"))
+
+
+def spec_for(ref: ModelRef, **changes: Any) -> JobSpec:
+    from kintune.runtime.target import resolve_target
+
+    device = msgspec.structs.replace(toy_spec().device_type, target=resolve_target("native", threads=1))
+    return msgspec.structs.replace(toy_spec(), model=ref, device_type=device, output="m.kt", **changes)
+
+
+class TestLoading:
+    def test_regions_are_networks_and_the_note_says_what_is_left(self, cpu: Any, tmp_path: Path) -> None:
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        networks = load_partitioned(written(tmp_path), cpu)
+        assert [network.label for network in networks.networks] == ["kintune/region0", "kintune/region1"]
+        assert networks.notes[-1] == "2 regions of the graph run as compiled kernels; onnxruntime runs LSTM (1)"
+        assert networks.hybrid is not None
+        assert networks.hybrid.partition.operators == {"LSTM": 1}
+        first, second = networks.networks
+        assert [tensor.name for tensor in first.combination.inputs] == ["ids", "x"]
+        assert [tensor.name for tensor in networks.hybrid.combination.inputs] == ["ids", "x"]
+        assert [tensor.name for tensor in networks.hybrid.combination.outputs] == ["l", "y"]
+        assert networks.hybrid.combination.outputs[1].shape == (64, 64)
+        assert first.digest != second.digest
+
+    def test_the_range_of_an_index_is_known_wherever_it_is_read(self, cpu: Any, tmp_path: Path) -> None:
+        """Else random inputs would be out of range."""
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        ref = written(tmp_path)
+        for handed_over in ((), ("Gather of 'e'",), ("*",)):
+            networks = load_partitioned(ref, cpu, handed_over=handed_over)
+            assert networks.hybrid is not None
+            ids, _ = networks.hybrid.combination.inputs
+            assert (ids.values, ids.below) == ("ids", 100)
+
+    def test_all_of_it_may_be_left(self, cpu: Any, tmp_path: Path) -> None:
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        networks = load_partitioned(written(tmp_path), cpu, handed_over=("*",))
+        assert networks.networks == ()
+        assert networks.notes == ("the whole model runs in onnxruntime",)
+
+    @pytest.mark.parametrize("step", ["import_region", "lower_network"])
+    def test_a_region_that_fails_as_a_whole_stays(
+        self, cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        from kintune.tuning.job import partitioning
+
+        real = getattr(partitioning, step)
+
+        def failing(*arguments: Any, **named: Any) -> Any:
+            nodes = arguments[1].nodes if step == "import_region" else arguments[0].nodes.values()
+            if any("Gather" in name for name in nodes):
+                raise ModelError("there is no such thing")
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(partitioning, step, failing)
+        networks = partitioning.load_partitioned(written(tmp_path), cpu)
+        assert networks.hybrid is not None
+        assert len(networks.networks) == 1
+        left = networks.hybrid.partition.operators
+        assert left["Gather"] == left["LSTM"] == 1
+        assert left["Elu"] == 1
+
+    def test_what_onnxruntime_does_not_take_is_refused(self, cpu: Any, tmp_path: Path) -> None:
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        ref = written(tmp_path, "m (float[2] x) => (float[2] y) { y = com.microsoft.Wobble(x) }")
+        with pytest.raises(ModelError, match=r"m\.onnx: onnxruntime does not take it: .*Wobble") as caught:
+            load_partitioned(ref, cpu)
+        assert "\n" not in str(caught.value)
+
+    def test_an_output_that_is_no_tensor_is_refused(self, cpu: Any, tmp_path: Path) -> None:
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        ref = written(tmp_path, "m (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x, x) }")
+        with pytest.raises(ModelError, match=r"m\.onnx: output y is not a tensor \(sequence\)"):
+            load_partitioned(ref, cpu)
+
+
+class TestBackend:
+    def test_what_is_handed_over_is_part_of_what_was_prepared(self, tmp_path: Path) -> None:
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        ref = written(tmp_path)
+        prepared = TvmBackend().prepare(spec_for(ref))
+        assert (prepared.hybrid, prepared.can_hand_over, prepared.handed_over) == (True, True, ())
+        over = TvmBackend().prepare(spec_for(ref, handed_over=("*",)))
+        assert (over.hybrid, over.subgraphs, over.handed_over) == (True, (), ("*",))
+
+    def test_a_model_that_compiles_stays_whole(self, tmp_path: Path) -> None:
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        ref = written(tmp_path, "m (float[4] x) => (float[4] y) { y = Relu(x) }")
+        prepared = TvmBackend().prepare(spec_for(ref))
+        assert (prepared.hybrid, prepared.can_hand_over) == (False, True)
+
+    def test_where_no_node_may_be_left_the_operator_is_named(self, tmp_path: Path) -> None:
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        options = msgspec.structs.replace(toy_spec().options, onnxruntime=False)
+        with pytest.raises(ModelError, match="operators that cannot be imported: LSTM x1"):
+            TvmBackend().prepare(spec_for(written(tmp_path), options=options))
+
+    def test_what_neither_takes_is_refused_for_why_it_does_not_compile(self, tmp_path: Path) -> None:
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        ref = written(tmp_path, "m (float[2] x) => (float[2] y) { y = com.microsoft.Wobble(x) }")
+        with pytest.raises(ModelError, match=r"cannot be imported: com\.microsoft::Wobble x1"):
+            TvmBackend().prepare(spec_for(ref))
+
+
+class TestFirstWrongNode:
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_it_is_found_in_its_region(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        """A region in which the compiler takes another parameter of a node."""
+        from kintune.tuning.job import region_check
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        backend = TvmBackend()
+        backend.prepare(spec_for(written(tmp_path)))
+        assert backend.explain() == ""
+        real = region_check.import_region
+
+        def wrong(marked: onnx.ModelProto, region: Any, at: int, *arguments: Any) -> Any:
+            if at == number:
+                marked = _copy(marked)
+                for node in marked.graph.node:
+                    if node.op_type == "Elu":
+                        node.attribute[0].f = 0.9
+            return real(marked, region, at, *arguments)
+
+        monkeypatch.setattr(region_check, "import_region", wrong)
+        assert backend.explain() == ("Elu of 'g'", "Elu of 'v'")[number]
+
+
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
