@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 import msgspec
 import tvm
@@ -18,7 +17,8 @@ from kintune.models.constants import store_constant
 from kintune.models.evaluation import open_session
 from kintune.models.model import ImportedModel
 from kintune.models.onnx import OnnxModel, read
-from kintune.models.ref import ONNX
+from kintune.models.onnx_path import onnx_path_of
+from kintune.models.ref import ONNX, ZOO
 from kintune.partition.compilable import CompilableNodes
 from kintune.partition.import_region import import_region
 from kintune.partition.partition import Partition, partition
@@ -32,7 +32,7 @@ _LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND", "OneHot"})
 
 def can_partition(ref: ModelRef) -> bool:
     """Return whether a model can run partly in onnxruntime: it is an ONNX file, with one combination of shapes."""
-    return ref.kind == ONNX and not ref.more_shapes
+    return ref.kind in (ONNX, ZOO) and not ref.more_shapes
 
 
 def load_partitioned(
@@ -46,7 +46,7 @@ def load_partitioned(
     Raises:
         ModelError: the file cannot be used, onnxruntime does not take it, or the model is too large.
     """
-    model = read(Path(ref.source), ref.shapes, ref.constants, own=ref.own)
+    model = read(onnx_path_of(ref), ref.shapes, ref.constants, own=ref.own)
     _check_accepted(model)
     compilable = CompilableNodes(target)
     left = set(handed_over)
