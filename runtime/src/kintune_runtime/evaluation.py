@@ -48,13 +48,14 @@ class Evaluation(NamedTuple):
 class KernelTime(NamedTuple):
     """A call of a kernel in one run: its place in the plan, and the microseconds that it took.
 
-    `start_us` is when it began, in microseconds since the run did.
+    `start_us` is when it began, in microseconds since the run did.  A node that onnxruntime runs has its `operator`.
     """
 
     place: int
     kernel: str
     us: float
     start_us: float = 0.0
+    operator: str = ""
 
 
 def evaluate_streams(

@@ -417,12 +417,14 @@ def _runs_of(events: list[dict[str, Any]]) -> list[list[KernelTime]]:
     nodes.sort(key=lambda event: int(event["ts"]) + int(event["dur"]))
     for number, start in enumerate(begun):
         end = begun[number + 1] if number + 1 < len(begun) else float("inf")
-        runs.append([_node_time(event) for event in nodes if start <= int(event["ts"]) < end])
+        runs.append([_node_time(event, start) for event in nodes if start <= int(event["ts"]) < end])
     return runs
 
 
-def _node_time(event: dict[str, Any]) -> KernelTime:
+def _node_time(event: dict[str, Any], begun: int) -> KernelTime:
     about = event.get("args", {})
+    operator = str(about.get("op_name", ""))
     place = int(about.get("node_index", 0))
     name = str(event["name"])[: -len(_NODE_TIME)]
-    return KernelTime(place, name or f"{about.get('op_name', 'node')}_{place}", float(event["dur"]))
+    start = float(int(event["ts"]) - begun)
+    return KernelTime(place, name or f"{operator or 'node'}_{place}", float(event["dur"]), start, operator)

@@ -9,7 +9,11 @@ import msgspec
 from kintune.core.device import Peak
 from kintune.core.kernel_call import SourceNode
 
-__all__ = ["ComparedGroup", "Limit", "NodeProfile", "OnnxProfile", "Profile", "ProfiledCall", "reached"]
+__all__ = ["IN_ONNXRUNTIME", "ComparedGroup", "Limit", "NodeProfile", "OnnxProfile", "Profile", "ProfiledCall", "RegionProfile", "reached"]
+
+
+IN_ONNXRUNTIME = "onnxruntime"
+"""`where` of a node that onnxruntime runs."""
 
 
 class Limit(str, Enum):
@@ -30,6 +34,11 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
     threads.  `share` is its share of all calls.  `gflops` and `gbytes_per_s` are its rates.  `least_us` is the time
     that its arithmetic or its memory traffic takes at the machine's peak, and `reached` that time over its own.
     Rates, `least_us` and `reached` are 0 where the file does not say what the kernel computes.
+
+    Of a result that runs partly in onnxruntime, a node that onnxruntime runs is a call as well: `where` is
+    "onnxruntime", `kernel` is the node's name, `operators` has its operator, and there are no rates.  Such a call, and
+    one of a region, has its number among all calls as its `place`; `region` is the number of the region, -1 for none.
+    The calls of a region were timed in the region alone; `us` counts all runs of the region in one run of the network.
 
     `onnxruntime_us` is the time that onnxruntime takes for the same nodes, where they are told apart; `group` is the
     number of the `ComparedGroup` that it belongs to, -1 for none.
@@ -52,6 +61,7 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
     reached: float = 0.0
     onnxruntime_us: float | None = None
     group: int = -1
+    region: int = -1
 
 
 def reached(call: ProfiledCall) -> str:
@@ -95,6 +105,24 @@ class OnnxProfile(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[ComparedGroup, ...]
 
 
+class RegionProfile(msgspec.Struct, frozen=True):
+    """A region of a result that runs partly in onnxruntime: its number and its name in the graph, and its times.
+
+    `us` is its median inside the network in microseconds, all of its `times` in one run together: 0 where it did not
+    run.  `kernels_us` is the sum of its `calls`, which were timed in the region alone, and `boundary_us` what is left:
+    the way from onnxruntime and back.  `share` is its share of the times of all nodes that onnxruntime tells of.
+    """
+
+    number: int
+    name: str
+    times: int
+    us: float
+    share: float
+    calls: int
+    kernels_us: float
+    boundary_us: float
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Where the time of a network goes.  `calls` are in the order in which they run.
 
@@ -103,6 +131,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     tensors, of `copied_bytes` in all.  `peak` is what this machine reached with `threads` threads just before; None
     where it could not be measured.  `timeline` has one run: the place, the start and the length of each call in us.
     `prefix` is what the names of nearly all nodes begin with, and titles leave out.  `notes` are for the user.
+    `regions` are those of a result that runs partly in onnxruntime.
     """
 
     schema_version: int = 1
@@ -125,8 +154,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     onnxruntime: OnnxProfile | None
     timeline: tuple[tuple[int, float, float], ...]
     notes: tuple[str, ...] = ()
+    regions: tuple[RegionProfile, ...] = ()
 
     @property
     def slowest(self) -> tuple[ProfiledCall, ...]:
         """The calls, the slowest first."""
         return tuple(sorted(self.calls, key=lambda call: -call.us))
+
+    @property
+    def left(self) -> tuple[ProfiledCall, ...]:
+        """The nodes that onnxruntime runs, of a result that runs partly in it."""
+        return tuple(call for call in self.calls if call.where == IN_ONNXRUNTIME)

@@ -96,6 +96,8 @@ class KernelTimes(msgspec.Struct, frozen=True):
 class ProfileNodesTurn(msgspec.Struct, frozen=True, tag="profile_nodes"):
     """The order to onnxruntime to time its nodes, each inside the network, with its own profiler.
 
+    An executable that runs partly in onnxruntime takes it, too.
+
     There are at most `runs` runs, and no more once they have taken `seconds`, but always one.
     """
 

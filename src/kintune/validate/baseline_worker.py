@@ -81,6 +81,8 @@ class BaselineHandler:
                 self._feed(turn)
                 return msgspec.msgpack.encode(_take_turn(self._run, turn))
             case ProfileNodesTurn() as turn:
+                if isinstance(self._network, KintuneExecutable):
+                    return msgspec.msgpack.encode(self._network.profile_nodes(turn.runs, turn.seconds))
                 if not isinstance(self._network, OnnxRuntime):
                     raise OrderError("only onnxruntime tells the times of its nodes, once it is prepared")
                 return msgspec.msgpack.encode(self._network.profile(turn.runs, turn.seconds))

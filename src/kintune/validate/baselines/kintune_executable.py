@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kintune.errors import OrderError
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
+from kintune.validate.baselines.node_times import NodeTimes, summed_times
 
 if TYPE_CHECKING:
     from kintune.runtime.opening import AnyExecutable
@@ -62,3 +64,24 @@ class KintuneExecutable:
         if not isinstance(self._executable, Executable):
             raise OrderError("only an executable for CPUs, without onnxruntime, tells the times of its kernels")
         return self._executable.profile(self._inputs, threads=threads)
+
+    def profile_nodes(self, runs: int, seconds: float) -> NodeTimes:
+        """Times each node of the graph that onnxruntime runs, a region being one of them; about `seconds` in all.
+
+        Raises:
+            OrderError: it does not run in onnxruntime.
+        """
+        from kintune.runtime.hybrid_executable import HybridExecutable
+
+        if not isinstance(self._executable, HybridExecutable):
+            raise OrderError("only an executable that runs partly in onnxruntime tells the times of nodes")
+        import onnxruntime
+
+        self.run()  # untimed: memory is planned
+        begun = time.perf_counter()
+        self.run()
+        fitting = int(seconds / max(time.perf_counter() - begun, 1e-9))
+        found = self._executable.profiles(
+            self._inputs, repeats=max(1, min(runs, fitting)), threads=self._threads
+        )
+        return NodeTimes(summed_times(found), onnxruntime.__version__)

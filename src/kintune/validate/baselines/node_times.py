@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-__all__ = ["NodeTime", "NodeTimes", "node_times"]
+if TYPE_CHECKING:
+    from kintune_runtime.evaluation import KernelTime
+
+__all__ = ["NodeTime", "NodeTimes", "node_times", "summed_times"]
 
 _AROUND = frozenset({"If", "Loop", "Scan"})
 """Operators whose time is that of the nodes inside them, which the profile has as well."""
@@ -17,12 +20,16 @@ _TIMED = "_kernel_time"  # the end of the names of events that tell the time of 
 
 
 class NodeTime(msgspec.Struct, frozen=True):
-    """A node of onnxruntime's graph: its name and operator, the median microseconds, and when it began in one run."""
+    """A node of onnxruntime's graph: its name and operator, the median microseconds, and when it began in one run.
+
+    `times` is how often it ran in one run, where `us` is the sum of these.
+    """
 
     name: str
     op: str
     us: float
     start_us: float
+    times: int = 1
 
 
 class NodeTimes(msgspec.Struct, frozen=True):
@@ -49,3 +56,28 @@ def node_times(events: Sequence[dict[str, Any]], untimed: int = 0) -> tuple[Node
         kept = times[untimed:] or times
         found.append(NodeTime(name, operator, statistics.median(us for _, us in kept), kept[-1][0]))
     return tuple(found)
+
+
+def summed_times(runs: Sequence[Sequence[KernelTime]]) -> tuple[NodeTime, ...]:
+    """The nodes of several runs of one graph, in the order in which they began in the last one that has all of them.
+
+    A node that runs several times in one run, in the body of a loop, has the sum of these.
+    """
+    summed: list[dict[tuple[str, str, int], list[KernelTime]]] = []
+    for run in runs:
+        nodes: dict[tuple[str, str, int], list[KernelTime]] = {}
+        for each in sorted(run, key=lambda each: each.start_us):
+            if each.operator not in _AROUND:
+                nodes.setdefault((each.kernel, each.operator, each.place), []).append(each)
+        summed.append(nodes)
+    fullest = max(reversed(summed), key=len, default={})
+    return tuple(
+        NodeTime(
+            name,
+            operator,
+            statistics.median(sum(each.us for each in nodes[key]) for nodes in summed if (key := (name, operator, place)) in nodes),
+            times[0].start_us,
+            len(times),
+        )
+        for (name, operator, place), times in fullest.items()
+    )
