@@ -2,307 +2,174 @@
 
 from __future__ import annotations
 
-import os
-import statistics
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from kintune.core.device import Peak
-from kintune.core.execution_plan import Copy, ExecutionPlan, KernelCall
-from kintune.core.kernel_call import CallRecord, title_of
-from kintune.core.model import Combination, Constant, ModelRef
-from kintune.errors import EngineError, InputError, ModelError
+from kintune.core.execution_plan import Copy
+from kintune.core.model import Combination
+from kintune.errors import EngineError, InputError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
-from kintune.models.constants import store_constant
-from kintune.models.graph_file import open_graph
-from kintune.models.onnx_path import onnx_path_of
-from kintune.models.shapes import fit_constants
-from kintune.models.source_graph import GraphNode, onnx_graph
-from kintune.profiling.limits import bound_of
 from kintune.profiling.matching import compare
+from kintune.profiling.parts import is_whole, profile_parts, write_region
 from kintune.profiling.peak import measure_peak_apart
-from kintune.profiling.profile import ComparedGroup, NodeProfile, OnnxProfile, Profile, ProfiledCall
+from kintune.profiling.profile import Profile, ProfiledCall
+from kintune.profiling.rows import finish, kernel_rows, records_of, stand_beside
+from kintune.profiling.timing import Original, ProfileRequest, Times, read_original, time_network
 from kintune.runtime.executable import Executable
+from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.inputs import load_fitting
-from kintune.runtime.package import Manifest, Package
+from kintune.runtime.package import Manifest, Package, read_manifest
 from kintune.runtime.plan_format import decode_plan
-from kintune.validate.baseline_process import BaselineProcess
-from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, KernelTimes, ProfileNodesTurn, ProfileTurn
-from kintune.validate.baselines import KINTUNE
-from kintune.validate.baselines.baseline import BaselineModel
-from kintune.validate.baselines.node_times import NodeTimes
+from kintune.runtime.requirements import why_not_here
 from kintune_runtime.library import checksum
+from kintune_runtime.onnxruntime_session import import_onnxruntime
 
 __all__ = ["ProfileRequest", "profile_executable"]
 
-_ROUNDS = 5
-_NEARLY_ALL = 0.8
-_WARM_SECONDS = 0.02  # untimed, at the start of a turn
-_PREPARE_SECONDS = 300.0
-_TURN_SECONDS = 120.0
+MeasurePeak = Callable[[str, int], Peak | None]
 
 
-class ProfileRequest(NamedTuple):
-    """What to profile: the file, and an `.npz` file of inputs (None: drawn).
+class _Run(NamedTuple):
+    """What is profiled: the file's manifest, a combination of its shapes by number, cores, and the user's model."""
 
-    `model` is the model to run in onnxruntime beside it, if any.  `threads` is 0 for those it was tuned for.  Runs are
-    repeated up to `runs` times, and end after `seconds` for each thing that is timed.
-    """
+    manifest: Manifest
+    number: int
+    cores: tuple[int, ...]
+    original: Original | None
 
-    path: str
-    inputs: str | None = None
-    model: ModelRef | None = None
-    threads: int = 0
-    runs: int = 50
-    seconds: float = 3.0
+    @property
+    def combination(self) -> Combination:
+        return self.manifest.combinations[self.number]
 
 
-class _Original(NamedTuple):
-    """The user's ONNX file: its path, the values of inputs that are constants, and its nodes."""
-
-    path: str
-    constants: dict[str, Constant]
-    graph: tuple[GraphNode, ...]
-
-
-class _Times(NamedTuple):
-    """What was timed: whole runs in milliseconds, calls, and the same of onnxruntime, with what went wrong there."""
-
-    runs_ms: Sequence[float]
-    calls: Mapping[int, float]
-    timeline: tuple[tuple[int, float, float], ...]
-    onnx_ms: Sequence[float] = ()
-    nodes: NodeTimes | None = None
-    problem: str = ""
-
-
-def profile_executable(
-    request: ProfileRequest, measure_peak: Callable[[str, int], Peak | None] = measure_peak_apart
-) -> Profile:
+def profile_executable(request: ProfileRequest, measure_peak: MeasurePeak = measure_peak_apart) -> Profile:
     """Profiles an executable for this machine's CPU.  `measure_peak` measures that of a target with so many threads.
 
     Raises:
-        InputError: a file cannot be used, or is for a GPU or another CPU; the inputs do not fit.
+        InputError: a file cannot be used, or is for a GPU or another CPU; the inputs do not fit; onnxruntime is missing
+            or too old for a result that runs partly in it.
         TargetError: more threads are asked for than there are cores.
         EngineError: the network does not run.
     """
+    manifest = read_manifest(request.path)
+    if manifest.hybrid is None:
+        return _profile_compiled(request, measure_peak)
+    package = HybridPackage.open(request.path)
+    if not is_whole(manifest):
+        return _profile_hybrid(request, package, measure_peak)
+    with tempfile.TemporaryDirectory(prefix="kintune-profile-") as folder:
+        inside = request._replace(path=write_region(package, 0, folder))
+        found = _profile_compiled(inside, measure_peak, manifest)
+    note = "inputs of shapes that were not tuned run in onnxruntime; this profile is of a tuned one"
+    return msgspec.structs.replace(found, executable=str(request.path), notes=(*found.notes, note))
+
+
+def _profile_compiled(request: ProfileRequest, measure_peak: MeasurePeak, described: Manifest | None = None) -> Profile:
+    """The profile of a file that runs without onnxruntime; `described` is another manifest to name the model by."""
     package = Package.open(request.path)
     opened = Executable.open(request.path)
     manifest, variant = opened.manifest, opened.variant.number
     opened.close()
-    wanted = request.threads or min(manifest.threads, len(choose_cores(0)))
-    cores = choose_cores(wanted)
-    number = 0 if request.inputs is None else load_fitting(manifest.combinations, request.inputs)[0]
-    plan = decode_plan(package.variants[variant].plans[number].plan, checksum).plan
-    combination = manifest.combinations[number]
-    original = None if request.model is None else _original(request.model, combination)
-    peak = measure_peak(manifest.target, len(cores))
-    times = _time(request, original, combination, cores)
-    calls, prefix = _calls(plan, _records(manifest, number), times, len(cores), peak)
+    run = _run(request, manifest)
+    plan = decode_plan(package.variants[variant].plans[run.number].plan, checksum).plan
+    peak = measure_peak(manifest.target, len(run.cores))
+    times = time_network(request, run.original, run.combination, run.cores, hybrid=False)
+    calls, prefix = finish(kernel_rows(plan, records_of(manifest, run.number), times.calls, len(run.cores), peak))
     notes = []
-    onnx = None
-    if times.problem:
-        notes.append(f"onnxruntime: {times.problem}")
-    elif times.nodes is not None and original is not None:
-        names = [tensor.name for tensor in combination.inputs]
-        groups = compare(calls, times.nodes.nodes, original.graph, names)
-        onnx, calls = _beside(times, groups, calls)
-        if not groups:
-            notes.append("none of onnxruntime's nodes is one of this network's: is it the same model?")
     if peak is None:
-        notes.append("the machine's peak could not be measured (see kintune doctor), so no limits are named")
+        notes.append(_NO_PEAK)
     if not manifest.calls:
         notes.append("the file does not say what its kernels compute: an earlier version wrote it; compile it again")
-    if len(manifest.combinations) > 1:
-        notes.append(f"it runs with {len(manifest.combinations)} combinations of shapes; --input chooses another one")
+    copies = [operation for operation in plan.operations if isinstance(operation, Copy)]
+    found = _profile(request, run._replace(manifest=described or manifest), times, calls, peak, notes)
+    return msgspec.structs.replace(
+        found,
+        prefix=prefix,
+        timeline=times.timeline,
+        copies=len(copies),
+        copied_bytes=sum(plan.tensors[copy.source].nbytes for copy in copies),
+    )
+
+
+def _profile_hybrid(request: ProfileRequest, package: HybridPackage, measure_peak: MeasurePeak) -> Profile:
+    """The profile of a file that runs partly, or wholly, in onnxruntime."""
+    manifest = package.manifest
+    if package.regions and (why := why_not_here(manifest)) is not None:
+        raise InputError(f"{request.path}: {why}")
+    import_onnxruntime()  # what is wrong with it is said before anything runs
+    run = _run(request, manifest)
+    peak = measure_peak(manifest.target, len(run.cores)) if package.regions else None
+    times = time_network(request, run.original, run.combination, run.cores, hybrid=True)
+    if times.own_nodes is None:
+        raise EngineError(f"{request.path}: onnxruntime told nothing of its nodes")
+    parts = profile_parts(request, package, run.number, times.own_nodes, run.cores, peak)
+    notes = [*parts.notes, *([_NO_PEAK] if peak is None and package.regions else [])]
+    found = _profile(request, run, times, parts.calls, peak, notes)
+    return msgspec.structs.replace(found, prefix=parts.prefix, timeline=parts.timeline, regions=parts.regions)
+
+
+_NO_PEAK = "the machine's peak could not be measured (see kintune doctor), so no limits are named"
+
+
+def _run(request: ProfileRequest, manifest: Manifest) -> _Run:
+    """What is asked for, once it is found to fit the file."""
+    cores = choose_cores(request.threads or min(manifest.threads, len(choose_cores(0))))
+    number = 0 if request.inputs is None else load_fitting(manifest.combinations, request.inputs)[0]
+    ref = request.model
+    original = None if ref is None else read_original(ref, manifest.combinations[number])
+    return _Run(manifest, number, tuple(cores), original)
+
+
+def _profile(
+    request: ProfileRequest,
+    run: _Run,
+    times: Times,
+    calls: tuple[ProfiledCall, ...],
+    peak: Peak | None,
+    notes: list[str],
+) -> Profile:
+    """What all profiles have."""
+    told = []
+    onnx = None
+    if times.problem:
+        told.append(f"onnxruntime: {times.problem}")
+    elif times.nodes is not None and run.original is not None:
+        names = [tensor.name for tensor in run.combination.inputs]
+        groups = compare(calls, times.nodes.nodes, run.original.graph, names)
+        onnx, calls = stand_beside(times, groups, calls)
+        if not groups:
+            told.append("none of onnxruntime's nodes is one of this network's: is it the same model?")
+    told += notes
+    if len(run.manifest.combinations) > 1:
+        told.append(
+            f"it runs with {len(run.manifest.combinations)} combinations of shapes; --input chooses another one"
+        )
     kernels_us = sum(call.us for call in calls)
     p10, median, p90 = (float(np.quantile(times.runs_ms, q)) for q in (0.1, 0.5, 0.9))
-    copies = [operation for operation in plan.operations if isinstance(operation, Copy)]
     return Profile(
         executable=str(request.path),
-        model=manifest.model_name,
+        model=run.manifest.model_name,
         cpu=inspect_machine().cpu,
-        threads=len(cores),
-        shapes=combination.shapes,
+        threads=len(run.cores),
+        shapes=run.combination.shapes,
         runs=len(times.runs_ms),
         run_ms=median,
         p10_ms=p10,
         p90_ms=p90,
         kernels_ms=kernels_us / 1e3,
         gap_ms=median - kernels_us / 1e3,
-        copies=len(copies),
-        copied_bytes=sum(plan.tensors[copy.source].nbytes for copy in copies),
+        copies=0,
+        copied_bytes=0,
         peak=peak,
-        prefix=prefix,
+        prefix="",
         calls=calls,
         onnxruntime=onnx,
-        timeline=times.timeline,
-        notes=tuple(notes),
+        timeline=(),
+        notes=tuple(told),
     )
-
-
-def _original(ref: ModelRef, combination: Combination) -> _Original:
-    """What to run in onnxruntime.
-
-    Raises:
-        ModelError: it is no ONNX file, or has other inputs than the executable.
-    """
-    path = onnx_path_of(ref)
-    file = open_graph(path, own=True)
-    values = fit_constants(str(path), file.graph, ref.constants)
-    theirs = [value.name for value in file.graph.graph.input if value.name not in values]
-    own = [tensor.name for tensor in combination.inputs]
-    if sorted(theirs) != sorted(own):
-        raise ModelError(
-            f"{path}: has the inputs {', '.join(theirs) or 'none'}, the executable {', '.join(own) or 'none'}; "
-            "name the model that it was made of, and --constant for inputs that were fixed"
-        )
-    constants = {name: store_constant(name, array, typed=True) for name, array in values.items()}
-    return _Original(str(path), constants, onnx_graph(file.graph.graph))
-
-
-def _records(manifest: Manifest, number: int) -> dict[int, CallRecord]:
-    """What each call of a plan computes, by its place."""
-    return {record.place: record for record in manifest.calls[number]} if manifest.calls else {}
-
-
-def _time(
-    request: ProfileRequest, original: _Original | None, combination: Combination, cores: Sequence[int]
-) -> _Times:
-    """Time everything in rounds; the processes are stopped while it is not their turn."""
-
-    def context(name: str) -> BaselineContext:
-        subject = BaselineModel(os.path.abspath(request.path))
-        if original is not None:
-            subject = msgspec.structs.replace(subject, onnx=original.path, constants=original.constants)
-        return BaselineContext(name, subject, combination.inputs, request.inputs, 0, len(cores), tuple(cores))
-
-    runs = max(1, -(-request.runs // _ROUNDS))
-    turn = BaselineTurn(runs, request.seconds / _ROUNDS, _WARM_SECONDS)
-    profile_turn = ProfileTurn(len(cores), runs, request.seconds / _ROUNDS)
-    runs_ms: list[float] = []
-    onnx_ms: list[float] = []
-    rounds: list[KernelTimes] = []
-    nodes, problem = None, ""
-    with ExitStack() as processes:
-        own = processes.enter_context(BaselineProcess(KINTUNE, context(KINTUNE)))
-        own.prepare(_PREPARE_SECONDS)
-        other = None
-        if original is not None:
-            other = processes.enter_context(BaselineProcess("onnxruntime", context("onnxruntime")))
-            try:
-                other.prepare(_PREPARE_SECONDS)
-            except EngineError as error:
-                other, problem = None, str(error)
-        for _ in range(_ROUNDS):
-            runs_ms += own.turn(turn, _TURN_SECONDS)
-            rounds.append(own.profile_calls(profile_turn, _TURN_SECONDS))
-            if other is None:
-                continue
-            try:
-                onnx_ms += other.turn(turn, _TURN_SECONDS)
-            except EngineError as error:
-                other, problem = None, str(error)
-        if other is not None:
-            try:
-                nodes = other.profile_nodes(ProfileNodesTurn(request.runs, request.seconds), _TURN_SECONDS)
-            except EngineError as error:
-                problem = str(error)
-    places = sorted({place for each in rounds for place in each.us})
-    calls = {place: statistics.median(each.us[place] for each in rounds if place in each.us) for place in places}
-    return _Times(runs_ms, calls, rounds[len(rounds) // 2].timeline, onnx_ms, nodes, problem)
-
-
-def _calls(
-    plan: ExecutionPlan, records: Mapping[int, CallRecord], times: _Times, threads: int, peak: Peak | None
-) -> tuple[tuple[ProfiledCall, ...], str]:
-    """The calls that ran, and what the names of all nodes begin with."""
-    total = sum(times.calls.values())
-    made = []
-    for place, us in times.calls.items():
-        operation = plan.operations[place]
-        if not isinstance(operation, KernelCall):
-            raise InputError(f"the plan calls no kernel at {place}: the file changed while it was profiled")
-        record = records.get(place) or CallRecord(place=place, kernel=operation.kernel)
-        used = min(operation.threads or threads, threads)
-        limit, least_us, reached = bound_of(record, us, used, peak)
-        made.append(
-            ProfiledCall(
-                place=place,
-                kernel=record.kernel,
-                title=title_of(record),
-                nodes=record.nodes,
-                operators=record.operators,
-                inserted=record.inserted,
-                threads=used,
-                us=us,
-                share=us / total if total else 0.0,
-                gflops=record.flops / us / 1e3 if us else 0.0,
-                gbytes_per_s=record.nbytes / us / 1e3 if us else 0.0,
-                limit=limit,
-                least_us=least_us,
-                reached=reached,
-            )
-        )
-    return _titled(made)
-
-
-def _titled(calls: Sequence[ProfiledCall]) -> tuple[tuple[ProfiledCall, ...], str]:
-    """The calls with titles that tell them apart where their operators do, and without the prefix of all names."""
-    prefix = _common({node.name for call in calls for node in call.nodes})
-    titles = [call.title for call in calls]
-    done = []
-    for call in calls:
-        title = call.title
-        if titles.count(title) > 1 and call.operators and not call.inserted:
-            title = f"{title}: {' + '.join(call.operators)}"
-        done.append(msgspec.structs.replace(call, title=title.replace(prefix, "") if prefix else title))
-    return tuple(done), prefix
-
-
-def _common(names: Collection[str]) -> str:
-    """The folders that nearly all names begin with, with the slash at their end."""
-    shared = ""
-    while len(names) > 1:
-        deeper = Counter(name[: at + 1] for name in names if (at := name.find("/", len(shared))) >= 0)
-        found, count = max(deeper.items(), key=lambda item: item[1], default=("", 0))
-        if not found.startswith(shared) or count < _NEARLY_ALL * len(names):
-            break
-        shared = found
-    return shared
-
-
-def _beside(
-    times: _Times, groups: Sequence[ComparedGroup], calls: tuple[ProfiledCall, ...]
-) -> tuple[OnnxProfile, tuple[ProfiledCall, ...]]:
-    """What onnxruntime takes, and the calls with their groups."""
-    if times.nodes is None:
-        raise InputError("onnxruntime was not profiled")
-    group_of_call = {place: number for number, group in enumerate(groups) for place in group.calls}
-    group_of_node = {node: number for number, group in enumerate(groups) for node in group.nodes}
-    first = min((node.start_us for node in times.nodes.nodes), default=0.0)
-    nodes = tuple(
-        NodeProfile(node.name, node.op, node.us, node.start_us - first, group_of_node.get(position, -1))
-        for position, node in enumerate(times.nodes.nodes)
-    )
-    told = []
-    for call in calls:
-        number = group_of_call.get(call.place, -1)
-        alone = number >= 0 and len(groups[number].calls) == 1
-        theirs = groups[number].onnxruntime_us if alone else None
-        told.append(msgspec.structs.replace(call, group=number, onnxruntime_us=theirs))
-    onnx = OnnxProfile(
-        version=times.nodes.version,
-        run_ms=statistics.median(times.onnx_ms),
-        nodes_us=sum(node.us for node in nodes),
-        matched_us=sum(node.us for node in nodes if node.group >= 0),
-        nodes=nodes,
-        groups=tuple(groups),
-    )
-    return onnx, tuple(told)

@@ -9,7 +9,17 @@ import msgspec
 from kintune.core.device import Peak
 from kintune.core.kernel_call import SourceNode
 
-__all__ = ["IN_ONNXRUNTIME", "ComparedGroup", "Limit", "NodeProfile", "OnnxProfile", "Profile", "ProfiledCall", "RegionProfile", "reached"]
+__all__ = [
+    "IN_ONNXRUNTIME",
+    "ComparedGroup",
+    "Limit",
+    "NodeProfile",
+    "OnnxProfile",
+    "Profile",
+    "ProfiledCall",
+    "RegionProfile",
+    "reached",
+]
 
 
 IN_ONNXRUNTIME = "onnxruntime"
@@ -110,7 +120,8 @@ class RegionProfile(msgspec.Struct, frozen=True):
 
     `us` is its median inside the network in microseconds, all of its `times` in one run together: 0 where it did not
     run.  `kernels_us` is the sum of its `calls`, which were timed in the region alone, and `boundary_us` what is left:
-    the way from onnxruntime and back.  `share` is its share of the times of all nodes that onnxruntime tells of.
+    the way from onnxruntime and back; 0 where they could not be timed.  `start_us` is when it first began, counted from
+    the first node.  `share` is its share of the times of all nodes that onnxruntime tells of.
     """
 
     number: int
@@ -121,6 +132,7 @@ class RegionProfile(msgspec.Struct, frozen=True):
     calls: int
     kernels_us: float
     boundary_us: float
+    start_us: float
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

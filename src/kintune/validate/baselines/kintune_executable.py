@@ -81,7 +81,5 @@ class KintuneExecutable:
         begun = time.perf_counter()
         self.run()
         fitting = int(seconds / max(time.perf_counter() - begun, 1e-9))
-        found = self._executable.profiles(
-            self._inputs, repeats=max(1, min(runs, fitting)), threads=self._threads
-        )
+        found = self._executable.profiles(self._inputs, repeats=max(1, min(runs, fitting)), threads=self._threads)
         return NodeTimes(summed_times(found), onnxruntime.__version__)

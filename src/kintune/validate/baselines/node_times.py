@@ -75,7 +75,9 @@ def summed_times(runs: Sequence[Sequence[KernelTime]]) -> tuple[NodeTime, ...]:
         NodeTime(
             name,
             operator,
-            statistics.median(sum(each.us for each in nodes[key]) for nodes in summed if (key := (name, operator, place)) in nodes),
+            statistics.median(
+                sum(each.us for each in nodes[key]) for nodes in summed if (key := (name, operator, place)) in nodes
+            ),
             times[0].start_us,
             len(times),
         )
