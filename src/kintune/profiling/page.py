@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kintune.profiling.profile import Limit, NodeProfile, Profile, ProfiledCall, reached
+from kintune.profiling.profile import IN_ONNXRUNTIME, Limit, NodeProfile, Profile, ProfiledCall, RegionProfile, reached
 
 __all__ = ["html_page"]
 
@@ -16,6 +16,7 @@ _COLOURS = {
     Limit.LAUNCH: "#777777",
     Limit.UNKNOWN: "#aaaaaa",
 }
+_LEFT = "#3f8f6b"  # nodes in onnxruntime
 _GAP = "#d9d9d9"
 
 _STYLE = """
@@ -50,6 +51,7 @@ def html_page(profile: Profile) -> bytes:
         *_head(profile),
         *_bar(profile),
         *_calls(profile),
+        *_regions(profile),
         *_others(profile),
         "</body></html>",
     ]
@@ -68,7 +70,7 @@ def _head(profile: Profile) -> Iterator[str]:
             "memory</p>"
         )
     yield (
-        f"<p>{len(profile.calls)} kernel calls take {_ms(profile.kernels_ms)} together; a run takes "
+        f"<p>{profile.summed} take {_ms(profile.kernels_ms)} together; a run takes "
         f"{_ms(abs(profile.gap_ms))} {'more' if profile.gap_ms >= 0 else 'less'}. Median of {profile.runs} runs, "
         f"8 of 10 from {_ms(profile.p10_ms)} to {_ms(profile.p90_ms)}.</p>"
     )
@@ -90,15 +92,19 @@ def _bar(profile: Profile) -> Iterator[str]:
     yield '<div class="bar" role="img" aria-label="the calls of a run in their order">'
     for call in profile.calls:
         label = escape(f"{call.title}: {_us(call.us)}", quote=True)
-        style = f"width:{100 * call.us / whole:.3f}%;background:{_COLOURS[call.limit]}"
+        style = f"width:{100 * call.us / whole:.3f}%;background:{_colour(call)}"
         yield f'<span title="{label}" style="{style}"></span>'
     if profile.gap_ms > 0:
         yield f'<span title="between the kernels: {_ms(profile.gap_ms)}" style="flex:1;background:{_GAP}"></span>'
     yield '</div><p class="key">'
-    totals = {limit: sum(call.us for call in profile.calls if call.limit is limit) for limit in Limit}
+    kernels = [call for call in profile.calls if call.where != IN_ONNXRUNTIME]
+    totals = {limit: sum(call.us for call in kernels if call.limit is limit) for limit in Limit}
     for limit, us in totals.items():
         if us:
             yield f'<span><i style="background:{_COLOURS[limit]}"></i>{limit.value} {_us(us)}</span>'
+    if profile.left:
+        left = _us(sum(call.us for call in profile.left))
+        yield f'<span><i style="background:{_LEFT}"></i>in {IN_ONNXRUNTIME} {left}</span>'
     if profile.gap_ms > 0:
         yield f'<span><i style="background:{_GAP}"></i>between the kernels {_ms(profile.gap_ms)}</span>'
     yield "</p>"
@@ -129,13 +135,12 @@ def _calls(profile: Profile) -> Iterator[str]:
 
 def _row(call: ProfiledCall, profile: Profile) -> str:
     nodes = "".join(f"<div>{escape(node.op)} {escape(node.name)}</div>" for node in call.nodes)
-    operators = f"<div>compiled as {escape(' + '.join(call.operators))}</div>" if call.operators else ""
+    compiled = call.operators and call.where != IN_ONNXRUNTIME
+    operators = f"<div>compiled as {escape(' + '.join(call.operators))}</div>" if compiled else ""
     details = (
         f"<details><summary>{escape(call.title)}</summary>{nodes}{operators}<div>{escape(call.kernel)}</div></details>"
     )
-    share = (
-        f'{call.share:.1%}<i class="share" style="width:{60 * call.share:.1f}px;background:{_COLOURS[call.limit]}"></i>'
-    )
+    share = f'{call.share:.1%}<i class="share" style="width:{60 * call.share:.1f}px;background:{_colour(call)}"></i>'
     known = call.limit is not Limit.UNKNOWN
     cells = [
         details,
@@ -144,13 +149,39 @@ def _row(call: ProfiledCall, profile: Profile) -> str:
         f"{call.gflops:.1f}" if call.gflops else "",
         f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "",
         str(call.threads),
-        call.where,
+        call.where if call.region < 0 else f"{call.where}, region {call.region}",
     ]
     row = "".join(f"<td>{cell}</td>" for cell in cells)
     row += f'<td class="limit">{call.limit.value if known else ""}</td><td>{reached(call) if known else ""}</td>'
     if profile.onnxruntime is not None:
         row += _beside(call, profile)
     return f"<tr>{row}</tr>"
+
+
+def _colour(call: ProfiledCall) -> str:
+    return _LEFT if call.where == IN_ONNXRUNTIME else _COLOURS[call.limit]
+
+
+def _regions(profile: Profile) -> Iterator[str]:
+    """The regions, their times in the network against the sums of their kernels."""
+    if not profile.regions:
+        return
+    yield "<h2>Regions, as nodes of onnxruntime</h2><table><thead><tr>"
+    columns = ("region", "time in the network", "share of all nodes", "runs", "kernel calls", "kernels", "boundary")
+    yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
+    for region in sorted(profile.regions, key=lambda region: -region.us):
+        cells = [f"{region.number}: {escape(region.name)}", *_region_cells(region)]
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    yield "</tbody></table>"
+
+
+def _region_cells(region: RegionProfile) -> list[str]:
+    if not region.times:
+        return ["not run", "", "", "", "", ""]
+    cells = [_us(region.us), f"{region.share:.1%}", str(region.times)]
+    if not region.calls:
+        return [*cells, "", "", ""]
+    return [*cells, str(region.calls), _us(region.kernels_us), _us(region.boundary_us)]
 
 
 def _beside(call: ProfiledCall, profile: Profile) -> str:

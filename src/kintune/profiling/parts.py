@@ -1,4 +1,4 @@
-"""The parts of a result that runs partly in onnxruntime: the nodes that onnxruntime runs, and the kernels of regions."""
+"""The parts of a result that runs partly in onnxruntime: nodes that onnxruntime runs, and the kernels of regions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHORTEST_SECONDS = 0.2  # for each region, however many there are
 
 
 class Parts(NamedTuple):
-    """The calls in the order in which they began, the prefix of their names, the regions and one run, as in `Profile`."""
+    """The calls in the order in which they began, and more as in `Profile`."""
 
     calls: tuple[ProfiledCall, ...]
     prefix: str
@@ -38,11 +38,15 @@ class Parts(NamedTuple):
 
 
 class _Kernels(NamedTuple):
-    """The kernels of one region alone: their calls, when each began in one run, and a note, or None."""
+    """The kernels of one region alone: their calls, when each began in one run, and what went wrong.
+
+    `described` is whether the file says what its kernels compute.
+    """
 
     calls: Sequence[ProfiledCall] = ()
     starts: Sequence[float] = ()
-    note: str | None = None
+    problem: str | None = None
+    described: bool = True
 
 
 def is_whole(manifest: Manifest) -> bool:
@@ -115,9 +119,11 @@ def profile_parts(
         _region(at, region.name, inside.get(at), [call for call in calls if call.region == at], total, first)
         for at, region in enumerate(told)
     ]
-    notes = [made.note for made in kernels.values() if made.note is not None]
+    notes = [made.problem for made in kernels.values() if made.problem is not None]
     if any(made.calls for made in kernels.values()):
         notes.insert(0, "each region's kernels were timed in the region alone, on drawn inputs")
+    if not all(made.described for made in kernels.values()):
+        notes.append("the file does not say what its kernels compute: an earlier version wrote it; compile it again")
     return Parts(calls, prefix, tuple(regions), tuple(timeline), tuple(notes))
 
 
@@ -131,13 +137,12 @@ def _kernels(
     try:
         times = time_kernels(path, manifest.combinations[number], cores, runs, seconds)
     except EngineError as error:
-        return _Kernels(note=f"region {region} does not run alone on drawn inputs: {error}")
+        return _Kernels(problem=f"region {region} does not run alone on drawn inputs: {error}")
     plan = decode_plan(variant.plans[number].plan, checksum).plan
     starts = {place: start for place, start, _ in times.timeline}
     used = {place: us for place, us in times.us.items() if place in starts}
     calls = kernel_rows(plan, records_of(manifest, number), used, len(cores), peak)
-    note = None if manifest.calls else f"region {region} does not say what its kernels compute; compile the model again"
-    return _Kernels(calls, [starts[place] for place in used], note)
+    return _Kernels(calls, [starts[place] for place in used], described=bool(manifest.calls))
 
 
 def _row(node: NodeTime, place: int, threads: int) -> ProfiledCall:

@@ -74,6 +74,10 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
     region: int = -1
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def reached(call: ProfiledCall) -> str:
     """How near a call comes to its limit; ">100%" where its operands came from caches, not from memory."""
     return ">100%" if call.reached > 1.0 else f"{call.reached:.0%}"
@@ -172,6 +176,20 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     def slowest(self) -> tuple[ProfiledCall, ...]:
         """The calls, the slowest first."""
         return tuple(sorted(self.calls, key=lambda call: -call.us))
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether it runs partly or wholly in onnxruntime."""
+        return bool(self.regions) or any(call.where == IN_ONNXRUNTIME for call in self.calls)
+
+    @property
+    def summed(self) -> str:
+        """What the sum of the calls is one of: "19 kernel calls", or "12 kernel calls and 3 nodes in onnxruntime"."""
+        kernels = _counted(len(self.calls) - len(self.left), "kernel call")
+        nodes = f"{_counted(len(self.left), 'node')} in onnxruntime"
+        if not self.is_hybrid:
+            return kernels
+        return nodes if len(self.left) == len(self.calls) else f"{kernels} and {nodes}"
 
     @property
     def left(self) -> tuple[ProfiledCall, ...]:

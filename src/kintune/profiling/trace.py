@@ -6,22 +6,25 @@ from typing import Any
 
 import msgspec
 
-from kintune.profiling.profile import Profile, ProfiledCall
+from kintune.profiling.profile import IN_ONNXRUNTIME, Profile, ProfiledCall
 
 __all__ = ["trace_json"]
 
 _KINTUNE, _ONNXRUNTIME = 1, 2  # processes of the trace
+_NODES = 3  # the thread of the first process that has onnxruntime's nodes
 
 
 def trace_json(profile: Profile) -> bytes:
     """One run of the network, call by call, and below it one of onnxruntime, where there was one; times in us."""
     events: list[dict[str, Any]] = _process(_KINTUNE, f"Kintune: {profile.model}", "kernels")
     calls = {call.place: call for call in profile.calls}
-    first = min((start for _, start, _ in profile.timeline), default=0.0)
+    timeline = [(calls[place], start, us) for place, start, us in profile.timeline if place in calls]
+    if profile.is_hybrid:
+        events += _hybrid(profile, timeline)
+        timeline = []
+    first = min((start for _, start, _ in timeline), default=0.0)
     events += [
-        _slice(_KINTUNE, calls[place].title, "kernel", start - first, us, _arguments(calls[place]))
-        for place, start, us in profile.timeline
-        if place in calls
+        _slice(_KINTUNE, call.title, "kernel", start - first, us, _arguments(call)) for call, start, us in timeline
     ]
     if profile.onnxruntime is not None:
         onnx = profile.onnxruntime
@@ -45,18 +48,53 @@ def trace_json(profile: Profile) -> bytes:
     return msgspec.json.encode(document)
 
 
+def _hybrid(profile: Profile, timeline: list[tuple[ProfiledCall, float, float]]) -> list[dict[str, Any]]:
+    """A row of the nodes that onnxruntime tells of, regions among them, and one of the kernels of regions.
+
+    Kernels were timed in their regions alone: they may seem to end behind their region.
+    """
+    events = [_thread(_KINTUNE, _NODES, "onnxruntime: nodes and regions")]
+    ended = 0.0
+    for call, start, us in timeline:
+        if call.where == IN_ONNXRUNTIME:
+            arguments = {"operator": "".join(call.operators), "median us": round(call.us, 2)}
+            events.append(_slice(_KINTUNE, call.title, "node", start, us, arguments, _NODES))
+        else:
+            begun = max(start, ended)
+            ended = begun + us
+            arguments = {**_arguments(call), "region": call.region}
+            events.append(_slice(_KINTUNE, call.title, "kernel", begun, us, arguments))
+    for region in profile.regions:
+        if region.times:
+            arguments = {
+                "median us": round(region.us, 2),
+                "kernels us": round(region.kernels_us, 2),
+                "boundary us": round(region.boundary_us, 2),
+            }
+            name, us = f"region {region.number}: {region.name}", region.us / region.times
+            events.append(_slice(_KINTUNE, name, "region", region.start_us, us, arguments, _NODES))
+    return events
+
+
 def _process(number: int, name: str, thread: str) -> list[dict[str, Any]]:
     return [
         {"ph": "M", "pid": number, "tid": number, "name": "process_name", "args": {"name": name}},
         {"ph": "M", "pid": number, "tid": number, "name": "process_sort_index", "args": {"sort_index": number}},
-        {"ph": "M", "pid": number, "tid": number, "name": "thread_name", "args": {"name": thread}},
+        _thread(number, number, thread),
     ]
 
 
-def _slice(number: int, name: str, kind: str, start: float, us: float, arguments: dict[str, Any]) -> dict[str, Any]:
+def _thread(number: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": number, "tid": thread, "name": "thread_name", "args": {"name": name}}
+
+
+def _slice(
+    number: int, name: str, kind: str, start: float, us: float, arguments: dict[str, Any], thread: int = 0
+) -> dict[str, Any]:
+    """A slice of a process, on its first thread if `thread` is 0."""
     begun = round(max(start, 0.0), 3)
     return {
-        "ph": "X", "pid": number, "tid": number, "name": name, "cat": kind, "ts": begun, "dur": round(us, 3),
+        "ph": "X", "pid": number, "tid": thread or number, "name": name, "cat": kind, "ts": begun, "dur": round(us, 3),
         "args": arguments,
     }  # fmt: skip
 

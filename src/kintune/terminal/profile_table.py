@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from kintune.profiling.profile import Limit, Profile, ProfiledCall, reached
+from kintune.profiling.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
 from kintune.terminal.formatting import count, milliseconds
 
 __all__ = ["profile_lines"]
@@ -19,6 +19,9 @@ def profile_lines(profile: Profile, top: int = 20, width: int = 80) -> Iterator[
     yield from _network(profile)
     yield ""
     yield from _table(profile, top, width)
+    if profile.regions:
+        yield ""
+        yield from _regions(profile.regions, top, width)
     yield from (f"Note: {note}" for note in profile.notes)
 
 
@@ -33,7 +36,7 @@ def _network(profile: Profile) -> Iterator[str]:
         yield f"measured peak: {profile.peak.gflops:.0f} GFLOP/s in fp32, {reading:.1f} GB/s read from memory"
     more = "more" if profile.gap_ms >= 0 else "less"
     yield (
-        f"{len(profile.calls)} kernel calls take {milliseconds(profile.kernels_ms)}; "
+        f"{profile.summed} take {milliseconds(profile.kernels_ms)}; "
         f"a run takes {milliseconds(abs(profile.gap_ms))} {more} than their sum"
     )
     if profile.copies:
@@ -44,7 +47,11 @@ def _network(profile: Profile) -> Iterator[str]:
             f"onnxruntime {onnx.version}: {milliseconds(onnx.run_ms)} a run; "
             f"Kintune takes {profile.run_ms / onnx.run_ms:.2f} of that"
         )
-    totals = {limit: sum(call.us for call in profile.calls if call.limit is limit) for limit in Limit}
+    if profile.is_hybrid:
+        left_us = sum(call.us for call in profile.left)
+        yield f"in onnxruntime {milliseconds(left_us / 1e3)}, {_share(left_us, profile):.0%} of that sum"
+    kernels = [call for call in profile.calls if call.where != IN_ONNXRUNTIME]
+    totals = {limit: sum(call.us for call in kernels if call.limit is limit) for limit in Limit}
     parts = [f"{limit.value} {milliseconds(us / 1e3)}" for limit, us in totals.items() if us]
     if parts and profile.peak is not None:
         yield f"bound by {', '.join(parts)}"
@@ -78,11 +85,45 @@ def _cells(call: ProfiledCall, profile: Profile) -> list[str]:
         f"{call.gflops:.0f}" if call.gflops else "",
         f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "",
         str(call.threads),
-        "" if call.limit is Limit.UNKNOWN else f"{call.limit.value} {reached(call)}",
+        _limit(call),
     ]
     if profile.onnxruntime is not None:
         cells.append(_theirs(call, profile))
     return cells
+
+
+def _limit(call: ProfiledCall) -> str:
+    """What bounds a call, or that onnxruntime runs it."""
+    if call.where == IN_ONNXRUNTIME:
+        return f"in {IN_ONNXRUNTIME}"
+    return "" if call.limit is Limit.UNKNOWN else f"{call.limit.value} {reached(call)}"
+
+
+def _regions(regions: Sequence[RegionProfile], top: int, width: int) -> Iterator[str]:
+    """A line for each region, the slowest first: its time in the network, and what of it its kernels explain."""
+    heads = ["time", "share", "calls", "kernels", "boundary"]
+    shown = sorted(regions, key=lambda region: -region.us)[:top]
+    rows = [_region_cells(region) for region in shown]
+    rest = len(regions) - len(shown)
+    widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+    titles = ["regions, as nodes of onnxruntime", *(f"region {region.number}: {region.name}" for region in shown)]
+    first = min(width - sum(widths) - len(widths) - 1, max(map(len, titles)))
+    for title, row in zip(titles, [heads, *rows], strict=True):
+        aligned = " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        yield f"{_cut(title, first):<{first}}  {aligned}".rstrip()
+    if rest:
+        yield f"{rest} more regions"
+
+
+def _region_cells(region: RegionProfile) -> list[str]:
+    if not region.times:
+        return ["not run", "", "", "", ""]
+    cells = [milliseconds(region.us / 1e3), f"{region.share:.1%}"]
+    if not region.calls:
+        return [*cells, "", "", ""]
+    sign = "-" if region.boundary_us < 0 else ""
+    kernels, boundary = (milliseconds(abs(us) / 1e3) for us in (region.kernels_us, region.boundary_us))
+    return [*cells, str(region.calls), kernels, f"{sign}{boundary}"]
 
 
 def _theirs(call: ProfiledCall, profile: Profile) -> str:
