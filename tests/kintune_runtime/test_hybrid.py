@@ -96,6 +96,8 @@ def test_each_node_is_timed(model: HybridExecutable, tmp_path: Path, monkeypatch
     times = model.profile()
     assert [(time.place, time.kernel) for time in times] == [(0, "first add"), (1, "sum"), (2, "second add")]
     assert all(time.us >= 0 for time in times)
+    assert [time.operator for time in times] == ["Region0", "CumSum", "Region1"]
+    assert 0 <= times[0].start_us <= times[1].start_us <= times[2].start_us
     runs = model.profiles(X, repeats=4, threads=1)
     assert [[time.kernel for time in run] for run in runs] == [["first add", "sum", "second add"]] * 4
     with pytest.raises(InputError, match="at least 1 repeat"):

@@ -8,7 +8,7 @@ import pytest
 
 from kintune.profiling.page import html_page
 from kintune.profiling.profile import Profile
-from tests.support.profiles import PROFILE, alone
+from tests.support.profiles import PROFILE, alone, in_parts
 
 _EMPTY = {"meta", "br"}
 
@@ -32,7 +32,7 @@ class Reader(HTMLParser):
         self.text.append(data)
 
 
-@pytest.mark.parametrize("profile", [PROFILE, alone()], ids=["beside", "alone"])
+@pytest.mark.parametrize("profile", [PROFILE, alone(), in_parts()], ids=["beside", "alone", "parts"])
 def test_tags_are_closed_and_nothing_is_loaded(profile: Profile) -> None:
     reader = Reader()
     reader.feed(html_page(profile).decode())
@@ -54,3 +54,11 @@ def test_what_is_said() -> None:
     for part in ("550 us a run", "3 kernel calls take 500 us", "arithmetic", "75%", ">100%", "ReorderOutput", "0.50"):
         assert part in text
     assert "150 us for 2 calls, 81 us" in text
+
+
+def test_parts_are_told_apart() -> None:
+    reader = Reader()
+    reader.feed(html_page(in_parts()).decode())
+    text = " ".join(reader.text)
+    for part in ("kintune, region 1", "in onnxruntime 80 us", "region 1 (2 nodes)", "430 us", "not run"):
+        assert part in text

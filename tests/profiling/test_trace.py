@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kintune.profiling.trace import trace_json
-from tests.support.profiles import PROFILE, alone
+from tests.support.profiles import PROFILE, alone, in_parts
 
 
 def slices(document: dict[str, Any], process: int) -> list[dict[str, Any]]:
@@ -39,3 +39,12 @@ def test_onnxruntime_is_a_process_of_its_own() -> None:
     nodes = slices(json.loads(trace_json(PROFILE)), 2)
     assert [node["name"] for node in nodes] == ["layer3/conv2", "softmax", "ReorderOutput"]
     assert slices(json.loads(trace_json(alone())), 2) == []
+
+
+def test_nodes_and_regions_are_beside_the_kernels() -> None:
+    document = json.loads(trace_json(in_parts()))
+    threads = {each["tid"]: each["args"]["name"] for each in document["traceEvents"] if each["name"] == "thread_name"}
+    kernels, around = ([event for event in slices(document, 1) if event["tid"] == number] for number in sorted(threads))
+    assert [event["cat"] for event in kernels] == ["kernel", "kernel"]
+    assert kernels[1]["ts"] >= kernels[0]["ts"] + kernels[0]["dur"]  # though its own clock said earlier
+    assert {event["name"]: event["ts"] for event in around} == {"softmax: softmax": 440.0, "region 1 (2 nodes)": 4.0}

@@ -85,3 +85,9 @@ def test_it_is_a_baseline_as_others_are(tmp_path: Path) -> None:
     np.testing.assert_array_equal(baseline.run()[0], expected(X))
     with pytest.raises(OrderError, match="without onnxruntime"):
         baseline.profile(1)
+    nodes = baseline.profile_nodes(3, 1.0).nodes
+    assert [(node.name, node.op, node.times) for node in nodes] == [
+        ("first add", "Region0", 1),
+        ("sum", "CumSum", 1),
+        ("second add", "Region1", 1),
+    ]

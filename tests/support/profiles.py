@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from kintune.core.device import Peak
 from kintune.core.kernel_call import SourceNode
-from kintune.profiling.profile import ComparedGroup, Limit, NodeProfile, OnnxProfile, Profile, ProfiledCall
+from kintune.profiling.profile import (
+    ComparedGroup,
+    Limit,
+    NodeProfile,
+    OnnxProfile,
+    Profile,
+    ProfiledCall,
+    RegionProfile,
+)
 
-__all__ = ["PROFILE", "alone"]
+__all__ = ["PROFILE", "alone", "in_parts"]
 
 _CONV = ProfiledCall(
     place=0,
@@ -92,3 +100,19 @@ def alone() -> Profile:
 
     calls = tuple(msgspec.structs.replace(call, onnxruntime_us=None, group=-1) for call in PROFILE.calls)
     return msgspec.structs.replace(PROFILE, calls=calls, onnxruntime=None, peak=None, notes=(), prefix="", copies=0)
+
+
+def in_parts() -> Profile:
+    """The same as a result that runs partly in onnxruntime: the softmax there, and a region that did not run."""
+    import msgspec
+
+    conv, copy = (msgspec.structs.replace(call, region=1) for call in alone().calls[:2])
+    left = msgspec.structs.replace(
+        alone().calls[2], place=2, where="onnxruntime", limit=Limit.UNKNOWN, operators=("Softmax",), reached=0.0
+    )
+    regions = (
+        RegionProfile(0, "kintune/region0", 0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, ("other",)),
+        RegionProfile(1, "kintune/region1", 1, 430.0, 0.843, 2, 420.0, 10.0, 4.0, ("conv2", "relu<2>")),
+    )
+    timeline = ((0, 5.0, 400.0), (1, 404.0, 20.0), (2, 440.0, 80.0))
+    return msgspec.structs.replace(alone(), calls=(conv, copy, left), regions=regions, timeline=timeline)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kintune.terminal.profile_table import profile_lines
-from tests.support.profiles import PROFILE, alone
+from tests.support.profiles import PROFILE, alone, in_parts
 
 
 def test_a_profile_fits_80_columns() -> None:
@@ -38,3 +38,20 @@ def test_the_rest_is_summed() -> None:
     lines = list(profile_lines(alone(), top=1))
     assert any(line.startswith("2 more") and "100 us" in line and "20.0%" in line for line in lines)
     assert not any("onnxr" in line for line in lines)
+
+
+def test_nodes_in_onnxruntime_and_regions_are_told_apart() -> None:
+    lines = list(profile_lines(in_parts()))
+    assert max(map(len, lines)) <= 80
+    assert "2 kernel calls and 1 node in onnxruntime take 500 us, 16% of it in onnxruntime" in lines
+    assert "a run takes 50.0 us more than their sum" in lines
+    assert any(line.startswith("softmax") and line.endswith("in onnxruntime") for line in lines)
+    at = next(number for number, line in enumerate(lines) if line.startswith("regions, as nodes"))
+    assert " ".join(lines[at + 1].split()) == "region 1 (2 nodes) 430 us 84.3% 2 420 us 10.0 us"
+    assert " ".join(lines[at + 2].split()) == "region 0 (1 node) not run"
+
+
+def test_a_boundary_may_be_less_than_nothing() -> None:
+    region = msgspec.structs.replace(in_parts().regions[1], boundary_us=-3.0)
+    lines = list(profile_lines(msgspec.structs.replace(in_parts(), regions=(region,))))
+    assert lines[-1].endswith("-3.00 us")

@@ -170,7 +170,7 @@ def _regions(profile: Profile) -> Iterator[str]:
     columns = ("region", "time in the network", "share of all nodes", "runs", "kernel calls", "kernels", "boundary")
     yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
     for region in sorted(profile.regions, key=lambda region: -region.us):
-        cells = [f"{region.number}: {escape(region.name)}", *_region_cells(region)]
+        cells = [escape(region.title), *_region_cells(region)]
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
     yield "</tbody></table>"
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from kintune.core.device import Peak
+from kintune.core.hybrid import Region
 from kintune.core.kernel_call import CallRecord, SourceNode, title_of
 from kintune.errors import EngineError
 from kintune.profiling.profile import IN_ONNXRUNTIME, ProfiledCall, RegionProfile
@@ -116,7 +117,7 @@ def profile_parts(
     calls, prefix = finish(rows)
     total = sum(node.us for node in nodes.nodes)
     regions = [
-        _region(at, region.name, inside.get(at), [call for call in calls if call.region == at], total, first)
+        _region(at, region, inside.get(at), [call for call in calls if call.region == at], total, first)
         for at, region in enumerate(told)
     ]
     notes = [made.problem for made in kernels.values() if made.problem is not None]
@@ -162,12 +163,15 @@ def _row(node: NodeTime, place: int, threads: int) -> ProfiledCall:
 
 
 def _region(
-    number: int, name: str, node: NodeTime | None, calls: Sequence[ProfiledCall], total: float, first: float
+    number: int, region: Region, node: NodeTime | None, calls: Sequence[ProfiledCall], total: float, first: float
 ) -> RegionProfile:
     """A region; `node` is None where it did not run."""
     if node is None:
-        return RegionProfile(number, name, 0, 0.0, 0.0, 0, 0.0, 0.0, 0.0)
+        return RegionProfile(number, region.name, 0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, region.nodes)
     inside = sum(call.us for call in calls)
     boundary = node.us - inside if calls else 0.0
     share = node.us / total if total else 0.0
-    return RegionProfile(number, name, node.times, node.us, share, len(calls), inside, boundary, node.start_us - first)
+    begun = node.start_us - first
+    return RegionProfile(
+        number, region.name, node.times, node.us, share, len(calls), inside, boundary, begun, region.nodes
+    )

@@ -120,8 +120,9 @@ class OnnxProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegionProfile(msgspec.Struct, frozen=True):
-    """A region of a result that runs partly in onnxruntime: its number and its name in the graph, and its times.
+    """A region of a result that runs partly in onnxruntime: its number, its name in the graph, and its times.
 
+    `nodes` are the names of the user's nodes that it computes.
     `us` is its median inside the network in microseconds, all of its `times` in one run together: 0 where it did not
     run.  `kernels_us` is the sum of its `calls`, which were timed in the region alone, and `boundary_us` what is left:
     the way from onnxruntime and back; 0 where they could not be timed.  `start_us` is when it first began, counted from
@@ -137,6 +138,12 @@ class RegionProfile(msgspec.Struct, frozen=True):
     kernels_us: float
     boundary_us: float
     start_us: float
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """It in a few words: "region 1 (19 nodes)"."""
+        return f"region {self.number} ({_counted(len(self.nodes), 'node')})"
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,8 +71,8 @@ def _hybrid(profile: Profile, timeline: list[tuple[ProfiledCall, float, float]])
                 "kernels us": round(region.kernels_us, 2),
                 "boundary us": round(region.boundary_us, 2),
             }
-            name, us = f"region {region.number}: {region.name}", region.us / region.times
-            events.append(_slice(_KINTUNE, name, "region", region.start_us, us, arguments, _NODES))
+            us = region.us / region.times
+            events.append(_slice(_KINTUNE, region.title, "region", region.start_us, us, arguments, _NODES))
     return events
 
 

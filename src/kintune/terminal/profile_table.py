@@ -35,10 +35,14 @@ def _network(profile: Profile) -> Iterator[str]:
         reading = profile.peak.read_gbytes_per_s or profile.peak.gbytes_per_s
         yield f"measured peak: {profile.peak.gflops:.0f} GFLOP/s in fp32, {reading:.1f} GB/s read from memory"
     more = "more" if profile.gap_ms >= 0 else "less"
-    yield (
-        f"{profile.summed} take {milliseconds(profile.kernels_ms)}; "
-        f"a run takes {milliseconds(abs(profile.gap_ms))} {more} than their sum"
-    )
+    took = f"{profile.summed} take {milliseconds(profile.kernels_ms)}"
+    gap = f"a run takes {milliseconds(abs(profile.gap_ms))} {more} than their sum"
+    if profile.is_hybrid:
+        part = _share(sum(call.us for call in profile.left), profile)
+        yield f"{took}, {part:.0%} of it in onnxruntime" if part < 1.0 else took
+        yield gap
+    else:
+        yield f"{took}; {gap}"
     if profile.copies:
         yield f"beside them, {profile.copies} copies of {count(profile.copied_bytes, 'B')}"
     if profile.onnxruntime is not None:
@@ -47,13 +51,10 @@ def _network(profile: Profile) -> Iterator[str]:
             f"onnxruntime {onnx.version}: {milliseconds(onnx.run_ms)} a run; "
             f"Kintune takes {profile.run_ms / onnx.run_ms:.2f} of that"
         )
-    if profile.is_hybrid:
-        left_us = sum(call.us for call in profile.left)
-        yield f"in onnxruntime {milliseconds(left_us / 1e3)}, {_share(left_us, profile):.0%} of that sum"
     kernels = [call for call in profile.calls if call.where != IN_ONNXRUNTIME]
     totals = {limit: sum(call.us for call in kernels if call.limit is limit) for limit in Limit}
     parts = [f"{limit.value} {milliseconds(us / 1e3)}" for limit, us in totals.items() if us]
-    if parts and profile.peak is not None:
+    if parts and profile.peak is not None and any(call.limit is not Limit.UNKNOWN for call in kernels):
         yield f"bound by {', '.join(parts)}"
 
 
@@ -106,7 +107,7 @@ def _regions(regions: Sequence[RegionProfile], top: int, width: int) -> Iterator
     rows = [_region_cells(region) for region in shown]
     rest = len(regions) - len(shown)
     widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-    titles = ["regions, as nodes of onnxruntime", *(f"region {region.number}: {region.name}" for region in shown)]
+    titles = ["regions, as nodes of onnxruntime", *(region.title for region in shown)]
     first = min(width - sum(widths) - len(widths) - 1, max(map(len, titles)))
     for title, row in zip(titles, [heads, *rows], strict=True):
         aligned = " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))

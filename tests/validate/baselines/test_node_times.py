@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kintune.validate.baselines.node_times import NodeTime, node_times
+from kintune.validate.baselines.node_times import NodeTime, node_times, summed_times
+from kintune_runtime.evaluation import KernelTime
 
 
 def event(name: str, op: str, ts: int, dur: int, cat: str = "Node") -> dict[str, Any]:
@@ -28,3 +29,17 @@ def test_sessions_fences_and_nodes_around_others_are_left_out() -> None:
         event("relu_kernel_time", "Relu", 1, 2),
     ]
     assert [node.name for node in node_times(events)] == ["relu"]
+
+
+def test_a_node_that_runs_several_times_has_the_sum() -> None:
+    def run(extra: float) -> list[KernelTime]:
+        return [
+            KernelTime(0, "inner", 2.0 + extra, 6.0, "Add"),
+            KernelTime(0, "inner", 3.0, 3.0, "Add"),
+            KernelTime(1, "loop", 9.0, 2.0, "Loop"),
+            KernelTime(0, "first", 1.0 + extra, 0.0, "Add"),
+        ]
+
+    found = summed_times([run(0.0), run(1.0), run(8.0)])
+    assert found == (NodeTime("first", "Add", 2.0, 0.0), NodeTime("inner", "Add", 6.0, 3.0, 2))
+    assert summed_times([]) == ()
