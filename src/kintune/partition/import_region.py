@@ -18,6 +18,7 @@ from kintune.models.model import ImportedModel
 from kintune.models.onnx import OnnxModel
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS
 from kintune.models.ref import ONNX
+from kintune.models.source_graph import onnx_graph
 from kintune.partition.composition import extract
 
 __all__ = ["import_region"]
@@ -37,10 +38,11 @@ def import_region(marked: ModelProto, region: Region, number: int, model_name: s
         for value in proto.graph.input
     }
     opset = next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
+    graph = onnx_graph(proto.graph)
     weights = _large_weights_apart(proto)
     name = f"{model_name} {region.name}"
     digest = digest_of(model_digest.encode(), repr(region).encode())
-    model = OnnxModel(Path(name), proto, inputs, weights, digest, opset, {})
+    model = OnnxModel(Path(name), proto, inputs, weights, digest, opset, {}, graph=graph)
     return complete_model(
         ModelRef(ONNX, name, name),
         import_onnx(model),

@@ -140,14 +140,12 @@ def time_network(
                 nodes = other.profile_nodes(nodes_turn, _TURN_SECONDS)
             except EngineError as error:
                 problem = str(error)
-    places = sorted({place for each in rounds for place in each.us})
-    calls = {place: statistics.median(each.us[place] for each in rounds if place in each.us) for place in places}
-    timeline = rounds[len(rounds) // 2].timeline if rounds else ()
-    return Times(runs_ms, calls, timeline, onnx_ms, nodes, problem, own_nodes)
+    kernels = _middle(rounds)
+    return Times(runs_ms, kernels.us, kernels.timeline, onnx_ms, nodes, problem, own_nodes)
 
 
 def time_kernels(path: str, combination: Combination, cores: Sequence[int], runs: int, seconds: float) -> KernelTimes:
-    """Time the kernels of a file alone, on drawn inputs: up to `runs` times, for `seconds`.
+    """Time the kernels of a file alone, on drawn inputs: in rounds of up to `runs` runs, for `seconds` in all.
 
     Raises:
         EngineError: it does not run.
@@ -155,6 +153,14 @@ def time_kernels(path: str, combination: Combination, cores: Sequence[int], runs
     context = BaselineContext(
         KINTUNE, BaselineModel(os.path.abspath(path)), combination.inputs, None, 0, len(cores), tuple(cores)
     )
+    turn = ProfileTurn(len(cores), runs, seconds / _ROUNDS)
     with BaselineProcess(KINTUNE, context) as process:
         process.prepare(_PREPARE_SECONDS)
-        return process.profile_calls(ProfileTurn(len(cores), runs, seconds), _TURN_SECONDS)
+        return _middle([process.profile_calls(turn, _TURN_SECONDS) for _ in range(_ROUNDS)])
+
+
+def _middle(rounds: Sequence[KernelTimes]) -> KernelTimes:
+    """The medians of several rounds, with one run of the round in the middle; nothing of no rounds."""
+    places = sorted({place for each in rounds for place in each.us})
+    calls = {place: statistics.median(each.us[place] for each in rounds if place in each.us) for place in places}
+    return KernelTimes(calls, rounds[len(rounds) // 2].timeline if rounds else ())
