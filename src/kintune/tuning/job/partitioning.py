@@ -9,6 +9,7 @@ import msgspec
 import tvm
 from onnx import ModelProto, helper
 
+from kintune.compiler.graph.provenance import origins
 from kintune.compiler.graph.source_nodes import nodes_of
 from kintune.core.hybrid import Region
 from kintune.core.model import Combination, ModelRef, Tensor
@@ -112,6 +113,7 @@ def _networks(
         if in_fact and not conservative:
             again, _, _ = _networks(ref, found, digest, target, True)
             return again, True, notes
+        lowered = lowered._replace(origins=origins(lowered.trail, model))
         combination = Combination(model.inputs, model.outputs, model.checks)
         nodes = nodes_of(model, lowered.workloads)
         networks.append(ShapedNetwork(ref, region.name, combination, model.digest, lowered, nodes, {}))
