@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from kintune.profiling.profile import Profile
     from kintune.runtime.executable import Executable
+    from kintune.runtime.hybrid_executable import HybridExecutable
     from kintune.runtime.opening import AnyExecutable
 
 __all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "profile", "tune_all"]
@@ -192,7 +193,7 @@ class Result:
 
 
 def profile(
-    executable: str | os.PathLike[str] | Executable,
+    executable: str | os.PathLike[str] | Executable | HybridExecutable,
     inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
     model: str | Model | None = None,
@@ -205,10 +206,10 @@ def profile(
     `.npz` file, and drawn where they are left out.  With a `model`, the path of the ONNX file that it was made of or
     the name of a network of the zoo, onnxruntime runs beside it, and its times stand beside those of the same nodes.
     `threads` is 0 for those it was tuned for; whole runs are timed `runs` times, within a few seconds.  Everything runs
-    in processes of its own.
+    in processes of its own.  Of a result that runs partly in onnxruntime, the nodes there are calls as well.
 
     Raises:
-        InputError: something handed in is wrong, or the executable is for a GPU or another CPU.
+        InputError: something handed in is wrong, or the executable is for a GPU or another CPU, or onnxruntime is missing.
         EngineError: the network does not run.
     """
     from kintune.profiling.collect import ProfileRequest, profile_executable

@@ -12,9 +12,10 @@ import pytest
 from kintune.errors import InputError
 from kintune.profiling.collect import ProfileRequest, profile_executable
 from kintune.profiling.profile import IN_ONNXRUNTIME
+from kintune.runtime.hybrid_executable import HybridExecutable
 from kintune.runtime.hybrid_package import HybridPackage, write_hybrid
 from tests.profiling.test_collect import a_peak, no_peak
-from tests.support.toy_hybrid import host_graph, hybrid_manifest, one_region, region_file, write_toy_hybrid
+from tests.support.toy_hybrid import X, host_graph, hybrid_manifest, one_region, region_file, write_toy_hybrid
 from tests.support.toy_model import adding
 
 
@@ -109,3 +110,13 @@ def test_onnxruntime_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(InputError, match="onnxruntime"):
         profile_executable(ProfileRequest(str(write_toy_hybrid(tmp_path))), no_peak)
+
+
+def test_a_result_in_memory_is_profiled(tmp_path: Path) -> None:
+    import kintune
+
+    package = HybridPackage.open(write_toy_hybrid(tmp_path))
+    made = HybridExecutable.create(package.manifest, package.graph, [package.region(0), package.region(1)])
+    found = kintune.profile(made, {"x": X}, threads=1, runs=2)
+    assert [region.calls for region in found.regions] == [2, 2]
+    assert found.threads == 1

@@ -45,7 +45,8 @@ def command(
 
     Each kernel is timed inside the network, and held against what this machine reaches: 'arithmetic 60%' is bound by
     arithmetic, and runs at 60% of the measured peak.  With --model, onnxruntime runs the original in turns with it,
-    and its times stand beside those of the same nodes.
+    and its times stand beside those of the same nodes.  Of a result that runs partly in onnxruntime, the nodes there
+    are rows as well, and each region's kernels are held against its time inside the network.
 
     FILE.kt holds machine code: run only what you trust.
     """

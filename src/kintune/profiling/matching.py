@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kintune.models.source_graph import GraphNode, absorbed
-from kintune.profiling.profile import ComparedGroup, ProfiledCall
+from kintune.profiling.profile import IN_ONNXRUNTIME, ComparedGroup, ProfiledCall
 from kintune.validate.baselines.node_times import NodeTime
 
 __all__ = ["compare"]
@@ -27,15 +27,19 @@ def compare(
     `graph` has the nodes of the user's file, `inputs` the names of its inputs.
     """
     numbers = {(each.node.name, each.node.op): number for number, each in enumerate(graph)}
+    named = _Names(graph)
     sets = _Sets()
     for call in calls:
+        if call.where == IN_ONNXRUNTIME:  # it is named as the nodes are
+            if (number := named.find(call.kernel)) is not None:
+                sets.join(("call", call.place), ("source", number))
+            continue
         if call.inserted:
             continue
         for node in call.nodes:
             number = numbers.get((node.name, node.op))
             if number is not None:
                 sets.join(("call", call.place), ("source", number))
-    named = _Names(graph)
     owners: dict[int, int] = {}
     for position, theirs in enumerate(nodes):
         number = named.find(theirs.name)
