@@ -209,7 +209,8 @@ def profile(
     in processes of its own.  Of a result that runs partly in onnxruntime, the nodes there are calls as well.
 
     Raises:
-        InputError: something handed in is wrong, or the executable is for a GPU or another CPU, or onnxruntime is missing.
+        InputError: something handed in is wrong, or the executable is for a GPU or another CPU, or needs onnxruntime,
+            which is missing.
         EngineError: the network does not run.
     """
     from kintune.profiling.collect import ProfileRequest, profile_executable

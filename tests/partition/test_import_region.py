@@ -45,3 +45,8 @@ def test_a_region_that_cannot_be_imported_is_named(found: Partition) -> None:
     node.op_type, node.domain = "Wobble", "com.microsoft"
     with pytest.raises(ModelError, match="Wobble"):
         import_region(found.marked, found.regions[1], 1, "net", DIGEST)
+
+
+def test_nodes_are_those_of_the_graph(found: Partition) -> None:
+    model = import_region(found.marked, found.regions[1], 1, "net", DIGEST)
+    assert [each.node.op for each in model.graph] == ["MatMul", "Relu", "Exp"]

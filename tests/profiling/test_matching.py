@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kintune.core.kernel_call import SourceNode
 from kintune.models.source_graph import GraphNode
 from kintune.profiling.matching import compare
-from kintune.profiling.profile import ProfiledCall
+from kintune.profiling.profile import IN_ONNXRUNTIME, ProfiledCall
 from kintune.validate.baselines.node_times import NodeTime
 
 
@@ -57,3 +59,12 @@ def test_what_is_of_one_side_alone_is_in_no_group() -> None:
     calls = [call(0, 3.0, CONV, inserted=True), call(1, 1.0)]
     nodes = [NodeTime("ReorderInput", "ReorderInput", 5.0, 0.0)]
     assert compare(calls, nodes, chain(CONV), ["x"]) == ()
+
+
+def test_a_node_in_onnxruntime_is_named_as_there() -> None:
+    left = msgspec.structs.replace(
+        call(0, 3.0, ("relu:0_nchwc", "FusedConv")), kernel="relu:0_nchwc", where=IN_ONNXRUNTIME
+    )
+    nodes = [NodeTime("relu", "FusedConv", 5.0, 0.0)]
+    (group,) = compare([left], nodes, chain(CONV, RELU), ["x"])
+    assert (group.calls, group.nodes) == ((0,), (0,))
