@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.models_page import LIST, PAGE, read_list, refused_list, table_of, written_table
-from tests.support.onnx_suite import REFUSED, RIGHT, Verdict, run_suite
+from tests.support.onnx_suite import REFUSED, RIGHT, SHARED, Verdict, run_suite
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(1200)]
 
@@ -39,6 +39,12 @@ def test_the_list_of_refused_cases_only_gets_shorter(verdicts: Verdicts) -> None
     assert listed == refused, f"the reasons changed: {UPDATE}"
 
 
+def test_refused_cases_are_right_with_nodes_in_onnxruntime(verdicts: Verdicts) -> None:
+    refused = [name for name, verdict in verdicts.items() if verdict.kind == REFUSED]
+    found = run_suite(shared=True, names=refused)
+    assert {name: verdict for name, verdict in found.items() if verdict.kind != SHARED} == {}
+
+
 def test_most_cases_are_right(verdicts: Verdicts) -> None:
     assert len(verdicts) > 1050
     assert sum(verdict.kind == RIGHT for verdict in verdicts.values()) >= 1000
@@ -55,3 +61,9 @@ def test_programs_of_the_rule_compute_the_same() -> None:
 @pytest.mark.slow
 def test_programs_of_the_rule_compute_the_same_in_all_cases() -> None:
     assert faults(run_suite(rules=True)) == {}
+
+
+@pytest.mark.slow
+def test_all_cases_are_right_as_a_job_compiles_them() -> None:
+    found = run_suite(shared=True)
+    assert {name: verdict for name, verdict in found.items() if verdict.kind != SHARED} == {}
