@@ -163,6 +163,8 @@ def _whereabouts(report: RunReport) -> list[str]:
 
 def _next_steps(report: RunReport) -> list[str]:
     lines = [f"Next: kintune evaluate {report.output}"]
+    if not report.subgraphs:
+        return lines  # there is nothing to tune
     if report.reason is StopReason.COMPILED:
         lines.append("      kintune tune makes it faster")
     elif report.reason is not StopReason.CONVERGED:

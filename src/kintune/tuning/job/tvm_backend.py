@@ -181,7 +181,10 @@ class TvmBackend:
         self._save(tuned, chosen, kernels)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
-            self._save(str(untuned), {}, kernels)
+            if networks.networks:
+                self._save(str(untuned), {}, kernels)
+            else:  # onnxruntime runs all of it
+                untuned = None
         except BuildError:
             untuned = None
         return Packaged(
