@@ -82,7 +82,7 @@ class TestRegions:
     def test_shapes_that_depend_on_the_data_stay(self) -> None:
         found = partitioned("""m (float[64, 512] x) => (int64[2, N] y) { a = Relu(x)  b = Floor(a)  y = NonZero(b) }""")
         assert left_in(found) == ["Region0", "NonZero"]
-        assert found.reasons == {"NonZero of 'y'": "a shape depends on the data, or a value is no tensor"}
+        assert found.reasons == {"NonZero of 'y'": "a shape depends on the data, or a value is no tensor of numbers"}
         assert found.outputs == {"y": ("int64", (-1, -1))}
 
     def test_operators_of_others_are_counted_with_their_domain(self) -> None:

@@ -21,7 +21,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype of a name such as "float32".
 
     `bfloat16` and the 8-bit floats come from `ml_dtypes`; where it is missing, bfloat16 is its bits as uint16.
+    Strings are objects.
     """
+    if name == "string":
+        return np.dtype(object)
     try:
         return np.dtype(name)
     except TypeError:

@@ -16,6 +16,8 @@ __all__ = ["Array", "InputTensor", "Tensor", "arrange_inputs", "choose_plan", "d
 Array: TypeAlias = npt.NDArray[Any]
 
 _COUNTS = 8  # an upper bound of the values of counts
+_STRING = "string"
+_WORDS = ("a", "the", "of", "and", "to", "in", "is", "it", "for", "on", "red", "blue", "yes", "no", "one", "two")
 
 
 class InputTensor(Protocol):
@@ -47,7 +49,9 @@ class InputTensor(Protocol):
 
 
 class Tensor(NamedTuple):
-    """An input or output: its name, its shape and the name of its type ("float32").
+    """An input or output: its name, its shape and the name of its type ("float32", or "string").
+
+    An output that is no tensor has its kind there ("sequence", "map", "optional"), and no extents.
 
     `bounds` holds the least and the greatest value of an input that is an index.  `values` says what an input stands
     for: "ids" (less than `below`), "mask", "bytes", "counts", "lengths", "image" or nothing.
@@ -121,7 +125,8 @@ def draw_inputs(tensors: Iterable[InputTensor], seed: int = 0) -> dict[str, Arra
 
     They follow a tensor's `bounds` and `values`: indices lie in their tables, bytes over their range, counts in
     [0, 8), images in [0, 1), masks are ones with a tail of zeros in each row, lengths are those of the whole.  Other
-    floating-point values are normal (mean 0, deviation 1), other integers 0 or 1, which any table has.
+    floating-point values are normal (mean 0, deviation 1), other integers 0 or 1, which any table has.  Strings are
+    short words.
     """
     tensors = tuple(tensors)
     generator = np.random.default_rng(seed)
@@ -132,6 +137,8 @@ def draw_inputs(tensors: Iterable[InputTensor], seed: int = 0) -> dict[str, Arra
 def _drawn(tensor: InputTensor, generator: np.random.Generator, longest: int) -> Any:
     """Returns the values of one input, in any type."""
     shape = tensor.shape
+    if tensor.dtype == _STRING:
+        return np.array(_WORDS, object)[generator.integers(0, len(_WORDS), shape)]
     if tensor.bounds is not None:
         least, greatest = tensor.bounds
         least = max(least, min(0, greatest))
@@ -177,7 +184,7 @@ def _largest(dtype: str) -> int:
 
 
 def _checked(tensor: InputTensor, value: Any) -> Array:
-    array = np.asarray(value)
+    array = _strings(tensor, np.asarray(value)) if tensor.dtype == _STRING else np.asarray(value)
     dtype = numpy_dtype(tensor.dtype)
     if array.dtype != dtype:
         raise InputError(f"input {tensor.name!r} is {array.dtype}, {dtype} is needed; use .astype({dtype.name!r})")
@@ -194,6 +201,14 @@ def _checked(tensor: InputTensor, value: Any) -> Array:
                     f"{greatest}{size}"
                 )
     return array
+
+
+def _strings(tensor: InputTensor, array: Array) -> Array:
+    """Returns an array of strings of any type of numpy as one of objects, which onnxruntime takes."""
+    plain = array.astype(object) if array.dtype.kind in "UT" else array
+    if plain.dtype != object or not all(isinstance(value, str) for value in plain.flat):
+        raise InputError(f"input {tensor.name!r} is {array.dtype}, strings are needed; use numpy.array([...], object)")
+    return plain
 
 
 def _listed(names: Sequence[str]) -> str:

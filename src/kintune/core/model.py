@@ -65,6 +65,8 @@ def spell_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
 class Tensor(msgspec.Struct, frozen=True):
     """A named input or output of a model.
 
+    `dtype` is the name of the elements' type, such as "float32" or "string"; of an output that is no tensor, it is its
+    kind ("sequence", "map", "optional"), and the shape is empty.
     `bounds` holds the least and the greatest value that an integer input may have, where the model uses it as an index;
     None where any value will do.  `values` says what an input stands for, as far as its use tells: "ids" (less than
     `below`), "mask", "bytes", "counts", "lengths", "image" or nothing; inputs are drawn accordingly.

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto
 
 from kintune.core.candidate import digest_of
@@ -32,7 +33,7 @@ def onnx_digest(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """
     parts = [_ONNX_FORM, _canonical(file.graph)]
     for name, values in sorted(file.weights.items()):
-        content = hashlib.sha256(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data).digest()
+        content = hashlib.sha256(_elements(values)).digest()
         parts += [name.encode(), f"{values.dtype.name} {values.shape}".encode(), content]
     parts += [f"{name}={shape}".encode() for name, shape in sorted(shapes.items())]
     return digest_of(*parts)
@@ -75,6 +76,13 @@ def _without_origins(program: bytes) -> bytes:
         return [strip(inner) for inner in value] if isinstance(value, list) else value
 
     return msgspec.json.encode(strip(msgspec.json.decode(program)), order="sorted")
+
+
+def _elements(values: NDArray[Any]) -> bytes | memoryview:
+    """The elements of a weight; strings with their lengths."""
+    if values.dtype == object:
+        return msgspec.msgpack.encode([str(value) for value in values.flat])
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
 def _canonical(graph: ModelProto) -> bytes:

@@ -32,7 +32,10 @@ _WEIGHTS_APART = 4  # the version of the format since which weights need not be 
 
 @dataclass(frozen=True)
 class GraphFile:
-    """`graph` is a model without initializers; `weights` are those initializers by name, in the file's order."""
+    """`graph` is a model without initializers; `weights` are those initializers by name, in the file's order.
+
+    Strings are arrays of objects.
+    """
 
     path: Path
     graph: ModelProto
@@ -63,7 +66,7 @@ class GraphFile:
 
     def large_weights(self) -> set[str]:
         """Names of the weights that are too large to be a shape or an index, on which the graph's structure hangs."""
-        return {name for name, values in self.weights.items() if values.nbytes >= _LARGE}
+        return {name for name, values in self.weights.items() if values.nbytes >= _LARGE and values.dtype != object}
 
 
 def open_graph(path: Path, *, own: bool = False) -> GraphFile:
@@ -169,8 +172,6 @@ def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[
     """A weight's values; refused when they do not fit its shape."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return external.read(tensor)
-    if tensor.data_type == TensorProto.STRING:
-        raise ModelError(f"{path}: weight {tensor.name!r} holds strings, which cannot be imported")
     try:
         values: NDArray[Any] = np.asarray(numpy_helper.to_array(tensor))
     except (TypeError, ValueError, KeyError, OverflowError, MemoryError) as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from onnx import GraphProto, TensorProto
+
 from kintune.core.model import ModelRef
 from kintune.errors import ModelError, ShapeError
 from kintune.models.import_onnx import import_onnx
@@ -39,6 +41,7 @@ def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
 
 def _load_onnx(ref: ModelRef, path: Path) -> ImportedModel:
     source = read(path, ref.shapes, ref.constants, own=ref.own)
+    _check_numbers(path, source.proto.graph)
     return complete_model(
         ref,
         import_onnx(source),
@@ -49,3 +52,17 @@ def _load_onnx(ref: ModelRef, path: Path) -> ImportedModel:
         onnx_path=str(path),
         opset=source.opset,
     )
+
+
+def _check_numbers(path: Path, graph: GraphProto) -> None:
+    """Refuse a graph whose inputs or outputs are no tensors of numbers: there are no kernels for these."""
+    for what, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            kind = value.type.WhichOneof("value") or "tensor_type"
+            if kind != "tensor_type":
+                said = f"is not a tensor ({kind.removesuffix('_type')})"
+            elif value.type.tensor_type.elem_type == TensorProto.STRING:
+                said = "holds strings"
+            else:
+                continue
+            raise ModelError(f"{path}: {what} {value.name} {said}, and only tensors of numbers can be compiled")

@@ -40,8 +40,9 @@ ELEMENT_TYPES = {
     TensorProto.UINT16: "uint16",
     TensorProto.UINT32: "uint32",
     TensorProto.UINT64: "uint64",
+    TensorProto.STRING: "string",
 }
-"""The element types that inputs may have."""
+"""The element types that inputs may have; strings only where the model runs in onnxruntime."""
 
 
 def bind(label: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -99,6 +100,8 @@ def fit_constants(label: str, model: ModelProto, constants: Mapping[str, Constan
         if name not in inputs:
             raise unknown_constant(label, name, inputs)
         declared = _declared(label, inputs[name])
+        if inputs[name].type.tensor_type.elem_type == TensorProto.STRING:
+            raise ModelError(f"{label}: input {name} holds strings, and a constant is made of numbers")
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type))
         fitted[name] = fit_constant(label, name, constant, dtype, declared)
     return fitted
@@ -132,7 +135,10 @@ def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None
     """The shape an input has in the file; None when not even its rank is given."""
     if value.type.WhichOneof("value") != "tensor_type":
         kind = (value.type.WhichOneof("value") or "untyped").removesuffix("_type")
-        raise ModelError(f"{label}: input {value.name} is not a tensor ({kind}); such models cannot be imported")
+        raise ModelError(
+            f"{label}: input {value.name} is not a tensor ({kind}); such models cannot be used: "
+            "inputs are arrays of numbers or strings"
+        )
     tensor = value.type.tensor_type
     if tensor.elem_type not in ELEMENT_TYPES:
         named = (

@@ -46,6 +46,7 @@ _LARGEST_INPUTS = 1 << 28  # bytes
 _NOISE = 1e-6  # relative disturbance of inputs that stands for another order of sums
 _AMPLIFIED = 64.0  # so many times what the disturbance does to the outputs may they differ
 _TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2}
+_WORDS = np.array(["a", "the", "one", "red"], object)
 _SHORTHANDS = {"value_float": "<f4", "value_floats": "<f4", "value_int": "<i8", "value_ints": "<i8"}
 """Attribute of a Constant node -> the element type of the tensor it stands for."""
 
@@ -205,6 +206,8 @@ class Original:
 
 
 def _drawn(draw: np.random.Generator, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype == object:
+        return np.asarray(_WORDS[draw.integers(0, len(_WORDS), shape)], object)
     if dtype.kind not in "iub":
         return np.asarray(draw.standard_normal(shape)).astype(dtype)
     if dtype.kind == "b":
@@ -248,9 +251,15 @@ def _timed(session: onnxruntime.InferenceSession, feeds: Arrays) -> tuple[list[A
 
 
 def _difference(found: Any, wanted: Any) -> str:
-    """What is other about an output; empty when nothing is, or when the outputs are no tensors."""
+    """What is other about an output, also inside of a sequence or a map; empty when nothing is."""
+    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        return next(filter(None, map(_difference, found, wanted)), "")
+    if isinstance(found, dict) and isinstance(wanted, dict) and found.keys() == wanted.keys():
+        return next(filter(None, (_difference(found[key], wanted[key]) for key in wanted)), "")
+    if isinstance(found, float) and isinstance(wanted, float):
+        return _difference(np.array(found, np.float32), np.array(wanted, np.float32))
     if not (isinstance(found, np.ndarray) and isinstance(wanted, np.ndarray)):
-        return "" if type(found) is type(wanted) else "is of another kind"
+        return "" if type(found) is type(wanted) and found == wanted else "is of another kind, or has other values"
     if found.shape != wanted.shape:
         return f"has the shape {found.shape}, not {wanted.shape}"
     if found.dtype != wanted.dtype:

@@ -28,7 +28,7 @@ __all__ = ["Partition", "partition"]
 _MOST_BYTES = 2**31 - 2**20
 _MOST_REASONS = 200
 _FOLDINGS = 4  # one makes shapes known of which the next folds more
-_OPEN = "a shape depends on the data, or a value is no tensor"
+_OPEN = "a shape depends on the data, or a value is no tensor of numbers"
 _SMALL = "too little to gain by a region of its own"
 _CONTROL = frozenset({"If", "Loop", "Scan"})
 

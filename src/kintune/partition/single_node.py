@@ -35,7 +35,8 @@ def single_node(
     opsets: list[OperatorSetIdProto],
     weight_type: Callable[[str], TensorType | None],
 ) -> SingleNode | None:
-    """Return the model of a node, or None where the type or the shape of one of its tensors is not fixed.
+    """Return the model of a node, or None where the type or the shape of one of its tensors is not fixed, or a value is
+    no tensor of numbers.
 
     `weights` are constants by name; `weight_type` has the types of those that are too large to be there.
     """
@@ -47,6 +48,8 @@ def single_node(
     for name in read:
         tensor = weights.get(name)
         if tensor is not None:
+            if tensor.data_type == TensorProto.STRING:
+                return None
             graph.initializer.append(tensor)
             parts.append(
                 f"{names[name]} constant {tensor.data_type} {tuple(tensor.dims)} {digest_of(_content(tensor))}"
@@ -61,7 +64,7 @@ def single_node(
     for name in node.output:
         if name:
             type_ = types.get(name)
-            if type_ is None or not type_.is_fixed:
+            if type_ is None or not type_.is_fixed or type_.element == TensorProto.STRING:
                 return None
             graph.output.append(helper.make_tensor_value_info(name, type_.element, type_.shape))
     parts += [" ".join(names.get(name, "") for name in node.input), " ".join("o" if n else "" for n in node.output)]

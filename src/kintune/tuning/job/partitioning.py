@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 import tvm
-from onnx import ModelProto, helper
+from onnx import ModelProto
 
 from kintune.compiler.graph.provenance import origins
 from kintune.compiler.graph.source_nodes import nodes_of
@@ -23,11 +23,13 @@ from kintune.models.ref import ONNX, ZOO
 from kintune.partition.compilable import CompilableNodes
 from kintune.partition.import_region import import_region
 from kintune.partition.partition import Partition, partition
+from kintune.partition.tensor_types import TensorType
 from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwork, lower_network
 
 __all__ = ["can_partition", "load_partitioned"]
 
 _MOST_TOLD = 6  # operators in a note
+_KINDS = {"seq": "sequence"}  # as onnxruntime names them, where Kintune does otherwise
 _LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND", "OneHot"})
 
 
@@ -48,7 +50,7 @@ def load_partitioned(
         ModelError: the file cannot be used, onnxruntime does not take it, or the model is too large.
     """
     model = read(onnx_path_of(ref), ref.shapes, ref.constants, own=ref.own)
-    _check_accepted(model)
+    kinds = _accepted_outputs(model)
     compilable = CompilableNodes(target)
     left = set(handed_over)
     while True:
@@ -59,7 +61,10 @@ def load_partitioned(
         except _RegionFailed as failed:
             left.update(failed.region.nodes)
     inputs = _inputs(found.marked, [network.combination.inputs for network in networks])
-    outputs = tuple(_tensor(value.name, found.outputs.get(value.name)) for value in found.marked.graph.output)
+    outputs = tuple(
+        _tensor(value.name, found.outputs.get(value.name), kinds.get(value.name, ""))
+        for value in found.marked.graph.output
+    )
     constants = {name: store_constant(name, values, typed=True) for name, values in model.constants.items()}
     return Networks(
         tuple(networks),
@@ -73,17 +78,18 @@ def load_partitioned(
     )
 
 
-def _check_accepted(model: OnnxModel) -> None:
-    """Refuse a graph that onnxruntime does not take, or gives no tensors, before anything is compiled."""
-    for value in model.proto.graph.output:
-        kind = value.type.WhichOneof("value")
-        if kind not in (None, "tensor_type"):
-            kind = str(kind).removesuffix("_type")
-            raise ModelError(f"{model.path}: output {value.name} is not a tensor ({kind}); such models cannot be used")
+def _accepted_outputs(model: OnnxModel) -> dict[str, str]:
+    """The outputs that are no tensors, with the names of their kinds, of a graph that onnxruntime takes.
+
+    Raises:
+        ModelError: it does not take the graph.
+    """
     try:
-        open_session(model.proto)
+        outputs = open_session(model.proto).get_outputs()
     except Exception as error:  # it raises its own kinds
         raise ModelError(f"{model.path}: onnxruntime does not take it: {cause_line(error)}") from error
+    kinds = {value.name: value.type.partition("(")[0] for value in outputs}
+    return {name: _KINDS.get(kind, kind) for name, kind in kinds.items() if kind != "tensor"}
 
 
 class _RegionFailed(Exception):
@@ -129,7 +135,7 @@ def _inputs(marked: ModelProto, of_regions: Sequence[Sequence[Tensor]]) -> tuple
         shape = tuple(extent.dim_value for extent in declared.shape.dim)
         tensor = known.get(value.name)
         if tensor is None:
-            dtype = helper.tensor_dtype_to_np_dtype(declared.elem_type).name
+            dtype = TensorType(declared.elem_type, None).dtype
             tensor = _looked_up(marked, Tensor(value.name, shape, dtype))
         found.append(tensor)
     return tuple(found)
@@ -149,9 +155,9 @@ def _looked_up(marked: ModelProto, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _tensor(name: str, type_: tuple[str, tuple[int, ...]] | None) -> Tensor:
-    """An output; extents that depend on the data are -1."""
-    return Tensor(name, (), "") if type_ is None else Tensor(name, type_[1], type_[0])
+def _tensor(name: str, type_: tuple[str, tuple[int, ...]] | None, kind: str) -> Tensor:
+    """An output; extents that depend on the data are -1.  What is no tensor is of a `kind`, and has no extents."""
+    return Tensor(name, (), kind) if kind or type_ is None else Tensor(name, type_[1], type_[0])
 
 
 def _told(found: Partition) -> str:
