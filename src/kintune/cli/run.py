@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,27 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, readable_files
 from kintune.runtime import opening
-from kintune.runtime.inputs import load_fitting, load_inputs, write_arrays
+from kintune.runtime.inputs import is_strings, load_fitting, load_inputs, write_arrays
 
 __all__ = ["OutputSummary", "RunDocument", "command", "read_arrays"]
 
 
-class OutputSummary(msgspec.Struct, frozen=True):
-    """One output: its shape and dtype, and the smallest, mean and largest of its values.
+_KINDS = ("sequence", "map", "none")
 
+
+class OutputSummary(msgspec.Struct, frozen=True):
+    """One output: its shape and dtype, and the smallest, mean and largest of its values, None where it has no numbers.
+
+    What is no tensor has the dtype "sequence", "map" or "none", and is not written to a file.
     `input` is the file that it was computed from, where there are several.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    minimum: float
-    mean: float
-    maximum: float
+    minimum: float | None
+    mean: float | None
+    maximum: float | None
     input: str | None = None
 
 
@@ -68,7 +72,7 @@ def command(executable: str, inputs: str, output: str | None, json_target: JsonT
         target = None if output is None else check_writable(output, "--output")
         results = opening.open(executable).run(read_arrays(inputs))
         if target is not None:
-            write_arrays(target, results)
+            write_arrays(target, _tensors(results))
         summaries = [_summarize(name, array) for name, array in results.items()]
     else:
         target = None if output is None else _directory(output, inputs)
@@ -78,12 +82,25 @@ def command(executable: str, inputs: str, output: str | None, json_target: JsonT
     )
     write_document(json_target, document)
     for said in summaries:
-        shape = "x".join(str(extent) for extent in said.shape) or "scalar"
-        values = f"min {said.minimum:g}, mean {said.mean:g}, max {said.maximum:g}"
         source = "" if said.input is None else f"{said.input}: "
-        echo(f"{source}{said.name}: {said.dtype} {shape}, {values}", json_target)
+        echo(f"{source}{said.name}: {_described(said)}", json_target)
     if target is not None:
-        echo(f"The outputs are in {target}", json_target)
+        left_out = dict.fromkeys(said.name for said in summaries if said.dtype in _KINDS)
+        without = f", without {', '.join(left_out)}, which .npz files cannot hold" if left_out else ""
+        echo(f"The outputs are in {target}{without}", json_target)
+
+
+def _described(output: OutputSummary) -> str:
+    if output.dtype in _KINDS:
+        return f"{output.dtype} of {output.shape[0]}" if output.shape else output.dtype
+    shape = "x".join(str(extent) for extent in output.shape) or "scalar"
+    if output.mean is None:
+        return f"{output.dtype} {shape}"
+    return f"{output.dtype} {shape}, min {output.minimum:g}, mean {output.mean:g}, max {output.maximum:g}"
+
+
+def _tensors(results: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in results.items() if isinstance(value, np.ndarray)}
 
 
 def _directory(output: str, inputs: str) -> Path:
@@ -111,12 +128,17 @@ def _run_all(opened: Any, files: Sequence[Path], target: Path | None) -> Iterato
     for file in files:
         results = opened.run(*load_fitting(combinations, file)[1])
         if target is not None:
-            write_arrays(target / file.name, results)
+            write_arrays(target / file.name, _tensors(results))
         for name, array in results.items():
             yield _summarize(name, array, file.name)
 
 
-def _summarize(name: str, array: npt.NDArray[np.generic], source: str | None = None) -> OutputSummary:
+def _summarize(name: str, array: Any, source: str | None = None) -> OutputSummary:
+    if not isinstance(array, np.ndarray):
+        kind = "sequence" if isinstance(array, list) else "map" if isinstance(array, dict) else "none"
+        return OutputSummary(name, () if array is None else (len(array),), kind, None, None, None, source)
+    if is_strings(array):
+        return OutputSummary(name, array.shape, "string", None, None, None, source)
     values = array.astype(np.float64)
     ends = (float(values.min()), float(values.mean()), float(values.max())) if values.size else (0.0, 0.0, 0.0)
     return OutputSummary(name, array.shape, str(array.dtype), *ends, source)

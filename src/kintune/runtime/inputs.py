@@ -21,6 +21,7 @@ __all__ = [
     "arrange_inputs",
     "check_indices",
     "draw_inputs",
+    "is_strings",
     "load_arranged",
     "load_fitting",
     "load_inputs",
@@ -71,20 +72,29 @@ def load_fitting(combinations: Sequence[Combination], path: str | os.PathLike[st
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays as an `.npz` file, all at once; any name will do.
+    """Write arrays as an `.npz` file, all at once; any name will do.  Strings are written with a fixed width.
 
     Raises:
-        InputError: one is no array of numbers, or the disk refuses.
+        InputError: one is no array of numbers or strings, or the disk refuses.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 try:
-                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+                    np.lib.format.write_array(member, _plain(array), allow_pickle=False)
                 except ValueError as error:
-                    raise InputError(f"{name!r} is no array of numbers: {error}") from error
+                    raise InputError(f"{name!r} is no array of numbers or strings: {error}") from error
     write_whole(path, buffer.getvalue())
+
+
+def is_strings(array: Any) -> bool:
+    """Whether an array of objects holds nothing but strings."""
+    return isinstance(array, np.ndarray) and array.dtype == object and all(isinstance(each, str) for each in array.flat)
+
+
+def _plain(array: Any) -> Array:
+    return array.astype(str) if is_strings(array) else np.asanyarray(array)
 
 
 def check_indices(checks: Sequence[IndexCheck], indices: Sequence[Array]) -> None:

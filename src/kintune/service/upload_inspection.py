@@ -70,6 +70,10 @@ def _describe(model: Any) -> Findings:
     if max(len(graph.input), len(graph.output)) > _MOST_VALUES + len(graph.initializer):
         return Findings(problem=f"it has more than {_MOST_VALUES} inputs or outputs")
     weights = {tensor.name for tensor in graph.initializer}
+    for value in graph.input:
+        if (kind := _kind(value)) is not None:
+            name = value.name[:256]
+            return Findings(problem=f"its input {name} is not a tensor ({kind}); inputs are arrays of numbers or strings")
     return Findings(
         inputs=tuple(_input(value) for value in graph.input if value.name not in weights)[:_MOST_VALUES],
         outputs=tuple(_input(value) for value in graph.output[:_MOST_VALUES]),
@@ -78,12 +82,21 @@ def _describe(model: Any) -> Findings:
     )
 
 
+def _kind(value: Any) -> str | None:
+    """What an input or output is that is no tensor; None where it is one, or the file does not say."""
+    kind = value.type.WhichOneof("value")
+    return None if kind in (None, "tensor_type") else str(kind).removesuffix("_type")
+
+
 def _input(value: Any) -> Input:
     import onnx
 
+    if (kind := _kind(value)) is not None:
+        return Input(value.name[:256], (), kind)
     tensor = value.type.tensor_type
     try:
-        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        string = tensor.elem_type == onnx.TensorProto.STRING
+        dtype = "string" if string else str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     except (KeyError, ValueError, TypeError):
         dtype = "unknown"
     if len(tensor.shape.dim) > _MOST_DIMENSIONS:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
-import numpy as np
 
 from kintune.errors import InputError, OrderError, WireError
 from kintune.hardware.software import forbid_torch
@@ -36,6 +35,7 @@ from kintune.validate.baselines import KINTUNE, Baseline, make_baseline
 from kintune.validate.baselines.kintune_executable import KintuneExecutable
 from kintune.validate.baselines.onnx_runtime import OnnxRuntime
 from kintune.validate.numerics import perturbed
+from kintune.validate.plain_outputs import save_outputs
 from kintune.wire import worker_loop as worker
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _take_turn(run: _Run, turn: BaselineTurn) -> BaselineTimes:
         seconds, outputs = run()
         times.append(seconds * 1e3)
     if turn.outputs is not None:
-        _save(Path(turn.outputs), outputs)
+        save_outputs(Path(turn.outputs), outputs)
     return BaselineTimes(tuple(times))
 
 
@@ -185,12 +185,6 @@ def _profile(network: KintuneExecutable, turn: ProfileTurn) -> KernelTimes:
         {place: statistics.median(times) for place, times in found.items()},
         tuple((call.place, call.start_us, call.us) for call in usual),
     )
-
-
-def _save(path: Path, outputs: Sequence[Array]) -> None:
-    """Write outputs by position; types that `.npz` does not know (bfloat16) as float32, which holds them exactly."""
-    known = [np.asarray(o) if o.dtype.kind in "fiub" else o.astype(np.float32) for o in outputs]
-    np.savez(path, allow_pickle=False, **{str(index): array for index, array in enumerate(known)})
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ _DEFAULT_UNITS = 4.0
 _STEP_SHARE = 0.01  # of quantised values, so many may be one step apart: rounding decides some of them
 _SHORT = frozenset({"bfloat16", "float16"})
 _SHORT_TOLERANCE = 2e-2
+_LONGEST = 40  # characters of a string that a message repeats
 
 _Floats = npt.NDArray[np.float64]
 
@@ -73,7 +74,7 @@ def compare_outputs(
     """Compares outputs with a reference's, position by position; `names` are for the message.
 
     Floating-point values agree when |a - b| <= atol + rtol |b|, infinities and not-a-numbers when both are the same,
-    integers and booleans when they are equal.  Outputs whose number or shapes differ are infinitely far apart.
+    integers, booleans and strings when they are equal.  Outputs whose number or shapes differ are infinitely far apart.
 
     `samples` are the reference's outputs with noise: values that do not agree may differ by what these allow, see
     `noise_allowance`.
@@ -105,6 +106,8 @@ def _compare(
         return Difference(np.inf, np.inf, f"output {name!r} has shape {output.shape} instead of {expected.shape}")
     if not output.size:
         return Difference(0.0, 0.0, "")
+    if "U" in (output.dtype.kind, expected.dtype.kind):
+        return _compare_strings(name, output, expected)
     exact = expected.dtype.kind in "biu"
     a, b = np.asarray(output, np.float64), np.asarray(expected, np.float64)
     error = _distances(a, b)
@@ -132,6 +135,19 @@ def _compare(
             f" most at [{place}]: {a[at]:.6g} instead of {b[at]:.6g}{beyond}"
         )
     return Difference(float(error.max()), float(relative.max()), text, noise)
+
+
+def _compare_strings(name: str, output: Array, expected: Array) -> Difference:
+    if output.dtype.kind != expected.dtype.kind:
+        return Difference(np.inf, np.inf, f"output {name!r} is {output.dtype} instead of {expected.dtype}")
+    wrong = output != expected
+    if not wrong.any():
+        return Difference(0.0, 0.0, "")
+    at = np.unravel_index(np.argmax(wrong), wrong.shape)
+    place = ", ".join(str(int(i)) for i in at)
+    found, wanted = str(output[at])[:_LONGEST], str(expected[at])[:_LONGEST]
+    text = f"{np.count_nonzero(wrong)} of {wrong.size} strings differ, first at [{place}]: {found!r} instead of {wanted!r}"
+    return Difference(np.inf, np.inf, f"output {name!r}: {text}")
 
 
 class NoiseAllowance(NamedTuple):

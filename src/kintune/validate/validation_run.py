@@ -17,13 +17,14 @@ from kintune.errors import EngineError, InputError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.gpu_target import is_gpu
 from kintune.partition.keeping import hand_over_all, keep_regions
-from kintune.runtime.inputs import Array, load_inputs
+from kintune.runtime.inputs import Array
 from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
 from kintune.validate.numerics import Difference, ProgramComparison, compare_each_program, compare_outputs, worse
+from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.region_choice import is_slower, winning_regions
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
@@ -234,8 +235,9 @@ class ValidationRun:
         return found._replace(left_out=left_out)
 
     def _compare(self, reference: str, at: int, samples: Sequence[Sequence[Array]]) -> Difference:
-        names = [tensor.name for tensor in self._combination.outputs]
-        tuned, expected = self._outputs(TUNED, at), self._outputs(reference, at)
+        parts = load_outputs(self._outputs_of(reference, at))
+        names = name_parts(list(parts), [tensor.name for tensor in self._combination.outputs])
+        tuned, expected = self._outputs(TUNED, at), list(parts.values())
         samples = [sample for sample in samples if [a.shape for a in sample] == [a.shape for a in expected]]
         found = compare_outputs(names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples)
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
@@ -294,7 +296,7 @@ class ValidationRun:
         return str(self._directory / (f"{name} {at}.npz" if at else f"{name}.npz"))
 
     def _outputs(self, name: str, at: int) -> list[Array]:
-        return list(load_inputs(self._outputs_of(name, at)).values())
+        return list(load_outputs(self._outputs_of(name, at)).values())
 
 
 def _all_processors() -> tuple[int, ...]:
