@@ -20,13 +20,13 @@ from kintune.runtime.inputs import is_strings, load_fitting, load_inputs, write_
 __all__ = ["OutputSummary", "RunDocument", "command", "read_arrays"]
 
 
-_KINDS = ("sequence", "map", "none")
+_KINDS = ("sequence", "map", "none", "other")
 
 
 class OutputSummary(msgspec.Struct, frozen=True):
     """One output: its shape and dtype, and the smallest, mean and largest of its values, None where it has no numbers.
 
-    What is no tensor has the dtype "sequence", "map" or "none", and is not written to a file.
+    What is no tensor has the dtype "sequence", "map", "none" or "other", and is not written to a file.
     `input` is the file that it was computed from, where there are several.
     """
 
@@ -135,8 +135,9 @@ def _run_all(opened: Any, files: Sequence[Path], target: Path | None) -> Iterato
 
 def _summarize(name: str, array: Any, source: str | None = None) -> OutputSummary:
     if not isinstance(array, np.ndarray):
-        kind = "sequence" if isinstance(array, list) else "map" if isinstance(array, dict) else "none"
-        return OutputSummary(name, () if array is None else (len(array),), kind, None, None, None, source)
+        kind = {list: "sequence", dict: "map", type(None): "none"}.get(type(array), "other")
+        shape = (len(array),) if isinstance(array, list | dict) else ()
+        return OutputSummary(name, shape, kind, None, None, None, source)
     if is_strings(array):
         return OutputSummary(name, array.shape, "string", None, None, None, source)
     values = array.astype(np.float64)
