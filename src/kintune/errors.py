@@ -4,6 +4,7 @@
     |-- InputError                  something from outside is wrong; nothing was changed (exit code 2)
     |   |-- ModelError              a model file or object cannot be used
     |   |   |-- UnsupportedOperators
+    |   |   |-- UnsupportedValues   an input or output is no tensor of numbers
     |   |   `-- ShapeError          an input shape is missing, or contradicts the model
     |   |-- TargetError             an unknown target or device
     |   |-- RecordsError            a records file cannot be used
@@ -53,6 +54,7 @@ __all__ = [
     "StorageFull",
     "TargetError",
     "UnsupportedOperators",
+    "UnsupportedValues",
     "WireError",
     "cause_line",
 ]
@@ -91,6 +93,10 @@ class UnsupportedOperators(ModelError):
         super().__init__(
             f"{model}: operators that cannot be imported: {listed}; replace them before exporting the model"
         )
+
+
+class UnsupportedValues(ModelError):
+    """An input or output is no tensor of numbers: only onnxruntime can run the model, if anything can."""
 
 
 class ShapeError(ModelError):

@@ -56,6 +56,26 @@ def test_the_document_describes_the_outputs(kintune: Kintune) -> None:
     }  # fmt: skip
 
 
+class Classifier(Doubler):
+    """The same, whose outputs are strings, a sequence of maps, and nothing."""
+
+    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"label": np.array(["cat", "dog"], object), "scores": [{"cat": 0.5}, {"cat": 0.25}], "rest": None}
+
+
+def test_what_no_file_holds_is_left_out(kintune: Kintune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(opening, "open", lambda path: Classifier())
+    said = kintune("run", "m.kt", "--input", "x.npz", "--output", "y.npz")
+    assert said.out.splitlines() == [
+        "label: string 2",
+        "scores: sequence of 2",
+        "rest: none",
+        f"The outputs are in {tmp_path / 'y.npz'}, without scores, rest, which .npz files cannot hold",
+    ]
+    with np.load("y.npz") as written:
+        assert {name: written[name].tolist() for name in written.files} == {"label": ["cat", "dog"]}
+
+
 class Adder(Doubler):
     """The same, which says what its input is."""
 

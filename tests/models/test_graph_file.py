@@ -68,12 +68,17 @@ def test_a_weight_of_an_unknown_type_is_named(samples: Any) -> None:
         open_graph(samples.write(model))
 
 
-def test_strings_and_sparse_weights_are_refused_by_name(samples: Any) -> None:
+def test_strings_are_weights_in_the_graph(samples: Any) -> None:
     model = samples.make_model([CONV], *PORTS)
-    model.graph.initializer.append(helper.make_tensor("words", TensorProto.STRING, [1], [b"a"]))
-    with pytest.raises(ModelError, match="weight 'words' holds strings"):
-        open_graph(samples.write(model))
-    del model.graph.initializer[:]
+    model.graph.initializer.append(helper.make_tensor("words", TensorProto.STRING, [20000], [b"\xc3\xa4"] * 20000))
+    file = open_graph(samples.write(model))
+    assert file.weights["words"].tolist() == ["\xe4"] * 20000
+    assert file.large_weights() == set()
+    assert file.assemble().graph.initializer[0].string_data[0] == b"\xc3\xa4"
+
+
+def test_sparse_weights_are_refused_by_name(samples: Any) -> None:
+    model = samples.make_model([CONV], *PORTS)
     values, indices = (helper.make_tensor(name, kind, [1], [0]) for name, kind in (("v", 1), ("i", 7)))
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4]))
     with pytest.raises(ModelError, match="sparse"):

@@ -107,3 +107,18 @@ def test_pads_made_of_a_reversed_slice_stay_right(samples: Any) -> None:
         for one in (model, slim(model))
     ]
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("write", [write_classifier, write_text_model])
+def test_strings_and_maps_are_compared(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path / "m.onnx")
+    model = onnx.load(tmp_path / "m.onnx")
+    original = Original(model, {})
+    assert original.difference(model) == ""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for node in changed.graph.node:
+        for attribute in node.attribute:
+            if attribute.name in ("classlabels_strings", "keys_strings"):
+                attribute.strings[0] = b"other"
+    assert original.difference(changed) != ""

@@ -7,7 +7,7 @@ import pytest
 
 from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
-from kintune.runtime.inputs import arrange_inputs, check_indices, draw_inputs, load_inputs
+from kintune.runtime.inputs import arrange_inputs, check_indices, draw_inputs, load_inputs, write_arrays
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 
@@ -69,6 +69,28 @@ def test_an_index_out_of_its_bounds_is_refused() -> None:
     for wrong in (-5, 4):
         with pytest.raises(InputError, match=f"input 'i' holds {wrong} at .1., .* between -4 and 3"):
             arrange_inputs([tensor], [np.array([0, wrong])])
+
+
+def test_strings_are_drawn_and_checked() -> None:
+    words = Tensor("words", (2, 3), "string")
+    drawn = draw_inputs([words, Tensor("word", (), "string")], seed=1)
+    assert (drawn["words"].dtype, drawn["words"].shape, drawn["word"].shape) == (object, (2, 3), ())
+    assert all(isinstance(word, str) and word for word in drawn["words"].flat)
+    for given in (drawn["words"], drawn["words"].astype(str), drawn["words"].tolist()):
+        (array,) = arrange_inputs([words], [given])
+        assert (array.dtype, array.tolist()) == (object, drawn["words"].tolist())
+    for wrong in (np.zeros((2, 3)), np.full((2, 3), b"a"), np.array([["a", "b", 3]] * 2, object)):
+        with pytest.raises(InputError, match="input 'words' is .*, strings are needed"):
+            arrange_inputs([words], [wrong])
+    with pytest.raises(InputError, match=r"has shape \(1,\), \(2, 3\) is needed"):
+        arrange_inputs([words], [np.array(["a"])])
+
+
+def test_strings_are_written_with_a_fixed_width(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "s.npz", {"words": np.array(["a", "\xe4bc"], object), "none": np.zeros(0, object)})
+    assert load_inputs(tmp_path / "s.npz")["words"].tolist() == ["a", "\xe4bc"]
+    with pytest.raises(InputError, match="'x' is no array of numbers or strings"):
+        write_arrays(tmp_path / "s.npz", {"x": np.array([{}], object)})
 
 
 def test_the_seed_decides() -> None:

@@ -22,7 +22,11 @@ def write_classifier(path: Path) -> None:
     Between the two are elementwise operators that may be a region.
     """
     draw = np.random.default_rng(0)
-    nodes = [*_chain("x", "h"), helper.make_node("MatMul", ["h", "w"], ["s"]), helper.make_node("Softmax", ["s"], ["p"])]
+    nodes = [
+        *_chain("x", "h"),
+        helper.make_node("MatMul", ["h", "w"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"]),
+    ]
     nodes.append(helper.make_node("ArgMax", ["p"], ["best"], axis=1, keepdims=0))
     nodes.append(
         helper.make_node(

@@ -71,6 +71,15 @@ def test_integers_must_be_equal(dtype: str) -> None:
     assert found.disagreement == "output 'mask': 1 of 3 values differ, most at [1]: 1 instead of 0"
 
 
+def test_strings_must_be_equal() -> None:
+    words = np.array([["a", "b"], ["c", "d"]])
+    assert compare_outputs(["y"], [words], [words.copy()], 1e-3, 1e-3).disagreement == ""
+    found = compare_outputs(["y"], [np.array([["a", "b"], ["x", "d"]])], [words], 1e-3, 1e-3)
+    assert found.disagreement == "output 'y': 1 of 4 strings differ, first at [1, 0]: 'x' instead of 'c'"
+    found = compare_outputs(["y"], [np.zeros((2, 2))], [words], 1e-3, 1e-3)
+    assert found.disagreement == "output 'y' is float64 instead of <U1"
+
+
 def test_the_line_names_the_output_and_the_worst_value() -> None:
     expected = np.zeros((2, 3))
     output = np.array([[0, 0.5, 0], [0, 0, 2.0]])

@@ -7,7 +7,7 @@ from pathlib import Path
 from onnx import GraphProto, TensorProto
 
 from kintune.core.model import ModelRef
-from kintune.errors import ModelError, ShapeError
+from kintune.errors import ModelError, ShapeError, UnsupportedValues
 from kintune.models.import_onnx import import_onnx
 from kintune.models.imported_module import complete_model
 from kintune.models.model import ImportedModel
@@ -24,7 +24,8 @@ def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
     Networks of the zoo are written into `cache` first (default: the user's cache directory), once.
 
     Raises:
-        ModelError: when the model cannot be used; `UnsupportedOperators` and `ShapeError` are among its kinds.
+        ModelError: when the model cannot be used; `UnsupportedOperators`, `UnsupportedValues` and `ShapeError` are among its
+            kinds.
             Several combinations of shapes are refused: `ModelRef.each` has them one by one.
         OrderError: when the model comes from PyTorch and PyTorch is not installed.
     """
@@ -65,4 +66,4 @@ def _check_numbers(path: Path, graph: GraphProto) -> None:
                 said = "holds strings"
             else:
                 continue
-            raise ModelError(f"{path}: {what} {value.name} {said}, and only tensors of numbers can be compiled")
+            raise UnsupportedValues(f"{path}: {what} {value.name} {said}, and only tensors of numbers can be compiled")

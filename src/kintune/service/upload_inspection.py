@@ -73,7 +73,9 @@ def _describe(model: Any) -> Findings:
     for value in graph.input:
         if (kind := _kind(value)) is not None:
             name = value.name[:256]
-            return Findings(problem=f"its input {name} is not a tensor ({kind}); inputs are arrays of numbers or strings")
+            return Findings(
+                problem=f"its input {name} is not a tensor ({kind}); inputs are arrays of numbers or strings"
+            )
     return Findings(
         inputs=tuple(_input(value) for value in graph.input if value.name not in weights)[:_MOST_VALUES],
         outputs=tuple(_input(value) for value in graph.output[:_MOST_VALUES]),

@@ -146,7 +146,9 @@ def _compare_strings(name: str, output: Array, expected: Array) -> Difference:
     at = np.unravel_index(np.argmax(wrong), wrong.shape)
     place = ", ".join(str(int(i)) for i in at)
     found, wanted = str(output[at])[:_LONGEST], str(expected[at])[:_LONGEST]
-    text = f"{np.count_nonzero(wrong)} of {wrong.size} strings differ, first at [{place}]: {found!r} instead of {wanted!r}"
+    text = (
+        f"{np.count_nonzero(wrong)} of {wrong.size} strings differ, first at [{place}]: {found!r} instead of {wanted!r}"
+    )
     return Difference(np.inf, np.inf, f"output {name!r}: {text}")
 
 

@@ -105,6 +105,14 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
     )
 
 
+def _hint(item: ValidationItem, manifest: Manifest) -> str:
+    """What may help where drawn strings mean nothing to the model."""
+    strings = [tensor.name for tensor in manifest.inputs if tensor.dtype == "string"]
+    if item.inputs or not strings:
+        return ""
+    return f"; {', '.join(strings)} had drawn words, give inputs that the model understands with --input"
+
+
 def _thread_counts(each: Sequence[tuple[dict[int, int], ...]]) -> tuple[dict[int, int], ...]:
     """Those of all plans, from those of each combination, which has its own plan's alone."""
     if not any(each):
@@ -129,7 +137,7 @@ def _validate_combination(
         thread_counts = run.choose_threads(clock)
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
-            raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}")
+            raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}{_hint(item, manifest)}")
         difference, compared = run.compare([reference for reference in references if reference is not None])
         for reference in references:
             if reference is not None:

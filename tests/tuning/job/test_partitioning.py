@@ -15,6 +15,7 @@ from kintune.core.model import ModelRef
 from kintune.errors import ModelError
 from kintune.models.ref import parse_ref
 from tests.support.partitions import parse
+from tests.support.string_models import write_classifier, write_text_model
 from tests.support.toy_tools import toy_spec
 
 pytestmark = pytest.mark.tvm
@@ -123,12 +124,27 @@ class TestLoading:
             load_partitioned(ref, cpu)
         assert "\n" not in str(caught.value)
 
-    def test_an_output_that_is_no_tensor_is_refused(self, cpu: Any, tmp_path: Path) -> None:
+    def test_strings_and_maps_stay_outside_of_regions(self, cpu: Any, tmp_path: Path) -> None:
         from kintune.tuning.job.partitioning import load_partitioned
 
-        ref = written(tmp_path, "m (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x, x) }")
-        with pytest.raises(ModelError, match=r"m\.onnx: output y is not a tensor \(sequence\)"):
-            load_partitioned(ref, cpu)
+        write_classifier(tmp_path / "c.onnx")
+        networks = load_partitioned(parse_ref(str(tmp_path / "c.onnx")), cpu)
+        assert networks.hybrid is not None
+        kinds = [(tensor.name, tensor.shape, tensor.dtype) for tensor in networks.hybrid.combination.outputs]
+        assert kinds == [("label", (64,), "string"), ("probabilities", (), "sequence")]
+        left = networks.hybrid.partition.operators
+        assert left == {"ai.onnx.ml::LabelEncoder": 1, "ai.onnx.ml::ZipMap": 1}
+        assert len(networks.networks) == 1
+
+    def test_inputs_and_weights_may_be_strings(self, cpu: Any, tmp_path: Path) -> None:
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        write_text_model(tmp_path / "t.onnx")
+        networks = load_partitioned(parse_ref(str(tmp_path / "t.onnx")), cpu)
+        assert networks.hybrid is not None
+        inputs = [(tensor.name, tensor.shape, tensor.dtype) for tensor in networks.hybrid.combination.inputs]
+        assert inputs == [("words", (63,), "string"), ("x", (64, 64), "float32")]
+        assert len(networks.networks) == 1
 
 
 class TestBackend:
@@ -191,3 +207,10 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return copy
+
+    def test_of_strings_onnxruntime_has_the_last_word(self, tmp_path: Path) -> None:
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        ref = written(tmp_path, "m (string[2] x) => (string[2] y) { y = com.microsoft.Wobble(x) }")
+        with pytest.raises(ModelError, match=r"m\.onnx: onnxruntime does not take it: .*Wobble"):
+            TvmBackend().prepare(spec_for(ref))

@@ -32,7 +32,7 @@ from kintune.core.stage_results import (
     PerProgramCheck,
     Prepared,
 )
-from kintune.errors import BuildError, ModelError, OrderError, ShapeError
+from kintune.errors import BuildError, ModelError, OrderError, ShapeError, UnsupportedValues
 from kintune.hardware.gpu_target import is_gpu
 from kintune.models.importer import load
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
@@ -331,6 +331,8 @@ def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str
             return load_partitioned(spec.model, target, conservative=spec.conservative), ()
         except ModelError as refused:
             print(f"not compiled in parts either: {refused}")
+            if isinstance(error, UnsupportedValues):  # then it is up to onnxruntime
+                raise
             raise error from refused
 
 
