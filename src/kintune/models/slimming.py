@@ -206,7 +206,7 @@ class Original:
 
 
 def _drawn(draw: np.random.Generator, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    if dtype == object:
+    if dtype.kind == "O":
         return np.asarray(_WORDS[draw.integers(0, len(_WORDS), shape)], object)
     if dtype.kind not in "iub":
         return np.asarray(draw.standard_normal(shape)).astype(dtype)
