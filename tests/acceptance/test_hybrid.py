@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.runtime.manifest import read_manifest
 from tests.support.partitions import computed, parse
+from tests.support.string_models import LABELS, write_classifier, write_text_model
 
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Place
@@ -140,6 +141,34 @@ def test_a_shape_that_depends_on_the_data_runs_in_onnxruntime(empty_place: Place
     assert "the whole model runs in onnxruntime" in told
     assert evaluated(empty_place)
     refused(empty_place, "NonZero")
+
+
+def test_strings_and_maps_stay_with_onnxruntime(empty_place: Place) -> None:
+    write_text_model(empty_place.folder / "t.onnx")
+    model = onnx.load(empty_place.folder / "t.onnx")
+    words = np.array(["red", "the", "other"] * 21)
+    inputs = {**draw(x=(64, 64)), "words": words}
+    np.savez(empty_place.folder / "x.npz", **inputs)
+    told = said(empty_place, "compile", "t.onnx", "--input", "x.npz", "--output", "t.kt")
+    assert "1 region of the graph run as compiled kernels; onnxruntime runs Concat (1), StringNormalizer (1)" in told
+    said(empty_place, "run", "t.kt", "--input", "x.npz", "--output", "y.npz")
+    expected = computed(model, {**inputs, "words": words.astype(object)})
+    with np.load(empty_place.folder / "y.npz") as outputs:
+        np.testing.assert_allclose(outputs["y"], expected["y"], rtol=1e-3, atol=1e-4)
+        assert outputs["capital"].tolist() == expected["capital"].tolist() == [*map(str.upper, words), "THE"]
+
+
+def test_a_sequence_of_maps_is_an_output(empty_place: Place) -> None:
+    write_classifier(empty_place.folder / "m.onnx")
+    np.savez(empty_place.folder / "x.npz", **draw(x=(64, 64)))
+    told = said(empty_place, "compile", "m.onnx", "--output", "m.kt")
+    assert "onnxruntime runs ai.onnx.ml::LabelEncoder (1), ai.onnx.ml::ZipMap (1)" in told
+    told = said(empty_place, "run", "m.kt", "--input", "x.npz", "--output", "y.npz")
+    assert "probabilities: sequence of 64" in told
+    assert "y.npz, without probabilities, which .npz files cannot hold" in told
+    with np.load(empty_place.folder / "y.npz") as outputs:
+        assert set(outputs["label"]) <= set(LABELS)
+    refused(empty_place, "output label holds strings")
 
 
 def test_regions_in_a_branch(empty_place: Place) -> None:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.models import slimming
 from kintune.models.slimming import Original, Unchecked, slim
+from tests.support.string_models import write_classifier, write_text_model
 
 X, Y = ("x", TensorProto.FLOAT, [2, 8]), ("y", TensorProto.FLOAT, None)
 

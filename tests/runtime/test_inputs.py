@@ -80,7 +80,7 @@ def test_strings_are_drawn_and_checked() -> None:
         (array,) = arrange_inputs([words], [given])
         assert (array.dtype, array.tolist()) == (object, drawn["words"].tolist())
     for wrong in (np.zeros((2, 3)), np.full((2, 3), b"a"), np.array([["a", "b", 3]] * 2, object)):
-        with pytest.raises(InputError, match="input 'words' is .*, strings are needed"):
+        with pytest.raises(InputError, match=r"input 'words' is .*, strings are needed"):
             arrange_inputs([words], [wrong])
     with pytest.raises(InputError, match=r"has shape \(1,\), \(2, 3\) is needed"):
         arrange_inputs([words], [np.array(["a"])])

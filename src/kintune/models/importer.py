@@ -24,8 +24,8 @@ def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
     Networks of the zoo are written into `cache` first (default: the user's cache directory), once.
 
     Raises:
-        ModelError: when the model cannot be used; `UnsupportedOperators`, `UnsupportedValues` and `ShapeError` are among
-            its kinds.  Several combinations of shapes are refused: `ModelRef.each` has them one by one.
+        ModelError: when the model cannot be used; `UnsupportedOperators`, `UnsupportedValues` and `ShapeError` are
+            among its kinds.  Several combinations of shapes are refused: `ModelRef.each` has them one by one.
         OrderError: when the model comes from PyTorch and PyTorch is not installed.
     """
     if ref.more_shapes:

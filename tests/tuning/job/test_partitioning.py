@@ -148,6 +148,13 @@ class TestLoading:
 
 
 class TestBackend:
+    def test_of_strings_onnxruntime_has_the_last_word(self, tmp_path: Path) -> None:
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        ref = written(tmp_path, "m (string[2] x) => (string[2] y) { y = com.microsoft.Wobble(x) }")
+        with pytest.raises(ModelError, match=r"m\.onnx: onnxruntime does not take it: .*Wobble"):
+            TvmBackend().prepare(spec_for(ref))
+
     def test_what_is_handed_over_is_part_of_what_was_prepared(self, tmp_path: Path) -> None:
         from kintune.tuning.job.tvm_backend import TvmBackend
 
@@ -207,10 +214,3 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return copy
-
-    def test_of_strings_onnxruntime_has_the_last_word(self, tmp_path: Path) -> None:
-        from kintune.tuning.job.tvm_backend import TvmBackend
-
-        ref = written(tmp_path, "m (string[2] x) => (string[2] y) { y = com.microsoft.Wobble(x) }")
-        with pytest.raises(ModelError, match=r"m\.onnx: onnxruntime does not take it: .*Wobble"):
-            TvmBackend().prepare(spec_for(ref))
