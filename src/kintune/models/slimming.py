@@ -45,6 +45,7 @@ _DRAWS = 3
 _LARGEST_INPUTS = 1 << 28  # bytes
 _NOISE = 1e-6  # relative disturbance of inputs that stands for another order of sums
 _AMPLIFIED = 64.0  # so many times what the disturbance does to the outputs may they differ
+_LARGEST_SPREAD = float(np.finfo(np.float64).max)
 _TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2}
 _WORDS = np.array(["a", "the", "one", "red"], object)
 _SHORTHANDS = {"value_float": "<f4", "value_floats": "<f4", "value_int": "<i8", "value_ints": "<i8"}
@@ -186,7 +187,7 @@ class Original:
         except Exception:
             return False
         return all(
-            _spread(other, original) <= _AMPLIFIED * _spread(moved, original)
+            _spread(other, original) <= min(_AMPLIFIED * _spread(moved, original), _LARGEST_SPREAD)
             for other, moved, original in zip(found, outputs, wanted, strict=True)
             if _difference(other, original)
         )
@@ -278,9 +279,13 @@ def _difference(found: Any, wanted: Any) -> str:
 
 
 def _spread(found: Any, wanted: Any) -> float:
-    """The largest difference of two outputs' finite values; infinite where their shapes or types differ."""
+    """The largest difference of two outputs' finite values; infinite where their shapes, types or strings differ, and
+    where they are no tensors.
+    """
     if not isinstance(found, np.ndarray) or found.shape != wanted.shape or found.dtype != wanted.dtype:
         return float("inf")
+    if found.dtype.kind == "O":
+        return 0.0 if np.array_equal(found, wanted) else float("inf")
     if found.size == 0 or found.dtype.kind not in "iufb":
         return 0.0
     with np.errstate(invalid="ignore"):
