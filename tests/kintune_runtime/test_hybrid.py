@@ -22,6 +22,8 @@ from kintune.core.model import IndexCheck, Tensor
 from kintune.runtime.hybrid_package import write_hybrid
 from kintune_runtime import HybridExecutable, InputError, KintuneError, RunError
 from kintune_runtime.hybrid import is_hybrid
+from kintune_runtime.inputs import draw_inputs
+from tests.support.string_models import write_classifier, write_text_model
 from tests.support.toy_hybrid import W, X, expected, host_graph, hybrid_manifest, one_region, write_toy_hybrid
 from tests.support.toy_model import calling, write_model
 
@@ -189,6 +191,33 @@ def test_all_of_it_may_run_in_onnxruntime(tmp_path: Path) -> None:
     model = kintune_runtime.open(write_toy_hybrid(tmp_path, regions=0))
     np.testing.assert_array_equal(model.run(X)["out"], np.cumsum(X, dtype=np.float32))
     assert [time.kernel for time in model.profile()] == ["sum"]
+
+
+def test_strings_and_maps_pass_through_onnxruntime(tmp_path: Path) -> None:
+    words, x = Tensor("words", (63,), "string"), Tensor("x", (64, 64), "float32")
+    y, capital = Tensor("y", (64, 64), "float32"), Tensor("capital", (64,), "string")
+    write_text_model(tmp_path / "t.onnx")
+    text = kintune_runtime.open(whole(tmp_path / "t.onnx", [words, x], [y, capital]))
+    given = draw_inputs(text.inputs)
+    expected = [word.upper() for word in given["words"]] + ["THE"]
+    assert text.run(given)["capital"].tolist() == expected
+    assert text.run(given | {"words": given["words"].astype(str)})["capital"].tolist() == expected
+    with pytest.raises(InputError, match="input 'words' is float64, strings are needed"):
+        text.run(given | {"words": np.zeros(63)})
+    write_classifier(tmp_path / "c.onnx")
+    outputs = [Tensor("label", (64,), "string"), Tensor("probabilities", (), "sequence")]
+    found = kintune_runtime.open(whole(tmp_path / "c.onnx", [x], outputs)).run({"x": given["x"]})
+    for label, probabilities in zip(found["label"], found["probabilities"], strict=True):
+        assert label == max(probabilities, key=probabilities.get)  # type: ignore[call-overload]
+
+
+def whole(path: Path, inputs: list[Tensor], outputs: list[Tensor]) -> Path:
+    """A result that runs all of an ONNX file in onnxruntime."""
+    toy = hybrid_manifest((1000,), regions=0)
+    manifest = msgspec.structs.replace(toy, inputs=tuple(inputs), outputs=tuple(outputs), checks=())
+    target = path.with_suffix(".kt")
+    write_hybrid(target, manifest, path.read_bytes(), [])
+    return target
 
 
 def test_what_a_region_says_begins_with_its_name(tmp_path: Path) -> None:
