@@ -53,4 +53,4 @@ def _tensor(model: ModelRef, value: ValueInfoProto) -> Tensor:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(declared.elem_type)).name
     except KeyError as error:
         raise ModelError(f"{model.name}: {value.name} is no tensor of numbers") from error
-    return Tensor(value.name, tuple(shape), dtype)
+    return Tensor(value.name, tuple(shape), "string" if dtype == "object" else dtype)
