@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 from kintune.errors import BuildError, OrderError
 from kintune.hardware.nvrtc import Nvrtc
 
-__all__ = ["compile_cubin", "find_linker", "find_nvcc", "link", "linking_for"]
+__all__ = ["LINKING_FAILED", "compile_cubin", "find_linker", "find_nvcc", "link", "linking_for"]
 
+LINKING_FAILED = "linking failed"
+"""How the message begins when the linker, not the program, is at fault."""
 
 _TELL_WHAT_IS_MISSING = ("--unresolved-symbols=report-all", "--warn-unresolved-symbols")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(\w+)")
@@ -110,7 +112,7 @@ def _run(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=english)
     if done.returncode != 0:
         line = next((line.strip() for line in done.stderr.splitlines() if line.strip()), "")
-        raise BuildError(f"linking failed: exit code {done.returncode}, {line[:300]}")
+        raise BuildError(f"{LINKING_FAILED}: exit code {done.returncode}, {line[:300]}")
     return done.stderr
 
 

@@ -14,6 +14,7 @@ import tvm
 import tvm.s_tir
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.space.wrapped_loops import split_wrapped_loops
 from kintune.hardware.gpu_target import GPU
 
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
@@ -42,10 +43,10 @@ def space_generator(target: tvm.target.Target) -> Any:
 def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     """The passes, to be run within the target, that give unscheduled functions the schedule they need to run.
 
-    A CPU needs none; on a GPU loops must be bound to threads.
+    On a CPU, loops that wrap around are split; on a GPU, loops must be bound to threads.
     """
     if target.kind.name != GPU:
-        return []
+        return [tvm.tirx.transform.prim_func_pass(split_wrapped_loops, opt_level=0, name="SplitWrappedLoops")]
     from tvm.s_tir import dlight
 
     rules = dlight.gpu
@@ -64,8 +65,7 @@ def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
 
 def default_schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """A module after `default_schedules`, which would change the one that they are given."""
-    if not (passes := default_schedules(target)):
-        return module
+    passes = default_schedules(target)
     copy = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
     with target:
         return tvm.transform.Sequential(passes)(copy)

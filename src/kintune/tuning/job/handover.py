@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from kintune.core.stage_results import Prepared, ValidationResult
+from kintune.hardware.toolchain import LINKING_FAILED
 
 __all__ = ["EVERYTHING", "handover_note", "next_handover", "returned_note"]
 
@@ -15,11 +16,14 @@ EVERYTHING = "*"
 _MOST = 8  # nodes found one by one, after which the whole model runs in onnxruntime
 
 
-def next_handover(prepared: Prepared, culprit: str) -> tuple[str, ...]:
+def next_handover(prepared: Prepared, culprit: str, cause: str = "") -> tuple[str, ...]:
     """Return the nodes to hand over next, since the network fails because of the node `culprit`; empty if none may be.
 
-    An empty culprit was not found; then, or if it is not the first time, the whole model goes over.
+    An empty culprit was not found; then, or if it is not the first time, the whole model goes over.  Where the `cause`
+    is a linker that does not work, no node is at fault, and none goes.
     """
+    if cause.startswith(LINKING_FAILED):
+        return ()
     over = prepared.handed_over
     if not prepared.can_hand_over or EVERYTHING in over:
         return ()

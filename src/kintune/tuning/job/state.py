@@ -173,7 +173,7 @@ class JobState:
         """The nodes to run in onnxruntime from now on, since the network fails with them; empty if none may."""
         if not self.is_wrong or self.culprit is None or self.prepared is None:
             return ()
-        return next_handover(self.prepared, self.culprit)
+        return next_handover(self.prepared, self.culprit, self.check.cause if self.check is not None else "")
 
     def shipping(self) -> dict[str, Candidate]:
         """Return the programs to ship: the fastest ones, except for those that made the tuned network fail."""
