@@ -14,7 +14,7 @@ import tvm
 import tvm.s_tir
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.space.wrapped_loops import split_wrapped_loops
+from kintune.compiler.space.wrapped_loops import has_wrapped_loops, split_wrapped_loops
 from kintune.hardware.gpu_target import GPU
 
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
@@ -65,6 +65,8 @@ def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
 
 def default_schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """A module after `default_schedules`, which would change the one that they are given."""
+    if target.kind.name != GPU and not any(has_wrapped_loops(function) for _, function in module.functions_items()):
+        return module
     passes = default_schedules(target)
     copy = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
     with target:

@@ -13,18 +13,19 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-__all__ = ["split_wrapped_loops"]
+__all__ = ["has_wrapped_loops", "split_wrapped_loops"]
 
 _SCHEDULED = "tirx.is_scheduled"
+_ROOT = "root"
 
 
 def split_wrapped_loops(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
     """Return a function that is not scheduled yet with such loops split; as it is, where it has none."""
-    attributes = function.attrs or {}
-    if _SCHEDULED in attributes or not _wraps(function):
+    if not has_wrapped_loops(function):
         return function
+    attributes = function.attrs or {}
     schedule = Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
-    for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name="main")):
+    for block in schedule.get_child_blocks(schedule.get_sblock(_ROOT, func_name="main")):
         _split(schedule, block)
     changed = schedule.mod["main"]
     if "global_symbol" in attributes:
@@ -32,8 +33,12 @@ def split_wrapped_loops(function: Any, _module: tvm.IRModule, _context: Any) -> 
     return changed.without_attr("global_symbol")
 
 
-def _wraps(function: Any) -> bool:
-    return bool(_moduli(function.body))
+def has_wrapped_loops(function: Any) -> bool:
+    """Return whether a function may have loops to split: it is not scheduled yet, and takes a variable modulo."""
+    if not isinstance(function, tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
+        return False
+    root = getattr(getattr(function.body, "block", None), "name_hint", "")
+    return root == _ROOT and bool(_moduli(function.body))
 
 
 def _moduli(statement: Any) -> list[tuple[Any, int]]:
