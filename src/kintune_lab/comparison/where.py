@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import msgspec
 
@@ -34,8 +33,8 @@ def where_it_runs(executable: str | os.PathLike[str]) -> Place:
     Raises:
         InputError: the file cannot be used.
     """
-    hybrid: Any = getattr(read_manifest(executable), "hybrid", None)
+    hybrid = read_manifest(executable).hybrid
     if hybrid is None:
         return Place(KERNELS)
-    count = len(hybrid.regions)
-    return Place(BOTH if count else ONNXRUNTIME, count, str(hybrid.left))
+    left = ", ".join(f"{count} {operator}" for operator, count in hybrid.operators.items())
+    return Place(BOTH if hybrid.regions else ONNXRUNTIME, len(hybrid.regions), left)
