@@ -56,15 +56,17 @@ class TestChoosingRegions:
     ) -> None:
         run = self.run_of(tmp_path, **item)
         assert self.chosen(monkeypatch, run, (1,)) is None
-        assert not run.is_slower({"tuned": (2.0,), "onnxruntime": (1.0,)})
+        assert not run.should_hand_over({"tuned": (2.0,), "onnxruntime": (1.0,)})
 
-    def test_a_network_that_is_slower_may_be_handed_over(self, tmp_path: Path) -> None:
+    def test_a_network_of_regions_that_does_not_win_is_handed_over(self, tmp_path: Path) -> None:
         run = self.run_of(tmp_path)
-        assert run.is_slower({"tuned": (2.0,), "onnxruntime": (1.0,)})
-        assert not run.is_slower({"tuned": (1.0,), "onnxruntime": (1.0,)})
-        assert not run.is_slower({"tuned": (2.0,)})
+        assert run.should_hand_over({"tuned": (2.0,), "onnxruntime": (1.0,)})
+        assert run.should_hand_over({"tuned": (0.99,), "onnxruntime": (1.0,)})
+        assert not run.should_hand_over({"tuned": (0.97,), "onnxruntime": (1.0,)})
+        assert not run.should_hand_over({"tuned": (2.0,)})
         assert run.hand_over_all()
         assert HybridPackage.open(run.item.tuned).regions == ()
+        assert not run.should_hand_over({"tuned": (2.0,), "onnxruntime": (1.0,)})
 
     def test_a_model_that_cannot_be_read_stays_as_it_is(self, tmp_path: Path) -> None:
         run = self.run_of(tmp_path, onnx=str(tmp_path / "gone.onnx"))

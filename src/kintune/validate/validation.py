@@ -148,7 +148,7 @@ def _validate_combination(
         if item.timed:
             latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
-            if run.is_slower(interleaved.latency_ms) and run.hand_over_all():
+            if run.should_hand_over(interleaved.latency_ms) and run.hand_over_all():
                 kept, interleaved = (), _time_handed_over(run, interleaved, clock)
             else:
                 lost_ms = ()

@@ -25,7 +25,7 @@ from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
 from kintune.validate.numerics import Difference, ProgramComparison, compare_each_program, compare_outputs, worse
 from kintune.validate.plain_outputs import load_outputs, name_parts
-from kintune.validate.region_choice import is_slower, winning_regions
+from kintune.validate.region_choice import is_slower, winning_regions, wins
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
 __all__ = ["TUNED", "UNTUNED", "ValidationRun"]
@@ -121,10 +121,18 @@ class ValidationRun:
         """Whether nodes may run in onnxruntime, and it is timed."""
         return self.item.timed and self.item.may_hand_over and "onnxruntime" in self.item.compare
 
-    def is_slower(self, latency_ms: Mapping[str, Sequence[float]]) -> bool:
-        """Returns whether the network is slower than in onnxruntime, and may run there."""
+    def should_hand_over(self, latency_ms: Mapping[str, Sequence[float]]) -> bool:
+        """Returns whether all of the network is to run in onnxruntime, and may.
+
+        A network that needs no onnxruntime must be slower for that; one of regions goes unless it wins.
+        """
         ours, theirs = latency_ms.get(TUNED), latency_ms.get("onnxruntime")
-        return bool(self._has_baseline and self.item.onnx and ours and theirs and is_slower(ours, theirs))
+        if not (self._has_baseline and self.item.onnx and ours and theirs):
+            return False
+        hybrid = read_manifest(self.item.tuned).hybrid
+        if hybrid is None or hybrid.other_shapes:
+            return is_slower(ours, theirs)
+        return bool(hybrid.regions) and not wins(ours, theirs)
 
     def choose_threads(self, clock: Callable[[], float]) -> dict[int, int]:
         """Chooses the threads of each kernel's call, by place, and goes on with the network that has them.

@@ -47,4 +47,4 @@ def returned_note(proof: ValidationResult) -> str:
     if not proof.lost_ms:
         return "no region is faster than onnxruntime: the model runs in onnxruntime"
     lost = statistics.median(proof.lost_ms)
-    return f"compiled, the model takes {lost:.3g} ms, longer than in onnxruntime: it runs in onnxruntime"
+    return f"compiled, the model takes {lost:.3g} ms, no less than in onnxruntime: it runs in onnxruntime"
