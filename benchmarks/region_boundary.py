@@ -113,7 +113,7 @@ def _networks(folder: Path, count: int, elements: int) -> dict[str, HybridExecut
 
 def _row(manifest: Manifest, elements: int, count: int, adding: bool = True) -> bytes:
     """The host graph: Relu and an addition by turns, as regions where the manifest has them."""
-    domain = operator_domain(manifest)
+    domain = operator_domain(manifest.model_digest)
     nodes, last = [], "x"
     for n in range(count):
         added = "out" if n == count - 1 else f"added{n}"

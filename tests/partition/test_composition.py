@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, checker, helper
@@ -12,13 +11,11 @@ from kintune.partition.composition import (
     drop_unused_weights,
     extract,
     mark,
-    region_domain,
     region_operator,
     unmarked,
 )
 from kintune.runtime.hybrid_package import operator_domain
 from tests.support.partitions import DIGEST, computed, drawn, parse, weight_names, with_functions
-from tests.support.toy_model import adding, manifest
 
 TEXT = """
     m (float[2, 3] x) => (float[2, 3] y, float[2, 3] z)
@@ -82,13 +79,11 @@ class TestCompose:
         assert operators(host) == ["Region0", "CumSum", "Region1", "Neg"]
         first, _, second, _ = host.graph.node
         assert (list(first.input), list(first.output), first.name) == (["x"], ["b"], "kintune/region0")
-        assert (list(second.input), list(second.output), second.domain) == (["c"], ["y"], region_domain(DIGEST))
+        assert (list(second.input), list(second.output), second.domain) == (["c"], ["y"], operator_domain(DIGEST))
 
     def test_the_domain_is_that_of_the_file(self) -> None:
         host = compose(marked(), REGIONS, (0,), DIGEST)
-        assert [entry.version for entry in host.opset_import if entry.domain == region_domain(DIGEST)] == [1]
-        about = msgspec.structs.replace(manifest(adding()), model_digest=DIGEST)
-        assert operator_domain(about) == region_domain(DIGEST)
+        assert [entry.version for entry in host.opset_import if entry.domain == operator_domain(DIGEST)] == [1]
 
     def test_weights_that_only_regions_read_are_left_out(self) -> None:
         assert weight_names(compose(marked(), REGIONS, (0, 1), DIGEST)) == ["axis"]
@@ -136,7 +131,7 @@ class TestCompose:
         assert [node.op_type for node in bodies["yes"].node] == ["Region0", "Neg"]
         assert list(bodies["yes"].initializer) == []
         assert weight_names(host) == ["w"]  # the main graph reads it too
-        assert any(entry.domain == region_domain(DIGEST) for entry in host.opset_import)
+        assert any(entry.domain == operator_domain(DIGEST) for entry in host.opset_import)
         for c in (False, True):
             inputs = {"x": np.array([1, -2], np.float32), "c": np.array(c)}
             alone = with_functions(host, graph, (INNER,), (0,))

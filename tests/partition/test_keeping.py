@@ -13,9 +13,8 @@ from kintune.core.model import Constant
 from kintune.errors import InputError
 from kintune.models.constants import store_constant
 from kintune.partition import keeping
-from kintune.partition.composition import region_domain
 from kintune.partition.keeping import LOST, hand_over_all, keep_regions, write_region
-from kintune.runtime.hybrid_package import HybridPackage, read_marked
+from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked
 from kintune.runtime.package import read_manifest
 from tests.support.partitions import DIGEST, computed, drawn, parse
 from tests.support.toy_model import write_model
@@ -73,7 +72,7 @@ class TestKeepRegions:
         assert (package.regions, hybrid(result).regions) == ((), ())
         assert hybrid(result).nodes["Tanh of 'y'"] == "wrong"
         graph = ModelProto.FromString(package.graph)
-        assert region_domain(DIGEST) not in [entry.domain for entry in graph.opset_import]
+        assert operator_domain(DIGEST) not in [entry.domain for entry in graph.opset_import]
         x = drawn(parse(THREE_REGIONS))
         assert np.array_equal(computed(graph, x)["y"], computed(parse(THREE_REGIONS), x)["y"])
 

@@ -93,7 +93,7 @@ def test_an_lstm_between_two_regions(tmp_path: Path) -> None:
     )
     first, last = (region.manifest for region in regions)
     manifest = msgspec.structs.replace(first, outputs=last.outputs, hybrid=hybrid)
-    domain = operator_domain(manifest)
+    domain = operator_domain(manifest.model_digest)
     nodes = [
         helper.make_node("Region0", ["x"], ["h"], "before", domain=domain),
         LSTM,

@@ -14,8 +14,9 @@ from kintune.core.hybrid import Region
 from kintune.models.evaluation import open_session
 from kintune.models.onnx import OnnxModel
 from kintune.models.onnx_nodes import describe_node
-from kintune.partition.composition import extract, region_domain, region_operator
+from kintune.partition.composition import extract, region_operator
 from kintune.partition.single_node import SingleNode
+from kintune.runtime.hybrid_package import operator_domain
 
 __all__ = [
     "DIGEST",
@@ -78,7 +79,7 @@ def with_functions(
         alone = extract(marked, regions[region], region).graph
         constants = [helper.make_node("Constant", [], [t.name], value=t) for t in alone.initializer]
         function = helper.make_function(
-            region_domain(DIGEST),
+            operator_domain(DIGEST),
             region_operator(number),
             [value.name for value in alone.input],
             [value.name for value in alone.output],

@@ -58,7 +58,7 @@ def host_graph(described: Manifest, named: bool = False) -> bytes:
     """The host graph of the toy; with `named`, the extent of its input has the name "count"."""
     counts = {each.inputs[0].shape[0] for each in described.combinations}
     extent = "count" if named or len(counts) > 1 else min(counts)
-    domain = operator_domain(described)
+    domain = operator_domain(described.model_digest)
     regions = len(described.hybrid.regions) if described.hybrid else 0
     nodes = [
         helper.make_node("Region0", ["x"], ["middle"], "first add", domain=domain)
@@ -112,9 +112,11 @@ def one_region(folder: Path, plan: ExecutionPlan, name: str = "only") -> Path:
     described = msgspec.structs.replace(
         manifest(plan, digest=DIGEST), hybrid=Hybrid((region,), {}, {}, ()), more=tuple[Combination, ...]()
     )
-    node = helper.make_node("Region0", region.inputs, region.outputs, name, domain=operator_domain(described))
+    node = helper.make_node(
+        "Region0", region.inputs, region.outputs, name, domain=operator_domain(described.model_digest)
+    )
     graph = helper.make_graph([node], "one", [*map(told, plan.inputs)], [*map(told, plan.outputs)])
-    opsets = [helper.make_opsetid("", 15), helper.make_opsetid(operator_domain(described), 1)]
+    opsets = [helper.make_opsetid("", 15), helper.make_opsetid(domain, 1)]
     content = helper.make_model(graph, ir_version=8, opset_imports=opsets).SerializeToString()
     path = folder / "one.kt"
     write_hybrid(path, described, content, [region_file(folder, "region.kt", [plan])])

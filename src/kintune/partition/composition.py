@@ -13,16 +13,11 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from kintune.core.hybrid import Region
 from kintune.errors import OrderError
 from kintune.models.onnx_nodes import sort_nodes, subgraphs, used_tensors
+from kintune.runtime.hybrid_package import operator_domain
 
-__all__ = ["compose", "drop_unused_weights", "extract", "mark", "region_domain", "region_operator", "unmarked"]
+__all__ = ["compose", "drop_unused_weights", "extract", "mark", "region_operator", "unmarked"]
 
 _MARK = "kintune region "
-_DIGEST_DIGITS = 16
-
-
-def region_domain(model_digest: str) -> str:
-    """The domain of the operators that are the regions of this model."""
-    return f"kintune.{model_digest[:_DIGEST_DIGITS]}"
 
 
 def region_operator(number: int) -> str:
@@ -55,7 +50,7 @@ def compose(marked: ModelProto, regions: Sequence[Region], kept: Sequence[int], 
     host = ModelProto()
     host.CopyFrom(marked)
     numbers = {region: number for number, region in enumerate(kept)}
-    domain = region_domain(model_digest)
+    domain = operator_domain(model_digest)
     _replace(host.graph, regions, numbers, domain)
     drop_unused_weights(host.graph)
     if kept:

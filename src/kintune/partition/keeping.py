@@ -16,9 +16,9 @@ from kintune.errors import InputError
 from kintune.models.constants import constant_values
 from kintune.models.graph_file import open_graph
 from kintune.models.onnx_nodes import describe_node, nodes, operator_name
-from kintune.partition.composition import compose, extract, region_domain, region_operator
+from kintune.partition.composition import compose, extract, region_operator
 from kintune.partition.shape_choice import choose_by_shape
-from kintune.runtime.hybrid_package import HybridPackage, read_marked, write_hybrid
+from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked, write_hybrid
 from kintune.runtime.manifest import Manifest, read_manifest
 
 __all__ = ["LOST", "hand_over_all", "keep_regions", "original_model", "whole_as_region", "write_region"]
@@ -133,7 +133,7 @@ def whole_as_region(original: ModelProto, manifest: Manifest) -> tuple[Region, M
     inputs, outputs = (tuple(t.name for t in tensors) for tensors in (manifest.inputs, manifest.outputs))
     nodes = tuple(dict.fromkeys(describe_node(node) for node in original.graph.node))
     region = Region("kintune/region0", nodes, inputs, outputs)
-    domain = region_domain(manifest.model_digest)
+    domain = operator_domain(manifest.model_digest)
     made = ModelProto(ir_version=original.ir_version)
     made.opset_import.extend(original.opset_import)
     made.opset_import.append(helper.make_opsetid(domain, 1))

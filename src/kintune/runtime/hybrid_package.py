@@ -76,9 +76,9 @@ class HybridPackage(NamedTuple):
         return bytes(self.regions[number])
 
 
-def operator_domain(manifest: Manifest) -> str:
+def operator_domain(model_digest: str) -> str:
     """The domain of the operators of a model."""
-    return f"kintune.{manifest.model_digest[:_DIGEST_DIGITS]}"
+    return f"kintune.{model_digest[:_DIGEST_DIGITS]}"
 
 
 def region_name(number: int) -> str:

@@ -68,7 +68,7 @@ def _onnx_file(path: Path, manifest: Manifest) -> bytes:
     """The bytes of the ONNX file; extents in which combinations of shapes differ are left open."""
     from onnx import helper
 
-    domain = operator_domain(manifest)
+    domain = operator_domain(manifest.model_digest)
     given = {tensor.name for tensor in manifest.inputs}
     # no node may write an input: an output that is an input, unchanged, is written under a name that nothing reads
     made = [f"{tensor.name}/unchanged" if tensor.name in given else tensor.name for tensor in manifest.outputs]
