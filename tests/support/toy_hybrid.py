@@ -112,9 +112,8 @@ def one_region(folder: Path, plan: ExecutionPlan, name: str = "only") -> Path:
     described = msgspec.structs.replace(
         manifest(plan, digest=DIGEST), hybrid=Hybrid((region,), {}, {}, ()), more=tuple[Combination, ...]()
     )
-    node = helper.make_node(
-        "Region0", region.inputs, region.outputs, name, domain=operator_domain(described.model_digest)
-    )
+    domain = operator_domain(described.model_digest)
+    node = helper.make_node("Region0", region.inputs, region.outputs, name, domain=domain)
     graph = helper.make_graph([node], "one", [*map(told, plan.inputs)], [*map(told, plan.outputs)])
     opsets = [helper.make_opsetid("", 15), helper.make_opsetid(domain, 1)]
     content = helper.make_model(graph, ir_version=8, opset_imports=opsets).SerializeToString()
