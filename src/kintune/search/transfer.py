@@ -17,6 +17,7 @@ import numpy as np
 from kintune.core.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
 from kintune.core.knowledge import KnownProgram
 from kintune.search.bounds import bounds_of, divisors, repair
+from kintune.search.sketch_program import program_of
 from kintune.search.space import SearchSpace
 from kintune.search.subgraph import SubgraphState
 
@@ -30,8 +31,9 @@ _SEED = 0  # fixed, so that a candidate is always adapted in the same way
 
 
 def counterpart(source: Sketch, targets: Sequence[Sketch]) -> Sketch | None:
-    """Return the sketch most like `source` among those whose tiles correspond to its tiles; None without one."""
-    fitting = [sketch for sketch in targets if _tiles_correspond(source, sketch)]
+    """Return the sketch most like `source` among those of its program whose tiles correspond; None without one."""
+    program = program_of(source)
+    fitting = [sketch for sketch in targets if program_of(sketch) == program and _tiles_correspond(source, sketch)]
     return max(fitting, key=lambda s: (likeness(source, s), s.axes == source.axes), default=None)
 
 

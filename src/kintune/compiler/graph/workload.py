@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
 
+from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
 from kintune.core.candidate import digest_of
@@ -88,7 +89,7 @@ def describe(name: str, module: tvm.IRModule, occurrences: int = 1) -> Standalon
     operands = [(tuple(int(d) for d in p.shape), str(p.dtype)) for p in function.params]
     moved = [float(math.prod(shape) * numpy_dtype(dtype).itemsize) for shape, dtype in operands]
     flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
-    blocks = _reductions(module)
+    blocks, pattern = _reductions(module), pattern_of(function)
     signature = tuple(re.sub(r"\d+$", "", part) for part in name.removeprefix("fused_").split("_"))
     structure = tvm_ffi.structural_hash(module).to_bytes(8, "little", signed=False)
     return StandaloneWorkload(
@@ -99,9 +100,9 @@ def describe(name: str, module: tvm.IRModule, occurrences: int = 1) -> Standalon
         flops=flops,
         bytes=sum(moved),
         weight_bytes=sum(moved[i] for i in sorted(weight_positions(function))),
-        operator=_operator(blocks, signature, module),
+        operator=pattern.split()[0] if pattern else _operator(blocks, signature, module),
         signature="-".join(part for part in signature if part),
-        reduces=bool(blocks),
+        reduces=bool(blocks or pattern),
     )
 
 

@@ -1,5 +1,7 @@
 """From a candidate to a program: replay on MetaSchedule's schedules, then post-process.
 
+A sketch of a program of our own is replayed on what that program writes; one that is written as a whole is left so.
+
 The only place that turns decisions into TVM schedules.  Replay is deterministic: the same (workload, sketch,
 decisions) give the same program, and a decision that the sketch cannot honour (a compute location that does not exist
 under the other decisions) is replaced by the same substitute each time; `Replayed.candidate` says which.
@@ -17,8 +19,9 @@ import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.programs.registry import write
 from kintune.compiler.space.generator import default_schedule, load_intrinsics, space_generator
-from kintune.core.candidate import UNTUNED, Candidate, Choice, Decision, Sketch, Tile
+from kintune.core.candidate import UNTUNED, Candidate, Choice, Decision, Sketch, Tile, fits
 from kintune.errors import BuildError
 
 __all__ = [
@@ -68,6 +71,7 @@ class Replayer:
         )
         self._postprocessors = list(self.context.space_generator.postprocs)
         self._instructions: dict[str, Any] = {}
+        self._modules: dict[str, tvm.IRModule] = {}
 
     def __call__(self, sketch: Sketch, candidate: Candidate) -> Replayed:
         """Replay and post-process.
@@ -76,6 +80,8 @@ class Replayer:
             BuildError: the decisions make no valid program; the message is one line.
         """
         replayed = self._replay(sketch, candidate)
+        if not self._instructions[sketch.digest]["insts"]:  # written as a whole
+            return replayed
         with _as_build_error():
             replayed.schedule.enter_postproc()
             for postprocessor in self._postprocessors:
@@ -97,13 +103,31 @@ class Replayer:
         instructions = self._instructions.get(sketch.digest)
         if instructions is None:
             instructions = self._instructions[sketch.digest] = json.loads(sketch.trace)
-        schedule = Schedule(self.module, seed=_REPLAY_SEED, debug_mask=0, error_render_level="none")
         with _as_build_error():
+            module = self._written(sketch, instructions, candidate.decisions)
+            schedule = Schedule(module, seed=_REPLAY_SEED, debug_mask=0, error_render_level="none")
+            if not instructions["insts"]:
+                return Replayed(schedule, candidate)
             tvm.s_tir.Trace.apply_json_to_schedule(
                 [instructions["insts"], _encode(instructions, sketch, candidate.decisions)], schedule
             )
             taken = _decode(instructions, sketch, schedule.trace)
         return Replayed(schedule, Candidate(candidate.workload, candidate.sketch, taken))
+
+    def _written(
+        self, sketch: Sketch, instructions: dict[str, Any], decisions: tuple[Decision, ...]
+    ) -> tvm.IRModule:
+        """The module that the instructions change: the workload, or what a program of our own writes for it."""
+        program = instructions.get("program", "")
+        if not program:
+            return self.module
+        if not instructions["insts"]:
+            if not fits(sketch.axes, decisions):
+                raise BuildError(f"the decisions {decisions} do not answer the axes of sketch {sketch.digest}")
+            return write(program, self.module, decisions)
+        if program not in self._modules:
+            self._modules[program] = write(program, self.module)
+        return self._modules[program]
 
 
 def apply_candidate(

@@ -1,4 +1,6 @@
-"""The sketches of a workload, as MetaSchedule's schedule rules generate them, turned into values."""
+"""The sketches of a workload: those that MetaSchedule's schedule rules generate, turned into values, and those of our
+own programs.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.programs.program import pattern_of
+from kintune.compiler.programs.registry import applicable
 from kintune.compiler.space.generator import load_intrinsics, space_generator
 from kintune.core.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
 
@@ -19,12 +23,29 @@ _LOCATIONS = 24  # an upper bound for the number of loops a producer can be comp
 
 
 def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Target) -> tuple[Sketch, ...]:
-    """All sketches of `module` (its one function is `main`) for `target`, without duplicates, in the rules' order.
+    """All sketches of `module` (its one function is `main`) for `target`, without duplicates: those of our programs, then
+    those of the rules, in their order.
 
-    `workload` is the digest that the sketches will name.  A program that schedules cannot change has none.
+    `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
+    own programs.  A function that was made for a pattern has them instead of MetaSchedule's.
     """
+    found: dict[str, Sketch] = {}
+    for program, variant, name in applicable(module, target):
+        axes = program.axes(module, variant)
+        if axes is not None:
+            sketch = _sketch(workload, [], [], axes, name)
+            found.setdefault(sketch.digest, sketch)
+        else:
+            found.update(_by_rules(workload, program.write(module, variant, ()), target, name))
+    if not (found and pattern_of(module["main"])):
+        found.update(_by_rules(workload, module, target))
+    return tuple(found.values())
+
+
+def _by_rules(workload: str, module: tvm.IRModule, target: tvm.target.Target, program: str = "") -> dict[str, Sketch]:
+    """The sketches that MetaSchedule's rules make of a module, which `program` wrote, by digest."""
     if not is_schedulable(module):
-        return ()
+        return {}
     load_intrinsics()
     context = ms.TuneContext(
         module, target=target, space_generator=space_generator(target), rand_state=1, num_threads=1
@@ -32,9 +53,9 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
     for schedule in context.generate_design_space():
-        sketch, _ = _parse(workload, schedule.trace, names)
+        sketch, _ = _parse(workload, schedule.trace, names, program)
         found.setdefault(sketch.digest, sketch)
-    return tuple(found.values())
+    return found
 
 
 def is_schedulable(module: tvm.IRModule) -> bool:
@@ -55,14 +76,26 @@ def parse_trace(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> 
     return _parse(workload, trace, _LoopNames(module))
 
 
-def _parse(workload: str, trace: tvm.s_tir.Trace, names: _LoopNames) -> tuple[Sketch, tuple[Decision, ...]]:
+def _parse(
+    workload: str, trace: tvm.s_tir.Trace, names: _LoopNames, program: str = ""
+) -> tuple[Sketch, tuple[Decision, ...]]:
     simplified = trace.simplified(remove_postproc=True)
     instructions, decided = (_plain(part) for part in simplified.as_json(remove_postproc=True))
     sampled = [index for index, _ in decided]
     axes = tuple(_axis(instructions, index, decision, names) for index, decision in decided)
-    encoded = json.dumps({"insts": instructions, "sampled": sampled}, separators=(",", ":")).encode()
     decisions = tuple(tuple(value) if isinstance(value, list) else (value,) for _, value in decided)
-    return Sketch(workload, digest_of(workload.encode(), encoded), encoded, axes), decisions
+    return _sketch(workload, instructions, sampled, axes, program), decisions
+
+
+def _sketch(
+    workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], program: str
+) -> Sketch:
+    """A sketch; `program` names the program of our own that the instructions change, if any."""
+    content: dict[str, Any] = {"insts": instructions, "sampled": sampled}
+    if program:
+        content["program"] = program
+    encoded = json.dumps(content, separators=(",", ":")).encode()
+    return Sketch(workload, digest_of(workload.encode(), encoded), encoded, axes)
 
 
 def _axis(instructions: list[Any], index: int, decision: Any, names: _LoopNames) -> Axis:

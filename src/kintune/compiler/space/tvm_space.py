@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from kintune.compiler.programs.registry import program_named, write
 from kintune.compiler.space.features import FeatureExtractor
 from kintune.compiler.space.loop_analysis import access_patterns, tiled_block
 from kintune.compiler.space.replay import Replayer
@@ -19,6 +20,7 @@ from kintune.errors import BuildError
 from kintune.search.features.field import Field, fields_of
 from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
+from kintune.search.sketch_program import by_program, in_turns
 from kintune.search.space import Draft
 from kintune.search.training_rows import of_stores
 
@@ -65,18 +67,35 @@ class TvmSpace:
     def fields(self, workload: str) -> Sequence[Field]:
         """The sketches that tile the workload's core block at several levels."""
         if workload not in self._fields:
-            sketches = self._sketches[workload]
-            block = next(filter(None, map(tiled_block, sketches)), None)
-            patterns = access_patterns(self._modules[workload], block) if block is not None else None
-            self._fields[workload] = fields_of(sketches, patterns, self._machine)
+            groups = by_program(self._sketches[workload])
+            found = [field for name, sketches in groups.items() for field in self._fields_of(workload, name, sketches)]
+            self._fields[workload] = tuple(found)
         return self._fields[workload]
 
+    def _fields_of(self, workload: str, program: str, sketches: Sequence[Sketch]) -> Sequence[Field]:
+        block = next(filter(None, map(tiled_block, sketches)), None)
+        if block is None:
+            return ()
+        module = write(program, self._modules[workload]) if program else self._modules[workload]
+        return fields_of(sketches, access_patterns(module, block), self._machine)
+
     def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
-        """At most `limit` candidates of the rule, the most promising first."""
+        """At most `limit` candidates of the rule, the most promising first; programs of our own take turns with the
+        others.
+        """
         key = (workload, limit)
         if key not in self._rules:
-            self._rules[key] = rule_candidates(self._sketches[workload], self._machine, limit)
+            groups = by_program(self._sketches[workload])
+            found = [self._rule_of(workload, name, sketches, limit) for name, sketches in groups.items()]
+            self._rules[key] = in_turns(found, limit)
         return self._rules[key]
+
+    def _rule_of(self, workload: str, program: str, sketches: Sequence[Sketch], limit: int) -> Sequence[Candidate]:
+        if not program or any(map(tiled_block, sketches)):
+            return rule_candidates(sketches, self._machine, limit)
+        written, variant = program_named(program)
+        decided = written.rule(self._modules[workload], variant, self._machine)
+        return [Candidate(workload, sketch.digest, decisions) for sketch in sketches for decisions in decided][:limit]
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
         """Describe, after a replay where that is needed; None for what makes no program."""

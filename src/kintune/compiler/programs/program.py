@@ -1,0 +1,63 @@
+"""What a program of our own is: it recognises the workloads that it can compute, and writes them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import tvm
+
+from kintune.core.candidate import Axis, Decision
+from kintune.search.processor import Processor
+
+__all__ = ["PATTERN", "Program", "pattern_of"]
+
+PATTERN = "kintune.pattern"
+"""The attribute of a PrimFunc that a pass made for a pattern of operators: the pattern's name, then its parameters."""
+
+
+class Program(Protocol):
+    """Another way to compute the workloads of a pattern.
+
+    A program is written for a *variant*, a short text of parameters such as the size of a tile.  There are two kinds:
+
+    * `axes` returns None: `write` gives a module of blocks, and MetaSchedule's rules make sketches of it.
+    * `axes` returns axes: `write` gives the whole program for each decision; nothing is scheduled afterwards.
+
+    `name` is unique; `version` grows with each change of what `write` gives, so that records never name another
+    program than the one that was measured.
+    """
+
+    name: str
+    version: int
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """Return the variants for the workload `module` (function `main`), the most promising first.
+
+        It is empty where the workload is not of the program's pattern, or the target lacks what the program needs.
+        """
+        ...
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """Return the open decisions of a program that is written as a whole; None where rules make the sketches."""
+        ...
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """Return a module whose `main` has the parameters of the workload's and computes the same.
+
+        `decisions` answer the axes; they are empty where `axes` returns None.  The body of `main` is one root block.
+
+        Raises:
+            BuildError: the decisions make no program.
+        """
+        ...
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Return decisions for the first candidates, the most promising first; empty where `axes` returns None."""
+        ...
+
+
+def pattern_of(function: tvm.tirx.PrimFunc) -> str:
+    """The pattern for which a pass made the function, with its parameters; empty for any other function."""
+    attributes = function.attrs
+    return str(attributes[PATTERN]) if attributes is not None and PATTERN in attributes else ""

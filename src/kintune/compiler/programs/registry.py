@@ -1,0 +1,46 @@
+"""All programs of our own, and how a sketch names one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tvm
+
+from kintune.compiler.programs.program import Program
+from kintune.core.candidate import Decision
+from kintune.errors import BuildError
+
+__all__ = ["PROGRAMS", "applicable", "program_named", "write"]
+
+PROGRAMS: tuple[Program, ...] = ()
+"""The programs, the most promising first where several compute a workload."""
+
+
+def applicable(module: tvm.IRModule, target: tvm.target.Target) -> Iterator[tuple[Program, str, str]]:
+    """Yield each program and variant that computes the workload, and the name by which sketches call it."""
+    for program in PROGRAMS:
+        for variant in program.variants(module, target):
+            yield program, variant, f"{program.name}.{program.version}:{variant}"
+
+
+def program_named(name: str) -> tuple[Program, str]:
+    """The program and the variant of the name that a sketch gives.
+
+    Raises:
+        BuildError: this version of Kintune has no such program.
+    """
+    known, _, variant = name.partition(":")
+    for program in PROGRAMS:
+        if known == f"{program.name}.{program.version}":
+            return program, variant
+    raise BuildError(f"no program {known}: the sketch was recorded by another version of Kintune")
+
+
+def write(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...] = ()) -> tvm.IRModule:
+    """The workload `module` as the program of that name writes it.
+
+    Raises:
+        BuildError: there is no such program, or the decisions make none.
+    """
+    program, variant = program_named(name)
+    return program.write(module, variant, decisions)
