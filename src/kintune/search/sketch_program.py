@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import zip_longest
-from collections.abc import Iterable, Sequence
 
 from kintune.core.candidate import Candidate, Sketch
 

@@ -114,9 +114,7 @@ class Replayer:
             taken = _decode(instructions, sketch, schedule.trace)
         return Replayed(schedule, Candidate(candidate.workload, candidate.sketch, taken))
 
-    def _written(
-        self, sketch: Sketch, instructions: dict[str, Any], decisions: tuple[Decision, ...]
-    ) -> tvm.IRModule:
+    def _written(self, sketch: Sketch, instructions: dict[str, Any], decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The module that the instructions change: the workload, or what a program of our own writes for it."""
         program = instructions.get("program", "")
         if not program:

@@ -23,8 +23,7 @@ _LOCATIONS = 24  # an upper bound for the number of loops a producer can be comp
 
 
 def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Target) -> tuple[Sketch, ...]:
-    """All sketches of `module` (its one function is `main`) for `target`, without duplicates: those of our programs, then
-    those of the rules, in their order.
+    """All sketches of `module` (its one function is `main`) for `target`, without duplicates: ours, then the rules'.
 
     `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
     own programs.  A function that was made for a pattern has them instead of MetaSchedule's.
@@ -87,9 +86,7 @@ def _parse(
     return _sketch(workload, instructions, sampled, axes, program), decisions
 
 
-def _sketch(
-    workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], program: str
-) -> Sketch:
+def _sketch(workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], program: str) -> Sketch:
     """A sketch; `program` names the program of our own that the instructions change, if any."""
     content: dict[str, Any] = {"insts": instructions, "sampled": sampled}
     if program:
