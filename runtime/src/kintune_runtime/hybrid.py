@@ -257,8 +257,11 @@ class HybridExecutable(BaseExecutable):
         return make_session(self._folder, self._name, graph, threads, extents, profile)
 
     def _fixed_extents(self, graph: bytes) -> dict[str, int]:
-        """The extents that have a name in the graph, and the same number in all plans."""
-        if self._takes_other_shapes:
+        """The extents that have a name in the graph, and the same number in all plans.
+
+        Without regions there are none: the graph is the user's, and runs as onnxruntime runs it.
+        """
+        if self._takes_other_shapes or not self._manifest["executable"]["hybrid"]["regions"]:
             return {}
         try:
             names = named_extents(graph)

@@ -149,7 +149,9 @@ def _validate_combination(
             latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
             if run.should_hand_over(interleaved.latency_ms) and run.hand_over_all():
-                kept, interleaved = (), _time_handed_over(run, interleaved, clock)
+                kept = ()
+                interleaved, handed_over = _time_handed_over(run, interleaved, clock)
+                difference = handed_over or difference
             else:
                 lost_ms = ()
     if TUNED in interleaved.dropped:
@@ -214,12 +216,18 @@ def _time_interleaved(
     return latency, time_interleaved([*ours, *baselines], run.conditions, clock)
 
 
-def _time_handed_over(run: ValidationRun, before: InterleavedTimes, clock: Callable[[], float]) -> InterleavedTimes:
-    """Times the result that runs in onnxruntime altogether beside onnxruntime, in place of the one that was slower."""
+def _time_handed_over(
+    run: ValidationRun, before: InterleavedTimes, clock: Callable[[], float]
+) -> tuple[InterleavedTimes, Difference | None]:
+    """Times the result that runs in onnxruntime altogether beside onnxruntime, in place of the one that was slower.
+
+    Returns also the difference of its outputs from onnxruntime's, if both run.
+    """
     with ExitStack() as processes:
         running = [process for name in (TUNED, "onnxruntime") if (process := run.start(name, processes)) is not None]
+        difference = run.compare_first("onnxruntime") if len(running) > 1 else None
         found = time_interleaved(running, run.conditions, clock)
-    return InterleavedTimes({**before.latency_ms, **found.latency_ms}, {**before.dropped, **found.dropped})
+    return InterleavedTimes({**before.latency_ms, **found.latency_ms}, {**before.dropped, **found.dropped}), difference
 
 
 def _located(item: ValidationItem) -> ValidationItem:

@@ -225,6 +225,10 @@ class ValidationRun:
             compared.update(ran)
         return worst, tuple(name for name in (UNTUNED, *_MODELS) if name in compared)
 
+    def compare_first(self, reference: str) -> Difference:
+        """Returns the difference of the tuned outputs from those of a reference, on the first set of inputs."""
+        return self._compare(reference, 0, ())
+
     def compare_each_program(self) -> ProgramComparison:
         """Compares each subgraph with its untuned program, on its inputs within the network."""
         left_out = dict.fromkeys(self.item.left_out, _HEAVY)
