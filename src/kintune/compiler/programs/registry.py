@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import tvm
 
+from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.program import Program
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
 __all__ = ["PROGRAMS", "applicable", "program_named", "write"]
 
-PROGRAMS: tuple[Program, ...] = ()
+PROGRAMS: tuple[Program, ...] = (PaddedProduct(),)
 """The programs, the most promising first where several compute a workload."""
 
 

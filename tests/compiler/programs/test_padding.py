@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.tvm
+
+
+def product(*shape: int, columns: int = 48, reduced: int = 256, epilogue: bool = True) -> Any:
+    """A product of `shape` rows with weights, with a bias and a ReLU."""
+    import tvm
+    from tvm import te, topi
+
+    a = te.placeholder((*shape, reduced), name="a")
+    w = te.placeholder((reduced, columns), name="w")
+    bias = te.placeholder((columns,), name="bias")
+    k = te.reduce_axis((0, reduced), name="k")
+
+    def at(*indices: Any) -> Any:
+        return te.sum(a(*indices[:-1], k) * w[k, indices[-1]], axis=k)
+
+    matmul = te.compute((*shape, columns), at, name="matmul", attrs={"layout_free_placeholders": [w]})
+    last = topi.nn.relu(topi.add(matmul, bias)) if epilogue else matmul
+    function = te.create_prim_func([a, w, bias, last]).with_attr("layout_free_buffers", [1])
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def target() -> Any:
+    import tvm
+
+    return tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})
+
+
+def outputs(module: Any) -> np.ndarray[Any, Any]:
+    """What a module computes of inputs that are always the same."""
+    import tvm
+
+    rng = np.random.default_rng(0)
+    arguments = [
+        tvm.runtime.tensor(rng.random([int(n) for n in p.shape], dtype=np.float32)) for p in module["main"].params
+    ]
+    tvm.compile(module, target())["main"](*arguments)
+    return arguments[-1].numpy()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [(1, 1), (13, 13), (14, 14), (17, 18), (49, 49), (128, 128), (197, 198), (257, 260), (384, 384), (1500, 1500)],
+)
+def test_few_rows_are_added_where_no_tile_divides_them(rows: int, wanted: int) -> None:
+    from kintune.compiler.programs.padding import padded_extent
+
+    assert padded_extent(rows) == wanted
+
+
+@given(st.integers(1, 3000))
+def test_never_more_than_a_twelfth_is_added(rows: int) -> None:
+    from kintune.compiler.programs.padding import padded_extent
+
+    assert rows <= padded_extent(rows) <= max(rows + 1, 13 * rows // 12)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from([(197,), (1, 197), (3, 67), (1, 1, 211), (64,), (2, 17)]),
+    st.sampled_from([1, 16, 33, 48]),
+    st.sampled_from([64, 129, 256]),
+    st.booleans(),
+)
+def test_a_padded_product_computes_the_same(shape: tuple[int, ...], columns: int, reduced: int, epilogue: bool) -> None:
+    from kintune.compiler.programs.padding import PaddedProduct, padded_extent
+
+    module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue)
+    program = PaddedProduct()
+    variants = program.variants(module, target())
+    if np.prod(shape) * columns * reduced >= 1_000_000 and shape[-1] > 14 and columns > 1:
+        assert list(variants) == [str(padded_extent(shape[-1]))] * (padded_extent(shape[-1]) > shape[-1])
+    for variant in variants:
+        np.testing.assert_allclose(outputs(program.write(module, variant, ())), outputs(module), rtol=1e-5)
+
+
+def test_what_is_no_product_is_left_alone() -> None:
+    import tvm
+    from tvm import te, topi
+
+    from kintune.compiler.programs.padding import PaddedProduct
+    from kintune.errors import BuildError
+
+    a = te.placeholder((1, 197, 64, 64), name="a")
+    w = te.placeholder((3, 3, 64, 64), name="w")
+    conv = te.create_prim_func([a, w, topi.nn.conv2d_nhwc(a, w, 1, 1, 1)])
+    mean = te.create_prim_func([a, topi.sum(a, axis=-1)])
+    for function in (conv, mean):
+        module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        assert PaddedProduct().variants(module, target()) == ()
+        with pytest.raises(BuildError):
+            PaddedProduct().write(module, "198", ())
+    for variant in ("196", "", "x"):
+        with pytest.raises(BuildError):
+            PaddedProduct().write(product(197), variant, ())
