@@ -8,11 +8,11 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx.buffer import BufferType
 
 from kintune.compiler.graph.lowering_rules import use_vector_functions
 from kintune.compiler.space.generator import default_schedule, load_intrinsics
+from kintune.compiler.space.packing import without_packing
 from kintune.compiler.space.replay import Replayer, apply_candidate, load_workload, weight_positions
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.stage_requests import BuildContext, Built, Operand, kernel_name
@@ -49,7 +49,7 @@ def build_module(target: tvm.target.Target, workload: tvm.IRModule, scheduled: t
         BuildError: it does not compile or link, or its arguments are not buffers of constant shape.
     """
     try:
-        packed = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
+        packed = without_packing(scheduled)
         operands = operands_of(workload[ENTRY], packed[ENTRY])
         linked = _compile(packed, target, kernel_name(candidate))
     except KintuneError:

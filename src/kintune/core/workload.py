@@ -12,9 +12,10 @@ __all__ = ["Subgraph", "Subject", "by_combination"]
 class Subgraph(msgspec.Struct, frozen=True):
     """One distinct subgraph of a network.
 
-    `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core
-    operator (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial
-    ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
+    `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `least_flops` those
+    of the program with the least arithmetic (0: as many), `operator` its core operator (conv2d, depthwise, dense ...),
+    `signature` the sequence of its operators; `tunable` is False for trivial ones, which take a rule's program and no
+    budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
     the size of its weights, `bytes` that of all its arguments.  `nodes` are the user's nodes
     that it may compute, as messages name them.  Where the model has several combinations of shapes, `each` says how
     often it occurs in the network of each of them; their sum is `weight`.  Two with the same text `weights`, which is
@@ -34,6 +35,12 @@ class Subgraph(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     each: tuple[int, ...] = ()
     weights: str = ""
+    least_flops: float = 0.0
+
+    @property
+    def bound_flops(self) -> float:
+        """FLOPs that every program of it computes at least."""
+        return self.least_flops or self.flops
 
     @property
     def own_name(self) -> str:

@@ -116,7 +116,9 @@ def estimate_model(
         known = KnownDevice() if store is None else _known(store, about, prepared)
         pace = None if store is None else _pace(store)
     baseline_seconds = _baselines_s(ref, about)
-    flops = [sum(s.weight * s.flops for s in network) for network in by_combination(prepared.subgraphs)]
+    networks = by_combination(prepared.subgraphs)
+    flops = [sum(s.weight * s.flops for s in network) for network in networks]
+    least = [sum(s.weight * s.bound_flops for s in network) for network in networks]
     cache = max((cache.size for cache in about.machine.caches), default=0)
     return Estimate(
         model=prepared.model_name,
@@ -128,7 +130,7 @@ def estimate_model(
         target=about.device_type.target,
         threads=about.device_type.threads,
         peak=peak,
-        bound_ms=sum(peak.least_us(each, max(0, weights - cache)) for each in flops) / 1e3,
+        bound_ms=sum(peak.least_us(each, max(0, weights - cache)) for each in least) / 1e3,
         known=known,
         trials=trials,
         seconds=trials * (pace or _GUESS_S) + baseline_seconds,

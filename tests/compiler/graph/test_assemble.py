@@ -17,17 +17,18 @@ Chosen = dict[str, tuple[Sketch, Candidate]]
 
 
 def _by_rule(small: Small) -> Chosen:
-    """The rule's first program for every subgraph that is worth one."""
+    """The rule's first program, of MetaSchedule's sketches, for every subgraph that is worth one."""
     from kintune.compiler.graph.workload import is_tunable
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.search.processor import Processor
     from kintune.search.rules import rule_candidates
+    from kintune.search.sketch_program import by_program
 
     tunable = is_tunable(small.lowered.workloads)
     chosen: Chosen = {}
     for workload in small.lowered.workloads:
         if workload.digest in tunable:
-            sketches = generate_sketches(workload.digest, workload.module, small.target)
+            sketches = by_program(generate_sketches(workload.digest, workload.module, small.target))[""]
             (candidate,) = rule_candidates(sketches, Processor(8, 16), 1)
             chosen[workload.digest] = (next(s for s in sketches if s.digest == candidate.sketch), candidate)
     return chosen

@@ -128,7 +128,7 @@ def assemble_plan(
             used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
             object_files = [content for candidate, content in linked.items() if kernel_name(candidate) in used]
             library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files)
-            calls = describe_calls(planned.plan, planned.kernels, lowered)
+            calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
             return PlannedProgram(planned.plan, library, planned.weights, calls)
     except KintuneError:
         raise

@@ -9,11 +9,15 @@ from tvm import relax
 
 from kintune.compiler.graph.provenance import KernelOrigin, mark_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
+from kintune.compiler.programs.arithmetic import flops_of
+from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
 from kintune.core.kernel_call import CallRecord
+from kintune.search.sketch_program import program_of
 
 if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
+    from kintune.compiler.graph.workload import StandaloneWorkload
 
 __all__ = ["describe_calls"]
 
@@ -23,14 +27,31 @@ _PARTIAL = frozenset({"take", "gather_elements", "gather_nd", "strided_slice"})
 _PACKED = "_prepacked"  # what the compiler adds to the name of a kernel that reads packed weights
 
 
-def describe_calls(plan: ExecutionPlan, kernels: Mapping[int, int], lowered: Lowered) -> tuple[CallRecord, ...]:
-    """A record of each call of the plan; `kernels` has the numbers of their kernels in `lowered` by place."""
-    return tuple(_records(plan, kernels, lowered))
+def describe_calls(
+    plan: ExecutionPlan,
+    kernels: Mapping[int, int],
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+) -> tuple[CallRecord, ...]:
+    """A record of each call of the plan; `kernels` has the numbers of their kernels in `lowered` by place.
+
+    `chosen` has the programs by workload digest; a program may do less arithmetic than its workload.
+
+    Raises:
+        BuildError: this version of Kintune has not a program that was chosen.
+    """
+    return tuple(_records(plan, kernels, lowered, chosen))
 
 
-def _records(plan: ExecutionPlan, kernels: Mapping[int, int], lowered: Lowered) -> Iterator[CallRecord]:
+def _records(
+    plan: ExecutionPlan,
+    kernels: Mapping[int, int],
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+) -> Iterator[CallRecord]:
     functions = _functions(lowered)
     facts = {workload.digest: workload for workload in lowered.workloads}
+    flops = {digest: _flops(workload, chosen.get(digest)) for digest, workload in facts.items()}
     for place, operation in enumerate(plan.operations):
         if not isinstance(operation, KernelCall):
             continue
@@ -46,10 +67,16 @@ def _records(plan: ExecutionPlan, kernels: Mapping[int, int], lowered: Lowered) 
             nodes=origin.nodes,
             operators=origin.operators,
             inserted=origin.inserted,
-            flops=workload.flops if workload else 0.0,
+            flops=flops[workload.digest] if workload else 0.0,
             nbytes=_moved(tensors, most),
             weight_bytes=_moved([tensor for tensor in tensors if tensor.place == "weights"], most),
         )
+
+
+def _flops(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None) -> float:
+    if chosen is None or chosen[1].sketch == UNTUNED:
+        return workload.flops
+    return flops_of(workload.module, workload.flops, program_of(chosen[0]))
 
 
 def _moved(tensors: Sequence[PlannedTensor], most: int | None) -> float:

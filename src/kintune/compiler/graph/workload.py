@@ -58,7 +58,9 @@ class StandaloneWorkload(NamedTuple):
     signature: str
     reduces: bool
 
-    def subgraph(self, *, tunable: bool, sketches: Sequence[str] = (), nodes: Sequence[str] = ()) -> Subgraph:
+    def subgraph(
+        self, *, tunable: bool, sketches: Sequence[str] = (), nodes: Sequence[str] = (), least_flops: float = 0.0
+    ) -> Subgraph:
         """What processes without the compiler know of it; `sketches` are digests, `nodes` those of the user's graph."""
         return Subgraph(
             name=self.name,
@@ -72,6 +74,7 @@ class StandaloneWorkload(NamedTuple):
             weight_bytes=self.weight_bytes,
             bytes=self.bytes,
             nodes=tuple(nodes),
+            least_flops=least_flops,
         )
 
 

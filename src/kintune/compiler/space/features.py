@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.space.packing import computes_packing, without_packing
 from kintune.search.training_rows import STORES
 
 __all__ = ["FeatureExtractor", "pooled"]
@@ -32,10 +33,17 @@ class FeatureExtractor:
         rows = np.zeros((len(schedules), STORES), dtype=np.float32)
         if not schedules:
             return rows
-        candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
+        candidates = [ms.MeasureCandidate(_running(schedule), []) for schedule in schedules]
         for row, stores in zip(rows, self._per_store.extract_from(self._context, candidates), strict=True):
             row[:] = pooled(np.asarray(stores.numpy(), dtype=np.float32))
         return rows
+
+
+def _running(schedule: Schedule) -> Schedule:
+    """The schedule of what runs with the network, without blocks of which the compiler's extractor does not know."""
+    if not computes_packing(schedule.mod):
+        return schedule
+    return Schedule(without_packing(schedule.mod), debug_mask=0, error_render_level="none")
 
 
 def pooled(stores: NDArray[np.float32]) -> NDArray[np.float32]:

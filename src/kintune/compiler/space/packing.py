@@ -1,18 +1,22 @@
-"""How a scheduled program wants its weights laid out."""
+"""How a scheduled program wants its weights: the blocks that write them so, which are run when the network is built."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import tvm
 import tvm_ffi
-from tvm.s_tir import Schedule
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
-from kintune.compiler.space.replay import weight_positions
 from kintune.core.candidate import digest_of
 
-__all__ = ["packing_of"]
+__all__ = ["PACKS", "computes_packing", "merge_packing", "packing_of", "without_packing"]
 
-_REWRITES = "meta_schedule.layout_rewrite_preproc"
-"""The attribute of a block that writes a weight in the layout that the program reads."""
+PACKS = "meta_schedule.layout_rewrite_preproc"
+"""The attribute of a block that writes a weight in the form that the program reads."""
+
+_MAIN, _ROOT = "main", "root"
 
 
 def packing_of(scheduled: tvm.IRModule) -> str:
@@ -20,16 +24,60 @@ def packing_of(scheduled: tvm.IRModule) -> str:
 
     It is empty where they are taken as they are.
     """
-    main = scheduled["main"]
-    schedule = Schedule(scheduled, debug_mask=0, error_render_level="none")
+    main = scheduled[_MAIN]
     found: list[tuple[int, bytes]] = []
-    for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name="main")):
-        statement = schedule.get(block)
-        if not statement.annotations or _REWRITES not in statement.annotations:
-            continue
+    for statement in _packing_blocks(main.body):
         source = statement.reads[0].source
-        place = next((at for at in weight_positions(main) if source.same_as(main.params[at])), -1)
+        place = next((at for at, parameter in enumerate(main.params) if source.same_as(parameter)), -1)
         shape = [int(extent) for extent in statement.writes[0].source.shape]
         form = tvm_ffi.structural_hash(statement, map_free_vars=True).to_bytes(8, "little", signed=False)
         found.append((place, form + repr(shape).encode()))
     return digest_of(*(repr(at).encode() + form for at, form in sorted(found))) if found else ""
+
+
+def merge_packing(schedule: Schedule) -> None:
+    """Make one block of two, where a weight that a program transforms is laid out anew by a schedule."""
+    for block in schedule.get_child_blocks(schedule.get_sblock(_ROOT, func_name=_MAIN)):
+        if _packs(schedule.get(block)) and any(_packs(schedule.get(each)) for each in schedule.get_consumers(block)):
+            schedule.compute_inline(block)
+
+
+def computes_packing(scheduled: tvm.IRModule) -> bool:
+    """Whether a weight is more than laid out anew, which some of the compiler's own passes do not expect."""
+    stores = [block.body for block in _packing_blocks(scheduled[_MAIN].body)]
+    return any(not isinstance(getattr(store, "value", None), tvm.ir.TensorLoad) for store in stores)
+
+
+def without_packing(scheduled: tvm.IRModule) -> tvm.IRModule:
+    """The program (function `main`) without the blocks that pack its weights: its parameters are the packed ones."""
+    main = scheduled[_MAIN]
+    root: Any = getattr(main.body, "block", None)
+    statements = list(getattr(getattr(root, "body", None), "seq", ()))
+    kept: list[Any] = []
+    packed: list[Any] = []
+    params = list(main.params)
+    for statement in statements:
+        blocks = list(_packing_blocks(statement))
+        if not blocks:
+            kept.append(statement)
+        for block in blocks:
+            packed.append(block.writes[0].source)
+            source = block.reads[0].source
+            params = [packed[-1] if parameter.same_as(source) else parameter for parameter in params]
+    if not packed:
+        return scheduled
+    buffers = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(each) for each in packed)]
+    body = tvm.tirx.SeqStmt(kept) if len(kept) > 1 else kept[0]
+    block = SBlock([], root.reads, root.writes, root.name_hint, body, None, buffers, [], root.annotations)
+    function = tvm.tirx.PrimFunc(params, SBlockRealize([], True, block), main.ret_type, main.attrs)
+    return tvm.IRModule({_MAIN: function}, attrs=scheduled.attrs)
+
+
+def _packing_blocks(statement: Any) -> Iterator[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(statement, [(SBlock, found.append)])
+    yield from filter(_packs, found)
+
+
+def _packs(block: Any) -> bool:
+    return bool(block.annotations) and PACKS in block.annotations

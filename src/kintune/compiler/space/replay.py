@@ -21,6 +21,8 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.programs.registry import write
 from kintune.compiler.space.generator import default_schedule, load_intrinsics, space_generator
+from kintune.compiler.space.packing import merge_packing
+from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 from kintune.core.candidate import UNTUNED, Candidate, Choice, Decision, Sketch, Tile, fits
 from kintune.errors import BuildError
 
@@ -33,9 +35,6 @@ __all__ = [
     "save_workload",
     "weight_positions",
 ]
-
-LAYOUT_FREE = "layout_free_buffers"
-"""The attribute of a PrimFunc that holds the positions of the parameters whose layout a schedule may choose."""
 
 _REPLAY_SEED = 1  # only consulted where a decision is impossible, so that its substitute is always the same
 
@@ -87,6 +86,8 @@ class Replayer:
             for postprocessor in self._postprocessors:
                 if not postprocessor.apply(replayed.schedule):
                     raise BuildError(f"rejected by {type(postprocessor).__name__}")
+            if "program" in self._instructions[sketch.digest]:
+                merge_packing(replayed.schedule)
         return replayed
 
     def settle(self, sketch: Sketch, candidate: Candidate) -> Candidate:
@@ -182,11 +183,3 @@ def _decode(instructions: dict[str, Any], sketch: Sketch, trace: Any) -> tuple[D
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""
-
-
-def weight_positions(function: Any) -> frozenset[int]:
-    """The positions of the parameters of a PrimFunc whose layout a schedule may choose: its weights."""
-    attributes = function.attrs
-    return (
-        frozenset(int(i) for i in attributes[LAYOUT_FREE]) if attributes and LAYOUT_FREE in attributes else frozenset()
-    )

@@ -21,6 +21,7 @@ from kintune.compiler.graph.provenance import origins
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
 from kintune.compiler.graph.workload import StandaloneWorkload, is_tunable
+from kintune.compiler.programs.arithmetic import least_flops
 from kintune.compiler.space.replay import weight_positions
 from kintune.core.candidate import Sketch, digest_of
 from kintune.core.model import Combination, Constant, ModelRef, spell_shapes
@@ -31,6 +32,7 @@ from kintune.models.model import ImportedModel
 from kintune.partition.partition import Partition
 from kintune.runtime.package import Block
 from kintune.runtime.tensors import block_of
+from kintune.search.sketch_program import by_program
 from kintune_runtime.library import checksum
 
 __all__ = ["Networks", "PartitionedModel", "ShapedNetwork", "load_networks", "lower_network"]
@@ -120,10 +122,12 @@ class Networks(NamedTuple):
         described = []
         for workload in self.workloads():
             nodes = dict.fromkeys(node for network in self.networks for node in network.nodes.get(workload.digest, ()))
+            own = [sketch for sketch in sketches if sketch.workload == workload.digest]
             subgraph = workload.subgraph(
                 tunable=workload.digest in tunable,
-                sketches=[sketch.digest for sketch in sketches if sketch.workload == workload.digest],
+                sketches=[sketch.digest for sketch in own],
                 nodes=tuple(nodes),
+                least_flops=least_flops(workload.module, workload.flops, by_program(own)),
             )
             if len(self.combinations) > 1:
                 each = tuple(count.get(workload.digest, 0) for count in counts)

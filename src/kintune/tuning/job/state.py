@@ -314,7 +314,8 @@ class JobState:
         """Take in the device's peak; with None it could not be measured, and the search goes on without it."""
         self.wants_peak = False
         if peak is not None and self.prepared is not None:
-            self.session.limit({s.workload: peak.least_us(s.flops, s.weight_bytes) for s in self.prepared.subgraphs})
+            bounds = {s.workload: peak.least_us(s.bound_flops, s.weight_bytes) for s in self.prepared.subgraphs}
+            self.session.limit(bounds)
 
     def _fold_draft(self, drafted: DraftResult) -> None:
         self.draft = drafted.packaged

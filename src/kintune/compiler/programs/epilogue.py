@@ -1,0 +1,126 @@
+"""What follows a convolution, as one expression of its result: so that it can be computed wherever the result is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm.s_tir import Schedule, ScheduleError
+
+from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in, nests_of
+
+__all__ = ["Epilogue", "joined"]
+
+_MOST = 32  # blocks that are put into one, at most
+
+
+class Epilogue(NamedTuple):
+    """The one block that reads a buffer, elementwise: it stores `value` in `target` at `indices`.
+
+    `axes` are the block's variables for the axes of the buffer that is read, None for an axis of one element.
+    """
+
+    source: Any
+    target: Any
+    value: Any
+    indices: tuple[Any, ...]
+    axes: tuple[Any, ...]
+
+    @property
+    def operands(self) -> list[Any]:
+        """The other buffers that are read."""
+        found = dict.fromkeys(load.source for load in loads_in(self.value))
+        return [buffer for buffer in found if not buffer.same_as(self.source)]
+
+    @property
+    def is_vectorised(self) -> bool:
+        """Whether values that are neighbours in the buffer that is read are neighbours in the result."""
+        last = self.axes[-1]
+        return last is not None and bool(self.indices[-1].same_as(last))
+
+    def store(self, element: Any, at: Sequence[Any]) -> Any:
+        """The statement that stores the value for one element of the buffer, which is found at these indices."""
+        replaced = [(axis, index) for axis, index in zip(self.axes, at, strict=True) if axis is not None]
+
+        def variable(found: Any) -> Any:
+            return next((index for axis, index in replaced if axis.same_as(found)), found)
+
+        def load(found: Any) -> Any:
+            return element if found.source.same_as(self.source) else found
+
+        def mapped(expression: Any) -> Any:
+            return tvm_ffi.structural_map(expression, [(tvm.ir.TensorLoad, load), (tvm.tirx.Var, variable)])
+
+        return tvm.tirx.BufferStore(self.target, mapped(self.value), [mapped(index) for index in self.indices])
+
+
+def joined(module: tvm.IRModule, name: str) -> tuple[tvm.IRModule, Epilogue] | None:
+    """The module with all that follows the block of that name in one elementwise block; None where that cannot be."""
+    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    try:
+        if not _join(schedule, name):
+            return None
+    except ScheduleError:
+        return None
+    nests = nests_of(schedule.mod["main"])
+    found = None if nests is None else _epilogue(nests, name)
+    return None if found is None else (schedule.mod, found)
+
+
+def _join(schedule: Schedule, name: str) -> bool:
+    block = schedule.get_sblock(name, func_name="main")
+    for _ in range(_MOST):
+        readers = schedule.get_consumers(block)
+        inner = [reader for reader in readers if schedule.get_consumers(reader)]
+        if not inner:
+            return len(readers) == 1
+        schedule.compute_inline(inner[0])
+    return False
+
+
+def _epilogue(nests: Sequence[Nest], name: str) -> Epilogue | None:
+    source = next(nest.block.body.buffer for nest in nests if nest.block.name_hint == name)
+    reader = next(nest for nest in nests if nest.block.name_hint != name and loads_in(nest.block.body, source))
+    block, shape = reader.block, constant_shape(source)
+    if not isinstance(block.body, tvm.tirx.BufferStore) or block.init is not None or reader.variables(reducing=True):
+        return None
+    places = [tuple(load.indices) for load in loads_in(block.body, source)]
+    first = places[0]
+    if shape is None or not all(_same(a, b) for place in places[1:] for a, b in zip(first, place, strict=True)):
+        return None
+    axes = []
+    for index, extent in zip(first, shape, strict=True):
+        found = next((each for each in block.iter_vars if each.var.same_as(index)), None)
+        is_zero = isinstance(index, tvm.tirx.IntImm) and int(index) == 0
+        if found is None and not (is_zero and extent == 1):
+            return None
+        if found is not None and int(found.dom.extent) != extent:
+            return None
+        axes.append(None if found is None else found.var)
+    named = [axis for axis in axes if axis is not None]
+    if any(axis.same_as(other) for at, axis in enumerate(named) for other in named[:at]):
+        return None
+    rest = [each for each in block.iter_vars if not any(each.var.same_as(axis) for axis in named)]
+    if any(int(each.dom.extent) != 1 for each in rest):
+        return None
+    return _without(rest, Epilogue(source, block.body.buffer, block.body.value, tuple(block.body.indices), tuple(axes)))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a.same_as(b)) or (
+        isinstance(a, tvm.tirx.IntImm) and isinstance(b, tvm.tirx.IntImm) and int(a) == int(b)
+    )
+
+
+def _without(rest: Sequence[Any], epilogue: Epilogue) -> Epilogue:
+    """The epilogue in which the variables of one iteration are zero."""
+
+    def zero(found: Any) -> Any:
+        return tvm.tirx.const(0, str(found.ty.dtype)) if any(each.var.same_as(found) for each in rest) else found
+
+    def mapped(expression: Any) -> Any:
+        return tvm_ffi.structural_map(expression, [(tvm.tirx.Var, zero)])
+
+    return epilogue._replace(value=mapped(epilogue.value), indices=tuple(mapped(index) for index in epilogue.indices))

@@ -1,0 +1,266 @@
+"""Winograd's convolution, F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), in fp32: less arithmetic than the direct one.
+
+Weights are transformed when the network is built, data and products when it runs.  What follows the convolution is
+computed where the last transform has its values, if it is elementwise.  There are two programs.  In `Winograd` the
+transforms are written as they run, and MetaSchedule's rules make sketches of the products.  `BlockedWinograd` writes
+all loops, so that a block of tiles stays in the cache from its data to its results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.target import codegen
+
+from kintune.compiler.programs.convolution import Convolution, find_convolution
+from kintune.compiler.programs.epilogue import Epilogue, joined
+from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
+from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
+from kintune.compiler.programs.winograd_stages import Stages, make_stages
+from kintune.compiler.programs.winograd_tiles import Geometry
+from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.hardware.cpu import extensions
+from kintune.search.processor import Processor
+
+__all__ = ["BlockedWinograd", "Winograd"]
+
+_SIZES = (4, 2)
+_LANES = (16, 8, 4)
+_SHARE = 0.8  # of the direct convolution's arithmetic, above which a variant is not offered
+_BEHIND = 1.4  # as long as the fastest size by the estimate, above which a size is not offered
+_SLOWER = 4.0  # an operation of a transform takes so much longer than one of a product
+
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
+_VECTORS = (1, 2, 3, 4)
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_PARTS = (1, 2, 4, 8)
+_FIRST = 32  # candidates of the rule
+
+
+class Winograd:
+    """The program whose products are scheduled by rules.
+
+    A variant is the size of a tile and the channels computed at once, such as "4x16".
+    """
+
+    name = "winograd"
+    version = 1
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """Return the variants where `BlockedWinograd` has none, the most promising first."""
+        variants = _variants(module, target)
+        return () if variants and _is_alone(module) else variants
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """Return None: rules make the sketches."""
+        return None
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """Return the workload with the stages of a variant in the place of its convolution.
+
+        Raises:
+            BuildError: the workload has no such convolution, or there is no such variant of it.
+        """
+        return _written(module, variant, make_stages)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Return nothing: the rule for sketches of blocks fills them in."""
+        return ()
+
+
+class BlockedWinograd:
+    """The program that is written as a whole; its variants are those of `Winograd`.
+
+    The decisions are the rows and vectors in registers, the blocks of tiles and the parts of the filters
+    (`winograd_blocked`).
+    """
+
+    name = "winograd_blocked"
+    version = 1
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """Return a variant for each promising size of tiles, the most promising first.
+
+        There is none where other blocks would be left without a schedule.
+        """
+        variants = _variants(module, target)
+        return variants if variants and _is_alone(module) else ()
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """Return the choices of rows, vectors, blocks and parts.
+
+        Raises:
+            BuildError: the workload has no such convolution, or there is no such variant of it.
+        """
+        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(_found(module, variant)))
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """Return the workload with the program in the place of its convolution.
+
+        Raises:
+            BuildError: the workload has no such convolution, there is no such variant of it, or parts are not whole.
+        """
+        choices = _choices(_found(module, variant))
+        if len(decisions) != len(choices):
+            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
+        blocking = Blocking(*(values[index] for values, (index,) in zip(choices, decisions, strict=True)))
+
+        def stages(convolution: Convolution, g: Geometry, epilogue: Epilogue | None) -> Stages:
+            if g.filters % (blocking.vectors * g.lanes * blocking.parts):
+                raise BuildError(
+                    f"{blocking.parts} parts of {blocking.vectors} vectors do not divide {g.filters} filters"
+                )
+            return make_blocks(convolution, g, blocking, epilogue)
+
+        return _written(module, variant, stages)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Return the decisions of the least estimated times."""
+        g = _found(module, variant)
+        choices = _choices(g)
+        return [
+            tuple((values.index(value),) for values, value in zip(choices, blocking, strict=True))
+            for blocking in promising(g, machine, choices)[:_FIRST]
+        ]
+
+
+def _is_alone(module: tvm.IRModule) -> bool:
+    """Whether nothing is left beside the convolution, its padding and what is computed with it."""
+    _, found, epilogue = _matched(module)
+    return len(found.nests) == len(found.replaced) + (epilogue is not None)
+
+
+def _choices(g: Geometry) -> tuple[tuple[int, ...], ...]:
+    """Rows, vectors, blocks and parts."""
+    most = g.filters // g.lanes
+    return (
+        tuple(rows for rows in _ROWS if rows <= g.tiles),
+        tuple(vectors for vectors in _VECTORS if most % vectors == 0),
+        tuple(blocks for blocks in _BLOCKS if blocks <= g.tiles),
+        tuple(parts for parts in _PARTS if most % parts == 0),
+    )
+
+
+def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+    """The sizes of tiles with clearly less arithmetic than the direct convolution, and of these the fast ones."""
+    if target.kind.name != "llvm":
+        return ()
+    found = find_convolution(module)
+    if found is None:
+        return ()
+    features = map(str, codegen.llvm_get_cpu_features(target))
+    machine = Processor.of(extensions(features), int(dict(target.export()).get("num-cores", 1)))
+    lanes = _lanes(found, machine.lanes)
+    if not lanes:
+        return ()
+    # A part of a vector takes as long as a whole one.
+    limit = _SHARE * lanes / machine.lanes
+    sizes = [size for size in _SIZES if _share(_geometry(found, size, lanes), found) <= limit]
+    cycles = {size: _least_cycles(_geometry(found, size, lanes), machine) for size in sizes}
+    least = min(cycles.values(), default=0.0)
+    return tuple(f"{size}x{lanes}" for size in sorted(sizes, key=cycles.__getitem__) if cycles[size] <= _BEHIND * least)
+
+
+def _least_cycles(g: Geometry, machine: Processor) -> float:
+    return estimated_cycles(g, promising(g, machine, _choices(g))[0], machine)
+
+
+def _lanes(convolution: Convolution, most: int) -> int:
+    """The channels computed at once; 0 where no vector divides them."""
+    both = math.gcd(convolution.channels, convolution.shape[3])
+    return next((lanes for lanes in _LANES if lanes <= most and both % lanes == 0), 0)
+
+
+def _geometry(convolution: Convolution, size: int, lanes: int) -> Geometry:
+    images, height, width, filters = convolution.shape
+    high, wide = -(-height // size), -(-width // size)
+    return Geometry(size, lanes, images, high, wide, convolution.channels, filters, convolution.index_type)
+
+
+def _share(g: Geometry, convolution: Convolution) -> float:
+    """The arithmetic over that of the direct convolution."""
+    images, height, width, filters = convolution.shape
+    data, results = OPERATIONS[g.m]
+    transforms = _SLOWER * (data * g.channels + results * filters)
+    return (
+        g.tiles
+        * (2 * g.places * g.channels * filters + transforms)
+        / (18 * images * height * width * filters * g.channels)
+    )
+
+
+def _found(module: tvm.IRModule, variant: str) -> Geometry:
+    """The geometry of a variant.
+
+    Raises:
+        BuildError: the workload has no such convolution, or there is no such variant of it.
+    """
+    found = find_convolution(module)
+    if found is None:
+        raise BuildError("no convolution that Winograd's transforms compute")
+    return _of_variant(found, variant)
+
+
+def _of_variant(found: Convolution, variant: str) -> Geometry:
+    size, _, lanes = variant.partition("x")
+    if not (size.isdecimal() and lanes.isdecimal() and int(size) in _SIZES and int(lanes) in _LANES):
+        raise BuildError(f"Winograd's convolution has no variant {variant}")
+    if found.channels % int(lanes) or found.shape[3] % int(lanes):
+        raise BuildError(f"{lanes} does not divide {found.channels} and {found.shape[3]} channels")
+    return _geometry(found, int(size), int(lanes))
+
+
+def _written(
+    module: tvm.IRModule, variant: str, make: Callable[[Convolution, Geometry, Epilogue | None], Stages]
+) -> tvm.IRModule:
+    """The workload with the stages in the place of the convolution, its padding, and what follows if possible."""
+    module, found, epilogue = _matched(module)
+    return _rewritten(module, found, make(found, _of_variant(found, variant), epilogue), epilogue)
+
+
+def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, Convolution, Epilogue | None]:
+    """The workload with what follows in one block, its convolution, and that block if it can be computed with it.
+
+    Raises:
+        BuildError: the workload has no such convolution.
+    """
+    found = find_convolution(module)
+    if found is None:
+        raise BuildError("no convolution that Winograd's transforms compute")
+    follows = joined(module, found.name)
+    if follows is None or not follows[1].is_vectorised:
+        return module, found, None
+    return follows[0], find_convolution(follows[0]) or found, follows[1]
+
+
+def _rewritten(
+    module: tvm.IRModule, convolution: Convolution, stages: Stages, epilogue: Epilogue | None
+) -> tvm.IRModule:
+    function = module["main"]
+    root = function.body.block
+    nests = list(convolution.nests)
+    at = last = max(convolution.replaced)
+    gone = [nests[i].block.body.buffer for i in convolution.replaced if i != at]
+    if epilogue is not None:
+        gone.append(convolution.result)
+        last = next(i for i, nest in enumerate(nests) if nest.block.body.buffer.same_as(epilogue.target))
+    replaced = {*convolution.replaced, last}
+    before = [nest.statement for i, nest in enumerate(nests) if i < last and i not in replaced]
+    after = [nest.statement for i, nest in enumerate(nests) if i > last]
+    buffers = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(each) for each in gone)]
+    body = tvm.tirx.SeqStmt([*before, *stages.statements, *after])
+    block = SBlock([], [], [], root.name_hint, body, None, [*buffers, *stages.buffers], [], root.annotations)
+    changed = function.with_body(SBlockRealize([], True, block))
+    read = [] if epilogue is None else epilogue.operands
+    free = [
+        position
+        for position in sorted(weight_positions(function) - {convolution.position})
+        if not any(function.params[position].same_as(buffer) for buffer in read)
+    ]
+    changed = changed.with_attr(LAYOUT_FREE, free) if free else changed.without_attr(LAYOUT_FREE)
+    return tvm.IRModule({"main": changed}, attrs=module.attrs)

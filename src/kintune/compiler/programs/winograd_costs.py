@@ -1,0 +1,53 @@
+"""Which blockings of Winograd's convolution are tried first: an estimate of their times from the machine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from kintune.compiler.programs.winograd_blocked import Blocking
+from kintune.compiler.programs.winograd_tiles import Geometry
+from kintune.search.processor import Processor
+
+__all__ = ["OPERATIONS", "estimated_cycles", "promising"]
+
+OPERATIONS = {2: (32, 24), 4: (144, 120)}
+"""Operations of the transforms of one tile of data, and of one tile of results, by size of tiles."""
+
+_AT_ONCE = 2.0  # vector instructions a cycle: products, and loads
+_LATENCY = 4.0  # cycles of a product that is added
+_MOVED = 72.0  # loads and stores of a transform, with the values that do not fit into registers
+_SHARED_BYTES = 8.0  # a cycle and core, from the shared cache
+_OWN = 0.75  # of the second cache, for a block
+_FLOAT = 4
+
+
+def promising(g: Geometry, machine: Processor, choices: Sequence[Sequence[int]]) -> list[Blocking]:
+    """All blockings out of the choices of rows, vectors, blocks and parts, those of the least estimated time first."""
+    found = [Blocking(*values) for values in itertools.product(*choices)]
+    return sorted((b for b in found if _fits(g, b, machine)), key=lambda b: (estimated_cycles(g, b, machine), b))
+
+
+def _fits(g: Geometry, b: Blocking, machine: Processor) -> bool:
+    """Whether the sums and one row of weights are in registers, and the parts are whole panels."""
+    width = -(-g.lanes // machine.lanes)
+    panels = g.filters // (b.vectors * g.lanes)
+    in_registers = (b.rows + 1) * b.vectors * width + 1 <= machine.registers
+    return in_registers and panels % b.parts == 0 and b.blocks * b.rows <= g.tiles + b.rows
+
+
+def estimated_cycles(g: Geometry, b: Blocking, machine: Processor) -> float:
+    """The estimated cycles of one core that has as many tasks as any."""
+    size = -(-g.tiles // (b.blocks * b.rows)) * b.rows
+    filters = g.filters // b.parts
+    width = -(-g.lanes // machine.lanes)
+    vectors = b.vectors * width
+    step = max(b.rows * vectors / _AT_ONCE, (b.rows + vectors) / _AT_ONCE, _LATENCY)
+    products = g.places * (size / b.rows) * (filters / (b.vectors * g.lanes)) * g.channels * step
+    data, results = (each + _MOVED for each in OPERATIONS[g.m])
+    transforms = size * (data * g.channels + results * filters) / machine.lanes / _AT_ONCE
+    weights = _FLOAT * g.places * g.channels * filters
+    own = _FLOAT * g.places * size * (g.channels + filters)
+    beyond = weights + (2 * own if own > _OWN * machine.caches[1] else 0)
+    tasks = -(-b.blocks * b.parts // machine.threads)
+    return tasks * (products + transforms + beyond / _SHARED_BYTES)

@@ -1,0 +1,175 @@
+"""The transforms of one tile and some channels at once, as statements: every value has a name, and no loop is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tvm import tirx
+
+from kintune.compiler.programs.convolution import Convolution
+from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS, input_transform, output_transform
+
+__all__ = ["Geometry", "Place", "tile_of_data", "tile_of_results", "transformed_weight"]
+
+_TYPE = "float32"
+
+Place = Callable[[int, Any], list[Any]]
+"""The indices at which a buffer has the value of a place within a tile, for a channel."""
+
+
+class Geometry(NamedTuple):
+    """Tiles of `m` x `m` results, `high` by `wide` of them in each of `images`; `lanes` channels are computed at once.
+
+    `channels` are those of the data, `filters` those of the result.  Indices are of the type `index_type`.
+    """
+
+    m: int
+    lanes: int
+    images: int
+    high: int
+    wide: int
+    channels: int
+    filters: int
+    index_type: str
+
+    @property
+    def side(self) -> int:
+        """The height and width of a tile of data."""
+        return self.m + KERNEL - 1
+
+    @property
+    def places(self) -> int:
+        """The values of a tile of data."""
+        return self.side**2
+
+    @property
+    def tiles(self) -> int:
+        """The tiles of all images."""
+        return self.images * self.high * self.wide
+
+    def at(self, value: Any) -> Any:
+        """A number as an index; an expression as it is."""
+        return tirx.const(value, self.index_type) if isinstance(value, int) else value
+
+    def buffer(self, name: str, *shape: int) -> Any:
+        """A buffer of this shape."""
+        return tirx.decl_buffer([self.at(extent) for extent in shape], _TYPE, name)
+
+
+def transformed_weight(source: Any, g: Geometry, t: Any, c: Any, f: Any) -> Any:
+    """One place of G g G^T, as one expression: a block that is run when the network is built may not need another."""
+    row, column = tirx.floordiv(t, g.at(g.side)), tirx.floormod(t, g.at(g.side))
+    total: Any = None
+    for i in range(KERNEL):
+        inner: Any = None
+        for j in range(KERNEL):
+            term = source[g.at(i), g.at(j), c, f] * _chosen(column, [line[j] for line in WEIGHTS[g.m]], g)
+            inner = term if inner is None else inner + term
+        term = inner * _chosen(row, [line[i] for line in WEIGHTS[g.m]], g)
+        total = term if total is None else total + term
+    return total
+
+
+def _chosen(index: Any, values: Sequence[Any], g: Geometry) -> Any:
+    """The value of the index."""
+    result: Any = tirx.const(float(values[-1]), _TYPE)
+    for at in range(len(values) - 2, -1, -1):
+        result = tirx.Select(index == g.at(at), tirx.const(float(values[at]), _TYPE), result)
+    return result
+
+
+def tile_of_data(convolution: Convolution, g: Geometry, p: Any, c: Any, target: Any, place: Place) -> Any:
+    """B^T d B of the tile p and the channels from c * `lanes` on; what lies outside of the data is zero."""
+    data = convolution.data
+    _, height, width, _ = (int(extent) for extent in data.shape)
+    lines, lane = _Lines(), tirx.Var("lane", g.index_type)
+    n, y, x = _place(p, lines, g)
+    channel = c * g.at(g.lanes) + lane
+    down = [_Axis(y, i - convolution.top, g.high, height, g) for i in range(g.side)]
+    across = [_Axis(x, j - convolution.left, g.wide, width, g) for j in range(g.side)]
+    half: list[list[Any]] = []
+    for to_right in across:
+        column = [lines.let(_read(data, n, to_below, to_right, channel)) for to_below in down]
+        half.append([lines.let(value) for value in input_transform(g.m, column, lines.let)])
+    for i in range(g.side):
+        values = input_transform(g.m, [column[i] for column in half], lines.let)
+        for j, value in enumerate(values):
+            lines.add(tirx.BufferStore(target, value, place(i * g.side + j, channel)))
+    return lines.vectorised(lane, g)
+
+
+def _read(data: Any, n: Any, down: _Axis, across: _Axis, channel: Any) -> Any:
+    load, inside = data[n, down.index, across.index, channel], [*down.inside, *across.inside]
+    return tirx.if_then_else(tirx.all(*inside), load, tirx.const(0.0, _TYPE)) if inside else load
+
+
+def tile_of_results(
+    convolution: Convolution, g: Geometry, p: Any, f: Any, products: Any, place: Place, epilogue: Epilogue | None
+) -> Any:
+    """A^T p A of the tile p and the filters from f * `lanes` on, and the epilogue of each of its values."""
+    _, height, width, _ = convolution.shape
+    lines, lane = _Lines(), tirx.Var("lane", g.index_type)
+    n, y, x = _place(p, lines, g)
+    filters = f * g.at(g.lanes) + lane
+    half = []
+    for j in range(g.side):
+        column = [lines.let(products[tuple(place(i * g.side + j, lane))]) for i in range(g.side)]
+        half.append([lines.let(value) for value in output_transform(g.m, column, lines.let)])
+    for i in range(g.m):
+        values = output_transform(g.m, [column[i] for column in half], lines.let)
+        down = _Axis(y, i, g.high, height, g)
+        for j, value in enumerate(values):
+            across = _Axis(x, j, g.wide, width, g)
+            at, element = [n, down.index, across.index, filters], lines.let(value)
+            if epilogue is None:
+                store = tirx.BufferStore(convolution.result, element, at)
+            else:
+                store = epilogue.store(element, at)
+            lines.add(store, [*down.inside, *across.inside])
+    return lines.vectorised(lane, g)
+
+
+def _place(p: Any, lines: _Lines, g: Geometry) -> tuple[Any, Any, Any]:
+    """The image of a tile, and its place there."""
+    row = tirx.floordiv(p, g.at(g.wide))
+    across = lines.let(tirx.floormod(p, g.at(g.wide)), g.index_type)
+    if g.images == 1:
+        return g.at(0), lines.let(row, g.index_type), across
+    image = lines.let(tirx.floordiv(p, g.at(g.high * g.wide)), g.index_type)
+    return image, lines.let(tirx.floormod(row, g.at(g.high)), g.index_type), across
+
+
+class _Axis:
+    """One row or column of a tile: its index in the image, and the conditions under which it is inside."""
+
+    def __init__(self, tile: Any, offset: int, count: int, extent: int, g: Geometry) -> None:
+        """`tile` is one of `count`, `offset` that of the row within its tile, and `extent` that of the image."""
+        self.index = tile * g.at(g.m) + g.at(offset)
+        self.inside: list[Any] = []
+        if offset < 0:
+            self.inside.append(self.index >= g.at(0))
+        if offset + (count - 1) * g.m >= extent:
+            self.inside.append(self.index < g.at(extent))
+
+
+class _Lines:
+    """Statements in a row: values with a name, and stores."""
+
+    def __init__(self) -> None:
+        self._statements: list[Any] = []
+
+    def let(self, value: Any, dtype: str = _TYPE) -> Any:
+        """What stands for the value, which is computed once."""
+        variable = tirx.Var(f"v{len(self._statements)}", dtype)
+        self._statements.append(tirx.Bind(variable, value))
+        return variable
+
+    def add(self, statement: Any, conditions: Sequence[Any] = ()) -> None:
+        """Do something where all conditions hold."""
+        self._statements.append(tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement)
+
+    def vectorised(self, lane: Any, g: Geometry) -> Any:
+        """The statements for all lanes at once."""
+        return tirx.For(lane, g.at(0), g.at(g.lanes), tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))

@@ -1,0 +1,203 @@
+"""Winograd's convolution computes what the direct one does, and is offered for nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kintune.errors import BuildError
+from tests.support.convolutions import Case, relative_error, run, workload
+
+pytestmark = pytest.mark.tvm
+
+VARIANTS = ("4x16", "2x16")
+ERRORS = {"2": 1e-5, "4": 1e-4}
+"""The largest error over the largest value that each size of tiles may have."""
+
+AFTER = (
+    (),
+    ("bias", "relu"),
+    ("bias", "residual", "relu"),
+    ("bias", "silu"),
+    ("bias", "relu", "twice"),
+    ("relu", "mean"),
+)
+
+
+@pytest.fixture(scope="module")
+def here() -> Any:
+    import tvm
+
+    from kintune.runtime.target import resolve_target
+
+    return tvm.target.Target(json.loads(resolve_target("native", 1)))
+
+
+def programs() -> tuple[Any, Any]:
+    from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
+
+    return Winograd(), BlockedWinograd()
+
+
+def agree(case: Case, target: Any, draw: Any = None) -> None:
+    """Compare both sizes of tiles in both programs with the untuned program."""
+    module = workload(case)
+    expected = run(module, target)
+    for program in programs():
+        for variant in VARIANTS:
+            axes = program.axes(module, variant) or ()
+            decisions = tuple((draw(len(axis.values)) if draw else 0,) for axis in axes)
+            try:
+                written = program.write(module, variant, decisions)
+            except BuildError:
+                assert axes  # parts that are not whole
+                continue
+            error = relative_error(run(written, target, written=True), expected)
+            assert error <= ERRORS[variant[0]], (case, program.name, variant, decisions, error)
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("size", [8, 7])
+def test_computes_the_convolution_and_what_follows(after: tuple[str, ...], size: int, here: Any) -> None:
+    case = Case(height=size, width=size + 1, after=after)
+    agree(case, here)
+
+
+@pytest.mark.parametrize("after", AFTER)
+def test_one_of_both_is_offered(after: tuple[str, ...], here: Any) -> None:
+    """A mean cannot be computed tile by tile: rules have to schedule it."""
+    rules, blocked = (program.variants(workload(Case(after=after)), here) for program in programs())
+    assert not (rules if "mean" not in after else blocked)
+    offered = blocked if "mean" not in after else rules
+    assert 1 <= len(set(offered)) == len(offered) <= 2
+
+
+def test_what_follows_is_computed_tile_by_tile(here: Any) -> None:
+    module = workload(Case(height=7, width=9, after=("bias", "residual", "relu")))
+    rules, blocked = programs()
+    script = str(rules.write(module, "4x16", ()).script())
+    assert script.count("T.sblock(") == 5  # with the root
+    assert "pad_temp" not in script
+    assert str(blocked.write(module, "4x16", ((0,), (0,), (0,), (0,))).script()).count("T.sblock(") == 3
+
+
+FITTING = st.builds(
+    Case,
+    height=st.integers(1, 17),
+    width=st.integers(1, 17),
+    channels=st.sampled_from((16, 32)),
+    filters=st.sampled_from((16, 48)),
+    images=st.sampled_from((1, 1, 3)),
+    pads=st.tuples(*(st.sampled_from((0, 1, 1, 2, 3)) for _ in range(4))),
+    after=st.sampled_from(AFTER),
+    before=st.sampled_from(("", "", "relu")),
+).filter(lambda case: case.height + case.pads[0] + case.pads[2] >= 3 and case.width + case.pads[1] + case.pads[3] >= 3)
+
+
+@settings(max_examples=20)
+@given(FITTING, st.data())
+def test_any_size_and_padding(here: Any, case: Case, data: st.DataObject) -> None:
+    agree(case, here, lambda count: data.draw(st.integers(0, count - 1)))
+
+
+MISSES: tuple[dict[str, Any], ...] = (
+    {"kernel": (1, 1)},
+    {"kernel": (5, 5)},
+    {"kernel": (3, 1)},
+    {"kernel": (1, 3)},
+    {"kernel": (2, 2)},
+    {"stride": 2},
+    {"stride": (1, 2)},
+    {"dilation": 2},
+    {"dilation": (2, 1)},
+    {"groups": 2},
+    {"groups": 16},
+    {"channels": 3},
+    {"filters": 17},
+    {"channels": 13, "filters": 13},
+    {"dtype": "float16"},
+    {"dtype": "float64"},
+    {"weight": False},
+)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(MISSES), st.sampled_from(AFTER), st.integers(8, 17), st.integers(0, 2))
+def test_is_not_offered_for_what_looks_alike(
+    here: Any, changes: dict[str, Any], after: tuple[str, ...], size: int, pad: int
+) -> None:
+    case = Case(**{"height": size, "width": size, "pads": (pad, pad, pad, 1), "after": after, **changes})
+    module = workload(case)
+    for program in programs():
+        assert tuple(program.variants(module, here)) == ()
+        with pytest.raises(BuildError):
+            program.write(module, "4x16", ((0,),) * 4)
+
+
+def test_is_not_offered_where_it_saves_nothing(here: Any) -> None:
+    """One value takes a whole tile."""
+    for program in programs():
+        assert tuple(program.variants(workload(Case(height=1, width=1)), here)) == ()
+
+
+def test_is_not_offered_for_a_gpu() -> None:
+    import tvm
+
+    for program in programs():
+        assert tuple(program.variants(workload(Case()), tvm.target.Target("cuda"))) == ()
+
+
+@pytest.mark.parametrize("variant", ["", "3x16", "4x5", "4", "4x16x2"])
+def test_other_variants_do_not_exist(variant: str) -> None:
+    for program in programs():
+        with pytest.raises(BuildError):
+            program.write(workload(Case()), variant, ((0,),) * 4)
+
+
+def test_other_decisions_do_not_exist(here: Any) -> None:
+    _, blocked = programs()
+    with pytest.raises(BuildError, match="4 decisions"):
+        blocked.write(workload(Case()), "4x16", ())
+
+
+def test_a_weight_that_another_block_reads_stays(here: Any) -> None:
+    """It would be gone."""
+    import tvm
+    from tvm import te, topi
+
+    data = te.placeholder((1, 8, 8, 16), name="data")
+    weight = te.placeholder((3, 3, 16, 16), name="weight")
+    found = topi.add(topi.nn.conv2d_nhwc(data, weight, 1, 1, 1), topi.sum(weight))
+    function = te.create_prim_func([data, weight, found]).with_attr("layout_free_buffers", [1])
+    for program in programs():
+        assert tuple(program.variants(tvm.IRModule({"main": function}), here)) == ()
+
+
+def test_two_convolutions_are_left_alone(here: Any) -> None:
+    import tvm
+    from tvm import te, topi
+
+    data = te.placeholder((1, 8, 8, 16), name="data")
+    first, second = (te.placeholder((3, 3, 16, 16), name=name) for name in ("first", "second"))
+    found = topi.nn.conv2d_nhwc(topi.nn.conv2d_nhwc(data, first, 1, 1, 1), second, 1, 1, 1)
+    function = te.create_prim_func([data, first, second, found]).with_attr("layout_free_buffers", [1, 2])
+    for program in programs():
+        assert tuple(program.variants(tvm.IRModule({"main": function}), here)) == ()
+
+
+def test_first_candidates_are_distinct_and_fit(here: Any) -> None:
+    from kintune.core.candidate import fits
+    from kintune.search.processor import Processor
+
+    module = workload(Case(height=28, width=28, channels=128, filters=128))
+    _, blocked = programs()
+    for variant in VARIANTS:
+        axes = blocked.axes(module, variant)
+        found = blocked.rule(module, variant, Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20)))
+        assert 8 <= len(found) == len(set(found))
+        assert all(fits(axes, decisions) for decisions in found)
+        blocked.write(module, variant, found[0])

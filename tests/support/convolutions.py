@@ -1,0 +1,95 @@
+"""Workloads around a convolution, as the lowering makes them, and what runs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    import tvm
+
+__all__ = ["Case", "relative_error", "run", "workload"]
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A convolution of [images, height, width, channels], and what follows it: words out of "bias", "relu", "silu",
+    "residual" and "twice" (a second reader).
+
+    `pads` are rows above, columns to the left, rows below, columns to the right.  `before` is what the data is made
+    with: "" or "relu".
+    """
+
+    height: int = 8
+    width: int = 8
+    channels: int = 16
+    filters: int = 16
+    images: int = 1
+    kernel: tuple[int, int] = (3, 3)
+    stride: int | tuple[int, int] = 1
+    dilation: int | tuple[int, int] = 1
+    groups: int = 1
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    after: tuple[str, ...] = ()
+    before: str = ""
+    dtype: str = "float32"
+    weight: bool = True
+
+
+def workload(case: Case) -> tvm.IRModule:
+    """The workload, with its weights marked as such."""
+    import tvm
+    from tvm import te, topi
+
+    shape = (case.images, case.height, case.width, case.channels)
+    data = te.placeholder(shape, case.dtype, "data")
+    filters = (*case.kernel, case.channels // case.groups, case.filters)
+    weight = te.placeholder(filters, case.dtype, "weight")
+    operands, read = [data, weight], topi.nn.relu(data) if case.before == "relu" else data
+    if case.groups > 1:
+        found = topi.nn.group_conv2d_nhwc(read, weight, case.stride, case.pads, case.dilation, case.groups)
+    else:
+        found = topi.nn.conv2d_nhwc(read, weight, case.stride, case.pads, case.dilation)
+    first = found
+    for word in case.after:
+        if word == "bias":
+            operands.append(te.placeholder((1, 1, 1, case.filters), case.dtype, "bias"))
+            found = topi.add(found, operands[-1])
+        elif word == "residual":
+            operands.append(te.placeholder(tuple(found.shape), case.dtype, "residual"))
+            found = topi.add(found, operands[-1])
+        elif word == "relu":
+            found = topi.nn.relu(found)
+        elif word == "silu":
+            found = topi.multiply(found, topi.sigmoid(found))
+        elif word == "twice":
+            found = topi.add(found, topi.multiply(first, tvm.tirx.const(0.5, case.dtype)))
+        elif word == "mean":
+            found = topi.sum(found, axis=(1, 2), keepdims=True)
+        else:
+            raise ValueError(word)
+    function = te.create_prim_func([*operands, found]).with_attr("global_symbol", "main")
+    marks = [1] if case.weight else []
+    function = function.with_attr("layout_free_buffers", marks)
+    return tvm.IRModule({"main": function})
+
+
+def run(module: tvm.IRModule, target: tvm.target.Target, *, written: bool = False) -> np.ndarray[Any, Any]:
+    """What a module computes of random operands: as it was `written`, or under the compiler's default schedule."""
+    import tvm
+
+    from kintune.compiler.space.generator import default_schedule
+
+    random = np.random.default_rng(0)
+    arrays = []
+    for parameter in module["main"].params:
+        shape = tuple(int(extent) for extent in parameter.shape)
+        arrays.append(tvm.runtime.tensor(random.standard_normal(shape).astype(str(parameter.dtype))))
+    tvm.compile(module if written else default_schedule(module, target), target)["main"](*arrays)
+    return np.asarray(arrays[-1].numpy())
+
+
+def relative_error(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
+    """The largest difference over the largest value."""
+    return float(np.max(np.abs(found - expected)) / max(float(np.max(np.abs(expected))), 1e-30))
