@@ -202,6 +202,17 @@ def test_a_model_is_split_as_for_tuning_and_the_next_one_too(tmp_path: Path) -> 
     assert {subgraph.operator for subgraph in first.subgraphs if subgraph.tunable} == {"dense"}
 
 
+def test_the_bound_is_that_of_the_program_with_the_least_arithmetic(
+    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = estimate_model(ZOO, records=str(tmp_path / "none.sqlite"))
+    saving = msgspec.structs.replace(CONV, least_flops=CONV.flops / 4)
+    monkeypatch.setattr("tests.tuning.test_estimation.PREPARED", msgspec.structs.replace(PREPARED, subgraphs=(saving,)))
+    saved = estimate_model(ZOO, records=str(tmp_path / "none.sqlite"))
+    assert saved.flops == 3e8
+    assert saved.bound_ms == pytest.approx(plain.bound_ms / 4, rel=1e-3)
+
+
 @pytest.mark.tvm
 def test_a_target_that_cannot_be_is_refused() -> None:
     with pytest.raises(InputError), preparing(target="no such target", threads=1):

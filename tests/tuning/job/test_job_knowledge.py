@@ -11,6 +11,8 @@ from kintune.core.device import Peak
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import KnowledgeUse, KnownCandidate, StageName
+from kintune.core.workload import Subgraph
+from kintune.testing.synthetic_space import Product
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
@@ -95,6 +97,16 @@ class TestPeak:
         peak_us = {p.name: p.flops / (1e3 * toy_space().peak_gflops) for p in toy_space().products.values()}
         assert self.bounds(rehearsal) == {w: pytest.approx(peak_us[w]) for w in ("w0", "w1", "w2")}
         assert ended(rehearsal).trials <= 60
+
+    def test_a_program_with_less_arithmetic_lowers_the_bounds(self) -> None:
+        """No search may end since a time seems impossible."""
+
+        class Saving(ToyTools):
+            def _subgraph(self, product: Product) -> Subgraph:
+                return msgspec.structs.replace(super()._subgraph(product), least_flops=product.flops / 4)
+
+        plain, saving = self.bounds(Rehearsal(ToyTools, PROSPECT).run()), self.bounds(Rehearsal(Saving, PROSPECT).run())
+        assert saving == {workload: pytest.approx(bound / 4) for workload, bound in plain.items()}
 
     def test_what_is_known_is_not_measured(self) -> None:
         journal = PlainJournal(peak=Peak(1e3 * toy_space().peak_gflops, 1.0, 1))

@@ -6,17 +6,16 @@ from collections.abc import Iterable
 
 import tvm
 
+from kintune.compiler.programs.program import SavesArithmetic
 from kintune.compiler.programs.registry import program_named
-from kintune.compiler.space.packing import without_packing
 
 __all__ = ["flops_of", "least_flops"]
 
 
 def flops_of(module: tvm.IRModule, flops: float, program: str) -> float:
-    """What one run of a workload computes by the program of that name, in FLOPs.
+    """What one run of a workload computes by the program of that name, in FLOPs; `flops` are those of the workload.
 
-    That is `flops`, those of the workload itself, for a program that does the same arithmetic: without a name, or
-    written as a whole.  What is computed when the network is built does not count.
+    A program without a name is one of MetaSchedule's, which never change the arithmetic.
 
     Raises:
         BuildError: there is no such program.
@@ -24,9 +23,7 @@ def flops_of(module: tvm.IRModule, flops: float, program: str) -> float:
     if not program:
         return flops
     written, variant = program_named(program)
-    if written.axes(module, variant) is not None:
-        return flops
-    return float(tvm.s_tir.analysis.estimate_tir_flops(without_packing(written.write(module, variant, ()))))
+    return flops - written.saved_flops(module, variant) if isinstance(written, SavesArithmetic) else flops
 
 
 def least_flops(module: tvm.IRModule, flops: float, programs: Iterable[str]) -> float:

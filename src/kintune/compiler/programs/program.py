@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import tvm
 
 from kintune.core.candidate import Axis, Decision
 from kintune.search.processor import Processor
 
-__all__ = ["PATTERN", "Program", "pattern_of"]
+__all__ = ["PATTERN", "Program", "SavesArithmetic", "pattern_of"]
 
 PATTERN = "kintune.pattern"
 """The attribute of a PrimFunc that a pass made for a pattern of operators: the pattern's name, then its parameters."""
@@ -54,6 +54,15 @@ class Program(Protocol):
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return decisions for the first candidates, the most promising first; empty where `axes` returns None."""
+        ...
+
+
+@runtime_checkable
+class SavesArithmetic(Protocol):
+    """A program that computes a workload with fewer operations than the workload itself has."""
+
+    def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
+        """Return how many FLOPs fewer one run takes; what is computed when the network is built does not count."""
         ...
 
 

@@ -35,6 +35,8 @@ _SHARE = 0.8  # of the direct convolution's arithmetic, above which a variant is
 _BEHIND = 1.4  # as long as the fastest size by the estimate, above which a size is not offered
 _SLOWER = 4.0  # an operation of a transform takes so much longer than one of a product
 
+_NONE = "no convolution that Winograd's transforms compute"
+
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 _VECTORS = (1, 2, 3, 4)
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -42,7 +44,25 @@ _PARTS = (1, 2, 4, 8)
 _FIRST = 32  # candidates of the rule
 
 
-class Winograd:
+class _Saving:
+    """What both programs save."""
+
+    def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
+        """Return how many FLOPs fewer one run takes than the direct convolution.
+
+        Raises:
+            BuildError: the workload has no such convolution, or there is no such variant of it.
+        """
+        found = find_convolution(module)
+        if found is None:
+            raise BuildError(_NONE)
+        g = _of_variant(found, variant)
+        data, results = OPERATIONS[g.m]
+        transforms = data * g.channels + results * g.filters
+        return _direct_flops(found) - g.tiles * (2.0 * g.places * g.channels * g.filters + transforms)
+
+
+class Winograd(_Saving):
     """The program whose products are scheduled by rules.
 
     A variant is the size of a tile and the channels computed at once, such as "4x16".
@@ -73,7 +93,7 @@ class Winograd:
         return ()
 
 
-class BlockedWinograd:
+class BlockedWinograd(_Saving):
     """The program that is written as a whole; its variants are those of `Winograd`.
 
     The decisions are the rows and vectors in registers, the blocks of tiles and the parts of the filters
@@ -183,15 +203,15 @@ def _geometry(convolution: Convolution, size: int, lanes: int) -> Geometry:
 
 
 def _share(g: Geometry, convolution: Convolution) -> float:
-    """The arithmetic over that of the direct convolution."""
-    images, height, width, filters = convolution.shape
+    """The arithmetic over that of the direct convolution, with the transforms as long as they take."""
     data, results = OPERATIONS[g.m]
-    transforms = _SLOWER * (data * g.channels + results * filters)
-    return (
-        g.tiles
-        * (2 * g.places * g.channels * filters + transforms)
-        / (18 * images * height * width * filters * g.channels)
-    )
+    transforms = _SLOWER * (data * g.channels + results * g.filters)
+    return g.tiles * (2 * g.places * g.channels * g.filters + transforms) / _direct_flops(convolution)
+
+
+def _direct_flops(convolution: Convolution) -> float:
+    images, height, width, filters = convolution.shape
+    return 18.0 * images * height * width * filters * convolution.channels
 
 
 def _found(module: tvm.IRModule, variant: str) -> Geometry:
@@ -202,7 +222,7 @@ def _found(module: tvm.IRModule, variant: str) -> Geometry:
     """
     found = find_convolution(module)
     if found is None:
-        raise BuildError("no convolution that Winograd's transforms compute")
+        raise BuildError(_NONE)
     return _of_variant(found, variant)
 
 
@@ -231,7 +251,7 @@ def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, Convolution, Epilogue 
     """
     found = find_convolution(module)
     if found is None:
-        raise BuildError("no convolution that Winograd's transforms compute")
+        raise BuildError(_NONE)
     follows = joined(module, found.name)
     if follows is None or not follows[1].is_vectorised:
         return module, found, None
