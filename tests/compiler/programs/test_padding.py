@@ -52,33 +52,44 @@ def outputs(module: Any) -> np.ndarray[Any, Any]:
     [(1, 1), (13, 13), (14, 14), (17, 18), (49, 49), (128, 128), (197, 198), (257, 260), (384, 384), (1500, 1500)],
 )
 def test_few_rows_are_added_where_no_tile_divides_them(rows: int, wanted: int) -> None:
-    from kintune.compiler.programs.padding import padded_extent
+    from kintune.compiler.programs.padding import padded_rows
 
-    assert padded_extent(rows) == wanted
+    assert padded_rows(rows) == wanted
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [(16, 16), (768, 768), (1000, 1024), (50257, 50272), (17, 17), (33, 33), (250, 256), (47, 48)],
+)
+def test_few_columns_are_added_where_no_vector_divides_them(columns: int, wanted: int) -> None:
+    from kintune.compiler.programs.padding import padded_columns
+
+    assert padded_columns(columns) == wanted
 
 
 @given(st.integers(1, 3000))
 def test_never_more_than_a_twelfth_is_added(rows: int) -> None:
-    from kintune.compiler.programs.padding import padded_extent
+    from kintune.compiler.programs.padding import padded_rows
 
-    assert rows <= padded_extent(rows) <= max(rows + 1, 13 * rows // 12)
+    assert rows <= padded_rows(rows) <= max(rows + 1, 13 * rows // 12)
 
 
 @settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from([(197,), (1, 197), (3, 67), (1, 1, 211), (64,), (2, 17)]),
-    st.sampled_from([1, 16, 33, 48]),
+    st.sampled_from([1, 16, 33, 48, 250]),
     st.sampled_from([64, 129, 256]),
     st.booleans(),
 )
 def test_a_padded_product_computes_the_same(shape: tuple[int, ...], columns: int, reduced: int, epilogue: bool) -> None:
-    from kintune.compiler.programs.padding import PaddedProduct, padded_extent
+    from kintune.compiler.programs.padding import PaddedProduct, padded_columns, padded_rows
 
     module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue)
     program = PaddedProduct()
     variants = program.variants(module, target())
-    if np.prod(shape) * columns * reduced >= 1_000_000 and shape[-1] > 14 and columns > 1:
-        assert list(variants) == [str(padded_extent(shape[-1]))] * (padded_extent(shape[-1]) > shape[-1])
+    wanted = padded_rows(shape[-1]), padded_columns(columns)
+    if np.prod(shape) * columns * reduced >= 1_000_000 and columns > 1:
+        assert list(variants) == [f"{wanted[0]}x{wanted[1]}"] * (wanted != (shape[-1], columns))
     for variant in variants:
         np.testing.assert_allclose(outputs(program.write(module, variant, ())), outputs(module), rtol=1e-5)
 
@@ -98,7 +109,7 @@ def test_what_is_no_product_is_left_alone() -> None:
         module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
         assert PaddedProduct().variants(module, target()) == ()
         with pytest.raises(BuildError):
-            PaddedProduct().write(module, "198", ())
-    for variant in ("196", "", "x"):
+            PaddedProduct().write(module, "198x64", ())
+    for variant in ("196x48", "198", "", "x", "198x47", "ax48"):
         with pytest.raises(BuildError):
             PaddedProduct().write(product(197), variant, ())

@@ -128,7 +128,7 @@ def test_sketches_of_padded_products_have_analytic_features() -> None:
     module = product(197)
     sketches = generate_sketches("w", module, target())
     groups = by_program(sketches)
-    assert list(groups) == ["padded.1:198", ""]
+    assert list(groups) == ["padded.1:198x48", ""]
     space = TvmSpace({"w": module}, sketches, target(), Processor(), 1)
     described = {sketch for field in space.fields("w") for sketch in field.encoding.sketches}
     assert described == set(sketches)
