@@ -29,12 +29,17 @@ class FeatureExtractor:
         self._per_store = ms.feature_extractor.PerStoreFeature()
 
     def __call__(self, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
-        """One row of `STORES` float32 a schedule: shape (len(schedules), STORES)."""
+        """One row of `STORES` float32 a schedule: shape (len(schedules), STORES).
+
+        A program that the compiler cannot describe has zeros.
+        """
         rows = np.zeros((len(schedules), STORES), dtype=np.float32)
-        if not schedules:
-            return rows
-        candidates = [ms.MeasureCandidate(_running(schedule), []) for schedule in schedules]
-        for row, stores in zip(rows, self._per_store.extract_from(self._context, candidates), strict=True):
+        for row, schedule in zip(rows, schedules, strict=True):
+            try:
+                candidate = ms.MeasureCandidate(_running(schedule), [])
+                (stores,) = self._per_store.extract_from(self._context, [candidate])
+            except RuntimeError:  # an error of TVM's, in one of its threads
+                continue
             row[:] = pooled(np.asarray(stores.numpy(), dtype=np.float32))
         return rows
 
