@@ -85,7 +85,7 @@ def _step(r: Recurrence) -> list[str]:
             *_states(r, f"(1 - sums[0, u]) * T.tanh({_projected(r, 2)} + sums[1, u]) + sums[0, u] * last_h[d, b, u]"),
         ]
     total = f"sums[0, u] + {_projected(r, 0)}"
-    return lines + _states(r, f"T.max({total}, T.float32(0))" if r.relu else f"T.tanh({total})")
+    return lines + _states(r, f"T.max(T.float32(0), {total})" if r.relu else f"T.tanh({total})")
 
 
 def _products(r: Recurrence, first: int, count: int, state: str) -> list[str]:
