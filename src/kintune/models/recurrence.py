@@ -9,10 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["BIDIRECTIONAL", "FORWARD", "GATES", "GRU", "LSTM", "PATTERN", "REVERSE", "RNN", "Recurrence", "parse_recurrence"]
-
-PATTERN = "kintune.pattern"
-"""The attribute of a kernel that says which pattern it computes."""
+__all__ = ["BIDIRECTIONAL", "FORWARD", "GATES", "GRU", "LSTM", "REVERSE", "RNN", "Recurrence", "parse_recurrence"]
 
 LSTM, GRU, RNN = "lstm", "gru", "rnn"
 GATES = {LSTM: 4, GRU: 3, RNN: 1}

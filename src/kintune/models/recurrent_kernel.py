@@ -11,10 +11,11 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from kintune.models.recurrence import GRU, LSTM, PATTERN, Recurrence
+from kintune.models.recurrence import GRU, LSTM, Recurrence
 
 __all__ = ["call_recurrence", "recurrent_kernel"]
 
+_PATTERN = "kintune.pattern"  # by which programs of our own know what the kernel computes
 _OPAQUE = 8  # of the compiler's kinds of operators, the one that is fused with nothing
 
 
@@ -48,7 +49,7 @@ def _text(r: Recurrence) -> str:
     lines = [
         "@T.prim_func(s_tir=True, private=True)",
         f"def {r.cell}({parameters}):",
-        f'    T.func_attr({{"tirx.noalias": True, "op_pattern": {_OPAQUE}, "{PATTERN}": "{r.text}"}})',
+        f'    T.func_attr({{"tirx.noalias": True, "op_pattern": {_OPAQUE}, "{_PATTERN}": "{r.text}"}})',
         f'    sums = T.alloc_buffer(({r.gates}, {r.padded}), "float32")',
         f'    reset = T.alloc_buffer(({r.hidden},), "float32")',
         f"    for d, b in T.grid({r.directions}, {r.batch}):",
