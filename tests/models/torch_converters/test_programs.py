@@ -207,7 +207,7 @@ def test_convolutions(compare: Compare) -> None:
     compare(Net(), draw(1, 4, 5, 7), tolerance=1e-4)
 
 
-def test_recurrent_layers_are_unrolled(compare: Compare) -> None:
+def test_recurrent_layers_in_one_network(compare: Compare) -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
