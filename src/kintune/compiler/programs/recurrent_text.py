@@ -79,7 +79,7 @@ class _Kernel:
         """The shape of the weights in panels; gates that are read in different phases lie apart."""
         r = self.r
         inner = (r.hidden, r.gates) if len(self.phases) == 1 else (r.gates, r.hidden)
-        return (r.directions, self.tiles, *inner, self.units)
+        return (r.directions, r.padded // self.units, *inner, self.units)
 
     def _panel(self, direction: str, tile: str, gate: str, unit: str, place: str) -> str:
         inner = f"{unit}, {gate}" if len(self.phases) == 1 else f"{gate}, {unit}"
@@ -88,17 +88,17 @@ class _Kernel:
     def _packed(self) -> list[str]:
         """The weights are put into panels, once."""
         r = self.r
-        target = self._panel("vd", "vn", "vg", "vk", "vv")
-        source = f"recurrent[vd, vk, vg, vn * {self.units} + vv]"
+        target = self._panel("vd", f"vu // {self.units}", "vg", "vk", f"vu % {self.units}")
+        source = "recurrent[vd, vk, vg, vu]"
         block = [
-            'vd, vn, vk, vg, vv = T.axis.remap("SSSSS", [d, n, k, g, v])',
+            'vd, vk, vg, vu = T.axis.remap("SSSS", [d, k, g, u])',
             f"T.reads({source})",
             f"T.writes({target})",
             'T.sblock_attr({"meta_schedule.layout_rewrite_preproc": True})',
             f"{target} = {source}",
         ]
-        grid = f"{r.directions}, {self.tiles}, {r.hidden}, {r.gates}, {self.units}"
-        return _within(f"for d, n, k, g, v in T.grid({grid}):", _within('with T.sblock("panels"):', block))
+        grid = f"{r.directions}, {r.hidden}, {r.gates}, {r.padded}"
+        return _within(f"for d, k, g, u in T.grid({grid}):", _within('with T.sblock("panels"):', block))
 
     def _regions(self) -> list[str]:
         """What the recurrence reads and writes."""
