@@ -8,7 +8,9 @@ from kintune.models.recurrence import GRU, LSTM, RNN, Recurrence, parse_recurren
 
 KINDS = [
     Recurrence(cell, direction, 7, 2, 20, reset_after=after, relu=relu, lengths=lengths)
-    for cell, direction, lengths in itertools.product((LSTM, GRU, RNN), ("forward", "reverse", "bidirectional"), (False, True))
+    for cell, direction, lengths in itertools.product(
+        (LSTM, GRU, RNN), ("forward", "reverse", "bidirectional"), (False, True)
+    )
     for after in ((False, True) if cell == GRU else (False,))
     for relu in ((False, True) if cell == RNN else (False,))
 ]
@@ -42,18 +44,17 @@ def test_a_gru_that_resets_after_the_product_has_a_bias_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("lengths", [False, True])
-@pytest.mark.parametrize(("direction", "number"), [("forward", 0), ("reverse", 0), ("bidirectional", 0), ("bidirectional", 1)])
+@pytest.mark.parametrize(
+    ("direction", "number"), [("forward", 0), ("reverse", 0), ("bidirectional", 0), ("bidirectional", 1)]
+)
 def test_the_position_in_time(direction: str, number: int, lengths: bool) -> None:
     class T:
         @staticmethod
-        def Select(condition: bool, value: int, otherwise: int) -> int:  # noqa: N802 - TVM's name
+        def Select(condition: bool, value: int, otherwise: int) -> int:
             return value if condition else otherwise
 
     recurrence = Recurrence(LSTM, direction, 5, 1, 8, lengths=lengths)
-    found = [
-        eval(recurrence.time("s", "d", "0"), {"s": s, "d": number, "lengths": [3], "T": T})  # noqa: S307
-        for s in range(5)
-    ]
+    found = [eval(recurrence.time("s", "d", "0"), {"s": s, "d": number, "lengths": [3], "T": T}) for s in range(5)]
     if direction == "forward" or (direction == "bidirectional" and number == 0):
         assert found == [0, 1, 2, 3, 4]
     else:

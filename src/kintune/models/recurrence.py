@@ -72,7 +72,10 @@ class Recurrence:
     def operands(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The names and shapes of what the kernel takes."""
         s, b, d, g, h = self.steps, self.batch, self.directions, self.gates, self.hidden
-        found: list[tuple[str, tuple[int, ...]]] = [("projected", (s, b, d, g, h)), ("recurrent", (d, h, g, self.padded))]
+        found: list[tuple[str, tuple[int, ...]]] = [
+            ("projected", (s, b, d, g, h)),
+            ("recurrent", (d, h, g, self.padded)),
+        ]
         if self.reset_after:
             found.append(("bias", (d, h)))
         found.append(("initial_h", (d, b, h)))

@@ -70,9 +70,7 @@ def recurrent_layer(
     return call_recurrence(builder, emit, r, operands)
 
 
-def folded(
-    emit: _Emit, on_arrays: Callable[..., NDArray[Any]], on_tensors: Callable[..., Any], *operands: Any
-) -> Any:
+def folded(emit: _Emit, on_arrays: Callable[..., NDArray[Any]], on_tensors: Callable[..., Any], *operands: Any) -> Any:
     """A constant, of what `on_arrays` makes of the operands, where all are constants; else what `on_tensors` makes."""
     arrays = [constant_of(operand) for operand in operands]
     if any(array is None for array in arrays):

@@ -14,8 +14,8 @@ import tvm
 import tvm.s_tir
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.space.wrapped_loops import has_wrapped_loops, split_wrapped_loops
 from kintune.compiler.programs.recurrent_gpu import spread_recurrence
+from kintune.compiler.space.wrapped_loops import has_wrapped_loops, split_wrapped_loops
 from kintune.hardware.gpu_target import GPU
 
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
