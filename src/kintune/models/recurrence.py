@@ -20,7 +20,7 @@ _DIRECTIONS = (FORWARD, REVERSE, BIDIRECTIONAL)
 
 _TEXT = re.compile(
     r"(?P<cell>lstm|gru|rnn) (?P<direction>[a-z]+) steps=(?P<steps>\d+) batch=(?P<batch>\d+) hidden=(?P<hidden>\d+)"
-    r"(?P<after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?"
+    r"(?P<reset_after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?"
 )
 _VECTOR = 16
 
@@ -72,10 +72,8 @@ class Recurrence:
     def operands(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The names and shapes of what the kernel takes."""
         s, b, d, g, h = self.steps, self.batch, self.directions, self.gates, self.hidden
-        found: list[tuple[str, tuple[int, ...]]] = [
-            ("projected", (s, b, d, g, h)),
-            ("recurrent", (d, h, g, self.padded)),
-        ]
+        found: list[tuple[str, tuple[int, ...]]] = [("projected", (s, b, d, g, h))]
+        found.append(("recurrent", (d, h, g, self.padded)))
         if self.reset_after:
             found.append(("bias", (d, h)))
         found.append(("initial_h", (d, b, h)))
@@ -120,6 +118,6 @@ def parse_recurrence(text: str) -> Recurrence | None:
     found = _TEXT.fullmatch(text)
     if found is None or found["direction"] not in _DIRECTIONS:
         return None
-    sizes = (int(found[name]) for name in ("steps", "batch", "hidden"))
-    flags = (found[name] is not None for name in ("after", "relu", "lengths"))
-    return Recurrence(found["cell"], found["direction"], *sizes, *flags)
+    sizes = {name: int(found[name]) for name in ("steps", "batch", "hidden")}
+    flags = {name: found[name] is not None for name in ("reset_after", "relu", "lengths")}
+    return Recurrence(found["cell"], found["direction"], **sizes, **flags)

@@ -123,12 +123,8 @@ def test_a_candidate_is_built_with_its_weights_in_panels(cpu: Any) -> None:
     candidate = Candidate("w", sketches[1].digest, ((0,), (0,), (0,)))
     built = build_candidate(cpu, save_workload(module), sketches[1], candidate)
     assert built.operands[1].shape == (1, 4, 32, 4, 8)
-    assert [operand.role for operand in built.operands] == [
-        "activation",
-        "weight",
-        *["activation"] * 2,
-        *["output"] * 3,
-    ]
+    roles = [operand.role for operand in built.operands]
+    assert roles == ["activation", "weight", *["activation"] * 2, *["output"] * 3]
 
 
 def test_a_whole_network_is_the_same_with_and_without_the_program(cpu: Any) -> None:

@@ -80,10 +80,8 @@ def test_lengths_that_are_all_the_same_are_none(compare: Any, make_case: Any) ->
     compare([make_case("GRU", *values, constant=[1, 2, 3, 4], direction="reverse", hidden_size=5)], 14)
 
 
-@pytest.mark.parametrize(
-    "asked", [(True, False, False), (False, True, False), (False, False, True), (False, True, True)]
-)
-def test_outputs_that_are_left_out(compare: Any, make_case: Any, asked: tuple[bool, ...]) -> None:
+@pytest.mark.parametrize("asked", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1)])
+def test_outputs_that_are_left_out(compare: Any, make_case: Any, asked: tuple[int, ...]) -> None:
     values = operands("LSTM", "bidirectional", 4, 1, 5, given="b")
     compare([make_case("LSTM", *values, outputs=asked, direction="bidirectional", hidden_size=5)], 14)
 
@@ -102,26 +100,23 @@ def test_batches_may_come_first(compare: Any, make_case: Any) -> None:
     plain = make_case("GRU", *values, outputs=2, direction="bidirectional", hidden_size=5)
     moved = [values[0].transpose(1, 0, 2), *values[1:5], values[5].transpose(1, 0, 2)]
     case = make_case("GRU", *moved, outputs=2, direction="bidirectional", hidden_size=5, layout=1)
-    compare(
-        [case],
-        14,
-        expected=[
-            result.transpose(axes) for result, axes in zip(computed(plain), ((2, 0, 1, 3), (1, 0, 2)), strict=True)
-        ],
-    )
+    y, last = computed(plain)
+    compare([case], 14, expected=[y.transpose(2, 0, 1, 3), last.transpose(1, 0, 2)])
+
+
+def model_of(case: Any) -> Any:
+    kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in case.inputs.items()}
+    ports = [helper.make_tensor_value_info(name, kinds[name], values.shape) for name, values in case.inputs.items()]
+    outputs = [helper.make_tensor_value_info(name, 1, None) for name in case.node.output]
+    weights = [numpy_helper.from_array(values, name) for name, values in case.constants.items()]
+    graph = helper.make_graph([case.node], "g", ports, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
 
 
 def computed(case: Any) -> list[Any]:
     import onnxruntime
 
-    ports = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for n, v in case.inputs.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in case.node.output]
-    graph = helper.make_graph([case.node], "g", ports, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
-    return list(onnxruntime.InferenceSession(model.SerializeToString()).run(None, case.inputs))
+    return list(onnxruntime.InferenceSession(model_of(case).SerializeToString()).run(None, case.inputs))
 
 
 @pytest.mark.parametrize(
@@ -156,16 +151,8 @@ def refused(case: Any, folder: Path) -> str:
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 
-    ports = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for n, v in case.inputs.items()
-    ]
-    outputs = [helper.make_tensor_value_info(name, 1, None) for name in case.node.output]
-    weights = [numpy_helper.from_array(values, name) for name, values in case.constants.items()]
-    graph = helper.make_graph([case.node], "g", ports, outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     path = folder / "m.onnx"
-    path.write_bytes(model.SerializeToString())
+    path.write_bytes(model_of(case).SerializeToString())
     with pytest.raises(ModelError) as caught:
         load(parse_ref(str(path)))
     return str(caught.value).rpartition("cannot be imported: ")[2]

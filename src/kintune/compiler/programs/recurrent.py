@@ -45,11 +45,9 @@ class RecurrentProgram:
         """The ways to spread the work over threads; none where the recurrent weights are no constants."""
         function = module["main"]
         recurrence = parse_recurrence(pattern_of(function))
-        if (
-            recurrence is None
-            or target.kind.name != "llvm"
-            or _RECURRENT not in map(int, function.attrs.get(_WEIGHTS, ()))
-        ):
+        if recurrence is None or target.kind.name != "llvm":
+            return ()
+        if _RECURRENT not in map(int, function.attrs.get(_WEIGHTS, ())):
             return ()
         tasks = recurrence.directions * recurrence.batch
         return (ROWS, STEPS, SINGLE) if tasks > 1 else (STEPS, SINGLE)

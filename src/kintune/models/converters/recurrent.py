@@ -81,9 +81,15 @@ def _recurrent(cell: str) -> Callable[[Node], relax.Expr]:
             relu=_activations(node, cell, 2 if direction == "bidirectional" else 1),
             lengths=lengths is not None,
         )
-        states = [_state(node, place, batch_first) for place in (5, 6)]
         found = recurrent_layer(
-            node.builder, node.builder.emit, recurrence, data, _weights(node, recurrence), *states, lengths
+            node.builder,
+            node.builder.emit,
+            recurrence,
+            data,
+            _weights(node, recurrence),
+            initial_h=_state(node, 5, batch_first),
+            initial_c=_state(node, 6, batch_first),
+            lengths=lengths,
         )
         results = [_result(node, value, batch_first, dtype) for value in found]
         return relax.Tuple(results[: max(node.outputs, 1)])

@@ -43,11 +43,11 @@ def is_kept(node: torch.fx.Node) -> bool:
     if node.op != "call_function" or name not in _CELLS:
         return False
     data, _, weights, has_biases, layers, dropout, train, bidirectional = node.args[:8]
-    known = [value.meta.get("val") for value in (data, *weights)]  # type: ignore[union-attr]
+    known = [value.meta.get("val") for value in (data, *weights)]
     if not all(isinstance(value, torch.Tensor) and value.dtype in _TYPES for value in known):
         return False
-    expected = (4 if has_biases else 2) * int(layers) * (2 if bidirectional else 1)  # type: ignore[call-overload]
-    return len(weights) == expected and not (train and dropout)  # type: ignore[arg-type]
+    expected = (4 if has_biases else 2) * int(layers) * (2 if bidirectional else 1)
+    return len(weights) == expected and not (train and dropout)
 
 
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
