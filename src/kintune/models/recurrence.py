@@ -7,7 +7,7 @@ Does not import TVM.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["BIDIRECTIONAL", "FORWARD", "GATES", "GRU", "LSTM", "REVERSE", "RNN", "Recurrence", "parse_recurrence"]
 
@@ -120,4 +120,4 @@ def parse_recurrence(text: str) -> Recurrence | None:
         return None
     sizes = {name: int(found[name]) for name in ("steps", "batch", "hidden")}
     flags = {name: found[name] is not None for name in ("reset_after", "relu", "lengths")}
-    return Recurrence(found["cell"], found["direction"], **sizes, **flags)
+    return replace(Recurrence(found["cell"], found["direction"], **sizes), **flags)
