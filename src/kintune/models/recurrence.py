@@ -7,7 +7,7 @@ Does not import TVM.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 __all__ = ["BIDIRECTIONAL", "FORWARD", "GATES", "GRU", "LSTM", "REVERSE", "RNN", "Recurrence", "parse_recurrence"]
 
@@ -20,7 +20,7 @@ _DIRECTIONS = (FORWARD, REVERSE, BIDIRECTIONAL)
 
 _TEXT = re.compile(
     r"(?P<cell>lstm|gru|rnn) (?P<direction>[a-z]+) steps=(?P<steps>\d+) batch=(?P<batch>\d+) hidden=(?P<hidden>\d+)"
-    r"(?P<reset_after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?"
+    r"(?P<after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?"
 )
 _VECTOR = 16
 
@@ -118,6 +118,6 @@ def parse_recurrence(text: str) -> Recurrence | None:
     found = _TEXT.fullmatch(text)
     if found is None or found["direction"] not in _DIRECTIONS:
         return None
-    sizes = {name: int(found[name]) for name in ("steps", "batch", "hidden")}
-    flags = {name: found[name] is not None for name in ("reset_after", "relu", "lengths")}
-    return replace(Recurrence(found["cell"], found["direction"], **sizes), **flags)
+    steps, batch, hidden = (int(found[name]) for name in ("steps", "batch", "hidden"))
+    after, relu, lengths = (found[name] is not None for name in ("after", "relu", "lengths"))
+    return Recurrence(found["cell"], found["direction"], steps, batch, hidden, after, relu, lengths)
