@@ -41,7 +41,7 @@ class Recurrence:
     - `lengths` int32 [B], only with `lengths`, from 0 to S;
 
     and writes `y` [S, D, B, H], `last_h` and for an LSTM `last_c` [D, B, H].  Where a sequence has ended, `y` is 0 and
-    states stay.  A reversed direction starts at a sequence's end.
+    states stay; they are 0 where it never began.  A reversed direction starts at a sequence's end.
     """
 
     cell: str
@@ -96,6 +96,14 @@ class Recurrence:
         flags = (" reset_after", self.reset_after), (" relu", self.relu), (" lengths", self.lengths)
         sizes = f"steps={self.steps} batch={self.batch} hidden={self.hidden}"
         return f"{self.cell} {self.direction} {sizes}" + "".join(flag for flag, given in flags if given)
+
+    def initial(self, name: str, index: str, row: str) -> str:
+        """The initial state `name` at an index, of the sequence `row`, as an expression of a kernel's text.
+
+        It is 0 for a sequence without steps, whose last states are 0 in onnxruntime.
+        """
+        value = f"{name}[{index}]"
+        return f"T.Select(lengths[{row}] > 0, {value}, T.float32(0))" if self.lengths else value
 
     def time(self, step: str, direction: str, row: str) -> str:
         """The position in time, as an expression, that a sequence (`row`) is at after `step` steps in a direction.

@@ -54,8 +54,8 @@ def _text(r: Recurrence) -> str:
         f'    reset = T.alloc_buffer(({r.hidden},), "float32")',
         f"    for d, b in T.grid({r.directions}, {r.batch}):",
         f"        for u in T.serial({r.hidden}):",
-        "            last_h[d, b, u] = initial_h[d, b, u]",
-        *(["            last_c[d, b, u] = initial_c[d, b, u]"] if r.cell == LSTM else []),
+        f"            last_h[d, b, u] = {r.initial('initial_h', 'd, b, u', 'b')}",
+        *([f"            last_c[d, b, u] = {r.initial('initial_c', 'd, b, u', 'b')}"] if r.cell == LSTM else []),
         f"        for s in T.serial({r.steps}):",
     ]
     return "\n".join(lines + [" " * 12 + line for line in _step(r)])

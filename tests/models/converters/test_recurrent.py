@@ -25,7 +25,7 @@ def operands(
 ) -> list[Any]:
     """The operands of a layer; `given` says which optional ones: b(ias), l(engths), h, c."""
     d, rows = 2 if direction == "bidirectional" else 1, GATES[cell] * hidden
-    lengths = np.array([(2 * i) % (steps + 1) or steps for i in range(batch)], np.int32)
+    lengths = np.array([(2 * i) % (steps + 1) for i in range(batch)], np.int32)
     optional = {
         "b": draw(d, 2 * rows, seed=3), "l": lengths, "h": draw(d, batch, hidden, seed=4),
         "c": draw(d, batch, hidden, seed=5),

@@ -54,9 +54,9 @@ class _Kernel:
         r = self.r
         ports = [(name, shape, "int32" if name == "lengths" else "float32") for name, shape in r.operands + r.results]
         parameters = ", ".join(f'{name}: T.Buffer({shape}, "{dtype}")' for name, shape, dtype in ports)
-        first = [f"state[{self.unit}] = initial_h[{self.where}]"]
+        first = [f"state[{self.unit}] = {r.initial('initial_h', self.where, self.sequence)}"]
         if r.cell == LSTM:
-            first.append(f"last_c[{self.where}] = initial_c[{self.where}]")
+            first.append(f"last_c[{self.where}] = {r.initial('initial_c', self.where, self.sequence)}")
         body = [
             f'state = T.sblock_alloc_buffer(({r.hidden},), scope="shared")',
             f'reset = T.sblock_alloc_buffer(({r.hidden},), scope="shared")',

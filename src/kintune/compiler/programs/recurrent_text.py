@@ -110,9 +110,9 @@ class _Kernel:
     def _recurrence(self) -> list[str]:
         r = self.r
         grid = f"for d, b, u in T.grid({r.directions}, {r.batch}, {r.hidden}):"
-        first = ["state[0, d, b, u] = initial_h[d, b, u]"]
+        first = [f"state[0, d, b, u] = {r.initial('initial_h', 'd, b, u', 'b')}"]
         if r.cell == LSTM:
-            first.append("last_c[d, b, u] = initial_c[d, b, u]")
+            first.append(f"last_c[d, b, u] = {r.initial('initial_c', 'd, b, u', 'b')}")
         last = [f"last_h[d, b, u] = state[{r.steps % 2}, d, b, u]"]
         return [*_within(grid, first), *self._loops(), *_within(grid, last)]
 
