@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tvm
 
 LSTM_ALONE = "m (float[5, 1, 16] x, float[1, 32, 16] w, float[1, 32, 8] r) => (float[5, 1, 1, 8] y) {\
- y = LSTM<hidden_size = 8>(x, w, r) }"
+ y = LSTM<hidden_size = 8, clip = 3.0>(x, w, r) }"
 NON_ZERO = "m (float[3, 4] x) => (int64[2, N] y) { y = NonZero(x) }"
 IN_A_BRANCH = """
     m (float[64, 512] x, bool c) => (float[64, 512] y) {
@@ -39,7 +39,7 @@ IN_A_BRANCH = """
 
 
 def lstm_between_convolutions() -> ModelProto:
-    """Two convolutions, an LSTM, two convolutions."""
+    """Two convolutions, an LSTM that cannot be compiled, two convolutions."""
     draw = np.random.default_rng(0)
 
     def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -56,7 +56,7 @@ def lstm_between_convolutions() -> ModelProto:
         *conv("x", 1),
         *conv("r1", 2),
         helper.make_node("Reshape", ["r2", "rows"], ["q"], "to rows"),
-        helper.make_node("LSTM", ["q", "wl", "rl"], ["l"], "recurrent", hidden_size=32),
+        helper.make_node("LSTM", ["q", "wl", "rl"], ["l"], "recurrent", hidden_size=32, clip=3.0),
         helper.make_node("Reshape", ["l", "image"], ["i"], "to an image"),
         *conv("i", 3),
         *conv("r3", 4),

@@ -49,6 +49,9 @@ def test_nodes_that_touch_no_element_do_not_pay() -> None:
          "m (float[1, 64, 58, 58] x, float[64, 64, 3, 3] w) => (float[1, 64, 56, 56] y) { y = Conv(x, w) }"),
         ("m (float[1, 4, 4, 4] x, float[4, 4, 1, 1] w) => (float[1, 4, 4, 4] y) { y = ConvTranspose(x, w) }",
          "m (float[1, 64, 28, 28] x, float[64, 64, 3, 3] w) => (float[1, 64, 30, 30] y) { y = ConvTranspose(x, w) }"),
+        ("m (float[2, 1, 8] x, float[1, 32, 8] w, float[1, 32, 8] r) => (float[2, 1, 1, 8] y) { y = LSTM(x, w, r) }",
+         "m (float[64, 1, 512] x, float[1, 2048, 512] w, float[1, 2048, 512] r) => (float[64, 1, 1, 512] y)"
+         " { y = LSTM(x, w, r) }"),
         ("m (float[2, 8] x, float[8, 8] w) => (float[2, 8] y) { y = Gemm<transB = 1>(x, w) }",
          "m (float[128, 512] x, float[512, 512] w) => (float[128, 512] y) { y = Gemm<transB = 1>(x, w) }"),
     ],

@@ -124,7 +124,7 @@ def test_a_result_in_memory_is_profiled(tmp_path: Path) -> None:
 
 
 def around_an_lstm(path: Path) -> Path:
-    """A network that is compiled before and behind an LSTM."""
+    """A network that is compiled before and behind an LSTM with clipping, which is not."""
 
     def weight(name: str, *shape: int) -> TensorProto:
         return numpy_helper.from_array(np.full(shape, 0.01, np.float32), name)
@@ -132,7 +132,7 @@ def around_an_lstm(path: Path) -> Path:
     nodes = [
         helper.make_node("MatMul", ["x", "w1"], ["a"], "project"),
         helper.make_node("Relu", ["a"], ["h"], "relu"),
-        helper.make_node("LSTM", ["h", "wl", "rl"], ["y"], "lstm", hidden_size=32),
+        helper.make_node("LSTM", ["h", "wl", "rl"], ["y"], "lstm", hidden_size=32, clip=3.0),
         helper.make_node("Reshape", ["y", "shape"], ["rows"], "flatten"),
         helper.make_node("MatMul", ["rows", "w2"], ["z"], "classify"),
         helper.make_node("Relu", ["z"], ["out"], "last"),

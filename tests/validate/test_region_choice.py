@@ -158,13 +158,13 @@ def test_a_real_product_with_the_default_schedule_is_no_winner(tmp_path: Path) -
 
 
 def _chain_and_product() -> onnx.ModelProto:
-    """24 operations, an LSTM and a product."""
+    """24 operations, an LSTM that cannot be compiled and a product."""
     nodes = " ".join(f"t{at + 1} = {('Sigmoid', 'Relu', 'Neg', 'Abs')[at % 4]}(t{at})" for at in range(24))
     model = parse(
         f"""m (float[512, 512] t0) => (float[512, 512] y) {{
             {nodes}
             q = Unsqueeze(t24, one)
-            l = LSTM<hidden_size = 512>(q, lw, lr)
+            l = LSTM<hidden_size = 512, clip = 3.0>(q, lw, lr)
             p = Squeeze(l, both)
             y = MatMul(p, w)
         }}"""

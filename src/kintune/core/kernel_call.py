@@ -20,8 +20,8 @@ _SHORT = {"BatchNormalization": "BN", "_native_batch_norm_legit_no_training": "b
 """Long names of operators that are usually fused."""
 
 _MAIN = (
-    *("Conv", "Gemm", "MatMul", "Pool", "Softmax", "Norm", "Reduce", "Einsum", "LSTM", "GRU"),
-    *("conv", "linear", "mm", "matmul", "pool", "softmax", "norm", "attention"),
+    *("Conv", "Gemm", "MatMul", "Pool", "Softmax", "Norm", "Reduce", "Einsum", "LSTM", "GRU", "RNN"),
+    *("conv", "linear", "mm", "matmul", "pool", "softmax", "norm", "attention", "lstm", "gru", "rnn"),
 )
 """Parts of the names of operators after which a kernel is titled, where it has one."""
 

@@ -25,6 +25,7 @@ _FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Co
 """Operators that onnxruntime runs without touching the elements, or nearly."""
 
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "FusedMatMul", "FusedConv", "Einsum", "Attention"})
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 
 def can_pay(
@@ -45,6 +46,8 @@ def _flops(node: NodeProto, types: Mapping[str, TensorType]) -> float:
     """An estimate of the floating-point operations of a node."""
     made = types.get(next(filter(None, node.output), ""))
     elements = math.prod(made.shape) if made is not None and made.shape is not None else 0
+    if node.op_type in _RECURRENT:
+        return _recurrent_flops(node, types)
     if node.op_type not in _PRODUCTS or len(node.input) < 2:
         return float(elements)
     weight, data = types.get(node.input[1]), types.get(node.input[0])
@@ -57,3 +60,12 @@ def _flops(node: NodeProto, types: Mapping[str, TensorType]) -> float:
         return 2.0 * source * math.prod(weight.shape[1:])
     depth = data.shape[-1] if data is not None and data.shape else weight.shape[-1]
     return 2.0 * elements * depth
+
+
+def _recurrent_flops(node: NodeProto, types: Mapping[str, TensorType]) -> float:
+    """The products of a recurrent layer: each step of each sequence with all weights."""
+    data, *weights = [types.get(name) for name in node.input[:3]]
+    if data is None or not data.shape:
+        return 0.0
+    sizes = [math.prod(weight.shape) for weight in weights if weight is not None and weight.shape is not None]
+    return 2.0 * math.prod(data.shape[:2]) * sum(sizes)

@@ -207,18 +207,74 @@ def test_convolutions(compare: Compare) -> None:
     compare(Net(), draw(1, 4, 5, 7), tolerance=1e-4)
 
 
-def test_recurrent_layers_are_unrolled(compare: Compare) -> None:
+@pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_layers": 2, "batch_first": True},
+        {"bidirectional": True, "bias": False},
+        {"num_layers": 2, "bidirectional": True, "batch_first": True},
+    ],
+    ids=str,
+)
+def test_recurrent_layers_are_one_kernel_each(compare: Compare, cell: str, options: dict[str, Any]) -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             torch.manual_seed(0)
-            self.first = torch.nn.LSTM(4, 3, bidirectional=True, batch_first=True)
-            self.second = torch.nn.GRU(6, 2)
+            self.layer = getattr(torch.nn, cell)(4, 5, **options)
 
         def forward(self, x: Any) -> Any:
-            return self.second(self.first(x)[0])
+            return self.layer(x)
 
-    compare(Net(), draw(2, 3, 4))
+    model = compare(Net(), draw(3, 2, 4))
+    kernels = [str(variable.name_hint) for variable in model.module.get_global_vars()]
+    assert kernels.count(cell.lower()) == 1  # equal layers share it
+
+
+def test_recurrent_layers_with_states_of_the_user(compare: Compare) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.lstm = torch.nn.LSTM(4, 3, 2)
+            self.gru = torch.nn.GRU(3, 6)
+            self.rnn = torch.nn.RNN(6, 3, nonlinearity="relu")
+
+        def forward(self, x: Any, h: Any, c: Any) -> Any:
+            y, states = self.lstm(x, (h, c))
+            return self.rnn(self.gru(y)[0])[1], states
+
+    compare(Net(), draw(3, 2, 4), draw(2, 2, 3, seed=1), draw(2, 2, 3, seed=2))
+
+
+def test_a_recurrent_layer_of_half_precision(compare: Compare) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = torch.nn.GRU(4, 5).to(torch.bfloat16)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)[0]
+
+    compare(Net(), draw(3, 2, 4).to(torch.bfloat16), tolerance=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_recurrent_layers_without_a_kernel_are_unrolled(compare: Compare, dtype: Any) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            projected = {"proj_size": 2} if dtype == torch.float32 else {}
+            self.layer = torch.nn.LSTM(4, 3, **projected).to(dtype)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)[0]
+
+    compare(Net(), draw(3, 2, 4).to(dtype))
 
 
 def test_outputs_of_every_kind(tmp_path: Path, run_module: Any) -> None:

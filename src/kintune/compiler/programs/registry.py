@@ -9,12 +9,13 @@ import tvm
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.program import Program
 from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
+from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
 __all__ = ["PROGRAMS", "applicable", "program_named", "write"]
 
-PROGRAMS: tuple[Program, ...] = (BlockedWinograd(), Winograd(), PaddedProduct())
+PROGRAMS: tuple[Program, ...] = (BlockedWinograd(), Winograd(), PaddedProduct(), RecurrentProgram())
 """The programs, the most promising first where several compute a workload."""
 
 

@@ -14,6 +14,7 @@ import tvm
 import tvm.s_tir
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.programs.recurrent_gpu import spread_recurrence
 from kintune.compiler.space.wrapped_loops import has_wrapped_loops, split_wrapped_loops
 from kintune.hardware.gpu_target import GPU
 
@@ -51,6 +52,7 @@ def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
 
     rules = dlight.gpu
     return [
+        tvm.tirx.transform.prim_func_pass(spread_recurrence, opt_level=0),
         tvm.tirx.transform.prim_func_pass(_on_plain_cores, opt_level=0),
         dlight.ApplyDefaultSchedule(
             rules.Matmul(), rules.GEMV(), rules.Reduction(), rules.GeneralReduction(), rules.Fallback()

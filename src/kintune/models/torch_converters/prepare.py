@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +14,7 @@ from kintune.core.dtypes import numpy_dtype
 from kintune.errors import ModelError
 from kintune.models.constants import fit_constant
 from kintune.models.shapes import Dimension, resolve, unknown_constant, with_constants
+from kintune.models.torch_converters import recurrent
 
 if TYPE_CHECKING:
     from kintune.core.model import Constant
@@ -58,7 +59,7 @@ def prepare(
     fixed = resolve(label, declared, with_constants(label, shapes, constants))
     if any(isinstance(size, str) for shape in declared.values() for size in shape):
         program = _specialised(label, program, fixed)
-    program = program.run_decompositions(_decompositions())
+    program = program.run_decompositions(_decompositions(_recurrent(program)))
     _refuse_changes(label, program)
     return program
 
@@ -127,10 +128,20 @@ def _specialised(
         ) from error
 
 
-def _decompositions() -> Any:
+def _recurrent(program: torch.export.ExportedProgram) -> tuple[str, ...]:
+    """The operators of recurrent layers that have converters, as far as these take all nodes of the program."""
+    nodes: dict[str, list[bool]] = {}
+    for node in program.graph.nodes:
+        if (name := str(getattr(node.target, "__name__", ""))) in recurrent.CONVERTERS:
+            nodes.setdefault(name, []).append(recurrent.is_kept(node))
+    return tuple(name for name, kept in nodes.items() if all(kept))
+
+
+def _decompositions(kept: Sequence[str]) -> Any:
+    """The table of how operators are written out, but for `kept` and those that always have converters."""
     aten = torch.ops.aten
     table = torch.export.default_decompositions()
-    for name in _KEPT:
+    for name in (*_KEPT, *kept):
         packet, overload = name.split(".")
         table.pop(getattr(getattr(aten, packet), overload), None)
     table.update(torch._decomp.get_decompositions([getattr(aten, n) for n in _WRITTEN_OUT if hasattr(aten, n)]))

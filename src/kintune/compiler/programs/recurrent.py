@@ -1,0 +1,119 @@
+"""Recurrent layers: the loop over time in one kernel, with the recurrent weights in panels.
+
+The weights of a tile of hidden units lie in one panel: for each unit that is read, those of all gates, so that the sums
+of a tile stay in vector registers while the panel is read once.  Gates, cell and state follow at once, also in vectors.
+
+A step needs all of the state before it.  So there are three variants:
+
+- `steps`: the tiles of each step are computed by several threads, which meet after each step;
+- `rows`: directions and sequences are computed by several threads, which never meet;
+- `single`: one thread computes all, which small layers are better off with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import tvm
+
+from kintune.compiler.programs.program import pattern_of
+from kintune.compiler.programs.recurrent_text import ROWS, SINGLE, STEPS, Tiling, phases, recurrent_text
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.models.recurrence import Recurrence, parse_recurrence
+from kintune.search.processor import Processor
+
+__all__ = ["RecurrentProgram"]
+
+_WEIGHTS = "layout_free_buffers"  # the attribute with the positions of the parameters that are constants
+_RECURRENT = 1  # the position of the recurrent weights among the parameters
+_UNITS = (8, 16, 32, 64)
+_MOST_ROWS = 8
+_UNROLL = (1, 2, 4, 8)
+_FIRST = 12  # candidates that the rule says
+
+
+class RecurrentProgram:
+    """Writes recurrent kernels; see `kintune.models.recurrence.Recurrence` for what they compute."""
+
+    name = "recurrent"
+    version = 1
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """The ways to spread the work over threads; none where the recurrent weights are no constants."""
+        function = module["main"]
+        recurrence = parse_recurrence(pattern_of(function))
+        if recurrence is None or target.kind.name != "llvm":
+            return ()
+        if _RECURRENT not in map(int, function.attrs.get(_WEIGHTS, ())):
+            return ()
+        tasks = recurrence.directions * recurrence.batch
+        return (ROWS, STEPS, SINGLE) if tasks > 1 else (STEPS, SINGLE)
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """Units of a tile, sequences of a tile, and steps of the products that are written out."""
+        return tuple(Choice(values, (1 / len(values),) * len(values)) for values in _values(_recurrence(module)))
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """The kernel.
+
+        Raises:
+            BuildError: the decisions make no program.
+        """
+        from tvm.script import tirx  # its name is not that of a module, which the parser's own defaults take it for
+
+        recurrence = _recurrence(module)
+        values = _values(recurrence)
+        tiling = Tiling(*(known[index] for known, (index,) in zip(values, decisions, strict=True)))
+        written = tvm.script.from_source(recurrent_text(recurrence, variant, tiling), extra_vars={"T": tirx})
+        function = module["main"]
+        for name, value in function.attrs.items():
+            written = written.with_attr(name, value)
+        return tvm.IRModule({"main": written}, attrs=module.attrs)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Tiles whose sums fill half of the vector registers come first, then smaller and larger ones."""
+        recurrence = _recurrence(module)
+        units, rows, unroll = _values(recurrence)
+        found = [
+            _Fill(_misfit(recurrence, variant, Tiling(u, r, k), machine), ((i,), (j,), (n,)))
+            for i, u in enumerate(units)
+            for j, r in enumerate(rows)
+            for n, k in enumerate(unroll)
+        ]
+        return [fill.decisions for fill in sorted(found)[:_FIRST]]
+
+
+class _Fill(NamedTuple):
+    misfit: float
+    decisions: tuple[Decision, ...]
+
+
+def _recurrence(module: tvm.IRModule) -> Recurrence:
+    found = parse_recurrence(pattern_of(module["main"]))
+    if found is None:
+        raise BuildError("the workload is no recurrent layer")
+    return found
+
+
+def _values(recurrence: Recurrence) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The values of each axis: units, sequences, steps written out."""
+    units = [size for size in _UNITS if recurrence.padded % size == 0]
+    rows = _divisors(recurrence.batch, _MOST_ROWS)
+    return tuple(units), tuple(rows), tuple(size for size in _UNROLL if recurrence.hidden % size == 0)
+
+
+def _divisors(number: int, most: int) -> Iterator[int]:
+    return (size for size in range(1, most + 1) if number % size == 0)
+
+
+def _misfit(recurrence: Recurrence, variant: str, tiling: Tiling, machine: Processor) -> float:
+    """How far a tile is from what should be fast; 0 is best."""
+    vectors = len(phases(recurrence)[0]) * tiling.rows * max(1, tiling.units // machine.lanes)
+    wanted = machine.registers / 2
+    misfit = abs(math.log2(vectors / wanted)) + (2 if vectors > machine.registers - 2 else 0)
+    if variant == STEPS and tiling.tiles(recurrence) < machine.threads:
+        misfit += 2
+    return misfit + 0.25 * abs(math.log2(tiling.unroll / 4))

@@ -1,0 +1,131 @@
+"""What a recurrent layer computes, as a value and as a text that kernels carry.
+
+A kernel says what it is by its attribute `kintune.pattern`; `Recurrence.text` and `parse_recurrence` are its two ways.
+Does not import TVM.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["BIDIRECTIONAL", "FORWARD", "GATES", "GRU", "LSTM", "REVERSE", "RNN", "Recurrence", "parse_recurrence"]
+
+LSTM, GRU, RNN = "lstm", "gru", "rnn"
+GATES = {LSTM: 4, GRU: 3, RNN: 1}
+"""How many gates a cell has.  In order: input, output, forget, cell; update, reset, hidden; the hidden one alone."""
+
+FORWARD, REVERSE, BIDIRECTIONAL = "forward", "reverse", "bidirectional"
+_DIRECTIONS = (FORWARD, REVERSE, BIDIRECTIONAL)
+
+_TEXT = re.compile(
+    r"(?P<cell>lstm|gru|rnn) (?P<direction>[a-z]+) steps=(?P<steps>\d+) batch=(?P<batch>\d+) hidden=(?P<hidden>\d+)"
+    r"(?P<after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?"
+)
+_VECTOR = 16
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A layer of `batch` sequences of `steps` steps and `hidden` units in each direction.
+
+    `reset_after` is of a GRU: the reset gate is applied after the product with the recurrent weights.  `relu` is of an
+    RNN: it takes the place of the hyperbolic tangent.  With `lengths`, each sequence has a length of its own.
+
+    The kernel takes, in order (`S` steps, `B` sequences, `D` directions, `G` gates, `H` units, all float32):
+
+    - `projected` [S, B, D, G, H]: the products of the input with its weights, biases added;
+    - `recurrent` [D, H, G, P]: from each unit to each gate of each unit; P is `padded`, and what is beyond H is 0;
+    - `bias` [D, H], only with `reset_after`: what is added to the hidden gate's recurrent product;
+    - `initial_h`, and for an LSTM `initial_c` [D, B, H];
+    - `lengths` int32 [B], only with `lengths`, from 0 to S;
+
+    and writes `y` [S, D, B, H], `last_h` and for an LSTM `last_c` [D, B, H].  Where a sequence has ended, `y` is 0 and
+    states stay; they are 0 where it never began.  A reversed direction starts at a sequence's end.
+    """
+
+    cell: str
+    direction: str
+    steps: int
+    batch: int
+    hidden: int
+    reset_after: bool = False
+    relu: bool = False
+    lengths: bool = False
+
+    @property
+    def gates(self) -> int:
+        """How many gates a cell has."""
+        return GATES[self.cell]
+
+    @property
+    def directions(self) -> int:
+        """1, or 2 where it is bidirectional."""
+        return 2 if self.direction == BIDIRECTIONAL else 1
+
+    @property
+    def padded(self) -> int:
+        """`hidden`, made a multiple of the elements of a vector."""
+        return -(-self.hidden // _VECTOR) * _VECTOR
+
+    @property
+    def operands(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The names and shapes of what the kernel takes."""
+        s, b, d, g, h = self.steps, self.batch, self.directions, self.gates, self.hidden
+        found: list[tuple[str, tuple[int, ...]]] = [("projected", (s, b, d, g, h))]
+        found.append(("recurrent", (d, h, g, self.padded)))
+        if self.reset_after:
+            found.append(("bias", (d, h)))
+        found.append(("initial_h", (d, b, h)))
+        if self.cell == LSTM:
+            found.append(("initial_c", (d, b, h)))
+        if self.lengths:
+            found.append(("lengths", (b,)))
+        return tuple(found)
+
+    @property
+    def results(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The names and shapes of what the kernel writes."""
+        state = (self.directions, self.batch, self.hidden)
+        found = [("y", (self.steps, *state)), ("last_h", state)]
+        return (*found, ("last_c", state)) if self.cell == LSTM else tuple(found)
+
+    @property
+    def text(self) -> str:
+        """It in a line, which starts with the cell; `parse_recurrence` reads it."""
+        flags = (" reset_after", self.reset_after), (" relu", self.relu), (" lengths", self.lengths)
+        sizes = f"steps={self.steps} batch={self.batch} hidden={self.hidden}"
+        return f"{self.cell} {self.direction} {sizes}" + "".join(flag for flag, given in flags if given)
+
+    def initial(self, name: str, index: str, row: str) -> str:
+        """The initial state `name` at an index, of the sequence `row`, as an expression of a kernel's text.
+
+        It is 0 for a sequence without steps, whose last states are 0 in onnxruntime.
+        """
+        value = f"{name}[{index}]"
+        return f"T.Select(lengths[{row}] > 0, {value}, T.float32(0))" if self.lengths else value
+
+    def time(self, step: str, direction: str, row: str) -> str:
+        """The position in time, as an expression, that a sequence (`row`) is at after `step` steps in a direction.
+
+        All three are expressions of a kernel's text.  After the end of the sequence, it is `step`.
+        """
+        last = f"lengths[{row}]" if self.lengths else str(self.steps)
+        if self.direction == FORWARD:
+            return step
+        reversed_ = f"{last} - 1 - {step}"
+        if self.direction == REVERSE:
+            return f"T.Select({step} < {last}, {reversed_}, {step})" if self.lengths else f"({reversed_})"
+        if self.lengths:
+            return f"T.Select({direction} == 1 and {step} < {last}, {reversed_}, {step})"
+        return f"({step} + {direction} * ({last} - 1 - 2 * {step}))"
+
+
+def parse_recurrence(text: str) -> Recurrence | None:
+    """The recurrence that a pattern's text says; None where it says none."""
+    found = _TEXT.fullmatch(text)
+    if found is None or found["direction"] not in _DIRECTIONS:
+        return None
+    steps, batch, hidden = (int(found[name]) for name in ("steps", "batch", "hidden"))
+    after, relu, lengths = (found[name] is not None for name in ("after", "relu", "lengths"))
+    return Recurrence(found["cell"], found["direction"], steps, batch, hidden, after, relu, lengths)

@@ -1,0 +1,116 @@
+"""The kernel of a recurrent layer as it is imported: plain loops over time, correct and not fast.
+
+`kintune.compiler.programs.recurrent` writes the fast one from the same `Recurrence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from kintune.models.recurrence import GRU, LSTM, Recurrence
+
+__all__ = ["call_recurrence", "recurrent_kernel"]
+
+_PATTERN = "kintune.pattern"  # by which programs of our own know what the kernel computes
+_OPAQUE = 8  # of the compiler's kinds of operators, the one that is fused with nothing
+
+
+def call_recurrence(
+    builder: relax.BlockBuilder, emit: Callable[[relax.Expr], Any], recurrence: Recurrence, operands: Sequence[Any]
+) -> list[Any]:
+    """Call the kernel; returns `y`, `last_h`, and for an LSTM `last_c`.
+
+    `emit` binds an expression to a variable.
+    """
+    for (name, shape), operand in zip(recurrence.operands, operands, strict=True):
+        given = tuple(int(size) for size in operand.ty.shape.values)
+        if given != shape:
+            raise ValueError(f"{name} of shape {given} where {shape} is needed")
+    kernel = builder.add_func(recurrent_kernel(recurrence), recurrence.cell)
+    types = [relax.TensorType(list(shape), "float32") for _, shape in recurrence.results]
+    whole = emit(relax.call_tir(kernel, relax.Tuple(list(operands)), types))
+    return [emit(relax.TupleGetItem(whole, i)) for i in range(len(types))]
+
+
+def recurrent_kernel(recurrence: Recurrence) -> Any:
+    """The PrimFunc; see `Recurrence` for its parameters."""
+    from tvm.script import tirx  # its name is not that of a module, which the parser's own defaults take it for
+
+    return tvm.script.from_source(_text(recurrence), extra_vars={"T": tirx})
+
+
+def _text(r: Recurrence) -> str:
+    ports = [(name, shape, "int32" if name == "lengths" else "float32") for name, shape in r.operands + r.results]
+    parameters = ", ".join(f'{name}: T.Buffer({shape}, "{dtype}")' for name, shape, dtype in ports)
+    lines = [
+        "@T.prim_func(s_tir=True, private=True)",
+        f"def {r.cell}({parameters}):",
+        f'    T.func_attr({{"tirx.noalias": True, "op_pattern": {_OPAQUE}, "{_PATTERN}": "{r.text}"}})',
+        f'    sums = T.alloc_buffer(({r.gates}, {r.padded}), "float32")',
+        f'    reset = T.alloc_buffer(({r.hidden},), "float32")',
+        f"    for d, b in T.grid({r.directions}, {r.batch}):",
+        f"        for u in T.serial({r.hidden}):",
+        f"            last_h[d, b, u] = {r.initial('initial_h', 'd, b, u', 'b')}",
+        *([f"            last_c[d, b, u] = {r.initial('initial_c', 'd, b, u', 'b')}"] if r.cell == LSTM else []),
+        f"        for s in T.serial({r.steps}):",
+    ]
+    return "\n".join(lines + [" " * 12 + line for line in _step(r)])
+
+
+def _step(r: Recurrence) -> list[str]:
+    if r.cell == GRU and not r.reset_after:
+        return [
+            *_products(r, 0, 2, "last_h[d, b, k]"),
+            f"for u in T.serial({r.hidden}):",
+            f"    sums[0, u] = T.sigmoid(sums[0, u] + {_projected(r, 0)})",
+            f"    reset[u] = T.sigmoid(sums[1, u] + {_projected(r, 1)}) * last_h[d, b, u]",
+            *_products(r, 2, 1, "reset[k]"),
+            f"for u in T.serial({r.hidden}):",
+            *_states(r, f"(1 - sums[0, u]) * T.tanh(sums[2, u] + {_projected(r, 2)}) + sums[0, u] * last_h[d, b, u]"),
+        ]
+    lines = [*_products(r, 0, r.gates, "last_h[d, b, k]"), f"for u in T.serial({r.hidden}):"]
+    if r.cell == LSTM:
+        gate = [f"sums[{g}, u] + {_projected(r, g)}" for g in range(4)]
+        cell = f"T.sigmoid({gate[2]}) * last_c[d, b, u] + T.sigmoid({gate[0]}) * T.tanh({gate[3]})"
+        lines.append(f"    last_c[d, b, u] = {_kept(r, cell, 'last_c[d, b, u]')}")
+        return lines + _states(r, f"T.sigmoid({gate[1]}) * T.tanh(last_c[d, b, u])")
+    if r.cell == GRU:
+        return [
+            *lines,
+            f"    sums[0, u] = T.sigmoid(sums[0, u] + {_projected(r, 0)})",
+            f"    sums[1, u] = T.sigmoid(sums[1, u] + {_projected(r, 1)}) * (sums[2, u] + bias[d, u])",
+            *_states(r, f"(1 - sums[0, u]) * T.tanh({_projected(r, 2)} + sums[1, u]) + sums[0, u] * last_h[d, b, u]"),
+        ]
+    total = f"sums[0, u] + {_projected(r, 0)}"
+    return lines + _states(r, f"T.max(T.float32(0), {total})" if r.relu else f"T.tanh({total})")
+
+
+def _products(r: Recurrence, first: int, count: int, state: str) -> list[str]:
+    """The gates from `first` on become products of a state, at unit `k`, with the recurrent weights."""
+    gate = f"{first} + g" if first else "g"
+    return [
+        f"for g, u in T.grid({count}, {r.padded}):",
+        f"    sums[{gate}, u] = T.float32(0)",
+        f"for k, g, u in T.grid({r.hidden}, {count}, {r.padded}):",
+        f"    sums[{gate}, u] = sums[{gate}, u] + {state} * recurrent[d, k, {gate}, u]",
+    ]
+
+
+def _states(r: Recurrence, hidden: str) -> list[str]:
+    return [
+        f"    last_h[d, b, u] = {_kept(r, hidden, 'last_h[d, b, u]')}",
+        f"    y[{r.time('s', 'd', 'b')}, d, b, u] = {_kept(r, 'last_h[d, b, u]', 'T.float32(0)')}",
+    ]
+
+
+def _kept(r: Recurrence, value: str, otherwise: str) -> str:
+    """The value while the sequence lasts."""
+    return f"T.Select(s < lengths[b], {value}, {otherwise})" if r.lengths else value
+
+
+def _projected(r: Recurrence, gate: int) -> str:
+    return f"projected[{r.time('s', 'd', 'b')}, b, d, {gate}, u]"

@@ -1,0 +1,123 @@
+"""One recurrent layer of either importer: one matrix product for all steps, then the kernel with the loop over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import relax
+
+from kintune.models.expressions import constant_of, shape_of
+from kintune.models.recurrence import LSTM, Recurrence
+from kintune.models.recurrent_kernel import call_recurrence
+
+__all__ = ["LayerWeights", "folded", "recurrent_layer"]
+
+_Emit = Callable[[relax.Expr], Any]
+
+
+class LayerWeights(NamedTuple):
+    """The weights of a layer: D directions, G gates in the order of `kintune.models.recurrence.GATES`, H units.
+
+    `input` [D, G, H, I] of the I features, `recurrent` [D, G, H, H] of the units; the biases [D, G, H] of either
+    product, None for zeros.
+    """
+
+    input: Any
+    recurrent: Any
+    input_bias: Any = None
+    recurrent_bias: Any = None
+
+
+def recurrent_layer(
+    builder: relax.BlockBuilder,
+    emit: _Emit,
+    recurrence: Recurrence,
+    data: Any,
+    weights: LayerWeights,
+    initial_h: Any = None,
+    initial_c: Any = None,
+    lengths: Any = None,
+) -> list[Any]:
+    """Convert a layer on `data` [S, B, I], all of float32; returns `y`, `last_h`, and for an LSTM `last_c`.
+
+    States that are None are zeros; `lengths` int32 [B] is given where the recurrence has lengths.  `emit` binds an
+    expression to a variable.
+
+    Raises:
+        ValueError: a shape does not fit the others.
+    """
+    r = recurrence
+    steps, batch, features = shape_of(data)
+    width = r.directions * r.gates * r.hidden
+    matrix = folded(emit, lambda w: w.reshape(width, features).T, lambda w: _transposed(emit, w, width), weights.input)
+    rows = emit(relax.op.reshape(data, [steps * batch, features]))
+    product = emit(relax.op.matmul(rows, matrix))
+    if (bias := _bias(emit, r, weights)) is not None:
+        product = emit(relax.op.add(product, bias))
+    projected = emit(relax.op.reshape(product, [steps, batch, r.directions, r.gates, r.hidden]))
+    operands = [projected, _recurrent(emit, r, weights.recurrent)]
+    if r.reset_after:
+        operands.append(_hidden_bias(emit, r, weights.recurrent_bias))
+    zeros = relax.const(np.zeros((r.directions, batch, r.hidden), np.float32))
+    operands.append(zeros if initial_h is None else initial_h)
+    if r.cell == LSTM:
+        operands.append(zeros if initial_c is None else initial_c)
+    if r.lengths:
+        operands.append(lengths)
+    return call_recurrence(builder, emit, r, operands)
+
+
+def folded(emit: _Emit, on_arrays: Callable[..., NDArray[Any]], on_tensors: Callable[..., Any], *operands: Any) -> Any:
+    """A constant, of what `on_arrays` makes of the operands, where all are constants; else what `on_tensors` makes."""
+    arrays = [constant_of(operand) for operand in operands]
+    if any(array is None for array in arrays):
+        return emit(on_tensors(*operands))
+    return relax.const(np.ascontiguousarray(on_arrays(*arrays)))
+
+
+def _transposed(emit: _Emit, weight: Any, width: int) -> Any:
+    return relax.op.permute_dims(emit(relax.op.reshape(weight, [width, shape_of(weight)[-1]])))
+
+
+def _recurrent(emit: _Emit, r: Recurrence, weight: Any) -> Any:
+    """[D, G, H, H] as the kernel wants it: [D, from unit, G, to unit], padded."""
+    widths = [0] * 7 + [r.padded - r.hidden]
+    return folded(
+        emit,
+        lambda w: np.pad(w.transpose(0, 3, 1, 2), np.reshape(widths, (4, 2))),
+        lambda w: relax.op.nn.pad(emit(relax.op.permute_dims(w, [0, 3, 1, 2])), widths, "constant", 0.0),
+        weight,
+    )
+
+
+def _bias(emit: _Emit, r: Recurrence, weights: LayerWeights) -> Any:
+    """What is added to the input's product: both biases, where the recurrent one may be added before."""
+    input_bias, recurrent_bias = weights.input_bias, weights.recurrent_bias
+    width = r.directions * r.gates * r.hidden
+    if recurrent_bias is not None and r.reset_after:
+        allowed = np.ones((1, r.gates, 1), np.float32)
+        allowed[0, -1] = 0
+        mask = relax.const(allowed)
+        recurrent_bias = folded(emit, np.multiply, relax.op.multiply, recurrent_bias, mask)
+    given = [bias for bias in (input_bias, recurrent_bias) if bias is not None]
+    if not given:
+        return None
+    total = given[0] if len(given) == 1 else folded(emit, np.add, relax.op.add, *given)
+    return folded(emit, lambda b: b.reshape(width), lambda b: relax.op.reshape(b, [width]), total)
+
+
+def _hidden_bias(emit: _Emit, r: Recurrence, bias: Any) -> Any:
+    """The recurrent bias of the last gate, [D, H]."""
+    shape = (r.directions, r.hidden)
+    if bias is None:
+        return relax.const(np.zeros(shape, np.float32))
+    last = r.gates - 1
+    return folded(
+        emit,
+        lambda b: b[:, last],
+        lambda b: relax.op.reshape(emit(relax.op.strided_slice(b, [1], [last], [last + 1], [1])), list(shape)),
+        bias,
+    )

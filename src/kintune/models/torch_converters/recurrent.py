@@ -1,0 +1,109 @@
+"""Recurrent layers of PyTorch, with the loop over time in one kernel a layer.
+
+`prepare` keeps them as operators where `is_kept` says so; otherwise PyTorch unrolls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tvm import relax
+
+from kintune.models.expressions import constant_of, dtype_of, shape_of
+from kintune.models.recurrence import BIDIRECTIONAL, FORWARD, GRU, LSTM, RNN, Recurrence
+from kintune.models.recurrent_layer import LayerWeights, recurrent_layer
+from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
+
+__all__ = ["CONVERTERS", "is_kept"]
+
+
+class _Cell(NamedTuple):
+    """A cell: its name, its gates in PyTorch's order by their places in the kernel's, and whether it has ReLU."""
+
+    name: str
+    gates: tuple[int, ...]
+    relu: bool = False
+
+
+_CELLS = {
+    "lstm.input": _Cell(LSTM, (0, 3, 1, 2)),
+    "gru.input": _Cell(GRU, (1, 0, 2)),
+    "rnn_tanh.input": _Cell(RNN, (0,)),
+    "rnn_relu.input": _Cell(RNN, (0,), relu=True),
+}
+
+
+def is_kept(node: torch.fx.Node) -> bool:
+    """Whether a node is a recurrent layer that a converter takes: no training, no projections, at most float32."""
+    name = str(getattr(node.target, "__name__", ""))
+    if node.op != "call_function" or name not in _CELLS:
+        return False
+    data, _, weights, has_biases, layers, dropout, train, bidirectional = node.args[:8]
+    known = [value.meta.get("val") for value in (data, *weights)]
+    if not all(isinstance(value, torch.Tensor) and value.dtype in _TYPES for value in known):
+        return False
+    expected = (4 if has_biases else 2) * int(layers) * (2 if bidirectional else 1)
+    return len(weights) == expected and not (train and dropout)
+
+
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _convert(cell: _Cell) -> Converter:
+    def convert(t: Translation, a: SimpleNamespace) -> Any:
+        states = list(a.hx) if cell.name == LSTM else [a.hx]
+        directions = 2 if a.bidirectional else 1
+        data = t.wide(a.input)
+        if a.batch_first:
+            data = t.emit(relax.op.permute_dims(data, [1, 0, 2]))
+        each = (4 if a.has_biases else 2) * directions
+        last: list[list[Expression]] = []
+        for layer in range(a.num_layers):
+            steps, batch, _ = shape_of(data)
+            weights = _weights(a.params[layer * each : (layer + 1) * each], cell, directions)
+            recurrence = Recurrence(
+                cell.name,
+                BIDIRECTIONAL if a.bidirectional else FORWARD,
+                steps,
+                batch,
+                shape_of(weights.recurrent)[-1],
+                reset_after=cell.name == GRU,
+                relu=cell.relu,
+            )
+            first = layer * directions
+            initial = [t.slice(t.wide(state), 0, first, first + directions) for state in states]
+            y, *ends = recurrent_layer(t.builder, t.emit, recurrence, data, weights, *initial)
+            last.append(ends)
+            if directions == 2:
+                y = t.emit(relax.op.permute_dims(y, [0, 2, 1, 3]))
+            data = t.reshape(y, [steps, batch, directions * recurrence.hidden])
+        if a.batch_first:
+            data = t.emit(relax.op.permute_dims(data, [1, 0, 2]))
+        results = [data, *(t.concat(ends, 0) for ends in zip(*last, strict=True))]
+        return tuple(t.cast(result, dtype_of(a.input)) for result in results)
+
+    return convert
+
+
+def _weights(given: Sequence[Expression], cell: _Cell, directions: int) -> LayerWeights:
+    """The weights of one layer, gates in the kernel's order."""
+    arrays = [constant_of(weight) for weight in given]
+    if any(array is None for array in arrays):
+        raise NotConvertible("weights that are no constants")
+    each = len(given) // directions
+    return LayerWeights(*(_stacked(arrays[kind::each], cell) for kind in range(each)))
+
+
+def _stacked(arrays: Sequence[Any], cell: _Cell) -> Expression:
+    """One kind of weight, of all directions: [D, G, H, ...]."""
+    gates = len(cell.gates)
+    apart = [np.asarray(a, np.float32).reshape(gates, a.shape[0] // gates, *a.shape[1:]) for a in arrays]
+    return relax.const(np.ascontiguousarray(np.stack(apart)[:, list(cell.gates)]))
+
+
+CONVERTERS: dict[str, Converter] = {name: _convert(cell) for name, cell in _CELLS.items()}
+"""Operator of aten -> its converter."""

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from kintune.errors import ModelError
+
+pytestmark = pytest.mark.tvm
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+DIRECTIONS = ("forward", "reverse", "bidirectional")
+
+
+def draw(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32) / 2
+
+
+def operands(
+    cell: str, direction: str, steps: int, batch: int, hidden: int, *, given: str = "", features: int = 3
+) -> list[Any]:
+    """The operands of a layer; `given` says which optional ones: b(ias), l(engths), h, c."""
+    d, rows = 2 if direction == "bidirectional" else 1, GATES[cell] * hidden
+    lengths = np.array([(2 * i) % (steps + 1) for i in range(batch)], np.int32)
+    optional = {
+        "b": draw(d, 2 * rows, seed=3), "l": lengths, "h": draw(d, batch, hidden, seed=4),
+        "c": draw(d, batch, hidden, seed=5),
+    }  # fmt: skip
+    found = [draw(steps, batch, features), draw(d, rows, features, seed=1), draw(d, rows, hidden, seed=2)]
+    return found + [optional[name] if name in given else None for name in ("blhc" if cell == "LSTM" else "blh")]
+
+
+@pytest.mark.parametrize("cell", list(GATES))
+def test_directions_states_and_biases(compare: Any, make_case: Any, cell: str) -> None:
+    count = 3 if cell == "LSTM" else 2
+    cases = []
+    for direction, batch, given in itertools.product(DIRECTIONS, (1, 3), ("", "b", "bh", "bhc", "hc")):
+        values = operands(cell, direction, 4, batch, 5, given=given)
+        extra = {"linear_before_reset": batch // 2} if cell == "GRU" else {}
+        fixed = [1, 2, 3] if batch == 1 else ()
+        cases.append(
+            make_case(cell, *values, constant=fixed, outputs=count, direction=direction, hidden_size=5, **extra)
+        )
+    compare(cases, 14)
+
+
+@pytest.mark.parametrize("cell", list(GATES))
+@pytest.mark.parametrize("hidden", [1, 20, 64])
+def test_sizes(compare: Any, make_case: Any, cell: str, hidden: int) -> None:
+    cases = [
+        make_case(
+            cell, *operands(cell, direction, 3, 2, hidden, given="bh"), constant=[1, 2, 3], direction=direction,
+            hidden_size=hidden,
+        )
+        for direction in DIRECTIONS
+    ]  # fmt: skip
+    compare(cases, 14)
+
+
+@pytest.mark.parametrize("cell", list(GATES))
+def test_sequences_of_different_lengths(compare: Any, make_case: Any, cell: str) -> None:
+    count = 3 if cell == "LSTM" else 2
+    cases = [
+        make_case(
+            cell, *operands(cell, direction, 4, 3, 5, given="blhc"), constant=fixed, outputs=count, direction=direction,
+            hidden_size=5,
+        )
+        for direction, fixed in itertools.product(DIRECTIONS, ((), (1, 2, 4)))
+    ]  # fmt: skip
+    compare(cases, 14)
+
+
+def test_lengths_that_are_all_the_same_are_none(compare: Any, make_case: Any) -> None:
+    values = operands("GRU", "reverse", 4, 2, 5, given="bl")
+    values[4] = np.full(2, 4, np.int32)
+    compare([make_case("GRU", *values, constant=[1, 2, 3, 4], direction="reverse", hidden_size=5)], 14)
+
+
+@pytest.mark.parametrize("asked", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1)])
+def test_outputs_that_are_left_out(compare: Any, make_case: Any, asked: tuple[int, ...]) -> None:
+    values = operands("LSTM", "bidirectional", 4, 1, 5, given="b")
+    compare([make_case("LSTM", *values, outputs=asked, direction="bidirectional", hidden_size=5)], 14)
+
+
+def test_activations_of_an_rnn(compare: Any, make_case: Any) -> None:
+    cases = [
+        make_case("RNN", *operands("RNN", direction, 4, 2, 5, given="b"), outputs=2, direction=direction, hidden_size=5,
+                  activations=[name] * (2 if direction == "bidirectional" else 1))
+        for name, direction in itertools.product(("Relu", "Tanh"), DIRECTIONS)
+    ]  # fmt: skip
+    compare(cases, 14)
+
+
+def test_batches_may_come_first(compare: Any, make_case: Any) -> None:
+    values = operands("GRU", "bidirectional", 4, 3, 5, given="bh")
+    plain = make_case("GRU", *values, outputs=2, direction="bidirectional", hidden_size=5)
+    moved = [values[0].transpose(1, 0, 2), *values[1:5], values[5].transpose(1, 0, 2)]
+    case = make_case("GRU", *moved, outputs=2, direction="bidirectional", hidden_size=5, layout=1)
+    y, last = computed(plain)
+    compare([case], 14, expected=[y.transpose(2, 0, 1, 3), last.transpose(1, 0, 2)])
+
+
+def model_of(case: Any) -> Any:
+    kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in case.inputs.items()}
+    ports = [helper.make_tensor_value_info(name, kinds[name], values.shape) for name, values in case.inputs.items()]
+    outputs = [helper.make_tensor_value_info(name, 1, None) for name in case.node.output]
+    weights = [numpy_helper.from_array(values, name) for name, values in case.constants.items()]
+    graph = helper.make_graph([case.node], "g", ports, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+def computed(case: Any) -> list[Any]:
+    import onnxruntime
+
+    return list(onnxruntime.InferenceSession(model_of(case).SerializeToString()).run(None, case.inputs))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"clip": 3.0}, "clipping is not supported"),
+        ({"input_forget": 1}, "coupled input and forget gates are not supported"),
+        ({"activations": ["Sigmoid", "Softsign", "Tanh"]}, "activations sigmoid, softsign, tanh are not supported"),
+    ],
+)
+def test_what_the_kernel_does_not_compute_is_refused(
+    make_case: Any, tmp_path: Path, attributes: dict[str, Any], why: str
+) -> None:
+    case = make_case("LSTM", *operands("LSTM", "forward", 4, 1, 5), hidden_size=5, **attributes)
+    assert refused(case, tmp_path) == why
+
+
+def test_peepholes_are_refused(make_case: Any, tmp_path: Path) -> None:
+    case = make_case("LSTM", *operands("LSTM", "forward", 4, 1, 5), draw(1, 15), hidden_size=5)
+    assert refused(case, tmp_path) == "peepholes are not supported"
+
+
+def test_a_length_beyond_the_end_is_refused(make_case: Any, tmp_path: Path) -> None:
+    values = operands("RNN", "forward", 4, 1, 5, given="l")
+    values[4] = np.array([9], np.int32)
+    case = make_case("RNN", *values, constant=[4], hidden_size=5)
+    assert "9" in refused(case, tmp_path)
+
+
+def refused(case: Any, folder: Path) -> str:
+    """Why a case cannot be imported."""
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+
+    path = folder / "m.onnx"
+    path.write_bytes(model_of(case).SerializeToString())
+    with pytest.raises(ModelError) as caught:
+        load(parse_ref(str(path)))
+    return str(caught.value).rpartition("cannot be imported: ")[2]
