@@ -82,7 +82,8 @@ class AttentionPattern(msgspec.Struct, frozen=True, omit_defaults=True):
     """softmax(query @ key^T * scale, changed by `steps`) @ value.
 
     `batch` are the extents of the coordinates of the batch, `rows`, `columns`, `depth` and `width` those of the others.
-    `blank` reads a boolean tensor: a row where it is true becomes zero.
+    `blank` reads a boolean tensor: a row where it is true becomes zero.  With `zero_nan`, so does a row of which the
+    softmax is not a number.
     """
 
     batch: tuple[int, ...]
@@ -97,6 +98,7 @@ class AttentionPattern(msgspec.Struct, frozen=True, omit_defaults=True):
     result: Access
     steps: tuple[Step, ...] = ()
     blank: Access | None = None
+    zero_nan: bool = False
 
     @property
     def extents(self) -> tuple[int, ...]:
