@@ -49,6 +49,12 @@ def reference(
             extents[:depth], lambda *at: tirx.Select(read(blank, at), zero, softened(*at)), name="attention_blank"
         )
 
+    if pattern.zero_nan:
+        valid = weights
+        weights = te.compute(
+            extents[:depth], lambda *at: tirx.Select(tirx.isnan(valid(*at)), zero, valid(*at)), name="attention_valid"
+        )
+
     def mixed(*at: Any) -> Any:
         *outer, last = at
         return te.sum(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import tvm
 
+from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.program import Program
 from kintune.core.candidate import Decision
@@ -13,7 +14,7 @@ from kintune.errors import BuildError
 
 __all__ = ["PROGRAMS", "applicable", "program_named", "write"]
 
-PROGRAMS: tuple[Program, ...] = (PaddedProduct(),)
+PROGRAMS: tuple[Program, ...] = (AttentionProgram(), PaddedProduct())
 """The programs, the most promising first where several compute a workload."""
 
 

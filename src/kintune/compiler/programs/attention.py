@@ -1,0 +1,160 @@
+"""Attention as one kernel: scores are computed, softened and used block by block, and never leave the caches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tvm
+
+from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
+from kintune.compiler.programs.attention_rows import RowBlocking, write_rows
+from kintune.compiler.programs.attention_tiles import Blocking, write_tiles
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.hardware.gpu_target import GPU
+from kintune.runtime.target import instruction_set
+from kintune.search.processor import Processor
+
+__all__ = ["AttentionProgram"]
+
+_TILES, _ROWS = "tiles", "rows"
+_QUERIES = (1, 2, 3, 4, 6, 8, 12, 16)
+_KEYS = (16, 32, 64, 128, 256, 512)
+_ROW_KEYS = (4, 8, 16)
+_ROW_VECTORS = (4, 8)
+_SPARE = 4
+"""Vector registers for what is not accumulated: operands, and what the compiler needs."""
+
+
+class _Variant(NamedTuple):
+    """A kind of kernel for vectors of `lanes`, and `registers` of them."""
+
+    kind: str
+    lanes: int
+    registers: int
+
+
+class AttentionProgram:
+    """Implements `Program`: in tiles for many queries, row by row for few."""
+
+    name = NAME
+    version = 1
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """One variant: of the kind that suits the number of queries, for the vectors of the target."""
+        pattern = attention_of(module["main"])
+        if pattern is None or target.kind.name == GPU:
+            return ()
+        machine = Processor.of(instruction_set(json.dumps(_plain(target))))
+        kind = _TILES if pattern.rows >= machine.lanes else _ROWS
+        return (f"{kind}-{machine.lanes}-{machine.registers}",)
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
+        """The sizes of blocks and register tiles."""
+        pattern, chosen = _pattern(module), _parsed(variant)
+        if chosen.kind == _ROWS:
+            return _choice(_ROW_KEYS), _choice(_ROW_VECTORS)
+        return (
+            _choice(_queries(pattern, chosen)),
+            _choice(_keys(pattern)),
+            _choice(range(len(_score_tiles(chosen)))),
+            _choice(range(len(_mix_tiles(pattern, chosen)))),
+        )
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """The kernel."""
+        pattern, chosen = _pattern(module), _parsed(variant)
+        values = []
+        for axis, decision in zip(self.axes(module, variant), decisions, strict=True):
+            if not isinstance(axis, Choice) or not 0 <= decision[0] < len(axis.values):
+                raise BuildError(f"the decision {decision} answers no axis of {self.name}")
+            values.append(axis.values[decision[0]])
+        if chosen.kind == _ROWS:
+            return write_rows(module["main"], pattern, RowBlocking(chosen.lanes, *values))
+        queries, keys, score, mix = values
+        blocking = Blocking(chosen.lanes, queries, keys, *_score_tiles(chosen)[score], *_mix_tiles(pattern, chosen)[mix])
+        return write_tiles(module["main"], pattern, blocking)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Blocks of queries that divide the rows well, blocks of keys that fit the first cache, large tiles."""
+        pattern, chosen = _pattern(module), _parsed(variant)
+        if chosen.kind == _ROWS:
+            return [((keys,), (vectors,)) for keys in (1, 0, 2) for vectors in (0, 1)]
+        queries, keys = _queries(pattern, chosen), _keys(pattern)
+        first = sorted(range(len(queries)), key=lambda i: (_waste(pattern, chosen, queries[i], machine), -queries[i]))
+        second = sorted(range(len(keys)), key=lambda i: abs(keys[i] - 64))
+        found = []
+        for q in first[:4]:
+            for k in second[:2]:
+                for score in range(min(2, len(_score_tiles(chosen)))):
+                    for mix in range(min(2, len(_mix_tiles(pattern, chosen)))):
+                        found.append(((q,), (k,), (score,), (mix,)))
+        return found
+
+
+def _plain(target: tvm.target.Target) -> dict[str, object]:
+    return {key: _value(value) for key, value in dict(target.export()).items()}
+
+
+def _value(value: object) -> object:
+    return [str(part) for part in value] if isinstance(value, tvm.ir.Array) else value
+
+
+def _pattern(module: tvm.IRModule) -> AttentionPattern:
+    pattern = attention_of(module["main"])
+    if pattern is None:
+        raise BuildError(f"the workload is no {NAME}")
+    return pattern
+
+
+def _parsed(variant: str) -> _Variant:
+    kind, lanes, registers = variant.split("-")
+    return _Variant(kind, int(lanes), int(registers))
+
+
+def _choice(values: Sequence[int]) -> Choice:
+    return Choice(tuple(values), (1 / len(values),) * len(values))
+
+
+def _queries(pattern: AttentionPattern, chosen: _Variant) -> list[int]:
+    """The vectors of queries a task may have."""
+    most = -(-pattern.rows // chosen.lanes)
+    return [number for number in _QUERIES if number <= most] + ([most] if most not in _QUERIES and most < 32 else [])
+
+
+def _keys(pattern: AttentionPattern) -> list[int]:
+    """The keys a block may have."""
+    return [number for number in _KEYS if number < pattern.columns] + (
+        [pattern.columns] if pattern.columns <= _KEYS[-1] else []
+    )
+
+
+def _score_tiles(chosen: _Variant) -> list[tuple[int, int]]:
+    """Keys by vectors of queries, that fit the registers; the largest first."""
+    return [(number, vectors) for vectors in (4, 2, 3, 1) if (number := _height(chosen, vectors)) > 1]
+
+
+def _mix_tiles(pattern: AttentionPattern, chosen: _Variant) -> list[tuple[int, int, bool]]:
+    """Queries by vectors of the width, and places of the width by vectors of queries (`across`)."""
+    found = []
+    wide = -(-pattern.width // chosen.lanes)
+    if pattern.width >= chosen.lanes:
+        found += [(_height(chosen, vectors), vectors, False) for vectors in (4, 2, 3, 1) if vectors <= wide]
+    found += [(height, vectors, True) for height, vectors in _score_tiles(chosen)]
+    return [tile for tile in found if tile[0] > 1]
+
+
+def _height(chosen: _Variant, vectors: int) -> int:
+    return min((chosen.registers - _SPARE) // vectors - 1, 14) if vectors < 4 else (chosen.registers - _SPARE) // 4 - 1
+
+
+def _waste(pattern: AttentionPattern, chosen: _Variant, queries: int, machine: Processor) -> float:
+    """The time of a number of vectors of queries a task, in whole tasks a thread, as a share of the best one."""
+    blocks = -(-pattern.rows // (queries * chosen.lanes))
+    vectors = -(-(-(-pattern.rows // blocks)) // chosen.lanes)
+    rounds = -(-(pattern.heads * blocks) // machine.threads)
+    ideal = pattern.heads * pattern.rows / (chosen.lanes * machine.threads)
+    small = 0.15 if vectors < 3 else 0.0
+    return round(rounds * vectors / ideal + small, 2)
