@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import tvm
+from tvm.target import codegen
 
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
 from kintune.compiler.programs.attention_rows import RowBlocking, write_rows
@@ -14,7 +14,7 @@ from kintune.compiler.programs.attention_tiles import Blocking, write_tiles
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.hardware.gpu_target import GPU
-from kintune.runtime.target import instruction_set
+from kintune.runtime.target import triple_of
 from kintune.search.processor import Processor
 
 __all__ = ["AttentionProgram"]
@@ -24,8 +24,10 @@ _QUERIES = (1, 2, 3, 4, 6, 8, 12, 16)
 _KEYS = (16, 32, 64, 128, 256, 512)
 _ROW_KEYS = (4, 8, 16)
 _ROW_VECTORS = (4, 8)
-_SPARE = 4
-"""Vector registers for what is not accumulated: operands, and what the compiler needs."""
+_VECTORS = (4, 3, 2, 1)
+_TALLEST = 14
+_FEWEST, _BITS = 4, 32
+"""Lanes of the shortest vectors, and bits of a float."""
 
 
 class _Variant(NamedTuple):
@@ -47,9 +49,10 @@ class AttentionProgram:
         pattern = attention_of(module["main"])
         if pattern is None or target.kind.name == GPU:
             return ()
-        machine = Processor.of(instruction_set(json.dumps(_plain(target))))
-        kind = _TILES if pattern.rows >= machine.lanes else _ROWS
-        return (f"{kind}-{machine.lanes}-{machine.registers}",)
+        lanes = max(_FEWEST, int(codegen.llvm_get_vector_width(target)) // _BITS)
+        registers = 32 if lanes > 8 or triple_of(target).startswith("aarch64") else 16
+        kind = _TILES if pattern.rows >= lanes else _ROWS
+        return (f"{kind}-{lanes}-{registers}",)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """The sizes of blocks and register tiles."""
@@ -94,14 +97,6 @@ class AttentionProgram:
         return found
 
 
-def _plain(target: tvm.target.Target) -> dict[str, object]:
-    return {key: _value(value) for key, value in dict(target.export()).items()}
-
-
-def _value(value: object) -> object:
-    return [str(part) for part in value] if isinstance(value, tvm.ir.Array) else value
-
-
 def _pattern(module: tvm.IRModule) -> AttentionPattern:
     pattern = attention_of(module["main"])
     if pattern is None:
@@ -132,22 +127,29 @@ def _keys(pattern: AttentionPattern) -> list[int]:
 
 
 def _score_tiles(chosen: _Variant) -> list[tuple[int, int]]:
-    """Keys by vectors of queries, that fit the registers; the largest first."""
-    return [(number, vectors) for vectors in (4, 2, 3, 1) if (number := _height(chosen, vectors)) > 1]
+    """Keys by vectors of queries, that fit the registers; those that load the least for their arithmetic first."""
+    found = [(_height(chosen, vectors), vectors) for vectors in _VECTORS]
+    return sorted((tile for tile in found if tile[0] > 1), key=_loads)
 
 
 def _mix_tiles(pattern: AttentionPattern, chosen: _Variant) -> list[tuple[int, int, bool]]:
     """Queries by vectors of the width, and places of the width by vectors of queries (`across`)."""
-    found = []
     wide = -(-pattern.width // chosen.lanes)
-    if pattern.width >= chosen.lanes:
-        found += [(_height(chosen, vectors), vectors, False) for vectors in (4, 2, 3, 1) if vectors <= wide]
-    found += [(height, vectors, True) for height, vectors in _score_tiles(chosen)]
-    return [tile for tile in found if tile[0] > 1]
+    found = [(_height(chosen, vectors), vectors, False) for vectors in _VECTORS if vectors <= wide]
+    if pattern.width < chosen.lanes:
+        found = []
+    found = sorted((tile for tile in found if tile[0] > 1), key=_loads)
+    return [*found, *((height, vectors, True) for height, vectors in _score_tiles(chosen))]
 
 
 def _height(chosen: _Variant, vectors: int) -> int:
-    return min((chosen.registers - _SPARE) // vectors - 1, 14) if vectors < 4 else (chosen.registers - _SPARE) // 4 - 1
+    """How many rows of so many vectors the registers hold, beside the operands."""
+    return min((chosen.registers - vectors - 1) // vectors, _TALLEST)
+
+
+def _loads(tile: tuple[int, ...]) -> float:
+    """Operands loaded for a multiply-add."""
+    return (tile[0] + tile[1]) / (tile[0] * tile[1])
 
 
 def _waste(pattern: AttentionPattern, chosen: _Variant, queries: int, machine: Processor) -> float:
