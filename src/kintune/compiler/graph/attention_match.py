@@ -376,6 +376,7 @@ class _Finder:
     def _mask(self, mask: relax.Expr) -> Access:
         """Where a tensor that is broadcast to the scores is read."""
         shape = _static(mask)
+        _demand(shape)
         plain = View.of(mask, shape)
         for view in (self._network.view(mask), plain):
             found = self._access(view, 0, self.view.axes)
