@@ -49,16 +49,26 @@ def run(module: Any, target: Any, operands: list[Any]) -> Any:
     return out.numpy()
 
 
+def masks_of(module: Any) -> set[int]:
+    """The positions of the operands that are added to scores."""
+    from kintune.compiler.programs.attention_pattern import attention_of
+
+    pattern = attention_of(module["main"])
+    assert pattern is not None
+    return {step.access.parameter for step in pattern.steps if step.access is not None}
+
+
 def drawn(module: Any, low: float, seed: int = 3) -> list[Any]:
     """Operands of a workload; of a mask, a third of the elements are low."""
-    draw, found = np.random.default_rng(seed), []
-    for parameter in module["main"].params[:-1]:
+    draw, found = np.random.default_rng(seed), list[Any]()
+    masks = masks_of(module)
+    for number, parameter in enumerate(module["main"].params[:-1]):
         shape = [int(extent) for extent in parameter.shape]
         if str(parameter.dtype) == "bool":
             found.append(draw.random(shape) < 0.7)
             continue
         values = draw.standard_normal(shape).astype(np.float32)
-        found.append(values if len(found) < 3 else np.where(draw.random(shape) < 0.3, np.float32(low), values))
+        found.append(np.where(draw.random(shape) < 0.3, np.float32(low), values) if number in masks else values)
     return found
 
 
@@ -89,6 +99,8 @@ spellings = st.builds(
     scaling=st.sampled_from(("none", "after")),
     mask=st.sampled_from(MASKS),
     low=st.sampled_from((-1e9, -3.4028234663852886e38, -np.inf)),
+    softmax=st.just("operator"),
+    twist=st.just(""),
     result=st.sampled_from(("heads", "tokens")),
 ).map(Spelling.settled)
 
@@ -112,7 +124,8 @@ def test_rows_that_see_nothing_are_as_in_a_plain_softmax(rows: int, low: float, 
     program, module = AttentionProgram(), workload(spelling, here)
     (variant,) = program.variants(module, here)
     operands = drawn(module, low)
-    mask = operands[3]
+    (position,) = masks_of(module)
+    mask = operands[position]
     index = (..., slice(0, 1)) if mask.shape[-1] == rows else (..., slice(0, 1), slice(None))
     mask[index] = low
     decisions = program.rule(module, variant, _machine())[0]
