@@ -14,6 +14,7 @@ from tvm import tirx
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
 from kintune.compiler.programs.kernel_writer import alloc, pieces, repeat, store, tasks, tiles, vector
+from kintune.compiler.programs.powers import power_of_e
 
 __all__ = ["RowBlocking", "write_rows"]
 
@@ -120,7 +121,7 @@ class _Row:
         for start, width in self._cover(pattern.columns):
             with start() as at:
                 with vector(width) as lane:
-                    store(self.scores, tirx.exp(self.scores[at + lane] - self.most[0]), at + lane)
+                    store(self.scores, power_of_e(self.scores[at + lane] - self.most[0]), at + lane)
                 with vector(width) as lane:
                     store(self.total, self.total[lane] + self.scores[at + lane], lane)
         self._fold(self.total, lambda one, other: one + other)

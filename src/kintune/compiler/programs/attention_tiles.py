@@ -19,6 +19,7 @@ from tvm.tirx.script.builder import ir as T  # noqa: N812
 
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
 from kintune.compiler.programs.kernel_writer import alloc, repeat, store, tasks, tiles, vector
+from kintune.compiler.programs.powers import power_of_e
 
 __all__ = ["LOWEST", "Blocking", "factor_of", "finished", "write_tiles"]
 
@@ -216,7 +217,7 @@ class _Task:
             with vector(lanes) as lane:
                 store(self.new, tirx.max(self.most[group * lanes + lane], self.block_most[group * lanes + lane]), lane)
             with vector(lanes) as lane:
-                shrink = tirx.exp(self.most[group * lanes + lane] - self.new[lane])
+                shrink = power_of_e(self.most[group * lanes + lane] - self.new[lane])
                 store(self.shrink, shrink, group * lanes + lane)
             with vector(lanes) as lane:
                 store(self.most, self.new[lane], group * lanes + lane)
@@ -224,7 +225,7 @@ class _Task:
                 store(self.sum, self.total[group * lanes + lane] * self.shrink[group * lanes + lane], lane)
             with repeat(keys, "key") as key:
                 with vector(lanes) as lane:
-                    power = tirx.exp(self.scores[key, group * lanes + lane] - self.new[lane])
+                    power = power_of_e(self.scores[key, group * lanes + lane] - self.new[lane])
                     store(self.scores, power, key, group * lanes + lane)
                 with vector(lanes) as lane:
                     store(self.sum, self.sum[lane] + self.scores[key, group * lanes + lane], lane)
