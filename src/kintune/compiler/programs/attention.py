@@ -26,6 +26,7 @@ _ROW_KEYS = (4, 8, 16)
 _ROW_VECTORS = (4, 8)
 _VECTORS = (4, 3, 2, 1)
 _TALLEST = 14
+_SHORT = (8, 4)
 _FEWEST, _BITS = 4, 32
 """Lanes of the shortest vectors, and bits of a float."""
 
@@ -45,14 +46,16 @@ class AttentionProgram:
     version = 1
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """One variant: of the kind that suits the number of queries, for the vectors of the target."""
+        """In tiles where queries fill a vector of the target; else row by row, or in tiles of shorter vectors."""
         pattern = attention_of(module["main"])
         if pattern is None or target.kind.name == GPU:
             return ()
         lanes = max(_FEWEST, int(codegen.llvm_get_vector_width(target)) // _BITS)
         registers = 32 if lanes > 8 or triple_of(target).startswith("aarch64") else 16
-        kind = _TILES if pattern.rows >= lanes else _ROWS
-        return (f"{kind}-{lanes}-{registers}",)
+        if pattern.rows >= lanes:
+            return (f"{_TILES}-{lanes}-{registers}",)
+        shorter = [f"{_TILES}-{short}-{registers}" for short in _SHORT if short < lanes and short <= pattern.rows]
+        return (f"{_ROWS}-{lanes}-{registers}", *shorter[:1])
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """The sizes of blocks and register tiles."""
