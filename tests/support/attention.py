@@ -18,7 +18,7 @@ class Spelling(NamedTuple):
 
     `layout` of the inputs: "heads" (B, H, S, D), "tokens" (B, S, H*D), "merged" (B*H, S, D) or "fused" (B, S, 3*H*D).
     `scaling`: "none", "after", "divided", "query", "both".  `mask`: "none", "columns" (B, 1, 1, T), "rank 2" (S, T),
-    "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "causal" and "causal where" (constants), "two".
+    "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "two", "causal" and "causal where" (constants).
     `softmax`: "operator" or "written out".  `result`: "heads" or "tokens".  `twist` makes it something else.
     """
 
@@ -70,8 +70,7 @@ def arrays(spelling: Spelling, seed: int = 1) -> dict[str, Array]:
         }
     elif s.layout == "merged":
         found = {
-            name: part.reshape(-1, *part.shape[2:])
-            for name, part in (("query", query), ("key", key), ("value", value))
+            name: part.reshape(-1, *part.shape[2:]) for name, part in (("query", query), ("key", key), ("value", value))
         }
     else:
         found = {"query": query, "key": key, "value": value}

@@ -56,7 +56,7 @@ class _Action(NamedTuple):
     kept: bool = True
 
 
-class _NotAttention(Exception):  # noqa: N818 - it tells of no error
+class _NotAttention(Exception):
     """What looked like attention is something else."""
 
 
@@ -172,9 +172,7 @@ def _candidates(
         yield from _selected(network, value, softened)
 
 
-def _selected(
-    network: Network, value: relax.Call, softened: bool
-) -> Iterator[tuple[relax.Expr, _Action, int, bool]]:
+def _selected(network: Network, value: relax.Call, softened: bool) -> Iterator[tuple[relax.Expr, _Action, int, bool]]:
     condition, first, second = value.args
     if softened:
         for operand, filled, kept in ((first, second, True), (second, first, False)):
@@ -216,9 +214,7 @@ def _over_last(value: Any, name: str, last: int) -> bool:
 class _Finder:
     """Collects operands and steps, while the scores are followed from the first product to the second."""
 
-    def __init__(
-        self, network: Network, batch: Sequence[int], rows: int, columns: int, depth: int, width: int
-    ) -> None:
+    def __init__(self, network: Network, batch: Sequence[int], rows: int, columns: int, depth: int, width: int) -> None:
         self._network = network
         self._operands: list[Operand] = []
         self._batch, self._rows, self._columns, self._depth, self._width = tuple(batch), rows, columns, depth, width

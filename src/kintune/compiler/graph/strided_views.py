@@ -157,7 +157,8 @@ def access(
             if own.axis in inner and (term.divisor > 1 or term.modulus):
                 return None
             terms[part.axis].append(term)
-    return Access(parameter, tuple(Index(offset, tuple(found)) for offset, found in zip(view.offsets, terms, strict=True)))
+    indices = (Index(offset, tuple(found)) for offset, found in zip(view.offsets, terms, strict=True))
+    return Access(parameter, tuple(indices))
 
 
 def _refined(first: Axis, second: Axis) -> list[tuple[Part, Part]] | None:

@@ -24,6 +24,7 @@ _QUERIES = (1, 2, 3, 4, 6, 8, 12, 16)
 _KEYS = (16, 32, 64, 128, 256, 512)
 _ROW_KEYS = (4, 8, 16)
 _ROW_VECTORS = (4, 8)
+_USUAL_KEYS = 96
 _VECTORS = (4, 3, 2, 1)
 _TALLEST = 14
 _SHORT = (8, 4)
@@ -80,8 +81,8 @@ class AttentionProgram:
         if chosen.kind == _ROWS:
             return write_rows(module["main"], pattern, RowBlocking(chosen.lanes, *values))
         queries, keys, score, mix = values
-        blocking = Blocking(chosen.lanes, queries, keys, *_score_tiles(chosen)[score], *_mix_tiles(pattern, chosen)[mix])
-        return write_tiles(module["main"], pattern, blocking)
+        tiles = (*_score_tiles(chosen)[score], *_mix_tiles(pattern, chosen)[mix])
+        return write_tiles(module["main"], pattern, Blocking(chosen.lanes, queries, keys, *tiles))
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Blocks of queries that divide the rows well, blocks of keys that fit the first cache, large tiles."""
@@ -90,14 +91,31 @@ class AttentionProgram:
             return [((keys,), (vectors,)) for keys in (1, 0, 2) for vectors in (0, 1)]
         queries, keys = _queries(pattern, chosen), _keys(pattern)
         first = sorted(range(len(queries)), key=lambda i: (_waste(pattern, chosen, queries[i], machine), -queries[i]))
-        second = sorted(range(len(keys)), key=lambda i: abs(keys[i] - 64))
+        second = sorted(range(len(keys)), key=lambda i: abs(keys[i] - _USUAL_KEYS))
         found = []
-        for q in first[:4]:
-            for k in second[:2]:
-                for score in range(min(2, len(_score_tiles(chosen)))):
-                    for mix in range(min(2, len(_mix_tiles(pattern, chosen)))):
-                        found.append(((q,), (k,), (score,), (mix,)))
+        for query in first[:4]:
+            scores = [(height, min(vectors, queries[query])) for height, vectors in _score_tiles(chosen)]
+            mixes = [_fitted(tile, pattern, chosen.lanes, queries[query]) for tile in _mix_tiles(pattern, chosen)]
+            found += [
+                ((query,), (key,), (score,), (mix,))
+                for key in second[:2]
+                for score in _least(scores)
+                for mix in _least(mixes)
+            ]
         return found
+
+
+def _least(tiles: Sequence[tuple[int, int]]) -> list[int]:
+    """The two tiles that load the least for their arithmetic."""
+    return sorted(range(len(tiles)), key=lambda i: _loads(tiles[i]))[:2]
+
+
+def _fitted(tile: tuple[int, int, bool], pattern: AttentionPattern, lanes: int, queries: int) -> tuple[int, int]:
+    """A tile of the result, where it is clipped to what there is of a block of so many vectors of queries."""
+    height, vectors, across = tile
+    if across:
+        return min(height, pattern.width), min(vectors, queries)
+    return min(height, queries * lanes), min(vectors, _ceil(pattern.width, lanes))
 
 
 def _pattern(module: tvm.IRModule) -> AttentionPattern:
@@ -118,7 +136,7 @@ def _choice(values: Sequence[int]) -> Choice:
 
 def _queries(pattern: AttentionPattern, chosen: _Variant) -> list[int]:
     """The vectors of queries a task may have."""
-    most = -(-pattern.rows // chosen.lanes)
+    most = _ceil(pattern.rows, chosen.lanes)
     return [number for number in _QUERIES if number <= most] + ([most] if most not in _QUERIES and most < 32 else [])
 
 
@@ -137,7 +155,7 @@ def _score_tiles(chosen: _Variant) -> list[tuple[int, int]]:
 
 def _mix_tiles(pattern: AttentionPattern, chosen: _Variant) -> list[tuple[int, int, bool]]:
     """Queries by vectors of the width, and places of the width by vectors of queries (`across`)."""
-    wide = -(-pattern.width // chosen.lanes)
+    wide = _ceil(pattern.width, chosen.lanes)
     found = [(_height(chosen, vectors), vectors, False) for vectors in _VECTORS if vectors <= wide]
     if pattern.width < chosen.lanes:
         found = []
@@ -157,9 +175,13 @@ def _loads(tile: tuple[int, ...]) -> float:
 
 def _waste(pattern: AttentionPattern, chosen: _Variant, queries: int, machine: Processor) -> float:
     """The time of a number of vectors of queries a task, in whole tasks a thread, as a share of the best one."""
-    blocks = -(-pattern.rows // (queries * chosen.lanes))
-    vectors = -(-(-(-pattern.rows // blocks)) // chosen.lanes)
-    rounds = -(-(pattern.heads * blocks) // machine.threads)
+    blocks = _ceil(pattern.rows, queries * chosen.lanes)
+    vectors = _ceil(_ceil(pattern.rows, blocks), chosen.lanes)
+    rounds = _ceil(pattern.heads * blocks, machine.threads)
     ideal = pattern.heads * pattern.rows / (chosen.lanes * machine.threads)
     small = 0.15 if vectors < 3 else 0.0
     return round(rounds * vectors / ideal + small, 2)
+
+
+def _ceil(extent: int, size: int) -> int:
+    return -(-extent // size)

@@ -57,9 +57,7 @@ def reference(
 
     def mixed(*at: Any) -> Any:
         *outer, last = at
-        return te.sum(
-            weights(*outer, over) * read(pattern.value, (*outer, over, _long(0), last)), axis=over
-        )
+        return te.sum(weights(*outer, over) * read(pattern.value, (*outer, over, _long(0), last)), axis=over)
 
     product = te.compute([*extents[: row + 1], extents[width]], mixed, name="attention_product")
     arranged = te.compute(

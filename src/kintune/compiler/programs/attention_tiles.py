@@ -64,9 +64,7 @@ def write_tiles(function: Any, pattern: AttentionPattern, blocking: Blocking) ->
 
 
 class _Task:
-    def __init__(
-        self, buffers: Any, pattern: AttentionPattern, blocking: Blocking, blocks: int, rows: int
-    ) -> None:
+    def __init__(self, buffers: Any, pattern: AttentionPattern, blocking: Blocking, blocks: int, rows: int) -> None:
         self.buffers, self.pattern, self.blocking = buffers, pattern, blocking
         self.blocks, self.rows = blocks, rows
         self.lanes = blocking.lanes
@@ -105,7 +103,8 @@ class _Task:
         """The first query of a vector of the block."""
         begin = index * self.lanes
         if self.columns > self.rows:
-            begin = min(begin, self.rows - self.lanes) if isinstance(begin, int) else tirx.min(begin, self.rows - self.lanes)
+            last = self.rows - self.lanes
+            begin = min(begin, last) if isinstance(begin, int) else tirx.min(begin, last)
         return begin + self.start
 
     def _read(self, access: Access, row: Any = 0, column: Any = 0, depth: Any = 0, width: Any = 0) -> Any:
@@ -114,10 +113,10 @@ class _Task:
     def _pack(self) -> None:
         """The block's queries, scaled, with queries side by side."""
         scale = tirx.const(self.pattern.scale, "float32")
-        with repeat(self.vectors, "group") as group, repeat(self.pattern.depth, "depth") as depth:
-            with vector(self.lanes) as lane:
-                value = self._read(self.pattern.query, self._query_of(group) + lane, depth=depth)
-                store(self.query, value * scale, depth, group * self.lanes + lane)
+        groups, depths = repeat(self.vectors, "group"), repeat(self.pattern.depth, "depth")
+        with groups as group, depths as depth, vector(self.lanes) as lane:
+            value = self._read(self.pattern.query, self._query_of(group) + lane, depth=depth)
+            store(self.query, value * scale, depth, group * self.lanes + lane)
 
     def _begin(self) -> None:
         zero = tirx.const(0, "float32")
@@ -185,8 +184,9 @@ class _Task:
             for i in range(height):
                 for u in range(width):
                     with vector(lanes) as lane:
-                        product = self._read(self.pattern.key, column=first + (key + i), depth=depth) * (
-                            self.query[depth, (group + u) * lanes + lane]
+                        product = (
+                            self._read(self.pattern.key, column=first + (key + i), depth=depth)
+                            * (self.query[depth, (group + u) * lanes + lane])
                         )
                         store(self.tile[i], self.tile[i][u * lanes + lane] + product, u * lanes + lane)
         for u in range(width):
@@ -272,8 +272,9 @@ class _Task:
             for i in range(height):
                 for u in range(width):
                     with vector(lanes) as lane:
-                        product = self._read(self.pattern.value, column=first + key, width=row + i) * (
-                            self.scores[key, (group + u) * lanes + lane]
+                        product = (
+                            self._read(self.pattern.value, column=first + key, width=row + i)
+                            * (self.scores[key, (group + u) * lanes + lane])
                         )
                         store(self.tile[i], self.tile[i][u * lanes + lane] + product, u * lanes + lane)
         for i in range(height):
@@ -286,9 +287,8 @@ class _Task:
         with repeat(self.vectors, "group") as group, vector(self.lanes) as lane:
             row = self._query_of(group) + lane
             blank = None if self.pattern.blank is None else self._read(self.pattern.blank, row)
-            store(
-                self.total, factor_of(self.pattern, self.total[group * self.lanes + lane], blank), group * self.lanes + lane
-            )
+            at = group * self.lanes + lane
+            store(self.total, factor_of(self.pattern, self.total[at], blank), at)
 
     def _finish(self) -> None:
         lanes, result = self.lanes, self.pattern.result

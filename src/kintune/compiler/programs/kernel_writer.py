@@ -14,21 +14,18 @@ from tvm.tirx.script.builder import ir as T  # noqa: N812 - the name that it has
 __all__ = ["alloc", "pieces", "repeat", "store", "tasks", "tiles", "vector"]
 
 
-def tasks(
-    function: tirx.PrimFunc, number: int, name: str, body: Callable[[Sequence[Any], Any], None]
-) -> tvm.IRModule:
-    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` for each task in parallel."""
-    with IRBuilder() as builder:
-        with T.prim_func(s_tir=True):
-            T.func_name("main")
-            kept = {key: value for key, value in dict(function.attrs or {}).items() if key != "global_symbol"}
-            T.func_attr({**kept, "global_symbol": "main", "tirx.noalias": True})
-            buffers = [
-                T.arg(str(p.name), T.buffer(tuple(int(extent) for extent in p.shape), str(p.dtype)))
-                for p in function.params
-            ]
-            with T.parallel(0, number) as loop, T.sblock(name):
-                body(buffers, T.axis.spatial(number, loop))
+def tasks(function: tirx.PrimFunc, number: int, name: str, body: Callable[[Sequence[Any], Any], None]) -> tvm.IRModule:
+    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks in parallel."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("main")
+        kept = {key: value for key, value in dict(function.attrs or {}).items() if key != "global_symbol"}
+        T.func_attr({**kept, "global_symbol": "main", "tirx.noalias": True})
+        buffers = [
+            T.arg(str(p.name), T.buffer(tuple(int(extent) for extent in p.shape), str(p.dtype)))
+            for p in function.params
+        ]
+        with T.parallel(0, number) as loop, T.sblock(name):
+            body(buffers, T.axis.spatial(number, loop))
     return tvm.IRModule({"main": builder.get()})
 
 

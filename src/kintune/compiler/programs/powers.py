@@ -1,8 +1,8 @@
 """The exponential function of what is not positive, in a third fewer operations than for all numbers.
 
-It is a power of two, whole and remainder.  Adding 1.5 * 2^23 rounds to a whole number, which then stands in the low bits
-of the sum; shifted, it is added to the exponent of a polynomial in the remainder.  `benchmarks/elementary.py` fits the
-polynomial.
+It is a power of two, whole and remainder.  Adding 1.5 * 2^23 rounds to a whole number, which then stands in the low
+bits of the sum; shifted, it is added to the exponent of a polynomial in the remainder.  `benchmarks/elementary.py` fits
+the polynomial.
 """
 
 from __future__ import annotations
