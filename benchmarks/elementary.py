@@ -1,4 +1,6 @@
-"""Computes the coefficients in `kintune.compiler.graph.lowering_rules`, and their largest errors in single precision.
+"""Computes the coefficients of elementary functions, and their largest errors in single precision.
+
+They are in `kintune.compiler.graph.lowering_rules`, and that of two to a power in `kintune.compiler.programs.powers`.
 
     python benchmarks/elementary.py
 
@@ -73,6 +75,11 @@ def main() -> None:
     report(
         "exp(x) = p(x) for |x| <= ln(2) / 2, relative", found, np.abs(horner(found, at) / np.exp(at, dtype=float) - 1)
     )
+
+    scaled = fitted(5, t, np.exp2(t / 2), 1 / np.exp2(t / 2))
+    found = [float(np.float32(c * 2**power)) for power, c in enumerate(scaled)]
+    at = np.linspace(-0.5, 0.5, 400_001).astype(np.float32)
+    report("2^x = p(x) for |x| <= 1/2, relative", found, np.abs(horner(found, at) / np.exp2(at, dtype=float) - 1))
 
     u = (t + 1) / 2
     x = np.sqrt(u) * TANH_LIMIT

@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
+from kintune.compiler.graph.attention import FuseAttention
 from kintune.compiler.graph.fold import FoldTensors
 from kintune.compiler.graph.fusion_patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
 from kintune.compiler.graph.layout import ChooseLayouts
@@ -116,6 +117,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.tra
         FoldTensors(),
         relax.transform.FoldConstant(),
         relax.transform.CanonicalizeBindings(),
+        *([FuseAttention()] if target.kind.name == "llvm" else []),
         DelayReshapes(),
         AbsorbIntoConvolutions(),
         relax.transform.DeadCodeElimination(),

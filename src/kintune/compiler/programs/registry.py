@@ -6,22 +6,35 @@ from collections.abc import Iterator
 
 import tvm
 
+from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.padding import PaddedProduct
-from kintune.compiler.programs.program import Program
-from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
+from kintune.compiler.programs.program import Program, pattern_of
 from kintune.compiler.programs.recurrent import RecurrentProgram
+from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
 __all__ = ["PROGRAMS", "applicable", "program_named", "write"]
 
-PROGRAMS: tuple[Program, ...] = (BlockedWinograd(), Winograd(), PaddedProduct(), RecurrentProgram())
+PROGRAMS: tuple[Program, ...] = (
+    AttentionProgram(),
+    BlockedWinograd(),
+    Winograd(),
+    PaddedProduct(),
+    RecurrentProgram(),
+)
 """The programs, the most promising first where several compute a workload."""
 
 
 def applicable(module: tvm.IRModule, target: tvm.target.Target) -> Iterator[tuple[Program, str, str]]:
-    """Yield each program and variant that computes the workload, and the name by which sketches call it."""
+    """Yield each program and variant that computes the workload, and the name by which sketches call it.
+
+    A function that a pass made for a pattern is left to the pattern's program, which has its name.
+    """
+    pattern = pattern_of(module["main"])
     for program in PROGRAMS:
+        if pattern and pattern.split()[0] != program.name:
+            continue
         for variant in program.variants(module, target):
             yield program, variant, f"{program.name}.{program.version}:{variant}"
 

@@ -1,0 +1,76 @@
+"""A pass that makes one function of attention, which a program of our own then writes as one kernel.
+
+As single operators, attention writes its scores (heads x queries x keys) to memory and reads them several times.  The
+function holds the plain computation; its attribute `kintune.pattern` says what it is.  See `attention_match` for what
+is found, and `programs.attention` for the kernel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.attention_match import Attention, Operand, find_attention
+from kintune.compiler.graph.rewriting import emit_as, static_shape, value_of
+from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern
+from kintune.compiler.programs.attention_reference import reference
+
+__all__ = ["FuseAttention", "is_worth_fusing"]
+
+
+def FuseAttention() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that replaces attention in Relax functions by calls of functions made for it."""
+
+    def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        rewriter = _FuseAttention(module)
+        for variable, function in list(module.functions_items()):
+            if isinstance(function, relax.Function):
+                rewriter.found = {each.end: each for each in find_attention(function) if is_worth_fusing(each.pattern)}
+                if rewriter.found:
+                    rewriter.builder_.update_func(variable, rewriter.visit_expr(function))
+        return rewriter.builder_.get()
+
+    return tvm.transform.module_pass(rewrite, opt_level=0, name="FuseAttention")
+
+
+def is_worth_fusing(pattern: AttentionPattern) -> bool:
+    """Whether one kernel is faster than several."""
+    return pattern.columns > 1
+
+
+@mutator
+class _FuseAttention(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.found: dict[relax.Var, Attention] = {}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        attention = self.found.get(binding.var)
+        if attention is None:
+            super().visit_var_binding_(binding)
+            return
+        made = emit_as(self.builder_, attention.product, self._call(attention))
+        if isinstance(binding.var, relax.DataflowVar):
+            self.set_var_remap(binding.var, made)
+        else:
+            self.builder_.emit_normalized(relax.VarBinding(self.visit_var_def(binding.var), made))
+
+    def _call(self, attention: Attention) -> relax.Call:
+        arguments = [self._operand(operand) for operand in attention.operands]
+        kinds = [(static_shape(argument) or (), str(argument.ty.dtype)) for argument in arguments]
+        shape = static_shape(attention.end) or ()
+        function = self.builder_.add_func(reference(attention.pattern, kinds, shape), NAME)
+        return relax.call_tir(function, arguments, relax.TensorType(shape, "float32"))
+
+    def _operand(self, operand: Operand) -> relax.Expr:
+        expression = operand.expression
+        if not operand.transposed:
+            return self.visit_expr(expression)
+        if isinstance(expression, tvm.ir.GenericConst):
+            turned = np.ascontiguousarray(value_of(expression).swapaxes(-1, -2))
+            return relax.const(turned, str(expression.ty.dtype))
+        rank = int(expression.ty.ndim)
+        order = [*range(rank - 2), rank - 1, rank - 2]
+        return self.builder_.emit(relax.op.permute_dims(self.visit_expr(expression), order))

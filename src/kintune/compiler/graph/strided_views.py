@@ -1,0 +1,181 @@
+"""Views: a tensor as another one with its axes split, merged, permuted, repeated or cut.
+
+A view says of each of its axes from which parts of the axes of its source it is counted, the slowest first.  So the
+reshapes and transposes around an operator become index arithmetic inside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tvm import relax
+
+from kintune.compiler.programs.attention_pattern import Access, Index, Term
+
+__all__ = ["Axis", "Part", "View", "access", "whole"]
+
+REPEATED = -1
+"""In place of an axis of the source: the elements are the same all along."""
+
+
+class Part(NamedTuple):
+    """A digit of a position: one of `extent`, which counts steps of `stride` along an axis of the source."""
+
+    extent: int
+    axis: int
+    stride: int = 1
+
+
+Axis = tuple[Part, ...]
+
+
+class View(NamedTuple):
+    """A view of `source`, None where that does not matter; `offsets` are added to its indices."""
+
+    source: relax.Expr | None
+    axes: tuple[Axis, ...]
+    offsets: tuple[int, ...]
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, source: relax.Expr | None, shape: Sequence[int]) -> View:
+        """A tensor as it is."""
+        return cls(source, tuple(whole(extent, axis) for axis, extent in enumerate(shape)), (0,) * len(shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the axes."""
+        return tuple(_extent(axis) for axis in self.axes)
+
+    def permuted(self, order: Sequence[int]) -> View:
+        """With the axes in another order."""
+        return self._replace(axes=tuple(self.axes[axis] for axis in order))
+
+    def reshaped(self, shape: Sequence[int]) -> View | None:
+        """With another shape; None where an axis would be split at a place that is none of its parts'."""
+        pending = [part for axis in reversed(self.axes) for part in reversed(axis)]
+        axes: list[Axis] = []
+        for extent in shape:
+            axis: list[Part] = []
+            left = extent
+            while left > 1:
+                if not pending:
+                    return None
+                part = pending.pop()
+                if left % part.extent == 0:
+                    axis.append(part)
+                    left //= part.extent
+                elif part.extent % left == 0:
+                    inner = part.extent // left
+                    axis.append(part._replace(extent=left, stride=part.stride * inner))
+                    pending.append(part._replace(extent=inner))
+                    left = 1
+                else:
+                    return None
+            axes.append(tuple(axis))
+        return None if pending else self._replace(axes=tuple(axes))
+
+    def broadcast(self, shape: Sequence[int]) -> View | None:
+        """With axes of one element repeated, and new ones before."""
+        own = ((),) * (len(shape) - len(self.axes)) + self.axes
+        if len(own) != len(shape):
+            return None
+        axes = []
+        for axis, extent in zip(own, shape, strict=True):
+            if not axis and extent > 1:
+                axes.append((Part(extent, REPEATED, 0),))
+            elif _extent(axis) == extent:
+                axes.append(axis)
+            else:
+                return None
+        return self._replace(axes=tuple(axes))
+
+    def repeated(self, axis: int, times: int) -> View:
+        """With each element along an axis repeated."""
+        return self._with(axis, (*self.axes[axis], *whole(times, REPEATED)))
+
+    def cut(self, axis: int, begin: int, extent: int) -> View | None:
+        """The part of an axis from `begin` on; None where it is no whole part of the source's."""
+        parts = self.axes[axis]
+        if extent == _extent(parts):
+            return self
+        offsets = list(self.offsets)
+        if extent == 1:
+            for part in reversed(parts):
+                begin, digit = divmod(begin, part.extent)
+                if part.axis != REPEATED:
+                    offsets[part.axis] += digit * part.stride
+            return self._with(axis, ())._replace(offsets=tuple(offsets))
+        if len(parts) != 1:
+            return None
+        (part,) = parts
+        if part.axis != REPEATED:
+            offsets[part.axis] += begin * part.stride
+        return self._with(axis, (part._replace(extent=extent),))._replace(offsets=tuple(offsets))
+
+    def without(self, axis: int) -> View:
+        """Without an axis of one element."""
+        return self._replace(axes=self.axes[:axis] + self.axes[axis + 1 :])
+
+    def _with(self, axis: int, parts: Axis) -> View:
+        return self._replace(axes=(*self.axes[:axis], parts, *self.axes[axis + 1 :]))
+
+
+def whole(extent: int, axis: int) -> Axis:
+    """A whole axis of a source; one of one element has no parts."""
+    return (Part(extent, axis),) if extent > 1 else ()
+
+
+def access(
+    view: View, parameter: int, coordinates: Sequence[Axis], extents: Sequence[int], loops: Iterable[int]
+) -> Access | None:
+    """Where the source of a view is read, if the position along each of its axes is counted from coordinates.
+
+    The last axes of the view are those of `coordinates`; where it has one element and they have more, it is repeated.
+    `extents` are those of the coordinates.  None where that is no sum of coordinates, or where one of `loops` (those
+    that a kernel counts in its inner loops) would be divided.
+    """
+    if len(view.axes) > len(coordinates):
+        return None
+    terms: list[list[Term]] = [[] for _ in view.offsets]
+    inner = frozenset(loops)
+    for axis, counted in zip(reversed(view.axes), reversed(coordinates), strict=False):
+        if not axis:
+            continue
+        if _extent(axis) != _extent(counted):
+            return None
+        pairs = _refined(counted, axis)
+        if pairs is None:
+            return None
+        for own, part in pairs:
+            if part.axis == REPEATED:
+                continue
+            last = own.stride * own.extent == extents[own.axis]
+            term = Term(own.axis, own.stride, 0 if last else own.extent, part.stride)
+            if own.axis in inner and (term.divisor > 1 or term.modulus):
+                return None
+            terms[part.axis].append(term)
+    indices = (Index(offset, tuple(found)) for offset, found in zip(view.offsets, terms, strict=True))
+    return Access(parameter, tuple(indices))
+
+
+def _refined(first: Axis, second: Axis) -> list[tuple[Part, Part]] | None:
+    """The same digits of a position in both countings, the fastest first; None where they have none in common."""
+    ones, others = list(first), list(second)
+    pairs = []
+    while ones and others:
+        one, other = ones.pop(), others.pop()
+        extent = min(one.extent, other.extent)
+        for part, rest in ((one, ones), (other, others)):
+            if part.extent % extent:
+                return None
+            if part.extent > extent:
+                rest.append(Part(part.extent // extent, part.axis, part.stride * extent))
+        pairs.append((one._replace(extent=extent), other._replace(extent=extent)))
+    return pairs
+
+
+def _extent(axis: Axis) -> int:
+    return math.prod(part.extent for part in axis)

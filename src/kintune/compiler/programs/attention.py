@@ -1,0 +1,187 @@
+"""Attention as one kernel: scores are computed, softened and used block by block, and never leave the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tvm
+from tvm.target import codegen
+
+from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
+from kintune.compiler.programs.attention_rows import RowBlocking, write_rows
+from kintune.compiler.programs.attention_tiles import Blocking, write_tiles
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.hardware.gpu_target import GPU
+from kintune.runtime.target import triple_of
+from kintune.search.processor import Processor
+
+__all__ = ["AttentionProgram"]
+
+_TILES, _ROWS = "tiles", "rows"
+_QUERIES = (1, 2, 3, 4, 6, 8, 12, 16)
+_KEYS = (16, 32, 64, 128, 256, 512)
+_ROW_KEYS = (4, 8, 16)
+_ROW_VECTORS = (4, 8)
+_USUAL_KEYS = 96
+_VECTORS = (4, 3, 2, 1)
+_TALLEST = 14
+_SHORT = (8, 4)
+_FEWEST, _BITS = 4, 32
+"""Lanes of the shortest vectors, and bits of a float."""
+
+
+class _Variant(NamedTuple):
+    """A kind of kernel for vectors of `lanes`, and `registers` of them."""
+
+    kind: str
+    lanes: int
+    registers: int
+
+
+class AttentionProgram:
+    """Implements `Program`: in tiles for many queries, row by row for few."""
+
+    name = NAME
+    version = 1
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """In tiles where queries fill a vector of the target; else row by row, or in tiles of shorter vectors."""
+        pattern = attention_of(module["main"])
+        if pattern is None or target.kind.name == GPU:
+            return ()
+        lanes = max(_FEWEST, int(codegen.llvm_get_vector_width(target)) // _BITS)
+        registers = 32 if lanes > 8 or triple_of(target).startswith("aarch64") else 16
+        if pattern.rows >= lanes:
+            return (f"{_TILES}-{lanes}-{registers}",)
+        shorter = [f"{_TILES}-{short}-{registers}" for short in _SHORT if short < lanes and short <= pattern.rows]
+        return (f"{_ROWS}-{lanes}-{registers}", *shorter[:1])
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
+        """The sizes of blocks and register tiles."""
+        pattern, chosen = _pattern(module), _parsed(variant)
+        if chosen.kind == _ROWS:
+            return _choice(_ROW_KEYS), _choice(_ROW_VECTORS)
+        return (
+            _choice(_queries(pattern, chosen)),
+            _choice(_keys(pattern)),
+            _choice(range(len(_score_tiles(chosen)))),
+            _choice(range(len(_mix_tiles(pattern, chosen)))),
+        )
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """The kernel."""
+        pattern, chosen = _pattern(module), _parsed(variant)
+        values = []
+        for axis, decision in zip(self.axes(module, variant), decisions, strict=True):
+            if not isinstance(axis, Choice) or not 0 <= decision[0] < len(axis.values):
+                raise BuildError(f"the decision {decision} answers no axis of {self.name}")
+            values.append(axis.values[decision[0]])
+        if chosen.kind == _ROWS:
+            return write_rows(module["main"], pattern, RowBlocking(chosen.lanes, *values))
+        queries, keys, score, mix = values
+        tiles = (*_score_tiles(chosen)[score], *_mix_tiles(pattern, chosen)[mix])
+        return write_tiles(module["main"], pattern, Blocking(chosen.lanes, queries, keys, *tiles))
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Blocks of queries that divide the rows well, blocks of keys that fit the first cache, large tiles."""
+        pattern, chosen = _pattern(module), _parsed(variant)
+        if chosen.kind == _ROWS:
+            return [((keys,), (vectors,)) for keys in (1, 0, 2) for vectors in (0, 1)]
+        queries, keys = _queries(pattern, chosen), _keys(pattern)
+        first = sorted(range(len(queries)), key=lambda i: (_waste(pattern, chosen, queries[i], machine), -queries[i]))
+        second = sorted(range(len(keys)), key=lambda i: abs(keys[i] - _USUAL_KEYS))
+        found = []
+        for query in first[:4]:
+            scores = [(height, min(vectors, queries[query])) for height, vectors in _score_tiles(chosen)]
+            mixes = [_fitted(tile, pattern, chosen.lanes, queries[query]) for tile in _mix_tiles(pattern, chosen)]
+            found += [
+                ((query,), (key,), (score,), (mix,))
+                for key in second[:2]
+                for score in _least(scores)
+                for mix in _least(mixes)
+            ]
+        return found
+
+
+def _least(tiles: Sequence[tuple[int, int]]) -> list[int]:
+    """The two tiles that load the least for their arithmetic."""
+    return sorted(range(len(tiles)), key=lambda i: _loads(tiles[i]))[:2]
+
+
+def _fitted(tile: tuple[int, int, bool], pattern: AttentionPattern, lanes: int, queries: int) -> tuple[int, int]:
+    """A tile of the result, where it is clipped to what there is of a block of so many vectors of queries."""
+    height, vectors, across = tile
+    if across:
+        return min(height, pattern.width), min(vectors, queries)
+    return min(height, queries * lanes), min(vectors, _ceil(pattern.width, lanes))
+
+
+def _pattern(module: tvm.IRModule) -> AttentionPattern:
+    pattern = attention_of(module["main"])
+    if pattern is None:
+        raise BuildError(f"the workload is no {NAME}")
+    return pattern
+
+
+def _parsed(variant: str) -> _Variant:
+    kind, lanes, registers = variant.split("-")
+    return _Variant(kind, int(lanes), int(registers))
+
+
+def _choice(values: Sequence[int]) -> Choice:
+    return Choice(tuple(values), (1 / len(values),) * len(values))
+
+
+def _queries(pattern: AttentionPattern, chosen: _Variant) -> list[int]:
+    """The vectors of queries a task may have."""
+    most = _ceil(pattern.rows, chosen.lanes)
+    return [number for number in _QUERIES if number <= most] + ([most] if most not in _QUERIES and most < 32 else [])
+
+
+def _keys(pattern: AttentionPattern) -> list[int]:
+    """The keys a block may have."""
+    return [number for number in _KEYS if number < pattern.columns] + (
+        [pattern.columns] if pattern.columns <= _KEYS[-1] else []
+    )
+
+
+def _score_tiles(chosen: _Variant) -> list[tuple[int, int]]:
+    """Keys by vectors of queries, that fit the registers; those that load the least for their arithmetic first."""
+    found = [(_height(chosen, vectors), vectors) for vectors in _VECTORS]
+    return sorted((tile for tile in found if tile[0] > 1), key=_loads)
+
+
+def _mix_tiles(pattern: AttentionPattern, chosen: _Variant) -> list[tuple[int, int, bool]]:
+    """Queries by vectors of the width, and places of the width by vectors of queries (`across`)."""
+    wide = _ceil(pattern.width, chosen.lanes)
+    found = [(_height(chosen, vectors), vectors, False) for vectors in _VECTORS if vectors <= wide]
+    if pattern.width < chosen.lanes:
+        found = []
+    found = sorted((tile for tile in found if tile[0] > 1), key=_loads)
+    return [*found, *((height, vectors, True) for height, vectors in _score_tiles(chosen))]
+
+
+def _height(chosen: _Variant, vectors: int) -> int:
+    """How many rows of so many vectors the registers hold, beside the operands."""
+    return min((chosen.registers - vectors - 1) // vectors, _TALLEST)
+
+
+def _loads(tile: tuple[int, ...]) -> float:
+    """Operands loaded for a multiply-add."""
+    return (tile[0] + tile[1]) / (tile[0] * tile[1])
+
+
+def _waste(pattern: AttentionPattern, chosen: _Variant, queries: int, machine: Processor) -> float:
+    """The time of a number of vectors of queries a task, in whole tasks a thread, as a share of the best one."""
+    blocks = _ceil(pattern.rows, queries * chosen.lanes)
+    vectors = _ceil(_ceil(pattern.rows, blocks), chosen.lanes)
+    rounds = _ceil(pattern.heads * blocks, machine.threads)
+    ideal = pattern.heads * pattern.rows / (chosen.lanes * machine.threads)
+    small = 0.15 if vectors < 3 else 0.0
+    return round(rounds * vectors / ideal + small, 2)
+
+
+def _ceil(extent: int, size: int) -> int:
+    return -(-extent // size)

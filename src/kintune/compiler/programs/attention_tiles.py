@@ -1,0 +1,325 @@
+"""Attention with many queries: a task is a block of queries of one head, in vectors of queries.
+
+For each block of keys, the scores are computed in a register tile of some keys by some vectors of queries, from the
+transposed queries of the block; so maxima and sums over keys are of whole vectors.  The softmax is computed online
+(Milakov and Gimelshein 2018; Dao et al. 2022): the largest score so far and the sum of exponentials are kept of each
+query, and what was added up before is scaled down when the largest grows.
+
+A block has no part outside of the matrix.  The last block, and the last vector of a block, begin earlier instead, and
+compute some queries twice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T  # noqa: N812
+
+from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
+from kintune.compiler.programs.kernel_writer import alloc, repeat, store, tasks, tiles, vector
+from kintune.compiler.programs.powers import power_of_e
+
+__all__ = ["LOWEST", "Blocking", "factor_of", "finished", "write_tiles"]
+
+LOWEST = -3.4028234663852886e38
+"""The largest score before any was seen."""
+
+_NO_SUM = 0.5
+"""The largest score adds one to the sum of exponentials; a smaller sum is that of a row in which all are excluded."""
+
+
+class Blocking(NamedTuple):
+    """How the work is cut: `lanes` of a vector, vectors of queries a task, keys a block, and register tiles.
+
+    A tile of scores has `score_keys` by `score_vectors`, one of the result `rows` by `vectors`: of queries by vectors
+    of the width, or where `across`, of the width by vectors of queries.
+    """
+
+    lanes: int
+    queries: int
+    keys: int
+    score_keys: int
+    score_vectors: int
+    rows: int
+    vectors: int
+    across: bool
+
+
+def write_tiles(function: Any, pattern: AttentionPattern, blocking: Blocking) -> Any:
+    """A module whose `main` computes the attention of `function` in blocks.
+
+    There are at least as many queries as lanes, and the width has as many, unless the blocking is `across`.
+    """
+    lanes = blocking.lanes
+    blocks = -(-pattern.rows // (blocking.queries * lanes))
+    rows = max(-(-pattern.rows // blocks), lanes)
+    return tasks(
+        function,
+        pattern.heads * blocks,
+        "attention",
+        lambda buffers, task: _Task(buffers, pattern, blocking, blocks, rows).write(task),
+    )
+
+
+class _Task:
+    def __init__(self, buffers: Any, pattern: AttentionPattern, blocking: Blocking, blocks: int, rows: int) -> None:
+        self.buffers, self.pattern, self.blocking = buffers, pattern, blocking
+        self.blocks, self.rows = blocks, rows
+        self.lanes = blocking.lanes
+        self.vectors = -(-rows // self.lanes)
+        self.columns = self.vectors * self.lanes
+        self.wide = -(-pattern.width // self.lanes)
+        self.batch: list[Any] = []
+        self.start: Any = 0
+
+    def write(self, task: Any) -> None:
+        pattern, number = self.pattern, self.columns
+        head = task // self.blocks if self.blocks > 1 else task
+        inner = pattern.heads
+        for extent in pattern.batch:
+            inner //= extent
+            self.batch.append(head // inner % extent)
+        if self.blocks > 1:
+            self.start = tirx.min(task % self.blocks * self.rows, pattern.rows - self.rows)
+        across = self.blocking.across
+        self.query = alloc("query", pattern.depth, number)
+        self.scores = alloc("scores", min(self.blocking.keys, pattern.columns), number)
+        self.result = alloc("mixed", *((pattern.width, number) if across else (number, self.wide * self.lanes)))
+        self.most, self.total = alloc("most", number), alloc("total", number)
+        self.block_most, self.shrink = alloc("block_most", number), alloc("shrink", number)
+        most = max(self.blocking.score_keys, self.blocking.rows)
+        width = max(self.blocking.score_vectors, self.blocking.vectors) * self.lanes
+        self.tile = [alloc(f"tile_{i}", width) for i in range(most)]
+        self.new, self.sum = alloc("new_most", self.lanes), alloc("sum", self.lanes)
+        self._pack()
+        self._begin()
+        self._blocks()
+        self._invert()
+        self._finish()
+
+    def _query_of(self, index: Any) -> Any:
+        """The first query of a vector of the block."""
+        begin = index * self.lanes
+        if self.columns > self.rows:
+            last = self.rows - self.lanes
+            begin = min(begin, last) if isinstance(begin, int) else tirx.min(begin, last)
+        return begin + self.start
+
+    def _read(self, access: Access, row: Any = 0, column: Any = 0, depth: Any = 0, width: Any = 0) -> Any:
+        return self.buffers[access.parameter][tuple(place(access, (*self.batch, row, column, depth, width)))]
+
+    def _pack(self) -> None:
+        """The block's queries, scaled, with queries side by side."""
+        scale = tirx.const(self.pattern.scale, "float32")
+        groups, depths = repeat(self.vectors, "group"), repeat(self.pattern.depth, "depth")
+        with groups as group, depths as depth, vector(self.lanes) as lane:
+            value = self._read(self.pattern.query, self._query_of(group) + lane, depth=depth)
+            store(self.query, value * scale, depth, group * self.lanes + lane)
+
+    def _begin(self) -> None:
+        zero = tirx.const(0, "float32")
+        with repeat(self.vectors, "group") as group, vector(self.lanes) as lane:
+            store(self.most, tirx.const(LOWEST, "float32"), group * self.lanes + lane)
+        with repeat(self.vectors, "group") as group, vector(self.lanes) as lane:
+            store(self.total, zero, group * self.lanes + lane)
+        outer, inner = (int(extent) for extent in self.result.shape)
+        with repeat(outer, "row") as row, repeat(inner // self.lanes, "group") as group, vector(self.lanes) as lane:
+            store(self.result, zero, row, group * self.lanes + lane)
+
+    def _blocks(self) -> None:
+        pattern, keys = self.pattern, min(self.blocking.keys, self.pattern.columns)
+        whole, rest = divmod(pattern.columns, keys)
+        shift = pattern.shift
+        if shift is None:
+            with repeat(whole, "block") as block:
+                self._block(block * keys, keys)
+            if rest:
+                self._block(whole * keys, rest)
+            return
+        seen = self.start + (self.rows + shift)
+        needed = (seen + (keys - 1)) // keys
+        number = tirx.min(needed, whole) if not isinstance(needed, int) else min(needed, whole)
+        with repeat(number, "block") as block:
+            self._block(block * keys, keys)
+        if rest and isinstance(seen, int):
+            if seen > whole * keys:
+                self._block(whole * keys, rest)
+        elif rest:
+            with T.If(seen > whole * keys), T.Then():
+                self._block(whole * keys, rest)
+
+    def _block(self, first: Any, keys: int) -> None:
+        """Take in a block of keys and values."""
+        lanes = self.lanes
+        with repeat(self.vectors, "group") as group, vector(lanes) as lane:
+            store(self.block_most, tirx.const(LOWEST, "float32"), group * lanes + lane)
+        for key_loop, height in tiles(keys, self.blocking.score_keys):
+            with key_loop() as key:
+                for group_loop, width in tiles(self.vectors, self.blocking.score_vectors):
+                    with group_loop() as group:
+                        self._score(first, key, height, group, width)
+        self._soften(keys)
+        if self.blocking.across:
+            for row_loop, height in tiles(self.pattern.width, self.blocking.rows):
+                with row_loop() as row:
+                    for group_loop, width in tiles(self.vectors, self.blocking.vectors):
+                        with group_loop() as group:
+                            self._mix_across(first, keys, row, height, group, width)
+            return
+        for row_loop, height in tiles(self.columns, self.blocking.rows):
+            with row_loop() as row:
+                for group_loop, width in tiles(self.wide, self.blocking.vectors):
+                    with group_loop() as group:
+                        self._mix(first, keys, row, height, group, width)
+
+    def _score(self, first: Any, key: Any, height: int, group: Any, width: int) -> None:
+        lanes, zero = self.lanes, tirx.const(0, "float32")
+        for i in range(height):
+            for u in range(width):
+                with vector(lanes) as lane:
+                    store(self.tile[i], zero, u * lanes + lane)
+        with repeat(self.pattern.depth, "depth") as depth:
+            for i in range(height):
+                for u in range(width):
+                    with vector(lanes) as lane:
+                        product = (
+                            self._read(self.pattern.key, column=first + (key + i), depth=depth)
+                            * (self.query[depth, (group + u) * lanes + lane])
+                        )
+                        store(self.tile[i], self.tile[i][u * lanes + lane] + product, u * lanes + lane)
+        for u in range(width):
+            if self.pattern.steps:
+                for i in range(height):
+                    with vector(lanes) as lane:
+                        at = (*self.batch, self._query_of(group + u) + lane, first + (key + i), 0, 0)
+                        value = scored(
+                            self.pattern,
+                            self.tile[i][u * lanes + lane],
+                            at,
+                            lambda access, at: self.buffers[access.parameter][tuple(place(access, at))],
+                        )
+                        store(self.tile[i], value, u * lanes + lane)
+            with vector(lanes) as lane:
+                most = self.block_most[(group + u) * lanes + lane]
+                for i in range(height):
+                    most = tirx.max(most, self.tile[i][u * lanes + lane])
+                store(self.block_most, most, (group + u) * lanes + lane)
+            for i in range(height):
+                with vector(lanes) as lane:
+                    store(self.scores, self.tile[i][u * lanes + lane], key + i, (group + u) * lanes + lane)
+
+    def _soften(self, keys: int) -> None:
+        """Scores become exponentials; what was added up before is scaled down later, by `shrink`."""
+        lanes = self.lanes
+        with repeat(self.vectors, "group") as group:
+            with vector(lanes) as lane:
+                store(self.new, tirx.max(self.most[group * lanes + lane], self.block_most[group * lanes + lane]), lane)
+            with vector(lanes) as lane:
+                shrink = power_of_e(self.most[group * lanes + lane] - self.new[lane])
+                store(self.shrink, shrink, group * lanes + lane)
+            with vector(lanes) as lane:
+                store(self.most, self.new[lane], group * lanes + lane)
+            with vector(lanes) as lane:
+                store(self.sum, self.total[group * lanes + lane] * self.shrink[group * lanes + lane], lane)
+            with repeat(keys, "key") as key:
+                with vector(lanes) as lane:
+                    power = power_of_e(self.scores[key, group * lanes + lane] - self.new[lane])
+                    store(self.scores, power, key, group * lanes + lane)
+                with vector(lanes) as lane:
+                    store(self.sum, self.sum[lane] + self.scores[key, group * lanes + lane], lane)
+            with vector(lanes) as lane:
+                store(self.total, self.sum[lane], group * lanes + lane)
+
+    def _mix(self, first: Any, keys: int, row: Any, height: int, group: Any, width: int) -> None:
+        """Add a block's values to some queries by some vectors of the width."""
+        lanes = self.lanes
+        for i in range(height):
+            for u in range(width):
+                with vector(lanes) as lane:
+                    value = self.result[row + i, (group + u) * lanes + lane] * self.shrink[row + i]
+                    store(self.tile[i], value, u * lanes + lane)
+        with repeat(keys, "key") as key:
+            for i in range(height):
+                for u in range(width):
+                    with vector(lanes) as lane:
+                        product = self.scores[key, row + i] * self._read(
+                            self.pattern.value, column=first + key, width=self._width_of(group + u) + lane
+                        )
+                        store(self.tile[i], self.tile[i][u * lanes + lane] + product, u * lanes + lane)
+        for i in range(height):
+            for u in range(width):
+                with vector(lanes) as lane:
+                    store(self.result, self.tile[i][u * lanes + lane], row + i, (group + u) * lanes + lane)
+
+    def _width_of(self, index: Any) -> Any:
+        """Where a vector of the width begins; the last one begins earlier where it would not fit."""
+        begin, last = index * self.lanes, self.pattern.width - self.lanes
+        if self.pattern.width % self.lanes == 0:
+            return begin
+        return min(begin, last) if isinstance(begin, int) else tirx.min(begin, last)
+
+    def _mix_across(self, first: Any, keys: int, row: Any, height: int, group: Any, width: int) -> None:
+        """Add a block's values to some places of the width by some vectors of queries."""
+        lanes = self.lanes
+        for i in range(height):
+            for u in range(width):
+                with vector(lanes) as lane:
+                    at = (group + u) * lanes + lane
+                    store(self.tile[i], self.result[row + i, at] * self.shrink[at], u * lanes + lane)
+        with repeat(keys, "key") as key:
+            for i in range(height):
+                for u in range(width):
+                    with vector(lanes) as lane:
+                        product = (
+                            self._read(self.pattern.value, column=first + key, width=row + i)
+                            * (self.scores[key, (group + u) * lanes + lane])
+                        )
+                        store(self.tile[i], self.tile[i][u * lanes + lane] + product, u * lanes + lane)
+        for i in range(height):
+            for u in range(width):
+                with vector(lanes) as lane:
+                    store(self.result, self.tile[i][u * lanes + lane], row + i, (group + u) * lanes + lane)
+
+    def _invert(self) -> None:
+        """What each query's sum of values is multiplied by."""
+        with repeat(self.vectors, "group") as group, vector(self.lanes) as lane:
+            row = self._query_of(group) + lane
+            blank = None if self.pattern.blank is None else self._read(self.pattern.blank, row)
+            at = group * self.lanes + lane
+            store(self.total, factor_of(self.pattern, self.total[at], blank), at)
+
+    def _finish(self) -> None:
+        lanes, result = self.lanes, self.pattern.result
+        output = self.buffers[result.parameter]
+        with repeat(self.vectors, "group") as group, repeat(lanes, "query") as lane:
+            at, row = group * lanes + lane, self._query_of(group) + lane
+            if self.blocking.across:
+                with repeat(self.pattern.width, "width") as width:
+                    place_of = place(result, (*self.batch, row, 0, 0, width))
+                    store(output, finished(self.pattern, self.result[width, at], self.total[at]), *place_of)
+                return
+            with repeat(self.wide, "part") as part, vector(lanes) as inner:
+                place_of = place(result, (*self.batch, row, 0, 0, self._width_of(part) + inner))
+                value = finished(self.pattern, self.result[at, part * lanes + inner], self.total[at])
+                store(output, value, *place_of)
+
+
+def factor_of(pattern: AttentionPattern, total: Any, blank: Any) -> Any:
+    """The inverse of a sum of exponentials; what a plain softmax gives where all scores are excluded."""
+    one, zero = tirx.const(1, "float32"), tirx.const(0, "float32")
+    if pattern.zero_nan:
+        factor = tirx.Select(total >= tirx.const(_NO_SUM, "float32"), one / total, zero)
+    else:
+        none = tirx.const(math.nan, "float32")
+        factor = tirx.Select(total < tirx.const(_NO_SUM, "float32"), none, one / total)
+    return factor if blank is None else tirx.Select(blank, zero, factor)
+
+
+def finished(pattern: AttentionPattern, mixed: Any, factor: Any) -> Any:
+    """An element of the result; a factor of zero is that of a row that becomes zero, whatever was added up."""
+    if not pattern.zero_nan and pattern.blank is None:
+        return mixed * factor
+    zero = tirx.const(0, "float32")
+    return tirx.Select(factor == zero, zero, mixed * factor)

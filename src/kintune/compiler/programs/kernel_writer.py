@@ -1,0 +1,85 @@
+"""What programs that are written as a whole have in common: one parallel loop over tasks, around vector loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir as T  # noqa: N812 - the name that it has everywhere
+
+__all__ = ["alloc", "pieces", "repeat", "store", "tasks", "tiles", "vector"]
+
+
+def tasks(function: tirx.PrimFunc, number: int, name: str, body: Callable[[Sequence[Any], Any], None]) -> tvm.IRModule:
+    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks in parallel."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("main")
+        kept = {key: value for key, value in dict(function.attrs or {}).items() if key != "global_symbol"}
+        T.func_attr({**kept, "global_symbol": "main", "tirx.noalias": True})
+        buffers = [
+            T.arg(str(p.name), T.buffer(tuple(int(extent) for extent in p.shape), str(p.dtype)))
+            for p in function.params
+        ]
+        with T.parallel(0, number) as loop, T.sblock(name):
+            body(buffers, T.axis.spatial(number, loop))
+    return tvm.IRModule({"main": builder.get()})
+
+
+def alloc(name: str, *shape: int) -> Any:
+    """A buffer of float32 that each task has for itself."""
+    return IRBuilder.name(name, T.sblock_alloc_buffer(shape, "float32"))
+
+
+def store(buffer: Any, value: Any, *indices: Any) -> None:
+    """Store one element, or in a vector loop a vector."""
+    T.buffer_store(buffer, value, list(indices))
+
+
+@contextmanager
+def repeat(extent: Any, name: str) -> Iterator[Any]:
+    """A serial loop; none where the extent is the number 1."""
+    if isinstance(extent, int) and extent == 1:
+        yield 0
+        return
+    with T.serial(0, extent) as variable:
+        yield IRBuilder.name(name, variable)
+
+
+@contextmanager
+def vector(lanes: int) -> Iterator[Any]:
+    """A loop that is one vector instruction; none for one lane."""
+    if lanes == 1:
+        yield 0
+        return
+    with T.vectorized(0, lanes) as lane:
+        yield IRBuilder.name("lane", lane)
+
+
+def tiles(extent: int, size: int) -> Iterator[tuple[Callable[[], Any], int]]:
+    """Parts of a loop: equal tiles of `size`, then what is left.  Each is a loop that gives its start, and its size."""
+
+    @contextmanager
+    def starts(begin: int, number: int, step: int) -> Iterator[Any]:
+        with repeat(number, "tile") as tile:
+            yield tile * step + begin if number > 1 else begin
+
+    whole, rest = divmod(extent, size)
+    if whole:
+        yield (lambda: starts(0, whole, size)), size
+    if rest:
+        yield (lambda: starts(whole * size, 1, rest)), rest
+
+
+def pieces(extent: int, lanes: int) -> list[tuple[int, int]]:
+    """Vectors (start, lanes) that cover an extent: as many whole ones as fit, then halves, quarters and so on."""
+    found, start = [], 0
+    while start < extent:
+        while start + lanes > extent:
+            lanes //= 2
+        found.append((start, lanes))
+        start += lanes
+    return found

@@ -1,0 +1,161 @@
+"""The kernel of attention computes what the plain blocks do, however its work is cut."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from kintune.core.candidate import Choice
+from tests.support.attention import Spelling, arrays, network
+
+pytestmark = pytest.mark.tvm
+
+MASKS = ("none", "columns", "rank 2", "full", "boolean", "causal", "two")
+
+
+@pytest.fixture(scope="module")
+def here() -> Any:
+    import tvm
+
+    from kintune.runtime.target import resolve_target
+
+    return tvm.target.Target(json.loads(resolve_target("native", 1)))
+
+
+def workload(spelling: Spelling, target: Any) -> Any:
+    from kintune.compiler.graph.lower import lower
+
+    lowered = lower(network(spelling, arrays(spelling)), target)
+    (found,) = (each.module for each in lowered.workloads if each.operator == "attention")
+    return found
+
+
+def run(module: Any, target: Any, operands: list[Any]) -> Any:
+    import tvm
+
+    from kintune.compiler.graph.lowering_rules import use_vector_functions
+    from kintune.compiler.space.generator import default_schedule
+
+    use_vector_functions()
+    built = tvm.compile(default_schedule(module, target), target)
+    result = module["main"].params[-1]
+    out = tvm.runtime.tensor(np.full([int(extent) for extent in result.shape], np.nan, np.float32))
+    built["main"](*(tvm.runtime.tensor(operand) for operand in operands), out)
+    return out.numpy()
+
+
+def masks_of(module: Any) -> set[int]:
+    """The positions of the operands that are added to scores."""
+    from kintune.compiler.programs.attention_pattern import attention_of
+
+    pattern = attention_of(module["main"])
+    assert pattern is not None
+    return {step.access.parameter for step in pattern.steps if step.access is not None}
+
+
+def drawn(module: Any, low: float, seed: int = 3) -> list[Any]:
+    """Operands of a workload; of a mask, a third of the elements are low."""
+    draw, found = np.random.default_rng(seed), list[Any]()
+    masks = masks_of(module)
+    for number, parameter in enumerate(module["main"].params[:-1]):
+        shape = [int(extent) for extent in parameter.shape]
+        if str(parameter.dtype) == "bool":
+            found.append(draw.random(shape) < 0.7)
+            continue
+        values = draw.standard_normal(shape).astype(np.float32)
+        found.append(np.where(draw.random(shape) < 0.3, np.float32(low), values) if number in masks else values)
+    return found
+
+
+def agree(spelling: Spelling, target: Any, choose: Any, seed: int = 3) -> None:
+    """Compare the kernel under the decisions that `choose(axis)` gives with the plain blocks."""
+    from kintune.compiler.programs.attention import AttentionProgram
+
+    program, module = AttentionProgram(), workload(spelling, target)
+    (variant,) = program.variants(module, target)
+    axes = program.axes(module, variant)
+    decisions = tuple((choose(axis),) for axis in axes)
+    operands = drawn(module, spelling.low, seed)
+    wanted = run(module, target, operands)
+    found = run(program.write(module, variant, decisions), target, operands)
+    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{spelling} {decisions}")
+
+
+spellings = st.builds(
+    Spelling,
+    batch=st.just(1),
+    heads=st.just(2),
+    groups=st.sampled_from((2, 1)),
+    rows=st.sampled_from((1, 3, 16, 17, 31, 50, 97)),
+    columns=st.sampled_from((2, 5, 16, 33, 67, 129)),
+    depth=st.sampled_from((1, 3, 16, 24)),
+    width=st.sampled_from((1, 7, 16, 23, 32)),
+    layout=st.sampled_from(("heads", "tokens", "fused")),
+    scaling=st.sampled_from(("none", "after")),
+    mask=st.sampled_from(MASKS),
+    low=st.sampled_from((-1e9, -3.4028234663852886e38, -np.inf)),
+    softmax=st.just("operator"),
+    twist=st.just(""),
+    result=st.sampled_from(("heads", "tokens")),
+).map(Spelling.settled)
+
+
+@settings(max_examples=15, derandomize=True, phases=[Phase.generate], deadline=None)
+@given(spelling=spellings, data=st.data())
+def test_whatever_is_drawn_computes_the_same(spelling: Spelling, data: st.DataObject, here: Any) -> None:
+    def choose(axis: Choice) -> int:
+        return data.draw(st.integers(0, len(axis.values) - 1))
+
+    agree(spelling, here, choose)
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("low", [-1e9, -3.4028234663852886e38, -np.inf])
+def test_rows_that_see_nothing_are_as_in_a_plain_softmax(rows: int, low: float, here: Any) -> None:
+    """Not a number where all scores are -inf, else what is left of them."""
+    from kintune.compiler.programs.attention import AttentionProgram
+
+    spelling = Spelling(batch=1, heads=1, groups=1, rows=rows, columns=35, mask="full", low=low)
+    program, module = AttentionProgram(), workload(spelling, here)
+    (variant,) = program.variants(module, here)
+    operands = drawn(module, low)
+    (position,) = masks_of(module)
+    mask = operands[position]
+    index = (..., slice(0, 1)) if mask.shape[-1] == rows else (..., slice(0, 1), slice(None))
+    mask[index] = low
+    decisions = program.rule(module, variant, _machine())[0]
+    wanted = run(module, here, operands)
+    found = run(program.write(module, variant, decisions), here, operands)
+    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+    assert np.isnan(found).any() == (low == -np.inf)
+
+
+def _machine() -> Any:
+    from kintune.search.processor import Processor
+
+    return Processor(lanes=16, registers=32, threads=2)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 16, 197, 384])
+def test_the_rule_answers_the_axes(rows: int, here: Any) -> None:
+    from kintune.compiler.programs.attention import AttentionProgram
+    from kintune.core.candidate import fits
+
+    program = AttentionProgram()
+    module = workload(Spelling(batch=1, rows=rows, columns=384, depth=64, width=64), here)
+    (variant,) = program.variants(module, here)
+    found = program.rule(module, variant, _machine())
+    assert found
+    assert len(set(found)) == len(found)
+    assert all(fits(program.axes(module, variant), decisions) for decisions in found)
+
+
+def test_other_workloads_have_no_variant(dense: Any, here: Any) -> None:
+    from kintune.compiler.programs.attention import AttentionProgram
+
+    assert not AttentionProgram().variants(dense, here)
