@@ -315,9 +315,11 @@ def _normalise(tensors: TensorViews, view: TensorView, call: relax.Call) -> Layo
     axes = [view.place(axis) for axis in a.axes]
     operands = [tensors.operand(argument) for argument in call.args[1:]]
     name = _short(call).removeprefix("nn.")
-    last: tuple[Any, ...] = (axes, a.epsilon, a.center, a.scale)
-    if name == "layer_norm" and axes != sorted(axes):
+    if name in ("layer_norm", "rms_norm") and axes != sorted(axes):
         return None
+    if name == "rms_norm":
+        return view.keeping(relax.op.nn.rms_norm(view.stored, *operands, axes, a.epsilon))
+    last: tuple[Any, ...] = (axes, a.epsilon, a.center, a.scale)
     if name != "layer_norm":
         groups = (a.num_groups,) if name == "group_norm" else ()
         last = (*groups, view.place(a.channel_axis), *last)
@@ -341,7 +343,7 @@ RULES: dict[str, Rule] = {
     **{f"relax.{name}": _broadcast for name in BROADCAST},
     **{f"relax.{name}": _reduce for name in ("max", "mean", "min", "prod", "std", "sum", "variance")},
     **{f"relax.{name}": _reshape for name in ("expand_dims", "flatten", "nn.batch_flatten", "reshape", "squeeze")},
-    **{f"relax.nn.{name}": _normalise for name in ("group_norm", "instance_norm", "layer_norm")},
+    **{f"relax.nn.{name}": _normalise for name in ("group_norm", "instance_norm", "layer_norm", "rms_norm")},
     "relax.argmax": _arg_reduce,
     "relax.argmin": _arg_reduce,
     "relax.broadcast_to": _broadcast_to,
