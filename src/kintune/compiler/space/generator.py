@@ -63,7 +63,7 @@ def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
 
 def _on_cpu(function: Any, module: tvm.IRModule, context: Any) -> Any:
     """The function with its default schedule, where it is not scheduled yet."""
-    if _SCHEDULED in (function.attrs or {}):
+    if not isinstance(function, tvm.tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
         return function
     written = None if has_wrapped_loops(function) else write_rows(function)
     return split_wrapped_loops(function, module, context) if written is None else written
@@ -76,8 +76,13 @@ def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
 
 def default_schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """A module after `default_schedules`, which would change the one that they are given."""
+    functions = dict(module.functions_items())
+    if target.kind.name != GPU:
+        scheduled = {variable: _on_cpu(function, module, None) for variable, function in functions.items()}
+        same = all(scheduled[variable].same_as(function) for variable, function in functions.items())
+        return module if same else tvm.IRModule(scheduled, attrs=module.attrs)
     passes = default_schedules(target)
-    copy = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
+    copy = tvm.IRModule(functions, attrs=module.attrs)
     with target:
         return tvm.transform.Sequential(passes)(copy)
 
