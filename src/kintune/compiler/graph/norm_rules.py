@@ -21,6 +21,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of
+from kintune.compiler.programs.loops import index
 from kintune.compiler.programs.statistics import statistics_kernel
 
 __all__ = ["NORM", "lower_norms"]
@@ -66,8 +67,8 @@ class _Place(NamedTuple):
 
     def reduced(self) -> list[Any]:
         """New axes of a reduction: the channels within a group, then the others."""
-        channels = [te.reduce_axis((0, self.width), "channel")] if self.groups else []
-        return channels + [te.reduce_axis((0, self.shape[axis]), f"k{axis}") for axis in self.axes]
+        channels = [te.reduce_axis((0, index(self.width)), "channel")] if self.groups else []
+        return channels + [te.reduce_axis((0, index(self.shape[axis])), f"k{axis}") for axis in self.axes]
 
     def element(self, kept: Sequence[Any], along: Sequence[Any]) -> list[Any]:
         """The indices of an element, by those of its statistics and those of the reduction."""
@@ -75,13 +76,13 @@ class _Place(NamedTuple):
         within = next(rest) if self.groups else None
         of = dict(zip(self.kept, kept, strict=True)) | dict(zip(self.axes, rest, strict=True))
         if within is not None:
-            of[self.channel] = of[self.channel] * self.width + within
+            of[self.channel] = of[self.channel] * index(self.width) + within
         return [of[axis] for axis in range(len(self.shape))]
 
     def of(self, indices: Sequence[Any]) -> list[Any]:
         """The indices of the statistics of an element."""
         return [
-            tirx.floordiv(indices[axis], self.width) if self.groups and axis == self.channel else indices[axis]
+            tirx.floordiv(indices[axis], index(self.width)) if self.groups and axis == self.channel else indices[axis]
             for axis in self.kept
         ]
 
@@ -135,7 +136,7 @@ def _norm(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...])
             def compute(*i: Any) -> Any:
                 return _affine((x(*i) - at(i, mean)) * at(i, inverse), place, has, more, i)
 
-            return te.compute(shape, compute, name="norm", tag=topi.tag.BROADCAST)
+            return te.compute(x.shape, compute, name="norm", tag=topi.tag.BROADCAST)
 
         return builder.call_te(scaled, data, *statistics, *tensors, primfunc_name_hint=name)
 
@@ -150,13 +151,14 @@ def _whole(
 ) -> te.Tensor:
     """The norm: two sums (one, where it is not centred) and what is made of them."""
     portion = tirx.const(1.0 / place.count, x.dtype)
+    kept = [index(extent) for extent in place.statistics]
     mean: te.Tensor | None = None
     if centred:
         along = place.reduced()
         total = te.compute(
-            place.statistics, lambda *s: te.sum(x(*place.element(s, along)), axis=along), name="norm_sum"
+            kept, lambda *s: te.sum(x(*place.element(s, along)), axis=along), name="norm_sum"
         )
-        mean = te.compute(place.statistics, lambda *s: total(*s) * portion, name="norm_mean")
+        mean = te.compute(kept, lambda *s: total(*s) * portion, name="norm_mean")
 
     def difference(indices: Sequence[Any], statistics: Sequence[Any]) -> Any:
         return x(*indices) if mean is None else x(*indices) - mean(*statistics)
@@ -167,9 +169,9 @@ def _whole(
         moved = difference(place.element(s, across), s)
         return te.sum(moved * moved, axis=across)
 
-    squares = te.compute(place.statistics, square, name="norm_squares")
+    squares = te.compute(kept, square, name="norm_squares")
     inverse = te.compute(
-        place.statistics,
+        kept,
         lambda *s: tirx.const(1.0, x.dtype) / tirx.sqrt(squares(*s) * portion + tirx.const(epsilon, x.dtype)),
         name="norm_inverse",
     )
@@ -177,7 +179,7 @@ def _whole(
     def compute(*i: Any) -> Any:
         return _affine(difference(i, place.of(i)) * inverse(*place.of(i)), place, has, more, i)
 
-    return te.compute(place.shape, compute, name="norm")
+    return te.compute(x.shape, compute, name="norm")
 
 
 def _affine(
@@ -217,12 +219,12 @@ def _statistics(builder: relax.BlockBuilder, data: relax.Expr, place: _Place, ep
 def _softmax(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
     """As the compiler's own, but for one division a row instead of one an element."""
     axis = int(call.attrs.axis) % len(shape)
-    kept = tuple(extent for place, extent in enumerate(shape) if place != axis)
+    kept = [index(extent) for place, extent in enumerate(shape) if place != axis]
     if not kept:
         return None
 
     def softmax(x: te.Tensor) -> te.Tensor:
-        k, j = (te.reduce_axis((0, shape[axis]), name) for name in ("k", "j"))
+        k, j = (te.reduce_axis((0, x.shape[axis]), name) for name in ("k", "j"))
 
         def whole(row: Sequence[Any], at: Any) -> list[Any]:
             return [*row[:axis], at, *row[axis:]]
@@ -231,9 +233,9 @@ def _softmax(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ..
             return [*i[:axis], *i[axis + 1 :]]
 
         largest = te.compute(kept, lambda *r: te.max(x(*whole(r, k)), axis=k), name="T_softmax_maxelem")
-        power = te.compute(shape, lambda *i: tirx.exp(x(*i) - largest(*row_of(i))), name="T_softmax_exp")
+        power = te.compute(x.shape, lambda *i: tirx.exp(x(*i) - largest(*row_of(i))), name="T_softmax_exp")
         total = te.compute(kept, lambda *r: te.sum(power(*whole(r, j)), axis=j), name="T_softmax_expsum")
         inverse = te.compute(kept, lambda *r: tirx.const(1.0, x.dtype) / total(*r), name="T_softmax_inverse")
-        return te.compute(shape, lambda *i: power(*i) * inverse(*row_of(i)), name="T_softmax_norm")
+        return te.compute(x.shape, lambda *i: power(*i) * inverse(*row_of(i)), name="T_softmax_norm")
 
     return builder.call_te(softmax, call.args[0], primfunc_name_hint="softmax")
