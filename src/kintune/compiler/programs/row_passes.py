@@ -26,10 +26,11 @@ _LEAST_COLUMNS = 256
 
 
 class Binding(NamedTuple):
-    """A variable and the value that it has."""
+    """A variable and the value that it has; bindings of two passes with the same `key` have the same value."""
 
     variable: Any
     value: Any
+    key: Any = None
 
 
 class Pass(NamedTuple):
@@ -152,7 +153,7 @@ class _Frame:
 
     def bind(self, key: Any, name: str, value: Any) -> Any:
         variable = tirx.Var(name, value.ty)
-        self.bindings.append(Binding(variable, value))
+        self.bindings.append(Binding(variable, value, key))
         self._known[key] = variable
         return variable
 
