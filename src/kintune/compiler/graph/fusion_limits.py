@@ -3,7 +3,7 @@
 A function's pattern says how it may be fused, for all of its calls.  Here a call gets a copy of its function with
 another pattern:
 
-* A norm takes the element-wise operators that follow it; one that nothing element-wise follows takes those before it.
+* A norm or softmax takes the element-wise operators that follow it; where none follows, it takes those before it.
 * What reads each element of its operand several times (enlarging with interpolation, and other enlarging after
   costly functions) takes those that follow it, and none before it, which it would compute again for each read.
 * A copy of pieces of memory is fused with nothing, since it is no kernel in the execution plan.
@@ -76,7 +76,7 @@ class _Calls:
         if function is None or function.attrs is None:
             return -1
         if NORM in function.attrs:
-            return _WITH_EPILOGUE if self._has_epilogue(variable) else -1
+            return _WITH_EPILOGUE if self._has_epilogue(variable) else _REDUCTION
         if pieces_of(function, SLICES):
             (operand,) = self._operands(variable)[:1]
             return _OPAQUE if self._is_anchored(operand) else -1

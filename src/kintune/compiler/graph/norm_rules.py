@@ -27,7 +27,7 @@ from kintune.compiler.programs.statistics import statistics_kernel
 __all__ = ["NORM", "lower_norms"]
 
 NORM = "kintune.norm"
-"""The attribute of a PrimFunc that is a norm and nothing else."""
+"""The attribute of a PrimFunc that is a norm or a softmax and nothing else."""
 
 _LEVEL = 100  # above the compiler's own rules
 _LEGALISE = "FLegalize"
@@ -125,7 +125,6 @@ def _norm(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...])
     used = [None if _is_neutral(each, at) else each for at, each in enumerate(parameters)]
     tensors = [each for each in used if each is not None]
     has = [each is not None for each in (*used, None)[:2]]
-    attributes = {NORM: 1}
     if centred and _lies_last(place):
         statistics = _statistics(builder, data, place, epsilon)
 
@@ -143,7 +142,7 @@ def _norm(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...])
     def whole(x: te.Tensor, *more: te.Tensor) -> te.Tensor:
         return _whole(x, more, place, epsilon, centred, has)
 
-    return builder.call_te(whole, data, *tensors, primfunc_name_hint=name, primfunc_attrs=attributes)
+    return builder.call_te(whole, data, *tensors, primfunc_name_hint=name, primfunc_attrs={NORM: 1})
 
 
 def _whole(
@@ -238,4 +237,4 @@ def _softmax(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ..
         inverse = te.compute(kept, lambda *r: tirx.const(1.0, x.dtype) / total(*r), name="T_softmax_inverse")
         return te.compute(x.shape, lambda *i: power(*i) * inverse(*row_of(i)), name="T_softmax_norm")
 
-    return builder.call_te(softmax, call.args[0], primfunc_name_hint="softmax")
+    return builder.call_te(softmax, call.args[0], primfunc_name_hint="softmax", primfunc_attrs={NORM: 1})
