@@ -78,13 +78,8 @@ def over_rows(variables: Sequence[Any], extents: Sequence[int], body: Any, *, nu
 
 
 def replaced(part: Any, values: dict[Any, Any]) -> Any:
-    """A statement or expression with values in place of variables, and new variables where `Let` binds some."""
-
-    def bind_anew(found: Any) -> Any:
-        variable = tirx.Var(str(found.var.name), found.var.ty)
-        return tirx.Let(variable, found.value, replaced(found.body, {found.var: variable}))
-
-    return tvm_ffi.structural_map(part, [(tirx.Var, lambda found: values.get(found, found)), (tirx.Let, bind_anew)])
+    """A statement or expression with values in place of variables."""
+    return tvm_ffi.structural_map(part, [(tirx.Var, lambda found: values.get(found, found))])
 
 
 def sequence(statements: Sequence[Any]) -> Any:

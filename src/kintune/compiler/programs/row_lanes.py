@@ -76,13 +76,16 @@ class _Together:
 
     def _over(self, each: Pass, keep: Callable[[Any, Any], Sequence[Any]]) -> Any:
         """What is to be done with the value of a pass, for each column and lane."""
+        buffers: list[Any] = []
 
         def at(lane: Any) -> Any:
-            statements, value = written(each, self._values(lane))
-            return sequence([*statements, *keep(lane, value)])
+            found = written(each, self._values(lane), lane, self._width)
+            buffers.extend(found.buffers)
+            return sequence([*found.statements, *keep(lane, found.value)])
 
         extents = self._rows.column_extents if each.columns else ()
-        return nested(each.columns, extents, self._lanes(at))
+        loops = nested(each.columns, extents, self._lanes(at))
+        return sequence([*map(tirx.AllocBuffer, buffers), loops])
 
     def _lanes(self, body: Callable[[Any], Any]) -> Any:
         return loop("lane", self._width, body, self._kind)

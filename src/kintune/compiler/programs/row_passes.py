@@ -21,6 +21,9 @@ from kintune.compiler.programs.loops import INDEX, index
 __all__ = ["Binding", "Pass", "Rows", "read_rows"]
 
 _SPATIAL, _REDUCED = 0, 2  # the compiler's numbers of the kinds of block variables
+_LARGEST = 500
+"""Nodes of a value that is written out in a branch, at most."""
+
 _LEAST_COLUMNS = 256
 """Columns of a row of an element-wise function, at least, where it has so many."""
 
@@ -140,7 +143,10 @@ def _is_number(value: Any, number: int) -> bool:
 
 
 class _Frame:
-    """Where bindings go: those of a pass, or of one branch of a choice within it, which sees those around it."""
+    """Where the values of other blocks go: bound to variables in a pass, and written out in one branch of a choice.
+
+    A branch sees what is bound around it.
+    """
 
     def __init__(self, outer: _Frame | None = None) -> None:
         self.outer = outer
@@ -152,10 +158,14 @@ class _Frame:
         return found if found is not None or self.outer is None else self.outer.find(key)
 
     def bind(self, key: Any, name: str, value: Any) -> Any:
-        variable = tirx.Var(name, value.ty)
-        self.bindings.append(Binding(variable, value, key))
-        self._known[key] = variable
-        return variable
+        if self.outer is None:
+            variable = tirx.Var(name, value.ty)
+            self.bindings.append(Binding(variable, value, key))
+            value = variable
+        elif _size(value) > _LARGEST:
+            raise _Unreadable
+        self._known[key] = value
+        return value
 
 
 class _Reader:
@@ -331,26 +341,12 @@ class _Reader:
             if str(getattr(found.op, "name", "")) != "tirx.if_then_else":
                 return mutator.default_mutate(found)
             condition, first, second = found.args
-            first, second = (self._branch(each, values, frame) for each in (first, second))
+            first, second = (self._translated(each, values, _Frame(frame)) for each in (first, second))
             return tvm.ir.Call(found.op, [mutator.mutate(condition), first, second], found.attrs)
 
-        def select(found: Any, mutator: Any) -> Any:
-            condition = mutator.mutate(found.condition)
-            first, second = (self._branch(each, values, frame) for each in (found.true_value, found.false_value))
-            return tirx.Select(condition, first, second)
-
         return tvm_ffi.structural_mutate(
-            value,
-            [(tirx.Var, variable), (tvm.ir.TensorLoad, load), (tvm.ir.Call, call), (tirx.Select, select)],
+            value, [(tirx.Var, variable), (tvm.ir.TensorLoad, load), (tvm.ir.Call, call)]
         )
-
-    def _branch(self, value: Any, values: dict[Any, Any], frame: _Frame) -> Any:
-        """A value that is computed under a condition only, and so is what it reads."""
-        inner = _Frame(frame)
-        found = self._translated(value, values, inner)
-        for binding in reversed(inner.bindings):
-            found = tirx.Let(binding.variable, binding.value, found)
-        return found
 
     def _read(self, buffer: Any, indices: list[Any], frame: _Frame) -> Any:
         block = self._producers.get(buffer)
@@ -390,6 +386,13 @@ class _Reader:
         if len(block.indices) != len(indices):
             raise _Unreadable
         return self._results[buffer]
+
+
+def _size(value: Any) -> int:
+    """How many nodes an expression has."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(value, [(tvm.ir.Expr, found.append)])
+    return len(found)
 
 
 def _without_ones(extents: Iterable[int]) -> list[int]:

@@ -3,34 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
-from kintune.compiler.programs.loops import index, replaced
+from kintune.compiler.programs.loops import buffer, index, replaced
 from kintune.compiler.programs.row_passes import Pass
 
-__all__ = ["stores", "strides_of", "written"]
+__all__ = ["Written", "calls_functions", "stores", "strides_of", "written"]
 
 
-def written(each: Pass, values: dict[Any, Any]) -> tuple[list[Any], Any]:
-    """The statements that bind what a pass needs, and its value.
+class Written(NamedTuple):
+    """The statements that bind what a pass needs, the value that it has then, and the buffers that these use."""
 
-    `values` replace variables; those that the pass binds are new ones, so that it may be written several times.  A
-    binding without a variable is a statement.
+    buffers: list[Any]
+    statements: list[Any]
+    value: Any
+
+
+def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1) -> Written:
+    """A pass as statements; `values` replace variables.
+
+    Values that call functions are kept in buffers, with one element for each of the `lanes`: the compiler cannot bind
+    a variable to what these functions become.  All variables are new ones, so that a pass may be written several times.
+    A binding without a variable is a statement.
     """
+    at = [index(0) if lane is None else lane]
     known = dict(values)
-    statements: list[Any] = []
+    found = Written([], [], None)
     for binding in each.bindings:
-        found = replaced(binding.value, known)
+        value = replaced(binding.value, known)
         if binding.variable is None:
-            statements.append(found)
+            found.statements.append(value)
             continue
-        known[binding.variable] = made = tirx.Var(str(binding.variable.name), binding.variable.ty)
-        statements.append(tirx.Bind(made, found))
-    return statements, replaced(each.value, known)
+        name = str(binding.variable.name)
+        if calls_functions(value):
+            found.buffers.append(made := buffer(name, (lanes,), str(value.ty)))
+            found.statements.append(tirx.BufferStore(made, value, at))
+            known[binding.variable] = tirx.BufferLoad(made, at)
+        else:
+            known[binding.variable] = variable = tirx.Var(name, binding.variable.ty)
+            found.statements.append(tirx.Bind(variable, value))
+    return found._replace(value=replaced(each.value, known))
+
+
+def calls_functions(value: Any) -> bool:
+    """Whether a value calls a function of one or more numbers."""
+    names: set[str] = set()
+    tvm_ffi.structural_walk(value, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
+    return bool(names - {"tirx.if_then_else"})
 
 
 def stores(each: Pass, value: Any, values: dict[Any, Any]) -> list[Any]:

@@ -29,6 +29,7 @@ LANES = 64
 """Accumulators of a reduction, and rows that are computed together."""
 
 _COSTLY = frozenset(f"tirx.{name}" for name in ("erf", "exp", "log", "pow", "sigmoid", "tanh"))
+_VECTORIZED = tirx.ForKind.VECTORIZED
 _KEPT = 256 << 10
 """Bytes of a row that are kept at most; beyond them it is computed again."""
 
@@ -57,45 +58,74 @@ def _by_rows(rows: Rows, lanes: int) -> Any:
         return None
     passes, kept = _with_kept(rows)
     statements: list[Any] = [tirx.AllocBuffer(each) for each in kept]
+    writer = _Writer(rows, lanes)
     for each in passes:
-        statements += _pass_of_row(each, rows, lanes)
+        statements += writer.statements(each)
     long = math.prod(rows.column_extents) >= _LEAST_LENGTH
     return over_rows(rows.rows, rows.row_extents, sequence(statements), numbered=long)
 
 
-def _pass_of_row(each: Pass, rows: Rows, lanes: int) -> list[Any]:
-    if not each.columns:
-        statements, value = written(each, {})
-        return [*statements, tirx.Bind(each.result, value), *stores(each, each.result, {})]
-    flat = _Flat(each, rows)
-    if each.combine is None:
-        return [flat.loops(flat.length, flat.stored)]
-    return _reduction(each, flat, min(lanes, 1 << (flat.length.bit_length() - 1)))
+class _Writer:
+    """Writes the passes over one row, in order."""
 
+    def __init__(self, rows: Rows, lanes: int) -> None:
+        self._rows, self._lanes = rows, lanes
+        self._results: dict[Any, Any] = {}
 
-def _reduction(each: Pass, flat: _Flat, lanes: int) -> list[Any]:
-    vectorised = tirx.ForKind.VECTORIZED
-    sums = buffer(f"{each.result.name}_lanes", (lanes,), str(each.value.ty))
+    def statements(self, each: Pass) -> list[Any]:
+        if not each.columns:
+            return self._of_row(each)
+        return self._for_elements(each) if each.combine is None else self._reduction(each)
 
-    def step(lane: Any, at: Any) -> Any:
-        statements, value = flat.written(at)
-        more = each.combine(tirx.BufferLoad(sums, [lane]), value)
-        return sequence([*statements, tirx.BufferStore(sums, more, [lane])])
+    def _of_row(self, each: Pass) -> list[Any]:
+        named = each._replace(bindings=(*each.bindings, Binding(each.result, each.value)), value=each.result)
+        found = written(named, self._results)
+        self._results[each.result] = found.value
+        return [*map(tirx.AllocBuffer, found.buffers), *found.statements, *stores(each, found.value, {})]
 
-    def part(number: Any) -> Any:
-        return loop("lane", lanes, lambda lane: step(lane, number * lanes + lane), vectorised)
+    def _for_elements(self, each: Pass) -> list[Any]:
+        flat = _Flat(each, self._rows)
+        buffers: list[Any] = []
 
-    whole, rest = divmod(flat.length, lanes)
-    statements = [
-        tirx.AllocBuffer(sums),
-        loop("lane", lanes, lambda lane: tirx.BufferStore(sums, each.initial, [lane]), vectorised),
-        flat.loops(whole, part),
-    ]
-    if rest:
-        first = index(whole * lanes)
-        statements.append(flat.loops(1, lambda _: loop("lane", rest, lambda lane: step(lane, first + lane))))
-    statements += [*_halved(sums, lanes, each.combine), tirx.Bind(each.result, tirx.BufferLoad(sums, [index(0)]))]
-    return statements + stores(each, each.result, {})
+        def at(place: Any) -> Any:
+            values = flat.values(place)
+            found = written(each, {**self._results, **values})
+            buffers.extend(found.buffers)
+            return sequence([*found.statements, *stores(each, found.value, values)])
+
+        loops = flat.loops(flat.length, at)
+        return [*map(tirx.AllocBuffer, buffers), loops]
+
+    def _reduction(self, each: Pass) -> list[Any]:
+        flat = _Flat(each, self._rows)
+        lanes = min(self._lanes, 1 << (flat.length.bit_length() - 1))
+        sums = buffer(f"{each.result.name}_lanes", (lanes,), str(each.value.ty))
+        buffers = [sums]
+
+        def step(lane: Any, place: Any) -> Any:
+            found = written(each, {**self._results, **flat.values(place)}, lane, lanes)
+            buffers.extend(found.buffers)
+            more = each.combine(tirx.BufferLoad(sums, [lane]), found.value)
+            return sequence([*found.statements, tirx.BufferStore(sums, more, [lane])])
+
+        def part(number: Any) -> Any:
+            return loop("lane", lanes, lambda lane: step(lane, number * lanes + lane), _VECTORIZED)
+
+        whole, rest = divmod(flat.length, lanes)
+        loops = [flat.loops(whole, part)]
+        if rest:
+            first = index(whole * lanes)
+            loops.append(flat.loops(1, lambda _: loop("lane", rest, lambda lane: step(lane, first + lane))))
+        made = tirx.Var(str(each.result.name), each.result.ty)
+        self._results[each.result] = made
+        return [
+            *map(tirx.AllocBuffer, buffers),
+            loop("lane", lanes, lambda lane: tirx.BufferStore(sums, each.initial, [lane]), _VECTORIZED),
+            *loops,
+            *_halved(sums, lanes, each.combine),
+            tirx.Bind(made, tirx.BufferLoad(sums, [index(0)])),
+            *stores(each, made, {}),
+        ]
 
 
 def _halved(sums: Any, lanes: int, combine: Callable[[Any, Any], Any]) -> Iterator[Any]:
@@ -106,7 +136,7 @@ def _halved(sums: Any, lanes: int, combine: Callable[[Any, Any], Any]) -> Iterat
             other = tirx.BufferLoad(sums, [lane + half])
             return tirx.BufferStore(sums, combine(tirx.BufferLoad(sums, [lane]), other), [lane])
 
-        yield loop("lane", half, fold, tirx.ForKind.VECTORIZED)
+        yield loop("lane", half, fold, _VECTORIZED)
         half //= 2
 
 
@@ -114,7 +144,6 @@ class _Flat:
     """A pass over a row, whose last axes that lie side by side are one loop of a `length`."""
 
     def __init__(self, each: Pass, rows: Rows) -> None:
-        self._pass = each
         first = _first_flat(each, rows.columns, rows.column_extents)
         self._outer, self._outer_extents = rows.columns[:first], rows.column_extents[:first]
         self._flat = rows.columns[first:]
@@ -124,16 +153,8 @@ class _Flat:
         """`body` of each number below `count`, for each place on the outer axes."""
         return nested(self._outer, self._outer_extents, loop("column", count, body))
 
-    def written(self, at: Any) -> tuple[list[Any], Any]:
-        """The statements of the pass for the element `at` of the loop, and its value."""
-        return written(self._pass, self._values(at))
-
-    def stored(self, at: Any) -> Any:
-        """The statements of a pass that stores its value."""
-        statements, value = self.written(at)
-        return sequence([*statements, *stores(self._pass, value, self._values(at))])
-
-    def _values(self, at: Any) -> dict[Any, Any]:
+    def values(self, at: Any) -> dict[Any, Any]:
+        """The columns at the element `at` of the loop."""
         if not self._flat:
             return {}
         *others, last = self._flat
