@@ -82,9 +82,9 @@ class _Calls:
             return _OPAQUE if self._is_anchored(operand) else -1
         if pieces_of(function, JOINS):
             return _OPAQUE if self._is_mostly_computed(variable) else -1
-        if int(function.attrs.get(_PATTERN, _OPAQUE)) == _INJECTIVE and self._repeats_work(variable, function):
-            return _WITH_EPILOGUE
-        return -1
+        known = int(function.attrs.get(_PATTERN, _OPAQUE))
+        alone = known == _INJECTIVE or (known == _BROADCAST and len(self._operands(variable)) == 1)
+        return _WITH_EPILOGUE if alone and self._repeats_work(variable, function) else -1
 
     def _function(self, variable: relax.Expr) -> Any:
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
