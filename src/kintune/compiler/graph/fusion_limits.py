@@ -7,13 +7,15 @@ another pattern:
 * What reads each element of its operand several times (enlarging with interpolation, and other enlarging after
   costly functions) takes those that follow it, and none before it, which it would compute again for each read.
 * A copy of pieces of memory is fused with nothing, since it is no kernel in the execution plan.
+* A chain of operators ends where its expression would grow too large: schedules put the expression of an operand in
+  each place where it is used, and the compiler takes many times longer for a function of a function of a function.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
@@ -31,6 +33,11 @@ _BROADCAST, _INJECTIVE, _REDUCTION, _WITH_EPILOGUE, _OPAQUE = 1, 2, 3, 4, 8
 _COSTLY = frozenset(
     f"tirx.{name}" for name in ("erf", "exp", "log", "pow", "rsqrt", "sigmoid", "sqrt", "tanh", "cos", "sin")
 )
+_WEIGHTS = {"tirx.exp": 1, "tirx.erf": 1, "tirx.sigmoid": 1, "tirx.tanh": 2}
+"""Functions that are lowered to arithmetic (see `lowering_rules`), and how deep their own expressions are."""
+
+_DEEPEST = 3
+_LARGEST = 100
 _INTERPOLATES = "resize"
 
 
@@ -51,6 +58,17 @@ def LimitFusion() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its 
     return tvm.transform.module_pass(limit, opt_level=0, name="LimitFusion")
 
 
+class _Chain(NamedTuple):
+    """The expression of a call in terms of what is not fused before it: how deep functions are nested, what it reads.
+
+    `ends` says that nothing before it may be fused with it, or one of these would be too large.
+    """
+
+    depth: int
+    size: int = 1
+    ends: bool = False
+
+
 class _Calls:
     """The kernel calls of `main`, by the variables that they are bound to."""
 
@@ -58,6 +76,7 @@ class _Calls:
         self._module = module
         self._values: dict[relax.Var, relax.Expr] = {}
         self._readers: dict[relax.Var, list[relax.Var]] = {}
+        self._chains: dict[relax.Var, _Chain] = {}
         for block in module["main"].body.blocks:
             for binding in block.bindings:
                 self._values[binding.var] = binding.value
@@ -65,6 +84,8 @@ class _Calls:
                     self._readers.setdefault(read, []).append(binding.var)
         for read in _variables(module["main"].body.body):
             self._readers.setdefault(read, []).append(read)
+        for variable in self.variables():
+            self._chains[variable] = self._chain(variable)
 
     def variables(self) -> Iterator[relax.Var]:
         """The variables that a kernel is called for."""
@@ -75,6 +96,8 @@ class _Calls:
         function = self._function(variable)
         if function is None or function.attrs is None:
             return -1
+        if self._chains[variable].ends:
+            return _WITH_EPILOGUE
         if NORM in function.attrs:
             return _WITH_EPILOGUE if self._has_epilogue(variable) else _REDUCTION
         if pieces_of(function, SLICES):
@@ -85,6 +108,21 @@ class _Calls:
         known = int(function.attrs.get(_PATTERN, _OPAQUE))
         alone = known == _INJECTIVE or (known == _BROADCAST and len(self._operands(variable)) == 1)
         return _WITH_EPILOGUE if alone and self._repeats_work(variable, function) else -1
+
+    def _chain(self, variable: relax.Var) -> _Chain:
+        """What is fused up to a call, as far as expressions go; those of operands come first."""
+        function = self._function(variable)
+        pattern = int((function.attrs or {}).get(_PATTERN, _OPAQUE))
+        own = _weight(function)
+        if pattern > _REDUCTION:
+            return _Chain(own)
+        before = [self._chains.get(operand) for operand in self._operands(variable)]  # type: ignore[call-overload]
+        loads = _loads_of(function)
+        sizes = [count * (chain.size if chain is not None else 1) for chain, count in zip(before, loads, strict=False)]
+        depth = own + max((chain.depth for chain in before if chain is not None), default=0)
+        if any(chain is not None for chain in before) and (depth > _DEEPEST or sum(sizes) > _LARGEST):
+            return _Chain(own, ends=True)
+        return _Chain(depth, max(sum(sizes), 1))
 
     def _function(self, variable: relax.Expr) -> Any:
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
@@ -200,14 +238,30 @@ def _variables(value: relax.Expr) -> list[relax.Var]:
 
 def _loads(function: Any) -> int:
     """How many places of a function load from a buffer."""
+    return sum(_loads_of(function))
+
+
+def _loads_of(function: Any) -> list[int]:
+    """How many places of a function load from each parameter."""
     found: list[Any] = []
-    tvm_ffi.structural_walk(function.body, [(tvm.ir.TensorLoad, found.append)])
-    return len(found)
+    tvm_ffi.structural_walk(function.body, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
+    return [sum(source.same_as(parameter) for source in found) for parameter in function.params]
+
+
+def _weight(function: Any) -> int:
+    """How deep the expressions are to which the functions are lowered that a function calls."""
+    names = _names(function)
+    return max((weight for name, weight in _WEIGHTS.items() if name in names), default=0)
 
 
 def _calls_costly(function: Any) -> bool:
+    return bool(_names(function) & _COSTLY)
+
+
+def _names(function: Any) -> set[str]:
+    """The functions that a function calls."""
     names: set[str] = set()
     tvm_ffi.structural_walk(
         function.body, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))]
     )
-    return bool(names & _COSTLY)
+    return names
