@@ -8,12 +8,13 @@ import tvm
 
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.program import Program
+from kintune.compiler.programs.row_program import RowProgram
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
 __all__ = ["PROGRAMS", "applicable", "program_named", "write"]
 
-PROGRAMS: tuple[Program, ...] = (PaddedProduct(),)
+PROGRAMS: tuple[Program, ...] = (RowProgram(), PaddedProduct())
 """The programs, the most promising first where several compute a workload."""
 
 
