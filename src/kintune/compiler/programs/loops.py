@@ -16,6 +16,10 @@ INDEX = "int64"
 """The type of loop variables, which is that of the functions that come from a network."""
 
 
+_TASKS = 256
+"""Parts into which rows are divided, at most."""
+
+
 def index(value: int) -> Any:
     """A constant index."""
     return tirx.IntImm(INDEX, value)
@@ -51,18 +55,16 @@ def nested(variables: Sequence[Any], extents: Sequence[int], body: Any, kind: An
 def over_rows(variables: Sequence[Any], extents: Sequence[int], body: Any, *, numbered: bool) -> Any:
     """Parallel loops over all rows, each of which `body` computes.
 
-    One loop over the numbers of the rows, where they are `numbered`; else one loop for each variable, the first with
-    more than one value in parallel.  The latter is for short bodies: LLVM 22 vectorises loops with a number modulo a
-    power of two wrongly.
+    One loop over the numbers of the rows, where they are `numbered` or only one variable has several values; else one
+    loop for each variable, the first of these in parallel.  The latter is for short bodies: LLVM 22 vectorises loops
+    with a number modulo a power of two wrongly.
+
+    Consecutive rows are one task, so that memory is allocated for a task and not for each row.
     """
-    if not numbered or sum(extent > 1 for extent in extents) < 2:
+    if not numbered and sum(extent > 1 for extent in extents) > 1:
         order = sorted(range(len(variables)), key=lambda place: extents[place] == 1)
-        return nested(
-            [variables[place] for place in order],
-            [extents[place] for place in order],
-            body,
-            tirx.ForKind.PARALLEL,
-        )
+        ordered = [variables[place] for place in order], [extents[place] for place in order]
+        return nested(*ordered, body, tirx.ForKind.PARALLEL)
 
     def at(number: Any) -> Any:
         values: dict[Any, Any] = {}
@@ -74,7 +76,18 @@ def over_rows(variables: Sequence[Any], extents: Sequence[int], body: Any, *, nu
             rest = tirx.floordiv(rest, index(extent)) if extent != 1 else rest
         return replaced(body, values)
 
-    return loop("row", math.prod(extents), at, tirx.ForKind.PARALLEL)
+    rows = math.prod(extents)
+    each = -(-rows // _TASKS)
+
+    def task(number: Any) -> Any:
+        first = number * index(each)
+        count = index(each) if rows % each == 0 else tirx.min(index(each), index(rows) - first)
+        row = tirx.Var("row", INDEX)
+        return tirx.For(row, index(0), count, tirx.ForKind.SERIAL, at(first + row))
+
+    if each == 1:
+        return loop("row", rows, at, tirx.ForKind.PARALLEL)
+    return loop("task", -(-rows // each), task, tirx.ForKind.PARALLEL)
 
 
 def replaced(part: Any, values: dict[Any, Any]) -> Any:

@@ -22,11 +22,11 @@ class RowProgram:
     version = 1
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """The number of accumulators, then half and twice as many where rows are reduced; for CPUs."""
+        """The number of accumulators, then half as many where rows are reduced; for CPUs."""
         if target.kind.name != "llvm" or (rows := read_rows(module["main"])) is None:
             return ()
         reduces = any(each.combine is not None for each in rows.passes)
-        numbers = (LANES, LANES // 2, 2 * LANES) if reduces else (LANES,)
+        numbers = (LANES, LANES // 2) if reduces else (LANES,)
         return tuple(map(str, numbers)) if write_rows(module["main"]) is not None else ()
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:

@@ -21,7 +21,7 @@ from tvm import tirx
 from kintune.compiler.programs.loops import as_root, buffer, index, loop, nested, over_rows, sequence
 from kintune.compiler.programs.row_lanes import by_lanes
 from kintune.compiler.programs.row_passes import Binding, Pass, Rows, read_rows
-from kintune.compiler.programs.row_text import stores, strides_of, written
+from kintune.compiler.programs.row_text import calls_functions, stores, strides_of, written
 
 __all__ = ["LANES", "write_rows"]
 
@@ -29,6 +29,9 @@ LANES = 64
 """Accumulators of a reduction, and rows that are computed together."""
 
 _COSTLY = frozenset(f"tirx.{name}" for name in ("erf", "exp", "log", "pow", "sigmoid", "tanh"))
+_COSTLY_LANES = 16
+"""Accumulators of a reduction of what functions give: the arithmetic of one vector fills the registers."""
+
 _VECTORIZED = tirx.ForKind.VECTORIZED
 _KEPT = 256 << 10
 """Bytes of a row that are kept at most; beyond them it is computed again."""
@@ -98,7 +101,7 @@ class _Writer:
 
     def _reduction(self, each: Pass) -> list[Any]:
         flat = _Flat(each, self._rows)
-        lanes = min(self._lanes, 1 << (flat.length.bit_length() - 1))
+        lanes = _lanes_for(each, flat.length, self._lanes)
         sums = buffer(f"{each.result.name}_lanes", (lanes,), str(each.value.ty))
         buffers = [sums]
 
@@ -126,6 +129,13 @@ class _Writer:
             tirx.Bind(made, tirx.BufferLoad(sums, [index(0)])),
             *stores(each, made, {}),
         ]
+
+
+def _lanes_for(each: Pass, length: int, most: int) -> int:
+    """The accumulators of a reduction: a few steps for each, and few where each step takes many registers."""
+    costly = any(calls_functions(value) for value in (each.value, *(b.value for b in each.bindings if b.variable is not None)))
+    wanted = min(most, _COSTLY_LANES if costly else max(_COSTLY_LANES, length // 4))
+    return min(1 << (wanted.bit_length() - 1), 1 << (length.bit_length() - 1))
 
 
 def _halved(sums: Any, lanes: int, combine: Callable[[Any, Any], Any]) -> Iterator[Any]:
