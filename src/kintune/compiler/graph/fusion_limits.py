@@ -131,6 +131,11 @@ class _Calls:
         found = self._module[value.args[0]]  # type: ignore[attr-defined]
         return found if isinstance(found, tvm.tirx.PrimFunc) else None
 
+    def _name(self, variable: relax.Expr) -> str:
+        """The name of the kernel that is called for a variable; empty where none is."""
+        value = self._values.get(variable) if isinstance(variable, relax.Var) else None
+        return "" if value is None or operator_of(value) != CALL_KERNEL else str(value.args[0].name_hint)  # type: ignore[attr-defined]
+
     def _operands(self, variable: relax.Var) -> list[relax.Expr]:
         value = self._values[variable]
         return list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else []  # type: ignore[attr-defined]
@@ -187,16 +192,17 @@ class _Calls:
             for operand in self._operands(variable)
             if isinstance(operand, relax.Var) and math.prod(static_shape(operand) or (0,)) * 2 <= math.prod(result or (0,))
         ]
-        interpolates = _INTERPOLATES in str(self._values[variable].args[0].name_hint)  # type: ignore[attr-defined]
+        interpolates = _INTERPOLATES in self._name(variable)
         several = interpolates and _loads(function) > 1
         if several and any(self._is_computed(operand) for operand in self._operands(variable)):
-            return True
+            return not any(_INTERPOLATES in self._name(operand) for operand in self._operands(variable))
         return any(self._is_costly(operand) for operand in enlarged)
 
     def _is_computed(self, operand: relax.Expr) -> bool:
-        """Whether element-wise work would be fused into what reads the operand."""
+        """Whether what computes the operand would be fused into what reads it, rather than into what comes before."""
         function = self._function(operand)
-        return function is not None and int(function.attrs.get(_PATTERN, _OPAQUE)) <= _INJECTIVE
+        pattern = _OPAQUE if function is None else int(function.attrs.get(_PATTERN, _OPAQUE))
+        return pattern <= _INJECTIVE and not (pattern <= _BROADCAST and self._is_anchored(operand))
 
     def _is_costly(self, operand: relax.Expr, depth: int = 8) -> bool:
         """Whether what would be fused before the operand calls costly functions."""
