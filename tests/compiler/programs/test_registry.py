@@ -29,6 +29,7 @@ class Doubling:
 
     name = "doubling"
     version = 3
+    patterns: tuple[str, ...] = ()
     widths = (2, 4, 8)
 
     def variants(self, module: Any, target: Any) -> list[str]:
@@ -105,13 +106,14 @@ def test_a_sketch_of_another_version_is_refused_in_a_line(doubled: Any, monkeypa
         Replayer(doubled, target())(sketch, Candidate("w", sketch.digest, ((0,),)))
 
 
-def test_a_pattern_has_the_sketches_of_its_programs_alone(doubled: Any) -> None:
+def test_a_pattern_has_the_sketches_of_its_programs_alone(doubled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import tvm
 
     from kintune.compiler.graph.workload import describe
     from kintune.compiler.programs.program import PATTERN
     from kintune.compiler.space.sketches import generate_sketches
 
+    monkeypatch.setattr(Doubling, "patterns", ("twice",))
     function = doubled["main"].with_attr(PATTERN, "twice 6 8")
     module = tvm.IRModule({"main": function})
     assert [program_of(sketch) for sketch in generate_sketches("w", module, target())] == ["doubling.3:any"]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import tvm
+import tvm_ffi
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -186,20 +187,29 @@ class _AllocateEmptyTensors(PyExprMutator):  # type: ignore[misc]
 
 
 def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """`SplitLayoutRewritePreproc` for the scheduled functions alone: it refuses functions without blocks."""
+    """`SplitLayoutRewritePreproc` for the scheduled functions with blocks alone: it refuses functions without."""
 
     def split(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         functions = dict(module.functions_items())
         aside = {
             variable: function
             for variable, function in functions.items()
-            if isinstance(function, tvm.tirx.PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {})
+            if isinstance(function, tvm.tirx.PrimFunc) and not _has_scheduled_blocks(function)
         }
         rest = {variable: function for variable, function in functions.items() if variable not in aside}
         done = relax.transform.SplitLayoutRewritePreproc()(tvm.IRModule(rest, attrs=module.attrs))
         return tvm.IRModule({**dict(done.functions_items()), **aside}, attrs=done.attrs)
 
     return tvm.transform.module_pass(split, opt_level=0, name="SplitWeightPacking")
+
+
+def _has_scheduled_blocks(function: tvm.tirx.PrimFunc) -> bool:
+    """Whether a function is scheduled and has blocks; programs of our own that are written as a whole have none."""
+    if "tirx.is_scheduled" not in (function.attrs or {}) or not hasattr(function.body, "block"):
+        return False
+    found: list[tvm.s_tir.SBlock] = []
+    tvm_ffi.structural_walk(function.body.block.body, [(tvm.s_tir.SBlock, found.append)])
+    return bool(found)
 
 
 def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:

@@ -15,7 +15,7 @@ from tvm import relax
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.layout_views import LayoutResult, TensorView, TensorViews
-from kintune.compiler.graph.rewriting import operator_of, static_shape
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
 
 __all__ = ["BROADCAST", "RULES", "UNARY"]
 
@@ -24,6 +24,7 @@ Order = tuple[int, ...]
 
 _NHWC: Order = (0, 3, 1, 2)
 _HWIO: Order = (3, 2, 0, 1)
+_RESIZES = "resize"
 UNARY = (
     "abs", "acos", "acosh", "asin", "asinh", "astype", "atan", "atanh", "bitwise_not", "ceil", "clip", "cos", "cosh",
     "erf", "exp", "floor", "isfinite", "isinf", "isnan", "log", "logical_not", "negative", "nn.gelu", "nn.gelu_tanh",
@@ -315,9 +316,11 @@ def _normalise(tensors: TensorViews, view: TensorView, call: relax.Call) -> Layo
     axes = [view.place(axis) for axis in a.axes]
     operands = [tensors.operand(argument) for argument in call.args[1:]]
     name = _short(call).removeprefix("nn.")
-    last: tuple[Any, ...] = (axes, a.epsilon, a.center, a.scale)
-    if name == "layer_norm" and axes != sorted(axes):
+    if name in ("layer_norm", "rms_norm") and axes != sorted(axes):
         return None
+    if name == "rms_norm":
+        return view.keeping(relax.op.nn.rms_norm(view.stored, *operands, axes, a.epsilon))
+    last: tuple[Any, ...] = (axes, a.epsilon, a.center, a.scale)
     if name != "layer_norm":
         groups = (a.num_groups,) if name == "group_norm" else ()
         last = (*groups, view.place(a.channel_axis), *last)
@@ -336,12 +339,28 @@ def _quantise(tensors: TensorViews, view: TensorView, call: relax.Call) -> Layou
     return view.keeping(getattr(relax.op, _short(call))(view.stored, *steps, place, dtype))
 
 
+def _kernel(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    """A kernel that an importer wrote to resize along an axis: the same kernel on the axes as they are stored."""
+    group = call.args[1]
+    if not isinstance(group, relax.Tuple) or not str(call.args[0].name_hint).startswith(_RESIZES):
+        return None
+    data, *factors = group.fields
+    view, result = tensors.view(data), static_shape(relax.Var("result", call.ty))
+    if view is None or view.is_plain or result is None or len(result) != len(view.shape):
+        return None
+    variable = tensors.permuted(call.args[0], view.order)
+    operands = [view.stored, *map(tensors.operand, factors)]
+    kind = relax.TensorType(permutations.stored(result, view.order), str(call.ty.dtype))
+    return view.keeping(relax.call_tir(variable, operands, kind))
+
+
 RULES: dict[str, Rule] = {
+    CALL_KERNEL: _kernel,
     **{f"relax.{name}": _unary for name in UNARY},
     **{f"relax.{name}": _broadcast for name in BROADCAST},
     **{f"relax.{name}": _reduce for name in ("max", "mean", "min", "prod", "std", "sum", "variance")},
     **{f"relax.{name}": _reshape for name in ("expand_dims", "flatten", "nn.batch_flatten", "reshape", "squeeze")},
-    **{f"relax.nn.{name}": _normalise for name in ("group_norm", "instance_norm", "layer_norm")},
+    **{f"relax.nn.{name}": _normalise for name in ("group_norm", "instance_norm", "layer_norm", "rms_norm")},
     "relax.argmax": _arg_reduce,
     "relax.argmin": _arg_reduce,
     "relax.broadcast_to": _broadcast_to,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tvm
 from tvm import relax
+from tvm.s_tir import Schedule
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.rewriting import static_shape
@@ -101,6 +102,22 @@ class TensorViews:
             view = TensorView(self._builder.emit(relax.TupleGetItem(stored, i)), shape, order)
             fields.append(self.arrange(view, permutations.identity(len(shape))))
         return relax.Tuple(fields)
+
+    def permuted(self, kernel: tvm.ir.GlobalVar, order: Sequence[int]) -> tvm.ir.GlobalVar:
+        """The kernel of one block, whose first operand and result have one rank, on axes in an order, for these two."""
+        function = self._builder.get()[kernel]
+        schedule = Schedule(tvm.IRModule({"main": function}), debug_mask=0, error_render_level="none")
+        (block,) = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
+        axes = permutations.inverse(tuple(order))
+        mapping = tvm.tirx.IndexMap.from_func(lambda *at: [at[axis] for axis in axes], ndim=len(axes))
+        first = function.params[0]
+        reads = [region.source for region in schedule.get(block).reads]
+        place = next(at for at, source in enumerate(reads) if source.same_as(first))
+        schedule.transform_layout(block, ("read", place), mapping)
+        schedule.transform_layout(block, ("write", 0), mapping)
+        schedule.transform_block_layout(block, mapping)
+        made = schedule.mod["main"]
+        return self._builder.add_func(made.without_attr("global_symbol") if "global_symbol" in made.attrs else made, str(kernel.name_hint))
 
     def operand(self, expression: relax.Expr) -> relax.Expr:
         """An operand in the network's own axis order."""

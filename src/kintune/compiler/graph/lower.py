@@ -17,11 +17,15 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
 from kintune.compiler.graph.attention import FuseAttention
 from kintune.compiler.graph.fold import FoldTensors
+from kintune.compiler.graph.fusion_limits import LimitFusion
 from kintune.compiler.graph.fusion_patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
 from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
 from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
+from kintune.compiler.graph.norm_rules import lower_norms
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
+from kintune.compiler.graph.norms import RecogniseNorms
+from kintune.compiler.graph.pieces import mark_pieces
 from kintune.compiler.graph.provenance import (
     KernelOrigin,
     Trail,
@@ -64,9 +68,11 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
     """
     keep_nan()
     divide_exactly()
+    lower_norms()
+    mark_pieces()
     with target:
         module, variables = number_bindings(module)
-        module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes())(module)
+        module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes(target, conservative))(module)
         steps, values = read_steps(module)
         module = relax.transform.FuseOps()(module)
         kernels = fused_kernels(module, values)
@@ -110,7 +116,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.tra
         relax.transform.DeadCodeElimination(),
     ]
     if target.kind.name == "llvm":
-        passes.append(ChooseLayouts())
+        passes += [RecogniseNorms(), relax.transform.DeadCodeElimination(), ChooseLayouts()]
     return [
         *passes,
         relax.transform.CanonicalizeBindings(),
@@ -126,14 +132,15 @@ def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.tra
     ]
 
 
-def _operator_passes() -> list[tvm.transform.Pass]:
-    return [
+def _operator_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:
+    passes = [
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
         ResizedInjective(),
         RepeatsBroadcast(),
         relax.transform.FoldConstant(),
     ]
+    return passes if conservative or target.kind.name != "llvm" else [*passes, LimitFusion()]
 
 
 @mutator

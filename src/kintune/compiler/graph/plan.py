@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from kintune.compiler.graph.arena import Buffer, place_buffers, place_in_a_row
+from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
 from kintune.compiler.graph.provenance import mark_of
 from kintune.compiler.graph.rewriting import operator_of, static_shape
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
@@ -71,7 +72,7 @@ class _Storage:
     """Memory of a tensor; `offset` as for `PlannedTensor`.  Those of an arena are numbered in the order they are made.
 
     Memory in an arena is in use from operation number `first` to `last`; both are -1 while no operation uses it.  After
-    two were made one, one of them leads to the other by `same_as`.
+    two were made one, one of them leads to the other by `same_as`: it lies `shift` bytes behind the other's start.
     """
 
     place: Place
@@ -81,6 +82,8 @@ class _Storage:
     first: int = -1
     last: int = -1
     same_as: _Storage | None = None
+    shift: int = 0
+    holds_pieces: bool = False
 
     def root(self) -> _Storage:
         """The memory that this one has become."""
@@ -94,11 +97,16 @@ class _Storage:
         self.first = first if self.first < 0 else min(self.first, first)
         self.last = max(self.last, last)
 
-    def become(self, other: _Storage) -> None:
-        """Make this memory and another one the same."""
-        self.same_as = other
+    @property
+    def behind(self) -> int:
+        """How many bytes behind the start of `root()` it lies."""
+        return 0 if self.same_as is None else self.shift + self.same_as.behind
+
+    def become(self, other: _Storage, shift: int = 0) -> None:
+        """Make this memory a part of another one, from its byte `shift` on."""
+        self.same_as, self.shift = other, shift
         if self.first >= 0:
-            other.use(self.first, self.last)
+            other.root().use(self.first, self.last)
 
 
 class _View(NamedTuple):
@@ -128,12 +136,14 @@ class _Planner:
         self._operations: list[Operation] = []
         self._kernels: dict[int, int] = {}
         self._serial = count()
+        self._returned: set[relax.Var] = set()
 
     def plan(
         self, main: relax.Function, inputs: Sequence[Tensor], outputs: Sequence[Tensor], checks: Sequence[IndexCheck]
     ) -> Planned:
         """The plan of the function."""
         input_tensors = []
+        self._returned = _returned(main.body)
         for position, parameter in enumerate(main.params):
             if position < len(inputs):
                 self._values[parameter] = view = self.new_view(parameter.ty, "input", position)
@@ -163,7 +173,7 @@ class _Planner:
         claimed = []
         for number, view in enumerate(returned):
             storage = view.storage.root()
-            mine = storage.place == "arena" and storage.nbytes == _nbytes(view) > 0
+            mine = storage.place == "arena" and not storage.holds_pieces and storage.nbytes == _nbytes(view) > 0
             if mine:
                 storage.place, storage.offset = "output", number
             claimed.append(mine)
@@ -228,6 +238,8 @@ class _Planner:
             function = self._module[call.op]
             if not isinstance(function, tvm.tirx.PrimFunc):
                 raise _unplanned(str(call.op.name_hint))
+            if self._slice(function, call) or self._join(function, call):
+                return None
             self._run(str((function.attrs or {}).get("global_symbol", call.op.name_hint)), call)
             return None
         if isinstance(call.op, relax.ExternFunc):
@@ -256,6 +268,46 @@ class _Planner:
         if (number := mark_of(call)) is not None:
             self._kernels[place] = number
 
+    def _slice(self, function: tvm.tirx.PrimFunc, call: relax.Call) -> bool:
+        """Make the results of a kernel the pieces of its operand that they are a copy of; False where it must run."""
+        offsets = pieces_of(function, SLICES)
+        if not offsets:
+            return False
+        whole, *parts = (self._value(argument) for argument in call.args)
+        if not isinstance(whole, _View) or len(parts) != len(offsets):
+            return False
+        root = whole.storage.root()
+        if root.place != "arena" or not all(map(_is_new, parts)) or self._returned.intersection(call.args):
+            return False
+        for part, offset in zip(parts, offsets, strict=True):
+            part.storage.become(whole.storage, offset)
+        root.holds_pieces = True
+        return True
+
+    def _join(self, function: tvm.tirx.PrimFunc, call: relax.Call) -> bool:
+        """Let the operands of a kernel lie where it would copy them to; False where it must run.
+
+        What cannot lie there, since it is an input, a weight or somewhere else already, is copied.
+        """
+        offsets = pieces_of(function, JOINS)
+        if not offsets:
+            return False
+        *parts, whole = (self._value(argument) for argument in call.args)
+        if len(parts) != len(offsets) or not all(isinstance(part, _View) for part in parts) or not _is_new(whole):
+            return False
+        if call.args[-1] in self._returned:
+            return False
+        whole.storage.holds_pieces = True
+        for part, offset in zip(parts, offsets, strict=True):
+            root = part.storage.root()
+            if root.place == "arena" and _fills(part, root):
+                root.become(whole.storage, offset)
+            else:
+                target = _View(_Storage("arena", _nbytes(part)), part.dtype, part.shape)
+                target.storage.become(whole.storage, offset)
+                self._copy(part, target)
+        return True
+
     def _branch(self, expression: relax.If) -> _Value:
         """Both branches leave their results in the same memory: their own where they made it, or else they copy."""
         condition = self._value(expression.cond)
@@ -283,6 +335,7 @@ class _Planner:
         for result, target in zip(results, targets, strict=True):
             source, storage = result.storage.root(), target.storage.root()
             own = source.place == "arena" and source.number > start and source.nbytes == storage.nbytes
+            own = own and not source.holds_pieces and not result.storage.behind
             if own and source not in made:
                 source.become(storage)
                 made.add(storage)
@@ -354,7 +407,39 @@ def _leaves(value: _Value) -> Iterator[_View]:
 
 def _planned(view: _View) -> PlannedTensor:
     storage = view.storage.root()
-    return PlannedTensor(storage.place, storage.offset, view.dtype, view.shape)
+    return PlannedTensor(storage.place, storage.offset + view.storage.behind, view.dtype, view.shape)
+
+
+def _fills(view: _View, storage: _Storage) -> bool:
+    """Whether a tensor is all of a memory."""
+    return storage.nbytes == _nbytes(view) > 0
+
+
+def _is_new(view: _Value) -> bool:
+    """Whether it is a tensor of the arena that has memory of its own, which nothing uses yet."""
+    if not isinstance(view, _View):
+        return False
+    storage = view.storage
+    return storage.place == "arena" and storage.same_as is None and storage.first < 0 and _fills(view, storage)
+
+
+def _returned(body: relax.SeqExpr) -> set[relax.Var]:
+    """The variables whose memory the function returns."""
+    values = {binding.var: binding.value for block in body.blocks for binding in block.bindings}
+    found: set[relax.Var] = set()
+    pending = [body.body]
+    while pending:
+        expression = pending.pop()
+        if isinstance(expression, relax.Var):
+            found.add(expression)
+            pending += [values[expression]] if expression in values else []
+        elif isinstance(expression, relax.Tuple):
+            pending += list(expression.fields)
+        elif isinstance(expression, relax.TupleGetItem):
+            pending.append(expression.tuple_value)
+        elif operator_of(expression) in _SAME_MEMORY | {_VIEW}:
+            pending.append(expression.args[0])
+    return found
 
 
 def _starts_at_zero(call: relax.Call) -> bool:

@@ -45,6 +45,7 @@ class AttentionProgram:
 
     name = NAME
     version = 1
+    patterns: tuple[str, ...] = (NAME,)
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """In tiles where queries fill a vector of the target; else row by row, or in tiles of shorter vectors."""

@@ -55,6 +55,7 @@ class PaddedProduct:
 
     name = "padded"
     version = 1
+    patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The numbers of rows and columns, as in "198x768"; none where register tiles divide them as they are."""

@@ -24,12 +24,14 @@ class Program(Protocol):
     * `axes` returns None: `write` gives a module of blocks, and MetaSchedule's rules make sketches of it.
     * `axes` returns axes: `write` gives the whole program for each decision; nothing is scheduled afterwards.
 
-    `name` is unique; `version` grows with each change of what `write` gives, so that records never name another
-    program than the one that was measured.
+    `name` is unique; `version` grows with each change of what `write` gives, so that records never name another program
+    than the one that was measured.  `patterns` has the names of the patterns whose functions it computes; it is empty for
+    a program that computes functions which were made for none.
     """
 
     name: str
     version: int
+    patterns: tuple[str, ...]
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return the variants for the workload `module` (function `main`), the most promising first.

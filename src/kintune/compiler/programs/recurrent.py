@@ -40,6 +40,7 @@ class RecurrentProgram:
 
     name = "recurrent"
     version = 1
+    patterns: tuple[str, ...] = ("lstm", "gru", "rnn")
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The ways to spread the work over threads; none where the recurrent weights are no constants."""

@@ -10,6 +10,7 @@ from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.program import Program, pattern_of
 from kintune.compiler.programs.recurrent import RecurrentProgram
+from kintune.compiler.programs.row_program import RowProgram
 from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
@@ -18,10 +19,11 @@ __all__ = ["PROGRAMS", "applicable", "program_named", "write"]
 
 PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
+    RecurrentProgram(),
+    RowProgram(),
+    PaddedProduct(),
     BlockedWinograd(),
     Winograd(),
-    PaddedProduct(),
-    RecurrentProgram(),
 )
 """The programs, the most promising first where several compute a workload."""
 
@@ -29,11 +31,11 @@ PROGRAMS: tuple[Program, ...] = (
 def applicable(module: tvm.IRModule, target: tvm.target.Target) -> Iterator[tuple[Program, str, str]]:
     """Yield each program and variant that computes the workload, and the name by which sketches call it.
 
-    A function that a pass made for a pattern is left to the pattern's program, which has its name.
+    A function that a pass made for a pattern is left to the programs of that pattern.
     """
-    pattern = pattern_of(module["main"])
+    pattern = pattern_of(module["main"]).partition(" ")[0]
     for program in PROGRAMS:
-        if pattern and pattern.split()[0] != program.name:
+        if (program.patterns != () and pattern not in program.patterns) or (program.patterns == () and pattern):
             continue
         for variant in program.variants(module, target):
             yield program, variant, f"{program.name}.{program.version}:{variant}"

@@ -70,6 +70,7 @@ class Winograd(_Saving):
 
     name = "winograd"
     version = 1
+    patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return the variants where `BlockedWinograd` has none, the most promising first."""
@@ -102,6 +103,7 @@ class BlockedWinograd(_Saving):
 
     name = "winograd_blocked"
     version = 1
+    patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return a variant for each promising size of tiles, the most promising first.

@@ -15,12 +15,14 @@ import tvm.s_tir
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.programs.recurrent_gpu import spread_recurrence
+from kintune.compiler.programs.rows import write_rows
 from kintune.compiler.space.wrapped_loops import has_wrapped_loops, split_wrapped_loops
 from kintune.hardware.gpu_target import GPU
 
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
 
 
+_SCHEDULED = "tirx.is_scheduled"
 _SHARED_REDUCTION = ms.schedule_rule.CrossThreadReduction
 
 
@@ -44,10 +46,11 @@ def space_generator(target: tvm.target.Target) -> Any:
 def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     """The passes, to be run within the target, that give unscheduled functions the schedule they need to run.
 
-    On a CPU, loops that wrap around are split; on a GPU, loops must be bound to threads.
+    On a CPU, what is passes over rows is written so that each row is read from memory once, on all threads, and loops
+    that wrap around are split elsewhere; on a GPU, loops must be bound to threads.
     """
     if target.kind.name != GPU:
-        return [tvm.tirx.transform.prim_func_pass(split_wrapped_loops, opt_level=0, name="SplitWrappedLoops")]
+        return [tvm.tirx.transform.prim_func_pass(_on_cpu, opt_level=0, name="DefaultSchedules")]
     from tvm.s_tir import dlight
 
     rules = dlight.gpu
@@ -60,6 +63,14 @@ def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     ]
 
 
+def _on_cpu(function: Any, module: tvm.IRModule, context: Any) -> Any:
+    """The function with its default schedule, where it is not scheduled yet."""
+    if not isinstance(function, tvm.tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
+        return function
+    written = None if has_wrapped_loops(function) else write_rows(function)
+    return split_wrapped_loops(function, module, context) if written is None else written
+
+
 def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
     """Marked so that no tensor cores are used for it."""
     return function.with_attr("dlight.do_not_tensorize", True)
@@ -67,10 +78,13 @@ def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
 
 def default_schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """A module after `default_schedules`, which would change the one that they are given."""
-    if target.kind.name != GPU and not any(has_wrapped_loops(function) for _, function in module.functions_items()):
-        return module
+    functions = dict(module.functions_items())
+    if target.kind.name != GPU:
+        scheduled = {variable: _on_cpu(function, module, None) for variable, function in functions.items()}
+        same = all(scheduled[variable].same_as(function) for variable, function in functions.items())
+        return module if same else tvm.IRModule(scheduled, attrs=module.attrs)
     passes = default_schedules(target)
-    copy = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
+    copy = tvm.IRModule(functions, attrs=module.attrs)
     with target:
         return tvm.transform.Sequential(passes)(copy)
 

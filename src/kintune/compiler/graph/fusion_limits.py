@@ -1,0 +1,273 @@
+"""Decides, call by call, what may be fused with the kernels for which the compiler's patterns say too little.
+
+A function's pattern says how it may be fused, for all of its calls.  Here a call gets a copy of its function with
+another pattern:
+
+* A norm or softmax takes the element-wise operators that follow it; where none follows, it takes those before it.
+* What reads each element of its operand several times (enlarging with interpolation, and other enlarging after
+  costly functions) takes those that follow it, and none before it, which it would compute again for each read.
+* A copy of pieces of memory is fused with nothing, since it is no kernel in the execution plan.
+* A chain of operators ends where its expression would grow too large: schedules put the expression of an operand in
+  each place where it is used, and the compiler takes many times longer for a function of a function of a function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.norm_rules import NORM
+from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+
+__all__ = ["LimitFusion"]
+
+_PATTERN = "op_pattern"
+_BROADCAST, _INJECTIVE, _REDUCTION, _WITH_EPILOGUE, _OPAQUE = 1, 2, 3, 4, 8
+_COSTLY = frozenset(
+    f"tirx.{name}" for name in ("erf", "exp", "log", "pow", "rsqrt", "sigmoid", "sqrt", "tanh", "cos", "sin")
+)
+_WEIGHTS = {"tirx.exp": 1, "tirx.erf": 1, "tirx.sigmoid": 1, "tirx.tanh": 2}
+"""Functions that are lowered to arithmetic (see `lowering_rules`), and how deep their own expressions are."""
+
+_DEEPEST = 3
+_LARGEST = 100
+_INTERPOLATES = "resize"
+
+
+def LimitFusion() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that gives some calls of `main` a copy of their function with another fusion pattern."""
+
+    def limit(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if all(variable.name_hint != "main" for variable in module.get_global_vars()):
+            return module
+        calls = _Calls(module)
+        wanted = {variable: pattern for variable in calls.variables() if (pattern := calls.pattern(variable)) >= 0}
+        if not wanted:
+            return module
+        rewriter = _Patterned(module, wanted)
+        rewriter.builder_.update_func(module.get_global_var("main"), rewriter.visit_expr(module["main"]))
+        return rewriter.builder_.get()
+
+    return tvm.transform.module_pass(limit, opt_level=0, name="LimitFusion")
+
+
+class _Chain(NamedTuple):
+    """The expression of a call in terms of what is not fused before it: how deep functions are nested, what it reads.
+
+    `ends` says that nothing before it may be fused with it, or one of these would be too large.
+    """
+
+    depth: int
+    size: int = 1
+    ends: bool = False
+
+
+class _Calls:
+    """The kernel calls of `main`, by the variables that they are bound to."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        self._module = module
+        self._values: dict[relax.Var, relax.Expr] = {}
+        self._readers: dict[relax.Var, list[relax.Var]] = {}
+        self._chains: dict[relax.Var, _Chain] = {}
+        for block in module["main"].body.blocks:
+            for binding in block.bindings:
+                self._values[binding.var] = binding.value
+                for read in _variables(binding.value):
+                    self._readers.setdefault(read, []).append(binding.var)
+        for read in _variables(module["main"].body.body):
+            self._readers.setdefault(read, []).append(read)
+        for variable in self.variables():
+            self._chains[variable] = self._chain(variable)
+
+    def variables(self) -> Iterator[relax.Var]:
+        """The variables that a kernel is called for."""
+        return (variable for variable in self._values if self._function(variable) is not None)
+
+    def pattern(self, variable: relax.Var) -> int:
+        """The pattern that the kernel of this variable should have in this call; -1 where it has it."""
+        function = self._function(variable)
+        if function is None or function.attrs is None:
+            return -1
+        if self._chains[variable].ends:
+            return _WITH_EPILOGUE
+        if NORM in function.attrs:
+            return _WITH_EPILOGUE if self._has_epilogue(variable) else _REDUCTION
+        if pieces_of(function, SLICES):
+            (operand,) = self._operands(variable)[:1]
+            return _OPAQUE if self._is_anchored(operand) else -1
+        if pieces_of(function, JOINS):
+            return _OPAQUE if self._is_mostly_computed(variable) else -1
+        known = int(function.attrs.get(_PATTERN, _OPAQUE))
+        alone = known == _INJECTIVE or (known == _BROADCAST and len(self._operands(variable)) == 1)
+        return _WITH_EPILOGUE if alone and self._repeats_work(variable, function) else -1
+
+    def _chain(self, variable: relax.Var) -> _Chain:
+        """What is fused up to a call, as far as expressions go; those of operands come first."""
+        function = self._function(variable)
+        pattern = int((function.attrs or {}).get(_PATTERN, _OPAQUE))
+        own = _weight(function)
+        if pattern > _REDUCTION:
+            return _Chain(own)
+        before = [self._chains.get(operand) for operand in self._operands(variable)]  # type: ignore[call-overload]
+        loads = _loads_of(function)
+        sizes = [count * (chain.size if chain is not None else 1) for chain, count in zip(before, loads, strict=False)]
+        depth = own + max((chain.depth for chain in before if chain is not None), default=0)
+        if any(chain is not None for chain in before) and (depth > _DEEPEST or sum(sizes) > _LARGEST):
+            return _Chain(own, ends=True)
+        return _Chain(depth, max(sum(sizes), 1))
+
+    def _function(self, variable: relax.Expr) -> Any:
+        value = self._values.get(variable) if isinstance(variable, relax.Var) else None
+        if value is None or operator_of(value) != CALL_KERNEL:
+            return None
+        found = self._module[value.args[0]]  # type: ignore[attr-defined]
+        return found if isinstance(found, tvm.tirx.PrimFunc) else None
+
+    def _name(self, variable: relax.Expr) -> str:
+        """The name of the kernel that is called for a variable; empty where none is."""
+        value = self._values.get(variable) if isinstance(variable, relax.Var) else None
+        return "" if value is None or operator_of(value) != CALL_KERNEL else str(value.args[0].name_hint)  # type: ignore[attr-defined]
+
+    def _operands(self, variable: relax.Var) -> list[relax.Expr]:
+        value = self._values[variable]
+        return list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else []  # type: ignore[attr-defined]
+
+    def _has_epilogue(self, variable: relax.Var) -> bool:
+        """Whether all that reads the result is element-wise and has its shape."""
+        readers = self._readers.get(variable, [])
+        shape = static_shape(variable)
+
+        def follows(reader: relax.Var) -> bool:
+            function = self._function(reader)
+            if reader.same_as(variable) or function is None or static_shape(reader) != shape:
+                return False
+            return int(function.attrs.get(_PATTERN, _OPAQUE)) <= _BROADCAST
+
+        return bool(readers) and all(map(follows, readers))
+
+    def _is_anchored(self, operand: relax.Expr) -> bool:
+        """Whether a tensor is the result of a kernel that the operators after it cannot be fused with."""
+        for _ in range(len(self._values)):
+            value = self._values.get(operand) if isinstance(operand, relax.Var) else None
+            if value is None:
+                return False
+            if isinstance(value, relax.TupleGetItem):
+                operand = value.tuple_value
+                continue
+            function = self._function(operand)
+            if function is None:
+                return False
+            if int(function.attrs.get(_PATTERN, _OPAQUE)) >= _REDUCTION:
+                return True
+            operands = [each for each in self._operands(operand) if isinstance(each, relax.Var)]  # type: ignore[arg-type]
+            if not operands:
+                return False
+            operand = operands[0]
+        return False
+
+    def _is_mostly_computed(self, variable: relax.Var) -> bool:
+        """Whether kernels compute at least half of what is put together, each for this alone."""
+        sizes = [0, 0]
+        for operand in self._operands(variable):
+            shape = static_shape(operand)
+            made = isinstance(operand, relax.Var) and isinstance(
+                self._values.get(operand), relax.Call | relax.TupleGetItem
+            )
+            sizes[made] += math.prod(shape or (0,))
+        return sizes[1] > 0 and sizes[1] >= sizes[0]
+
+    def _repeats_work(self, variable: relax.Var, function: Any) -> bool:
+        """Whether a call reads each element of an operand several times, and what computes it would be fused."""
+        result = static_shape(variable)
+        enlarged = [
+            operand
+            for operand in self._operands(variable)
+            if isinstance(operand, relax.Var) and math.prod(static_shape(operand) or (0,)) * 2 <= math.prod(result or (0,))
+        ]
+        interpolates = _INTERPOLATES in self._name(variable)
+        several = interpolates and _loads(function) > 1
+        if several and any(self._is_computed(operand) for operand in self._operands(variable)):
+            return not any(_INTERPOLATES in self._name(operand) for operand in self._operands(variable))
+        return any(self._is_costly(operand) for operand in enlarged)
+
+    def _is_computed(self, operand: relax.Expr) -> bool:
+        """Whether what computes the operand would be fused into what reads it, rather than into what comes before."""
+        function = self._function(operand)
+        pattern = _OPAQUE if function is None else int(function.attrs.get(_PATTERN, _OPAQUE))
+        return pattern <= _INJECTIVE and not (pattern <= _BROADCAST and self._is_anchored(operand))
+
+    def _is_costly(self, operand: relax.Expr, depth: int = 8) -> bool:
+        """Whether what would be fused before the operand calls costly functions."""
+        if not depth or not self._is_computed(operand) or not isinstance(operand, relax.Var):
+            return False
+        if _calls_costly(self._function(operand)):
+            return True
+        return any(self._is_costly(each, depth - 1) for each in self._operands(operand))
+
+
+@mutator
+class _Patterned(PyExprMutator):  # type: ignore[misc]
+    """Gives the calls of some variables a copy of their function with another pattern."""
+
+    def __init__(self, module: tvm.IRModule, patterns: dict[relax.Var, int]) -> None:
+        super().__init__(module)
+        self._module = module
+        self._patterns = patterns
+        self._copies: dict[tuple[str, int], tvm.ir.GlobalVar] = {}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        pattern = self._patterns.get(binding.var)
+        if pattern is not None:
+            call = binding.value
+            key = str(call.args[0].name_hint), pattern
+            if key not in self._copies:
+                function = self._module[call.args[0]].with_attr(_PATTERN, pattern)
+                self._copies[key] = self.builder_.add_func(function, key[0])
+            operands = [self._copies[key], *call.args[1:]]
+            binding = relax.VarBinding(binding.var, relax.Call(call.op, operands, call.attrs, call.ty_args, call.span))
+        super().visit_var_binding_(binding)
+
+
+def _variables(value: relax.Expr) -> list[relax.Var]:
+    found: list[relax.Var] = []
+    relax.analysis.post_order_visit(value, lambda part: found.append(part) if isinstance(part, relax.Var) else None)
+    return found
+
+
+def _loads(function: Any) -> int:
+    """How many places of a function load from a buffer."""
+    return sum(_loads_of(function))
+
+
+def _loads_of(function: Any) -> list[int]:
+    """How many places of a function load from each parameter."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(function.body, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
+    return [sum(source.same_as(parameter) for source in found) for parameter in function.params]
+
+
+def _weight(function: Any) -> int:
+    """How deep the expressions are to which the functions are lowered that a function calls."""
+    names = _names(function)
+    return max((weight for name, weight in _WEIGHTS.items() if name in names), default=0)
+
+
+def _calls_costly(function: Any) -> bool:
+    return bool(_names(function) & _COSTLY)
+
+
+def _names(function: Any) -> set[str]:
+    """The functions that a function calls."""
+    names: set[str] = set()
+    tvm_ffi.structural_walk(
+        function.body, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))]
+    )
+    return names

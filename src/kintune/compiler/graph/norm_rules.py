@@ -1,0 +1,240 @@
+"""Rules by which norms and softmax of floating-point numbers are lowered.
+
+A norm is two sums and one element-wise block: the mean first, then the mean square of the differences to it, which
+costs no digits where the mean is far from zero.  The compiler's own rules compute group norms with more passes, and
+layer norms from the mean square itself.  All blocks go over the same rows, so that a row is read from memory once
+(see `kintune.compiler.programs.rows`).
+
+Where channels lie last, and other channels between those of a group, the statistics are a kernel of their own
+(`statistics_kernel`), and what scales with them is element-wise, so that its neighbours are fused with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx, topi
+
+from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of
+from kintune.compiler.programs.loops import index
+from kintune.compiler.programs.statistics import statistics_kernel
+
+__all__ = ["NORM", "lower_norms"]
+
+NORM = "kintune.norm"
+"""The attribute of a PrimFunc that is a norm or a softmax and nothing else."""
+
+_LEVEL = 100  # above the compiler's own rules
+_LEGALISE = "FLegalize"
+_TYPES = frozenset({"float32", "float64"})
+
+
+class _Place(NamedTuple):
+    """Over which `axes` of a tensor of a `shape` a norm goes; the channels of a group too, where there are `groups`.
+
+    `channel` is the axis of the scale and offset, -1 where they have the norm's own axes.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    channel: int = -1
+    groups: int = 0
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes that have statistics of their own, that of groups included."""
+        return tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
+
+    @property
+    def width(self) -> int:
+        """The channels of a group; 1 without groups."""
+        return self.shape[self.channel] // self.groups if self.groups else 1
+
+    @property
+    def statistics(self) -> tuple[int, ...]:
+        """The shape of the statistics."""
+        return tuple(self.groups if self.groups and axis == self.channel else self.shape[axis] for axis in self.kept)
+
+    @property
+    def count(self) -> int:
+        """How many elements are normalised together."""
+        return self.width * math.prod(self.shape[axis] for axis in self.axes)
+
+    def reduced(self) -> list[Any]:
+        """New axes of a reduction: the channels within a group, then the others."""
+        channels = [te.reduce_axis((0, index(self.width)), "channel")] if self.groups else []
+        return channels + [te.reduce_axis((0, index(self.shape[axis])), f"k{axis}") for axis in self.axes]
+
+    def element(self, kept: Sequence[Any], along: Sequence[Any]) -> list[Any]:
+        """The indices of an element, by those of its statistics and those of the reduction."""
+        rest = iter(along)
+        within = next(rest) if self.groups else None
+        of = dict(zip(self.kept, kept, strict=True)) | dict(zip(self.axes, rest, strict=True))
+        if within is not None:
+            of[self.channel] = of[self.channel] * index(self.width) + within
+        return [of[axis] for axis in range(len(self.shape))]
+
+    def of(self, indices: Sequence[Any]) -> list[Any]:
+        """The indices of the statistics of an element."""
+        return [
+            tirx.floordiv(indices[axis], index(self.width)) if self.groups and axis == self.channel else indices[axis]
+            for axis in self.kept
+        ]
+
+    def parameter(self, indices: Sequence[Any]) -> list[Any]:
+        """The indices of the scale and offset of an element."""
+        return [indices[self.channel]] if self.channel >= 0 else [indices[axis] for axis in self.axes]
+
+
+@cache
+def lower_norms() -> None:
+    """From now on, this process lowers norms and softmax by these rules."""
+    for name in ("layer_norm", "rms_norm", "instance_norm", "group_norm"):
+        _register(f"relax.nn.{name}", _norm)
+    _register("relax.nn.softmax", _softmax)
+
+
+def _register(name: str, rule: Callable[[relax.BlockBuilder, relax.Call, tuple[int, ...]], relax.Expr | None]) -> None:
+    usual = tvm.ir.Op.get(name).get_attr(_LEGALISE)
+
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        shape = static_shape(call.args[0])
+        target = tvm.target.Target.current(allow_none=True)
+        known = shape is not None and 0 not in shape and str(call.args[0].ty.dtype) in _TYPES
+        known = known and (target is None or target.kind.name == "llvm")
+        made = rule(builder, call, shape) if known and shape is not None else None
+        return usual(builder, call) if made is None else made
+
+    tvm.ir.register_op_attr(name, _LEGALISE, legalise, level=_LEVEL)
+
+
+def _norm(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
+    data, *parameters = call.args
+    name = operator_of(call).rpartition(".")[2]
+    axes = tuple(sorted(int(axis) % len(shape) for axis in call.attrs.axes))
+    channel = -1 if name in ("layer_norm", "rms_norm") else int(call.attrs.channel_axis) % len(shape)
+    place = _Place(shape, axes, channel, int(call.attrs.num_groups) if name == "group_norm" else 0)
+    if not place.kept or channel in axes or list(axes) != [int(a) % len(shape) for a in call.attrs.axes]:
+        return None
+    epsilon, centred = float(call.attrs.epsilon), name != "rms_norm"
+    used = [None if _is_neutral(each, at) else each for at, each in enumerate(parameters)]
+    tensors = [each for each in used if each is not None]
+    has = [each is not None for each in (*used, None)[:2]]
+    if centred and _lies_last(place):
+        statistics = _statistics(builder, data, place, epsilon)
+
+        def scaled(x: te.Tensor, mean: te.Tensor, inverse: te.Tensor, *more: te.Tensor) -> te.Tensor:
+            def at(i: Sequence[Any], tensor: te.Tensor) -> Any:
+                return tensor(*(i[axis] for axis in range(len(shape)) if axis not in axes))
+
+            def compute(*i: Any) -> Any:
+                return _affine((x(*i) - at(i, mean)) * at(i, inverse), place, has, more, i)
+
+            return te.compute(x.shape, compute, name="norm", tag=topi.tag.BROADCAST)
+
+        return builder.call_te(scaled, data, *statistics, *tensors, primfunc_name_hint=name)
+
+    def whole(x: te.Tensor, *more: te.Tensor) -> te.Tensor:
+        return _whole(x, more, place, epsilon, centred, has)
+
+    return builder.call_te(whole, data, *tensors, primfunc_name_hint=name, primfunc_attrs={NORM: 1})
+
+
+def _whole(
+    x: te.Tensor, more: Sequence[te.Tensor], place: _Place, epsilon: float, centred: bool, has: Sequence[bool]
+) -> te.Tensor:
+    """The norm: two sums (one, where it is not centred) and what is made of them."""
+    portion = tirx.const(1.0 / place.count, x.dtype)
+    kept = [index(extent) for extent in place.statistics]
+    mean: te.Tensor | None = None
+    if centred:
+        along = place.reduced()
+        total = te.compute(
+            kept, lambda *s: te.sum(x(*place.element(s, along)), axis=along), name="norm_sum"
+        )
+        mean = te.compute(kept, lambda *s: total(*s) * portion, name="norm_mean")
+
+    def difference(indices: Sequence[Any], statistics: Sequence[Any]) -> Any:
+        return x(*indices) if mean is None else x(*indices) - mean(*statistics)
+
+    across = place.reduced()
+
+    def square(*s: Any) -> Any:
+        moved = difference(place.element(s, across), s)
+        return te.sum(moved * moved, axis=across)
+
+    squares = te.compute(kept, square, name="norm_squares")
+    inverse = te.compute(
+        kept,
+        lambda *s: tirx.const(1.0, x.dtype) / tirx.sqrt(squares(*s) * portion + tirx.const(epsilon, x.dtype)),
+        name="norm_inverse",
+    )
+
+    def compute(*i: Any) -> Any:
+        return _affine(difference(i, place.of(i)) * inverse(*place.of(i)), place, has, more, i)
+
+    return te.compute(x.shape, compute, name="norm")
+
+
+def _affine(
+    normed: Any, place: _Place, has: Sequence[bool], more: Sequence[te.Tensor], indices: Sequence[Any]
+) -> Any:
+    """Scaled and moved by the parameters that there are."""
+    rest = iter(more)
+    if has[0]:
+        normed = normed * next(rest)(*place.parameter(indices))
+    return normed + next(rest)(*place.parameter(indices)) if has[1] else normed
+
+
+def _is_neutral(parameter: relax.Expr, at: int) -> bool:
+    """Whether it is a constant scale (at 0) of ones, or an offset of zeros."""
+    return isinstance(parameter, tvm.ir.GenericConst) and bool(np.all(value_of(parameter) == (0.0 if at else 1.0)))
+
+
+def _lies_last(place: _Place) -> bool:
+    """Whether the axes lie one after another, and behind them only the axis of the channels, which are more than one."""
+    last = len(place.shape) - 1
+    if place.channel not in (-1, last) or not place.axes or place.shape[last] == 1:
+        return False
+    return last not in place.axes and place.axes == tuple(range(place.axes[0], last))
+
+
+def _statistics(builder: relax.BlockBuilder, data: relax.Expr, place: _Place, epsilon: float) -> list[relax.Expr]:
+    """The mean and the inverse deviation of each channel, by the axes in front and the channel."""
+    first = place.axes[0]
+    channels, dtype = place.shape[-1], str(data.ty.dtype)
+    kernel = statistics_kernel(place.shape, first, place.groups or channels, epsilon, dtype)
+    variable = builder.add_func(kernel, "norm_statistics")
+    kind = relax.TensorType((*place.shape[:first], channels), dtype)
+    pair = builder.emit(relax.call_tir(variable, [data], [kind, kind]))
+    return [builder.emit(relax.TupleGetItem(pair, at)) for at in (0, 1)]
+
+
+def _softmax(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
+    """As the compiler's own, but for one division a row instead of one an element."""
+    axis = int(call.attrs.axis) % len(shape)
+    kept = [index(extent) for place, extent in enumerate(shape) if place != axis]
+    if not kept:
+        return None
+
+    def softmax(x: te.Tensor) -> te.Tensor:
+        k, j = (te.reduce_axis((0, x.shape[axis]), name) for name in ("k", "j"))
+
+        def whole(row: Sequence[Any], at: Any) -> list[Any]:
+            return [*row[:axis], at, *row[axis:]]
+
+        def row_of(i: Sequence[Any]) -> list[Any]:
+            return [*i[:axis], *i[axis + 1 :]]
+
+        largest = te.compute(kept, lambda *r: te.max(x(*whole(r, k)), axis=k), name="T_softmax_maxelem")
+        power = te.compute(x.shape, lambda *i: tirx.exp(x(*i) - largest(*row_of(i))), name="T_softmax_exp")
+        total = te.compute(kept, lambda *r: te.sum(power(*whole(r, j)), axis=j), name="T_softmax_expsum")
+        inverse = te.compute(kept, lambda *r: tirx.const(1.0, x.dtype) / total(*r), name="T_softmax_inverse")
+        return te.compute(x.shape, lambda *i: power(*i) * inverse(*row_of(i)), name="T_softmax_norm")
+
+    return builder.call_te(softmax, call.args[0], primfunc_name_hint="softmax", primfunc_attrs={NORM: 1})

@@ -1,0 +1,376 @@
+"""Recognises norms that exporters spell out as single operators, and makes each of them one operator.
+
+Spelled out are: a tensor less its mean over axes, over the root of its variance and a small number (layer, instance and
+group norms), and a tensor over the root of its mean square and a small number.  A constant scale and offset after it
+become the norm's own.  What looks like a norm and is not quite stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape, value_of
+
+__all__ = ["RecogniseNorms"]
+
+_TYPE = "float32"
+_LARGEST = 1e18
+"""Scales and offsets beyond it are not taken in: products of them could overflow float32."""
+
+_Numbers: TypeAlias = "NDArray[Any]"
+
+
+class _Norm(NamedTuple):
+    """A norm of `data` over `axes`: times `scale`, plus `offset`, which broadcast to the result.
+
+    Without `centred`, no mean is subtracted.  With `groups`, the channels (axis 1) of `data` are normalised in so many
+    groups, over all axes behind them.
+    """
+
+    data: relax.Expr
+    axes: tuple[int, ...]
+    epsilon: float
+    centred: bool
+    scale: _Numbers
+    offset: _Numbers
+    groups: int = 0
+
+
+def RecogniseNorms() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that makes a norm of float32 that is spelled out one operator; dead operators are left behind."""
+    return rewriting_pass("RecogniseNorms", _RecogniseNorms)
+
+
+@mutator
+class _RecogniseNorms(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._matcher = _Matcher()
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._matcher.learn(block)
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        if operator_of(binding.value) in _ROOTS and (norm := self._matcher.norm(binding.var)) is not None:
+            made = _operator(norm)
+            if made is not None:
+                binding = relax.VarBinding(binding.var, made)
+        super().visit_var_binding_(binding)
+
+
+class _Matcher:
+    """Looks from a variable back to the norm that it is, if it is one."""
+
+    def __init__(self) -> None:
+        self._values: dict[relax.Var, relax.Expr] = {}
+        self._uses: Counter[relax.Var] = Counter()
+        self._norms: dict[relax.Var, _Norm | None] = {}
+
+    def learn(self, block: relax.DataflowBlock) -> None:
+        for binding in block.bindings:
+            self._values[binding.var] = binding.value
+            relax.analysis.post_order_visit(binding.value, self._count)
+
+    def _count(self, part: relax.Expr) -> None:
+        if isinstance(part, relax.Var):
+            self._uses[part] += 1
+
+    def norm(self, expression: relax.Expr) -> _Norm | None:
+        """The norm that the expression is."""
+        if not isinstance(expression, relax.Var) or expression not in self._values:
+            return None
+        if expression not in self._norms:
+            self._norms[expression] = None
+            self._norms[expression] = self._find(self._values[expression])
+        return self._norms[expression]
+
+    def _find(self, value: relax.Expr) -> _Norm | None:
+        shape = static_shape(value) if isinstance(value, relax.Call) else None
+        if shape is None or str(value.ty.dtype) != _TYPE or 0 in shape:
+            return None
+        match operator_of(value):
+            case "relax.multiply":
+                first, second = value.args
+                found = self._quotient(first, self._inverse(second)) or self._quotient(second, self._inverse(first))
+                return found or self._affine(value, shape)
+            case "relax.divide":
+                found = self._quotient(value.args[0], self._deviation(value.args[1]))
+                return found or self._affine(value, shape)
+            case "relax.add":
+                first, second = value.args
+                return self._affine(value, shape) or self._folded(first, second) or self._folded(second, first)
+            case "relax.subtract":
+                return self._affine(value, shape)
+            case "relax.reshape":
+                return self._grouped(value, shape)
+            case "relax.nn.layer_norm":
+                return self._layer_norm(value)
+        return None
+
+    def _call(self, expression: relax.Expr, name: str) -> Sequence[relax.Expr] | None:
+        """The operands of the operator that computes the expression, where it is the one of that name."""
+        value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
+        return value.args if operator_of(value) == f"relax.{name}" else None  # type: ignore[arg-type, union-attr]
+
+    def _constant(self, expression: relax.Expr) -> _Numbers | None:
+        """The numbers of a constant of float32, in double precision; None where they are far from 1."""
+        value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
+        if not isinstance(value, tvm.ir.GenericConst) or str(value.ty.dtype) != _TYPE:
+            return None
+        numbers = value_of(value).astype(np.float64)
+        return numbers if bool((np.abs(numbers) <= _LARGEST).all()) else None  # NaN is not
+
+    def _number(self, expression: relax.Expr) -> float | None:
+        numbers = self._constant(expression)
+        return float(numbers.reshape(())) if numbers is not None and numbers.size == 1 else None
+
+    def _mean(self, expression: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
+        """What the expression is the mean of, and over which axes, which it keeps."""
+        return self._statistic(expression, "mean")
+
+    def _statistic(self, expression: relax.Expr, name: str) -> tuple[relax.Expr, tuple[int, ...]] | None:
+        value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
+        if operator_of(value) != f"relax.{name}" or not value.attrs.keepdims:  # type: ignore[arg-type, union-attr]
+            return None
+        axes = value.attrs.axis  # type: ignore[union-attr]
+        rank = int(value.args[0].ty.ndim)  # type: ignore[union-attr]
+        if axes is None or rank <= 0:
+            return None
+        return value.args[0], tuple(sorted({int(axis) % rank for axis in axes}))  # type: ignore[union-attr]
+
+    def _centred(self, expression: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
+        """The tensor that the expression is without its mean, and the axes of that."""
+        operands = self._call(expression, "subtract")
+        mean = self._mean(operands[1]) if operands else None
+        return mean if operands and mean and _same(mean[0], operands[0]) else None
+
+    def _square(self, expression: relax.Expr) -> relax.Expr | None:
+        """What the expression is the square of."""
+        if operands := self._call(expression, "square"):
+            return operands[0]
+        if (operands := self._call(expression, "multiply")) and _same(operands[0], operands[1]):
+            return operands[0]
+        if (operands := self._call(expression, "power")) and self._number(operands[1]) == 2.0:
+            return operands[0]
+        return None
+
+    def _inverse(self, expression: relax.Expr) -> _Norm | None:
+        """The norm by whose deviation the expression is the inverse, before anything is multiplied with it."""
+        if operands := self._call(expression, "rsqrt"):
+            return self._variance(operands[0])
+        if (operands := self._call(expression, "divide")) and self._number(operands[0]) == 1.0:
+            return self._deviation(operands[1])
+        if (operands := self._call(expression, "power")) and self._number(operands[1]) == -0.5:
+            return self._variance(operands[0])
+        return None
+
+    def _deviation(self, expression: relax.Expr) -> _Norm | None:
+        if operands := self._call(expression, "sqrt"):
+            return self._variance(operands[0])
+        if (operands := self._call(expression, "power")) and self._number(operands[1]) == 0.5:
+            return self._variance(operands[0])
+        return None
+
+    def _variance(self, expression: relax.Expr) -> _Norm | None:
+        """The norm whose variance, or mean square, is the expression together with a small number."""
+        operands = self._call(expression, "add")
+        if not operands:
+            return None
+        for first, second in (operands, operands[::-1]):
+            epsilon = self._number(second)
+            if epsilon is None or epsilon < 0:
+                continue
+            if found := self._statistic(first, "variance"):
+                return _plain(*found, epsilon, centred=True)
+            mean = self._mean(first)
+            root = self._square(mean[0]) if mean else None
+            if mean is None or root is None:
+                continue
+            centred = self._centred(root)
+            if centred is not None and centred[1] == mean[1]:
+                return _plain(*centred, epsilon, centred=True)
+            return _plain(root, mean[1], epsilon, centred=False)
+        return None
+
+    def _quotient(self, dividend: relax.Expr, norm: _Norm | None) -> _Norm | None:
+        """The norm, where the dividend is its tensor (without the mean, where it is centred)."""
+        if norm is None or str(norm.data.ty.dtype) != _TYPE:
+            return None
+        if not norm.centred:
+            return norm if _same(dividend, norm.data) else None
+        centred = self._centred(dividend)
+        return norm if centred and centred[1] == norm.axes and _same(centred[0], norm.data) else None
+
+    def _folded(self, product: relax.Expr, shift: relax.Expr) -> _Norm | None:
+        """x * s + (offset - mean * s), where s is the inverse deviation times a scale."""
+        scaled, moved = self._call(product, "multiply"), self._call(shift, "subtract")
+        offset = self._constant(moved[0]) if moved else None
+        mean_scaled = self._call(moved[1], "multiply") if moved else None
+        if not scaled or not mean_scaled or offset is None:
+            return None
+        for data, factor in (scaled, scaled[::-1]):
+            norm, scale = self._factor(factor)
+            if norm is None or not norm.centred or not _same(data, norm.data):
+                continue
+            for mean, other in (mean_scaled, mean_scaled[::-1]):
+                found = self._mean(mean)
+                if found and _same(found[0], data) and found[1] == norm.axes and _same(other, factor):
+                    shape = static_shape(norm.data) or ()
+                    with_scale = _taken_in(norm, scale, np.zeros(()), shape)
+                    return None if with_scale is None else _taken_in(with_scale, np.ones(()), offset, shape)
+        return None
+
+    def _factor(self, expression: relax.Expr) -> tuple[_Norm | None, _Numbers]:
+        """An inverse deviation times constants."""
+        if norm := self._inverse(expression):
+            return norm, np.ones(())
+        operands = self._call(expression, "multiply")
+        for first, second in (operands, operands[::-1]) if operands else ():
+            scale = self._constant(second)
+            if scale is not None and (norm := self._inverse(first)):
+                return norm, scale
+        return None, np.ones(())
+
+    def _affine(self, value: relax.Call, shape: tuple[int, ...]) -> _Norm | None:
+        """A norm with one more constant that scales or moves it."""
+        name = operator_of(value)
+        for place, (first, second) in enumerate((value.args, value.args[::-1])):
+            if place and name == "relax.divide":
+                return None
+            constant = self._constant(second)
+            norm = self.norm(first) if constant is not None and self._uses[first] == 1 else None
+            if norm is None or constant is None:
+                continue
+            if name == "relax.divide":
+                if not bool(((np.abs(constant) >= 1 / _LARGEST)).all()):
+                    return None
+                scale, offset = 1 / constant, np.zeros(())
+            elif name == "relax.multiply":
+                scale, offset = constant, np.zeros(())
+            elif name == "relax.add":
+                scale, offset = np.ones(()), constant
+            else:
+                scale, offset = (-np.ones(()), constant) if place else (np.ones(()), -constant)
+            return _taken_in(norm, scale, offset, shape)
+        return None
+
+    def _grouped(self, value: relax.Call, shape: tuple[int, ...]) -> _Norm | None:
+        """A tensor whose channels were brought into groups by a reshape, normalised, and brought back."""
+        inner = value.args[0]
+        norm = self.norm(inner) if isinstance(inner, relax.Var) and self._uses[inner] == 1 else None
+        if norm is None or norm.groups or not norm.centred or len(shape) < 3:
+            return None
+        operands = self._call(norm.data, "reshape")
+        before = static_shape(norm.data)
+        if not operands or before is None or static_shape(operands[0]) != shape:
+            return None
+        batch, groups = before[0], before[1] if len(before) > 2 else 0
+        if not groups or batch != shape[0] or shape[1] % groups or norm.axes != tuple(range(2, len(before))):
+            return None
+        if not isinstance(operands[0], relax.Var):
+            return None
+        parts = []
+        for numbers in (norm.scale, norm.offset):
+            wide = numbers.reshape((1,) * (len(before) - numbers.ndim) + numbers.shape)
+            if any(extent != 1 for place, extent in enumerate(wide.shape) if place != 1):
+                return None
+            channels = np.repeat(np.broadcast_to(wide.reshape(-1), (groups,)), shape[1] // groups)
+            parts.append(channels.reshape((1, -1) + (1,) * (len(shape) - 2)))
+        axes = tuple(range(2, len(shape)))
+        return _Norm(operands[0], axes, norm.epsilon, True, parts[0], parts[1], groups)
+
+    def _layer_norm(self, value: relax.Call) -> _Norm | None:
+        data, scale, offset = value.args
+        shape, axes = static_shape(data), [int(axis) for axis in value.attrs.axes]
+        numbers = [self._constant(scale), self._constant(offset)]
+        if shape is None or axes != sorted(axes) or min(axes) < 0 or not isinstance(data, relax.Var):
+            return None
+        spread = [1 if place not in axes else extent for place, extent in enumerate(shape)]
+        if numbers[0] is None or numbers[1] is None:
+            return None
+        scales, offsets = numbers[0].reshape(spread), numbers[1].reshape(spread)
+        return _Norm(data, tuple(axes), float(value.attrs.epsilon), True, scales, offsets)
+
+
+_ROOTS = frozenset({"relax.add", "relax.divide", "relax.multiply", "relax.reshape", "relax.subtract"})
+"""The operators that may be the last of a norm."""
+
+
+def _plain(data: relax.Expr, axes: tuple[int, ...], epsilon: float, *, centred: bool) -> _Norm:
+    return _Norm(data, axes, epsilon, centred, np.ones(()), np.zeros(()))
+
+
+def _same(one: relax.Expr, other: relax.Expr) -> bool:
+    """Whether both are the same variable."""
+    return isinstance(one, relax.Var) and isinstance(other, relax.Var) and bool(one.same_as(other))
+
+
+def _taken_in(norm: _Norm, scale: _Numbers, offset: _Numbers, shape: tuple[int, ...]) -> _Norm | None:
+    """The norm whose result is scaled and moved once more; None where that is no norm that can be expressed."""
+    scales, offsets = norm.scale * scale, norm.offset * scale + offset
+    for numbers in (scales, offsets):
+        if numbers.ndim > len(shape) or not bool((np.abs(numbers) <= _LARGEST).all()):
+            return None
+        if any(extent not in (1, whole) for extent, whole in zip(numbers.shape[::-1], shape[::-1], strict=False)):
+            return None
+    taken = norm._replace(scale=scales, offset=offsets)
+    data = static_shape(norm.data)
+    return taken if data == shape and _parameters(taken) is not None else None
+
+
+def _parameters(norm: _Norm) -> tuple[str, int, _Numbers, _Numbers] | None:
+    """The norm's operator, the axis of its channels (-1 where it has none), and its scale and offset as that takes it.
+
+    None where no operator has such a scale and offset.
+    """
+    shape = static_shape(norm.data)
+    if shape is None:
+        return None
+    rank = len(shape)
+    scale, offset = (n.reshape((1,) * (rank - n.ndim) + n.shape) for n in (norm.scale, norm.offset))
+    varying = {axis for n in (scale, offset) for axis, extent in enumerate(n.shape) if extent != 1}
+    if norm.groups:
+        channel, name = 1, "group_norm"
+    elif not norm.centred:
+        if offset.any():
+            return None
+        channel, name = -1, "rms_norm"
+    elif not varying and rank > 2 and norm.axes == tuple(range(2, rank)):
+        channel, name = 1, "instance_norm"
+    elif varying <= set(norm.axes):
+        channel, name = -1, "layer_norm"
+    else:
+        channel, name = min(varying), "instance_norm"
+    allowed = set(norm.axes) if channel < 0 else {channel}
+    if not varying <= allowed or (channel in norm.axes and channel >= 0):
+        return None
+    wanted = [shape[axis] if axis in allowed else 1 for axis in range(rank)]
+    extents = [shape[axis] for axis in norm.axes] if channel < 0 else [shape[channel]]
+    scales, offsets = (np.broadcast_to(n, wanted).reshape(extents) for n in (scale, offset))
+    return name, channel, scales, offsets
+
+
+def _operator(norm: _Norm) -> relax.Expr | None:
+    """The norm as one operator."""
+    found = _parameters(norm)
+    if found is None:
+        return None
+    name, channel, scales, offsets = found
+    scale, offset = (relax.const(np.ascontiguousarray(n, _TYPE), _TYPE) for n in (scales, offsets))
+    axes = list(norm.axes)
+    if name == "group_norm":
+        return relax.op.nn.group_norm(norm.data, scale, offset, norm.groups, channel, axes, norm.epsilon)
+    if name == "instance_norm":
+        return relax.op.nn.instance_norm(norm.data, scale, offset, channel, axes, norm.epsilon)
+    if name == "rms_norm":
+        return relax.op.nn.rms_norm(norm.data, scale, axes, norm.epsilon)
+    return relax.op.nn.layer_norm(norm.data, scale, offset, axes, norm.epsilon)

@@ -1,0 +1,125 @@
+"""Marks the kernels that only copy pieces of memory: parts of a tensor that lie side by side, and tensors put together.
+
+Along the first axis with more than one element, a part of a tensor is a piece of its memory.  There the execution plan
+needs no kernel: a part is an offset into the whole, and what is put together is computed where it will lie.  Kernels
+take data pointers that are multiples of 64 bytes, so pieces that start elsewhere are copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.core.dtypes import numpy_dtype
+
+__all__ = ["ALIGNED", "JOINS", "SLICES", "mark_pieces", "pieces_of"]
+
+SLICES = "kintune.slices"
+"""The attribute of a PrimFunc whose results are pieces of its operand: their offsets in bytes."""
+
+JOINS = "kintune.joins"
+"""The attribute of a PrimFunc whose operands are the pieces of its result, one after another: their offsets in bytes."""
+
+ALIGNED = 64
+"""Bytes of which the address of what a kernel takes is a multiple."""
+
+_LEVEL = 100  # above the compiler's own rules
+_LEGALISE = "FLegalize"
+
+
+@cache
+def mark_pieces() -> None:
+    """From now on, this process marks the kernels of `split`, `strided_slice` and `concat` that copy pieces."""
+    for name, attribute, offsets_of in (
+        ("relax.split", SLICES, _of_split),
+        ("relax.strided_slice", SLICES, _of_slice),
+        ("relax.concat", JOINS, _of_concat),
+    ):
+        usual = tvm.ir.Op.get(name).get_attr(_LEGALISE)
+        tvm.ir.register_op_attr(name, _LEGALISE, _marking(usual, attribute, offsets_of), level=_LEVEL)
+
+
+def pieces_of(function: Any, attribute: str) -> tuple[int, ...]:
+    """The offsets in bytes that a PrimFunc is marked with; none where it is not."""
+    attributes = getattr(function, "attrs", None)
+    return tuple(map(int, attributes[attribute])) if attributes is not None and attribute in attributes else ()
+
+
+def _marking(
+    usual: Any, attribute: str, offsets_of: Callable[[relax.Call], Sequence[int] | None]
+) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        made = usual(builder, call)
+        offsets = offsets_of(call)
+        if offsets is None or any(offset % ALIGNED for offset in offsets) or operator_of(made) != CALL_KERNEL:
+            return made
+        function = builder.get()[made.args[0]]
+        if not pieces_of(function, attribute):
+            builder.update_func(made.args[0], function.with_attr(attribute, list(offsets)))
+        return made
+
+    return legalise
+
+
+def _of_split(call: relax.Call) -> list[int] | None:
+    parts = call.ty.fields if isinstance(call.ty, relax.TupleType) else []
+    shapes = [static_shape(relax.Var("part", part)) for part in parts]
+    whole = static_shape(call.args[0])
+    if whole is None or not shapes or any(shape is None or 0 in shape for shape in shapes):
+        return None
+    axis = int(call.attrs.axis) % len(whole)
+    return _offsets(whole, axis, [shape[axis] for shape in shapes if shape], str(call.args[0].ty.dtype))
+
+
+def _of_concat(call: relax.Call) -> list[int] | None:
+    (group,) = call.args
+    whole = static_shape(relax.Var("whole", call.ty)) if isinstance(call.ty, relax.TensorType) else None
+    parts = group.ty.fields if isinstance(group.ty, relax.TupleType) else []
+    shapes = [static_shape(relax.Var("part", part)) for part in parts]
+    if whole is None or call.attrs.axis is None or any(shape is None or 0 in shape for shape in shapes):
+        return None
+    axis = int(call.attrs.axis) % len(whole)
+    return _offsets(whole, axis, [shape[axis] for shape in shapes if shape], str(call.ty.dtype))
+
+
+def _of_slice(call: relax.Call) -> list[int] | None:
+    whole = static_shape(call.args[0])
+    part = static_shape(relax.Var("part", call.ty)) if isinstance(call.ty, relax.TensorType) else None
+    if whole is None or part is None or len(whole) != len(part) or 0 in part:
+        return None
+    numbers = [_integers(argument) for argument in call.args[1:]]
+    if any(found is None for found in numbers):
+        return None
+    axes, starts, *_ = (found for found in numbers if found is not None)
+    steps = numbers[3] if len(numbers) > 3 else None
+    cut = [axis for axis in range(len(whole)) if whole[axis] != part[axis]]
+    if len(cut) > 1 or any(step != 1 for step in steps or ()):
+        return None
+    axis = cut[0] if cut else 0
+    start = dict(zip((each % len(whole) for each in axes), starts, strict=True)).get(axis, 0)
+    start = start + whole[axis] if start < 0 else start
+    if not 0 <= start <= whole[axis] - part[axis]:
+        return None
+    found = _offsets(whole, axis, [start, part[axis]], str(call.ty.dtype))
+    return None if found is None else [found[1]]
+
+
+def _integers(group: relax.Expr) -> list[int] | None:
+    fields = list(group.fields) if isinstance(group, relax.Tuple) else None
+    values = [getattr(field, "value", None) for field in fields] if fields is not None else [None]
+    return [int(value) for value in values] if all(isinstance(value, int) for value in values) else None
+
+
+def _offsets(whole: Sequence[int], axis: int, extents: Sequence[int], dtype: str) -> list[int] | None:
+    """Where parts of these extents along an axis start, in bytes; None where they are no pieces of memory."""
+    if any(extent != 1 for extent in whole[:axis]):
+        return None
+    step = math.prod(whole[axis + 1 :]) * numpy_dtype(dtype).itemsize
+    return [first * step for first in accumulate([0, *extents[:-1]])]

@@ -1,0 +1,50 @@
+"""Norms, softmax, other functions that reduce rows and those that reduce nothing, written in passes over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+
+from kintune.compiler.programs.row_passes import read_rows
+from kintune.compiler.programs.rows import LANES, write_rows
+from kintune.core.candidate import Axis, Decision
+from kintune.errors import BuildError
+from kintune.search.processor import Processor
+
+__all__ = ["RowProgram"]
+
+
+class RowProgram:
+    """Implements `Program` for functions that are passes over rows; a variant is the number of accumulators."""
+
+    name = "rows"
+    version = 1
+    patterns: tuple[str, ...] = ()
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """The number of accumulators, then half as many where rows are reduced; for CPUs."""
+        if target.kind.name != "llvm" or (rows := read_rows(module["main"])) is None:
+            return ()
+        reduces = any(each.combine is not None for each in rows.passes)
+        numbers = (LANES, LANES // 2) if reduces else (LANES,)
+        return tuple(map(str, numbers)) if write_rows(module["main"]) is not None else ()
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
+        """Nothing is open."""
+        return ()
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """Write the function.
+
+        Raises:
+            BuildError: it is no function that is passes over rows.
+        """
+        written = write_rows(module["main"], int(variant))
+        if written is None:
+            raise BuildError("no passes over rows")
+        return tvm.IRModule({"main": written}, attrs=module.attrs)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """The one that there is."""
+        return [()]

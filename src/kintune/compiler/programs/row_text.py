@@ -1,0 +1,108 @@
+"""The statements of one pass over a row, and how far apart the elements lie that it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from kintune.compiler.programs.loops import buffer, index, replaced
+from kintune.compiler.programs.row_passes import Pass
+
+__all__ = ["Written", "calls_functions", "stores", "strides_of", "written"]
+
+
+class Written(NamedTuple):
+    """The statements that bind what a pass needs, the value that it has then, and the buffers that these use."""
+
+    buffers: list[Any]
+    statements: list[Any]
+    value: Any
+
+
+def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1) -> Written:
+    """A pass as statements; `values` replace variables.
+
+    Values that call functions are kept in buffers, with one element for each of the `lanes`: the compiler cannot bind
+    a variable to what these functions become.  All variables are new ones, so that a pass may be written several times.
+    A binding without a variable is a statement.
+    """
+    at = [index(0) if lane is None else lane]
+    known = dict(values)
+    found = Written([], [], None)
+    for binding in each.bindings:
+        value = replaced(binding.value, known)
+        if binding.variable is None:
+            found.statements.append(value)
+            continue
+        name = str(binding.variable.name)
+        if calls_functions(value):
+            found.buffers.append(made := buffer(name, (lanes,), str(value.ty)))
+            found.statements.append(tirx.BufferStore(made, value, at))
+            known[binding.variable] = tirx.BufferLoad(made, at)
+        else:
+            known[binding.variable] = variable = tirx.Var(name, binding.variable.ty)
+            found.statements.append(tirx.Bind(variable, value))
+    return found._replace(value=replaced(each.value, known))
+
+
+def calls_functions(value: Any) -> bool:
+    """Whether a value calls a function of one or more numbers."""
+    names: set[str] = set()
+    tvm_ffi.structural_walk(value, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
+    return bool(names - {"tirx.if_then_else"})
+
+
+def stores(each: Pass, value: Any, values: dict[Any, Any]) -> list[Any]:
+    """The statement that stores the value of a pass, if it stores one; `values` replace variables in its indices."""
+    if each.target is None:
+        return []
+    return [tirx.BufferStore(each.target, value, [replaced(at, values) for at in each.indices])]
+
+
+def strides_of(each: Pass, variables: Sequence[Any]) -> list[list[int]] | None:
+    """How many elements lie between neighbours along each variable in what a pass reads and writes.
+
+    None where that is not the same everywhere, or a variable is used for something else than indices.
+    """
+    values = [*(binding.value for binding in each.bindings), each.value]
+    if any(_used_bare(value, variables) for value in values):
+        return None
+    accesses = [(load.source, load.indices) for value in values for load in _loads(value)]
+    if each.target is not None:
+        accesses.append((each.target, each.indices))
+    found = []
+    for source, indices in accesses:
+        offset: Any = index(0)
+        for extent, at in zip(source.shape, indices, strict=True):
+            offset = offset * extent + at
+        linear = tvm.sym.detect_linear_equation(offset, list(variables))
+        if len(linear) != len(variables) + 1:
+            return None
+        steps = [tvm.sym.Analyzer().simplify(step) for step in linear[:-1]]
+        if any(not isinstance(step, tirx.IntImm) for step in steps):
+            return None
+        found.append([int(step.value) for step in steps])
+    return found
+
+
+def _loads(value: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, found.append)])
+    return found
+
+
+def _used_bare(value: Any, variables: Sequence[Any]) -> bool:
+    """Whether one of the variables is used outside of indices."""
+    found: list[Any] = []
+
+    def skip(_load: Any) -> Any:
+        return tvm_ffi.WalkResult.SKIP
+
+    tvm_ffi.structural_walk(
+        value, [(tvm.ir.TensorLoad, skip), (tirx.Var, found.append)], order=tvm_ffi.WalkOrder.PREORDER
+    )
+    return any(one.same_as(variable) for one in found for variable in variables)

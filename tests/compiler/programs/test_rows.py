@@ -1,0 +1,130 @@
+"""Functions written in passes over rows compute what numpy does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    import tvm
+
+pytestmark = pytest.mark.tvm
+
+
+def _run(function: tvm.tirx.PrimFunc, target: tvm.target.Target, *arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The last argument after a call."""
+    import tvm
+
+    from kintune.compiler.graph.lowering_rules import use_vector_functions
+
+    use_vector_functions()
+    built = tvm.compile(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), target)
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    built["main"](*tensors)
+    return np.asarray(tensors[-1].numpy())
+
+
+def _legalised(shape: tuple[int, ...], operator: Callable[[Any], Any], target: tvm.target.Target) -> Any:
+    """The PrimFunc of an operator of one tensor of float32, as a network has it after fusion."""
+    import tvm
+    from tvm import relax
+
+    from kintune.compiler.graph.lower import lower
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(operator(x))
+        builder.emit_func_output(result)
+    lowered = lower(builder.get(), target)
+    (function,) = [f for _, f in lowered.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
+    return function
+
+
+def _softmax(x: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    return powers / powers.sum(axis, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((3, 197), 1), ((2, 3, 4, 64), 3), ((2, 49, 130), 1), ((1, 7, 5), 1), ((5, 2), 1), ((1, 1000), 1), ((4, 9, 5), 0)],
+)
+def test_softmax(shape: tuple[int, ...], axis: int, cpu: tvm.target.Target) -> None:
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32) * 5
+    written = write_rows(_legalised(shape, lambda v: relax.op.nn.softmax(v, axis), cpu))
+    assert written is not None
+    found = _run(written, cpu, x, np.zeros(shape, np.float32))
+    np.testing.assert_allclose(found, _softmax(x, axis), rtol=2e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min"])
+@pytest.mark.parametrize(("shape", "axes"), [((3, 300), [1]), ((2, 4, 5, 70), [2, 3]), ((2, 30, 70), [1]), ((6, 1), [1])])
+def test_reductions(name: str, shape: tuple[int, ...], axes: list[int], cpu: tvm.target.Target) -> None:
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+    wanted = getattr(np, name)(x, axis=tuple(axes))
+    written = write_rows(_legalised(shape, lambda v: getattr(relax.op, name)(v, axes), cpu))
+    assert written is not None
+    np.testing.assert_allclose(_run(written, cpu, x, np.zeros_like(wanted)), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_extremes_keep_nan(cpu: tvm.target.Target) -> None:
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = np.random.default_rng(1).standard_normal((130, 130), dtype=np.float32)
+    x[np.arange(130), np.arange(130)] = np.nan
+    written = write_rows(_legalised(x.shape, lambda v: relax.op.max(v, [1]), cpu))
+    assert written is not None
+    assert np.isnan(_run(written, cpu, x, np.zeros(130, np.float32))).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 4, 64), (3, 5), (1, 1, 300), (7,)])
+def test_element_by_element(shape: tuple[int, ...], cpu: tvm.target.Target) -> None:
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+
+    def swish_and_more(v: Any) -> Any:
+        return relax.op.add(relax.op.multiply(v, relax.op.sigmoid(v)), relax.op.tanh(v))
+
+    written = write_rows(_legalised(shape, swish_and_more, cpu))
+    assert written is not None
+    found = _run(written, cpu, x, np.zeros(shape, np.float32))
+    np.testing.assert_allclose(found, x / (1 + np.exp(-x)) + np.tanh(x), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_read_under_a_condition_stays_there(cpu: tvm.target.Target) -> None:
+    """Padding after a function: outside of the operand nothing may be read."""
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = np.random.default_rng(1).random((4, 70), dtype=np.float32)
+    written = write_rows(_legalised(x.shape, lambda v: relax.op.nn.pad(relax.op.exp(v), [1, 1, 3, 2]), cpu))
+    assert written is not None
+    found = _run(written, cpu, x, np.zeros((6, 75), np.float32))
+    np.testing.assert_allclose(found, np.pad(np.exp(x), [(1, 1), (3, 2)]), rtol=1e-5)
+
+
+def test_products_are_no_rows(cpu: tvm.target.Target) -> None:
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    assert write_rows(_legalised((8, 8), lambda v: relax.op.matmul(v, v), cpu)) is None
