@@ -25,8 +25,8 @@ class Program(Protocol):
     * `axes` returns axes: `write` gives the whole program for each decision; nothing is scheduled afterwards.
 
     `name` is unique; `version` grows with each change of what `write` gives, so that records never name another program
-    than the one that was measured.  `patterns` has the names of the patterns whose functions it computes; it is empty for
-    a program that computes functions which were made for none.
+    than the one that was measured.  `patterns` has the names of the patterns whose functions it computes; it is empty
+    for a program of functions which were made for none.
     """
 
     name: str
