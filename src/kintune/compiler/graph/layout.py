@@ -54,6 +54,8 @@ class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
         variable = result.expression
         if not isinstance(variable, relax.Var):
             variable = emit_as(self.builder_, binding.var, variable)
+        if result.stored is not None:
+            variable = emit_as(self.builder_, binding.var, relax.op.reshape(variable, result.stored))
         if shape is None:
             self._tensors.keep_group(binding.var, variable, result.order)
         else:

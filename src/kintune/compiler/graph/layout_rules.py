@@ -24,6 +24,8 @@ Order = tuple[int, ...]
 
 _NHWC: Order = (0, 3, 1, 2)
 _HWIO: Order = (3, 2, 0, 1)
+_NWC: Order = (0, 2, 1)
+_WIO: Order = (2, 1, 0)
 _RESIZES = "resize"
 UNARY = (
     "abs", "acos", "acosh", "asin", "asinh", "astype", "atan", "atanh", "bitwise_not", "ceil", "clip", "cos", "cosh",
@@ -263,6 +265,31 @@ def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, _NHWC)
 
 
+def _conv1d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    """A convolution of images of one row: the channels are the contiguous axis, as those of all convolutions."""
+    data, weight = tensors.view(call.args[0]), tensors.view(call.args[1])
+    a = call.attrs
+    if data is None or weight is None or (a.data_layout, a.kernel_layout, a.out_layout) != ("NCW", "OIW", "NCW"):
+        return None
+    batch, channels, width = data.shape
+    filters, depth, taps = weight.shape
+    before, after = map(int, a.padding)
+    found = relax.op.nn.conv2d(
+        tensors.reshaped(data, _NWC, (batch, 1, width, channels)),
+        tensors.reshaped(weight, _WIO, (1, taps, depth, filters)),
+        (1, int(a.strides[0])),
+        (0, before, 0, after),
+        (1, int(a.dilation[0])),
+        a.groups,
+        "NHWC",
+        "HWIO",
+        "NHWC",
+        a.out_dtype,
+    )
+    shape = static_shape(relax.Var("result", call.ty))
+    return None if shape is None else LayoutResult(found, _NWC, stored=permutations.stored(shape, _NWC))
+
+
 def _channels_last(tensors: TensorViews, call: relax.Call) -> relax.Expr | None:
     """The operand of a pooling or resizing operator, stored with its channels last; None when it is not."""
     view = tensors.view(call.args[0])
@@ -372,6 +399,7 @@ RULES: dict[str, Rule] = {
     "relax.image.resize2d": _resize2d,
     "relax.nn.adaptive_avg_pool2d": _adaptive_pool2d,
     "relax.nn.avg_pool2d": _pool2d,
+    "relax.nn.conv1d": _conv1d,
     "relax.nn.conv2d": _conv2d,
     "relax.nn.log_softmax": _along(lambda _call, data, axis: relax.op.nn.log_softmax(data, axis)),
     "relax.nn.max_pool2d": _pool2d,

@@ -43,11 +43,15 @@ class TensorView(NamedTuple):
 
 
 class LayoutResult(NamedTuple):
-    """An operator computed in another axis order: the expression, and the order of its result or results."""
+    """An operator computed in another axis order: the expression, and the order of its result or results.
+
+    Where the expression has other axes than the result, `stored` is the shape in which that is stored.
+    """
 
     expression: relax.Expr
     order: Order
     firm: bool = True
+    stored: tuple[int, ...] | None = None
 
 
 class TensorViews:
@@ -122,6 +126,10 @@ class TensorViews:
     def operand(self, expression: relax.Expr) -> relax.Expr:
         """An operand in the network's own axis order."""
         return self._visit(expression)
+
+    def reshaped(self, view: TensorView, order: Sequence[int], shape: Sequence[int]) -> relax.Expr:
+        """The tensor stored in an order, and then in another shape."""
+        return self._builder.emit(relax.op.reshape(self.arrange(view, order), list(shape)))
 
     def arrange(self, view: TensorView, order: Sequence[int]) -> relax.Expr:
         """The tensor stored in an order, of the order's rank or a smaller one."""
