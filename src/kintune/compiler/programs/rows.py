@@ -16,7 +16,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import relax, tirx
 
 from kintune.compiler.programs.loops import as_root, buffer, index, loop, nested, over_rows, sequence
 from kintune.compiler.programs.row_lanes import by_lanes
@@ -41,12 +41,12 @@ _LEAST_LENGTH = 64
 
 
 def write_rows(function: tvm.tirx.PrimFunc, lanes: int = LANES) -> tvm.tirx.PrimFunc | None:
-    """The function written in passes over rows; None where it is no such function.
+    """The function written in passes over rows; None where it is no such function, and where it is a mere reshape.
 
-    Reductions run in `lanes` accumulators, a power of two, or as many as the row is long.
+    A network has no kernel for a reshape, as long as it can be recognised.  Reductions run in `lanes` accumulators, a power of two, or as many as the row is long.
     """
     rows = read_rows(function)
-    if rows is None:
+    if rows is None or relax.analysis.has_reshape_pattern(function):
         return None
     body = _by_rows(rows, lanes)
     if body is None:
@@ -157,6 +157,8 @@ class _Flat:
         first = _first_flat(each, rows.columns, rows.column_extents)
         self._outer, self._outer_extents = rows.columns[:first], rows.column_extents[:first]
         self._flat = rows.columns[first:]
+        long = [place for place, extent in enumerate(rows.column_extents) if extent != 1 and place >= first]
+        self._last = rows.columns[long[-1]] if long else None
         self.length = math.prod(rows.column_extents[first:])
 
     def loops(self, count: int, body: Callable[[Any], Any]) -> Any:
@@ -165,10 +167,8 @@ class _Flat:
 
     def values(self, at: Any) -> dict[Any, Any]:
         """The columns at the element `at` of the loop."""
-        if not self._flat:
-            return {}
-        *others, last = self._flat
-        return {**{other: index(0) for other in others}, last: at}
+        values = dict.fromkeys(self._flat, index(0))
+        return values if self._last is None else {**values, self._last: at}
 
 
 def _first_flat(each: Pass, columns: Sequence[Any], extents: Sequence[int]) -> int:
