@@ -9,7 +9,7 @@ from tvm import tirx
 
 from kintune.compiler.programs.loops import INDEX, buffer, index, loop, nested, over_rows, sequence
 from kintune.compiler.programs.row_passes import Pass, Rows
-from kintune.compiler.programs.row_text import stores, strides_of, written
+from kintune.compiler.programs.row_text import lane_loop, stores, strides_of, written
 
 __all__ = ["by_lanes"]
 
@@ -84,7 +84,8 @@ class _Together:
             return sequence([*found.statements, *keep(lane, found.value)])
 
         extents = self._rows.column_extents if each.columns else ()
-        loops = nested(each.columns, extents, self._lanes(at))
+        kind = lane_loop(each) if self._kind == tirx.ForKind.VECTORIZED else self._kind
+        loops = nested(each.columns, extents, loop("lane", self._width, at, kind))
         return sequence([*map(tirx.AllocBuffer, buffers), loops])
 
     def _lanes(self, body: Callable[[Any], Any]) -> Any:

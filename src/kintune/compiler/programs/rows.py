@@ -21,7 +21,7 @@ from tvm import relax, tirx
 from kintune.compiler.programs.loops import as_root, buffer, index, loop, nested, over_rows, sequence
 from kintune.compiler.programs.row_lanes import by_lanes
 from kintune.compiler.programs.row_passes import Binding, Pass, Rows, read_rows
-from kintune.compiler.programs.row_text import calls_functions, stores, strides_of, written
+from kintune.compiler.programs.row_text import calls_functions, lane_loop, stores, strides_of, written
 
 __all__ = ["LANES", "write_rows"]
 
@@ -112,7 +112,7 @@ class _Writer:
             return sequence([*found.statements, tirx.BufferStore(sums, more, [lane])])
 
         def part(number: Any) -> Any:
-            return loop("lane", lanes, lambda lane: step(lane, number * lanes + lane), _VECTORIZED)
+            return loop("lane", lanes, lambda lane: step(lane, number * lanes + lane), lane_loop(each))
 
         whole, rest = divmod(flat.length, lanes)
         loops = [flat.loops(whole, part)]
