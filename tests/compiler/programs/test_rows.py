@@ -67,7 +67,10 @@ def test_softmax(shape: tuple[int, ...], axis: int, cpu: tvm.target.Target) -> N
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min"])
-@pytest.mark.parametrize(("shape", "axes"), [((3, 300), [1]), ((2, 4, 5, 70), [2, 3]), ((2, 30, 70), [1]), ((6, 1), [1]), ((3, 5, 20, 1), [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((3, 300), [1]), ((2, 4, 5, 70), [2, 3]), ((2, 30, 70), [1]), ((6, 1), [1]), ((3, 5, 20, 1), [1, 2, 3])],
+)
 def test_reductions(name: str, shape: tuple[int, ...], axes: list[int], cpu: tvm.target.Target) -> None:
     from tvm import relax
 

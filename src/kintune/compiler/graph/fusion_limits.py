@@ -190,7 +190,8 @@ class _Calls:
         enlarged = [
             operand
             for operand in self._operands(variable)
-            if isinstance(operand, relax.Var) and math.prod(static_shape(operand) or (0,)) * 2 <= math.prod(result or (0,))
+            if isinstance(operand, relax.Var)
+            and math.prod(static_shape(operand) or (0,)) * 2 <= math.prod(result or (0,))
         ]
         interpolates = _INTERPOLATES in self._name(variable)
         several = interpolates and _loads(function) > 1
@@ -267,7 +268,5 @@ def _calls_costly(function: Any) -> bool:
 def _names(function: Any) -> set[str]:
     """The functions that a function calls."""
     names: set[str] = set()
-    tvm_ffi.structural_walk(
-        function.body, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))]
-    )
+    tvm_ffi.structural_walk(function.body, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
     return names

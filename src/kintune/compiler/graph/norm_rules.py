@@ -154,9 +154,7 @@ def _whole(
     mean: te.Tensor | None = None
     if centred:
         along = place.reduced()
-        total = te.compute(
-            kept, lambda *s: te.sum(x(*place.element(s, along)), axis=along), name="norm_sum"
-        )
+        total = te.compute(kept, lambda *s: te.sum(x(*place.element(s, along)), axis=along), name="norm_sum")
         mean = te.compute(kept, lambda *s: total(*s) * portion, name="norm_mean")
 
     def difference(indices: Sequence[Any], statistics: Sequence[Any]) -> Any:
@@ -181,9 +179,7 @@ def _whole(
     return te.compute(x.shape, compute, name="norm")
 
 
-def _affine(
-    normed: Any, place: _Place, has: Sequence[bool], more: Sequence[te.Tensor], indices: Sequence[Any]
-) -> Any:
+def _affine(normed: Any, place: _Place, has: Sequence[bool], more: Sequence[te.Tensor], indices: Sequence[Any]) -> Any:
     """Scaled and moved by the parameters that there are."""
     rest = iter(more)
     if has[0]:
@@ -197,7 +193,7 @@ def _is_neutral(parameter: relax.Expr, at: int) -> bool:
 
 
 def _lies_last(place: _Place) -> bool:
-    """Whether the axes lie one after another, and behind them only the axis of the channels, which are more than one."""
+    """Whether the axes lie one after another, and behind them only that of the channels, which are more than one."""
     last = len(place.shape) - 1
     if place.channel not in (-1, last) or not place.axes or place.shape[last] == 1:
         return False

@@ -251,7 +251,7 @@ class _Matcher:
             if norm is None or constant is None:
                 continue
             if name == "relax.divide":
-                if not bool(((np.abs(constant) >= 1 / _LARGEST)).all()):
+                if not bool((np.abs(constant) >= 1 / _LARGEST).all()):
                     return None
                 scale, offset = 1 / constant, np.zeros(())
             elif name == "relax.multiply":

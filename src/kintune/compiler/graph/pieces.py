@@ -25,7 +25,7 @@ SLICES = "kintune.slices"
 """The attribute of a PrimFunc whose results are pieces of its operand: their offsets in bytes."""
 
 JOINS = "kintune.joins"
-"""The attribute of a PrimFunc whose operands are the pieces of its result, one after another: their offsets in bytes."""
+"""The attribute of a PrimFunc whose operands are the pieces of its result: their offsets in bytes."""
 
 ALIGNED = 64
 """Bytes of which the address of what a kernel takes is a multiple."""

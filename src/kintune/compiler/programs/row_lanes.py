@@ -1,4 +1,4 @@
-"""Writes passes over rows for neighbouring rows together, one a lane: their elements lie side by side, not those of a row."""
+"""Writes passes over rows for neighbouring rows together, one a lane, where these lie side by side in memory."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ class _Together:
         statements.append(self._over(each, keep))
         self._results[each.result] = made
         if each.target is not None:
-            copied = self._lanes(
-                lambda lane: sequence(stores(each, tirx.BufferLoad(made, [lane]), self._values(lane)))
-            )
+            copied = self._lanes(lambda lane: sequence(stores(each, tirx.BufferLoad(made, [lane]), self._values(lane))))
             statements.append(copied)
         return statements
 

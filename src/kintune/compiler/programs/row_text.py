@@ -57,7 +57,7 @@ def calls_functions(value: Any) -> bool:
 
 
 def lane_loop(each: Pass) -> Any:
-    """The kind of a loop over the lanes of a pass: vectorised, unless it has truth values, of which TVM makes no vectors."""
+    """The kind of a loop over the lanes of a pass: vectorised, but for truth values, of which TVM makes no vectors."""
     kinds = [str(binding.value.ty) for binding in each.bindings if binding.variable is not None]
     kinds += [str(load.source.dtype) for value in _values(each) for load in _loads(value)]
     return tirx.ForKind.SERIAL if "bool" in kinds else tirx.ForKind.VECTORIZED

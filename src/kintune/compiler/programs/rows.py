@@ -43,7 +43,8 @@ _LEAST_LENGTH = 64
 def write_rows(function: tvm.tirx.PrimFunc, lanes: int = LANES) -> tvm.tirx.PrimFunc | None:
     """The function written in passes over rows; None where it is no such function, and where it is a mere reshape.
 
-    A network has no kernel for a reshape, as long as it can be recognised.  Reductions run in `lanes` accumulators, a power of two, or as many as the row is long.
+    A network has no kernel for a reshape, as long as it can be recognised.  Reductions run in `lanes` accumulators, a
+    power of two, or as many as the row is long.
     """
     rows = read_rows(function)
     if rows is None or relax.analysis.has_reshape_pattern(function):
@@ -133,7 +134,8 @@ class _Writer:
 
 def _lanes_for(each: Pass, length: int, most: int) -> int:
     """The accumulators of a reduction: a few steps for each, and few where each step takes many registers."""
-    costly = any(calls_functions(value) for value in (each.value, *(b.value for b in each.bindings if b.variable is not None)))
+    values = [each.value, *(binding.value for binding in each.bindings if binding.variable is not None)]
+    costly = any(map(calls_functions, values))
     wanted = min(most, _COSTLY_LANES if costly else max(_COSTLY_LANES, length // 4))
     return min(1 << (wanted.bit_length() - 1), 1 << (length.bit_length() - 1))
 
@@ -172,7 +174,7 @@ class _Flat:
 
 
 def _first_flat(each: Pass, columns: Sequence[Any], extents: Sequence[int]) -> int:
-    """The first of the last axes that may become one: what is read and written runs along all of them, or along none."""
+    """The first of the last axes that may become one: all that is read and written runs along all of them, or none."""
     strides = strides_of(each, columns)
     first = max(len(columns) - 1, 0)
     while strides is not None and first > 0:
