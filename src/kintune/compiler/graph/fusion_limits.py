@@ -116,7 +116,7 @@ class _Calls:
         own = _weight(function)
         if pattern > _REDUCTION:
             return _Chain(own)
-        before = [self._chains.get(operand) for operand in self._operands(variable)]  # type: ignore[call-overload]
+        before = [self._chains.get(operand) for operand in self._operands(variable)]
         loads = _loads_of(function)
         sizes = [count * (chain.size if chain is not None else 1) for chain, count in zip(before, loads, strict=False)]
         depth = own + max((chain.depth for chain in before if chain is not None), default=0)
@@ -128,17 +128,17 @@ class _Calls:
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
         if value is None or operator_of(value) != CALL_KERNEL:
             return None
-        found = self._module[value.args[0]]  # type: ignore[attr-defined]
+        found = self._module[value.args[0]]
         return found if isinstance(found, tvm.tirx.PrimFunc) else None
 
     def _name(self, variable: relax.Expr) -> str:
         """The name of the kernel that is called for a variable; empty where none is."""
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
-        return "" if value is None or operator_of(value) != CALL_KERNEL else str(value.args[0].name_hint)  # type: ignore[attr-defined]
+        return "" if value is None or operator_of(value) != CALL_KERNEL else str(value.args[0].name_hint)
 
     def _operands(self, variable: relax.Var) -> list[relax.Expr]:
         value = self._values[variable]
-        return list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else []  # type: ignore[attr-defined]
+        return list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else []
 
     def _has_epilogue(self, variable: relax.Var) -> bool:
         """Whether all that reads the result is element-wise and has its shape."""
@@ -167,7 +167,7 @@ class _Calls:
                 return False
             if int(function.attrs.get(_PATTERN, _OPAQUE)) >= _REDUCTION:
                 return True
-            operands = [each for each in self._operands(operand) if isinstance(each, relax.Var)]  # type: ignore[arg-type]
+            operands = [each for each in self._operands(operand) if isinstance(each, relax.Var)]
             if not operands:
                 return False
             operand = operands[0]

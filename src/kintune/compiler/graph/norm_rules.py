@@ -61,7 +61,7 @@ class _Place(NamedTuple):
         return tuple(self.groups if self.groups and axis == self.channel else self.shape[axis] for axis in self.kept)
 
     @property
-    def count(self) -> int:
+    def together(self) -> int:
         """How many elements are normalised together."""
         return self.width * math.prod(self.shape[axis] for axis in self.axes)
 
@@ -149,7 +149,7 @@ def _whole(
     x: te.Tensor, more: Sequence[te.Tensor], place: _Place, epsilon: float, centred: bool, has: Sequence[bool]
 ) -> te.Tensor:
     """The norm: two sums (one, where it is not centred) and what is made of them."""
-    portion = tirx.const(1.0 / place.count, x.dtype)
+    portion = tirx.const(1.0 / place.together, x.dtype)
     kept = [index(extent) for extent in place.statistics]
     mean: te.Tensor | None = None
     if centred:
