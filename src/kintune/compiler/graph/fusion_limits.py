@@ -196,13 +196,15 @@ class _Calls:
         interpolates = _INTERPOLATES in self._name(variable)
         several = interpolates and _loads(function) > 1
         if several and any(self._is_computed(operand) for operand in self._operands(variable)):
-            return not any(_INTERPOLATES in self._name(operand) for operand in self._operands(variable))
+            return all(_INTERPOLATES not in self._name(operand) for operand in self._operands(variable))
         return any(self._is_costly(operand) for operand in enlarged)
 
     def _is_computed(self, operand: relax.Expr) -> bool:
         """Whether what computes the operand would be fused into what reads it, rather than into what comes before."""
         function = self._function(operand)
         pattern = _OPAQUE if function is None else int(function.attrs.get(_PATTERN, _OPAQUE))
+        if pattern == _INJECTIVE and _only_moves(function):
+            return any(map(self._is_computed, self._operands(operand)))
         return pattern <= _INJECTIVE and not (pattern <= _BROADCAST and self._is_anchored(operand))
 
     def _is_costly(self, operand: relax.Expr, depth: int = 8) -> bool:
@@ -253,6 +255,13 @@ def _loads_of(function: Any) -> list[int]:
     found: list[Any] = []
     tvm_ffi.structural_walk(function.body, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
     return [sum(source.same_as(parameter) for source in found) for parameter in function.params]
+
+
+def _only_moves(function: Any) -> bool:
+    """Whether a function computes nothing, as transposes and reshapes do."""
+    values: list[Any] = []
+    tvm_ffi.structural_walk(function.body, [(tvm.tirx.BufferStore, lambda store: values.append(store.value))])
+    return all(isinstance(value, tvm.ir.TensorLoad) for value in values)
 
 
 def _weight(function: Any) -> int:
