@@ -14,6 +14,7 @@ import json
 import tvm
 
 from kintune.compiler.graph.lower import Lowered, lower
+from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
 from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
@@ -28,8 +29,13 @@ def share_without_reduction(lowered: Lowered) -> float:
 
 
 def _kernels(lowered: Lowered) -> list[StandaloneWorkload]:
-    """The functions that run as kernels: all but reshapes."""
-    return [w for w in lowered.workloads if w.signature != "reshape"]
+    """The functions that run as kernels: all but reshapes and copies of pieces, which no plan calls."""
+    return [w for w in lowered.workloads if w.signature != "reshape" and not _is_planned_away(w)]
+
+
+def _is_planned_away(workload: StandaloneWorkload) -> bool:
+    function = workload.module["main"]
+    return bool(pieces_of(function, SLICES) or pieces_of(function, JOINS))
 
 
 def main() -> None:

@@ -43,7 +43,9 @@ def test_a_chain_of_functions_compiles_however_often_each_uses_its_operand(
     np.testing.assert_allclose(found, run_onnxruntime(path, array)[0], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(("mode", "before", "fused"), [("linear", "Relu", False), ("nearest", "Sigmoid", False), ("nearest", "Relu", True)])
+@pytest.mark.parametrize(
+    ("mode", "before", "fused"), [("linear", "Relu", False), ("nearest", "Sigmoid", False), ("nearest", "Relu", True)]
+)
 def test_an_enlarged_map_is_not_computed_again(
     mode: str, before: str, fused: bool, cpu: tvm.target.Target, run_program: RunsProgram, tmp_path: Path
 ) -> None:

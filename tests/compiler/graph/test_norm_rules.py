@@ -69,9 +69,7 @@ def test_group_norms(
 
 @pytest.mark.parametrize("axes", [[3], [1], [2, 3], [1, 2]])
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
-def test_norms_over_axes(
-    name: str, axes: list[int], cpu: tvm.target.Target, run_program: RunsProgram
-) -> None:
+def test_norms_over_axes(name: str, axes: list[int], cpu: tvm.target.Target, run_program: RunsProgram) -> None:
     from tvm import relax
 
     from kintune.compiler.graph.assemble import assemble

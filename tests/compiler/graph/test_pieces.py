@@ -65,14 +65,11 @@ def test_tokens_are_computed_where_they_are_put_together(cpu: tvm.target.Target,
 
 
 @pytest.mark.parametrize("wide", [16, 10])
-def test_pieces_that_are_not_aligned_are_copied_by_a_kernel(
-    wide: int, cpu: tvm.target.Target, tmp_path: Path
-) -> None:
+def test_pieces_that_are_not_aligned_are_copied_by_a_kernel(wide: int, cpu: tvm.target.Target, tmp_path: Path) -> None:
     g = Graph()
     y = _product(g, "x", wide)
     first, second = (
-        g("Slice", y, *(g.constant([value], np.int64) for value in (start, end, 1)))
-        for start, end in ((0, 3), (3, 8))
+        g("Slice", y, *(g.constant([value], np.int64) for value in (start, end, 1))) for start, end in ((0, 3), (3, 8))
     )
     path = g.save(tmp_path / "model.onnx", (1, 8, wide), [_product(g, first, wide), _product(g, second, wide)])
     x = np.random.default_rng(1).random((1, 8, wide), dtype=np.float32)

@@ -67,7 +67,10 @@ def test_softmax(shape: tuple[int, ...], axis: int, cpu: tvm.target.Target) -> N
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min"])
-@pytest.mark.parametrize(("shape", "axes"), [((3, 300), [1]), ((2, 4, 5, 70), [2, 3]), ((2, 30, 70), [1]), ((6, 1), [1])])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((3, 300), [1]), ((2, 4, 5, 70), [2, 3]), ((2, 30, 70), [1]), ((6, 1), [1]), ((3, 5, 20, 1), [1, 2, 3])],
+)
 def test_reductions(name: str, shape: tuple[int, ...], axes: list[int], cpu: tvm.target.Target) -> None:
     from tvm import relax
 
@@ -92,7 +95,7 @@ def test_extremes_keep_nan(cpu: tvm.target.Target) -> None:
     assert np.isnan(_run(written, cpu, x, np.zeros(130, np.float32))).all()
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 4, 64), (3, 5), (1, 1, 300), (7,)])
+@pytest.mark.parametrize("shape", [(1, 8, 4, 64), (3, 5), (1, 1, 300), (7,), (2, 4, 1, 1), (300, 1, 2, 1)])
 def test_element_by_element(shape: tuple[int, ...], cpu: tvm.target.Target) -> None:
     from tvm import relax
 

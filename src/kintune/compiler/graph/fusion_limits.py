@@ -116,7 +116,7 @@ class _Calls:
         own = _weight(function)
         if pattern > _REDUCTION:
             return _Chain(own)
-        before = [self._chains.get(operand) for operand in self._operands(variable)]  # type: ignore[call-overload]
+        before = [self._chains.get(operand) for operand in self._operands(variable)]
         loads = _loads_of(function)
         sizes = [count * (chain.size if chain is not None else 1) for chain, count in zip(before, loads, strict=False)]
         depth = own + max((chain.depth for chain in before if chain is not None), default=0)
@@ -128,17 +128,17 @@ class _Calls:
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
         if value is None or operator_of(value) != CALL_KERNEL:
             return None
-        found = self._module[value.args[0]]  # type: ignore[attr-defined]
+        found = self._module[value.args[0]]
         return found if isinstance(found, tvm.tirx.PrimFunc) else None
 
     def _name(self, variable: relax.Expr) -> str:
         """The name of the kernel that is called for a variable; empty where none is."""
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
-        return "" if value is None or operator_of(value) != CALL_KERNEL else str(value.args[0].name_hint)  # type: ignore[attr-defined]
+        return "" if value is None or operator_of(value) != CALL_KERNEL else str(value.args[0].name_hint)
 
     def _operands(self, variable: relax.Var) -> list[relax.Expr]:
         value = self._values[variable]
-        return list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else []  # type: ignore[attr-defined]
+        return list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else []
 
     def _has_epilogue(self, variable: relax.Var) -> bool:
         """Whether all that reads the result is element-wise and has its shape."""
@@ -167,7 +167,7 @@ class _Calls:
                 return False
             if int(function.attrs.get(_PATTERN, _OPAQUE)) >= _REDUCTION:
                 return True
-            operands = [each for each in self._operands(operand) if isinstance(each, relax.Var)]  # type: ignore[arg-type]
+            operands = [each for each in self._operands(operand) if isinstance(each, relax.Var)]
             if not operands:
                 return False
             operand = operands[0]
@@ -190,18 +190,21 @@ class _Calls:
         enlarged = [
             operand
             for operand in self._operands(variable)
-            if isinstance(operand, relax.Var) and math.prod(static_shape(operand) or (0,)) * 2 <= math.prod(result or (0,))
+            if isinstance(operand, relax.Var)
+            and math.prod(static_shape(operand) or (0,)) * 2 <= math.prod(result or (0,))
         ]
         interpolates = _INTERPOLATES in self._name(variable)
         several = interpolates and _loads(function) > 1
         if several and any(self._is_computed(operand) for operand in self._operands(variable)):
-            return not any(_INTERPOLATES in self._name(operand) for operand in self._operands(variable))
+            return all(_INTERPOLATES not in self._name(operand) for operand in self._operands(variable))
         return any(self._is_costly(operand) for operand in enlarged)
 
     def _is_computed(self, operand: relax.Expr) -> bool:
         """Whether what computes the operand would be fused into what reads it, rather than into what comes before."""
         function = self._function(operand)
         pattern = _OPAQUE if function is None else int(function.attrs.get(_PATTERN, _OPAQUE))
+        if pattern == _INJECTIVE and _only_moves(function):
+            return any(map(self._is_computed, self._operands(operand)))
         return pattern <= _INJECTIVE and not (pattern <= _BROADCAST and self._is_anchored(operand))
 
     def _is_costly(self, operand: relax.Expr, depth: int = 8) -> bool:
@@ -254,6 +257,13 @@ def _loads_of(function: Any) -> list[int]:
     return [sum(source.same_as(parameter) for source in found) for parameter in function.params]
 
 
+def _only_moves(function: Any) -> bool:
+    """Whether a function computes nothing, as transposes and reshapes do."""
+    values: list[Any] = []
+    tvm_ffi.structural_walk(function.body, [(tvm.tirx.BufferStore, lambda store: values.append(store.value))])
+    return all(isinstance(value, tvm.ir.TensorLoad) for value in values)
+
+
 def _weight(function: Any) -> int:
     """How deep the expressions are to which the functions are lowered that a function calls."""
     names = _names(function)
@@ -267,7 +277,5 @@ def _calls_costly(function: Any) -> bool:
 def _names(function: Any) -> set[str]:
     """The functions that a function calls."""
     names: set[str] = set()
-    tvm_ffi.structural_walk(
-        function.body, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))]
-    )
+    tvm_ffi.structural_walk(function.body, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
     return names

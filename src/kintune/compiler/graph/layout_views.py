@@ -121,7 +121,9 @@ class TensorViews:
         schedule.transform_layout(block, ("write", 0), mapping)
         schedule.transform_block_layout(block, mapping)
         made = schedule.mod["main"]
-        return self._builder.add_func(made.without_attr("global_symbol") if "global_symbol" in made.attrs else made, str(kernel.name_hint))
+        return self._builder.add_func(
+            made.without_attr("global_symbol") if "global_symbol" in made.attrs else made, str(kernel.name_hint)
+        )
 
     def operand(self, expression: relax.Expr) -> relax.Expr:
         """An operand in the network's own axis order."""

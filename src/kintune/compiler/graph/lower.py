@@ -72,7 +72,9 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
     mark_pieces()
     with target:
         module, variables = number_bindings(module)
-        module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes(target, conservative))(module)
+        module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes(target, conservative))(
+            module
+        )
         steps, values = read_steps(module)
         module = relax.transform.FuseOps()(module)
         kernels = fused_kernels(module, values)

@@ -61,7 +61,7 @@ class _Place(NamedTuple):
         return tuple(self.groups if self.groups and axis == self.channel else self.shape[axis] for axis in self.kept)
 
     @property
-    def count(self) -> int:
+    def together(self) -> int:
         """How many elements are normalised together."""
         return self.width * math.prod(self.shape[axis] for axis in self.axes)
 
@@ -149,14 +149,12 @@ def _whole(
     x: te.Tensor, more: Sequence[te.Tensor], place: _Place, epsilon: float, centred: bool, has: Sequence[bool]
 ) -> te.Tensor:
     """The norm: two sums (one, where it is not centred) and what is made of them."""
-    portion = tirx.const(1.0 / place.count, x.dtype)
+    portion = tirx.const(1.0 / place.together, x.dtype)
     kept = [index(extent) for extent in place.statistics]
     mean: te.Tensor | None = None
     if centred:
         along = place.reduced()
-        total = te.compute(
-            kept, lambda *s: te.sum(x(*place.element(s, along)), axis=along), name="norm_sum"
-        )
+        total = te.compute(kept, lambda *s: te.sum(x(*place.element(s, along)), axis=along), name="norm_sum")
         mean = te.compute(kept, lambda *s: total(*s) * portion, name="norm_mean")
 
     def difference(indices: Sequence[Any], statistics: Sequence[Any]) -> Any:
@@ -181,9 +179,7 @@ def _whole(
     return te.compute(x.shape, compute, name="norm")
 
 
-def _affine(
-    normed: Any, place: _Place, has: Sequence[bool], more: Sequence[te.Tensor], indices: Sequence[Any]
-) -> Any:
+def _affine(normed: Any, place: _Place, has: Sequence[bool], more: Sequence[te.Tensor], indices: Sequence[Any]) -> Any:
     """Scaled and moved by the parameters that there are."""
     rest = iter(more)
     if has[0]:
@@ -197,7 +193,7 @@ def _is_neutral(parameter: relax.Expr, at: int) -> bool:
 
 
 def _lies_last(place: _Place) -> bool:
-    """Whether the axes lie one after another, and behind them only the axis of the channels, which are more than one."""
+    """Whether the axes lie one after another, and behind them only that of the channels, which are more than one."""
     last = len(place.shape) - 1
     if place.channel not in (-1, last) or not place.axes or place.shape[last] == 1:
         return False

@@ -119,7 +119,7 @@ class _Matcher:
     def _call(self, expression: relax.Expr, name: str) -> Sequence[relax.Expr] | None:
         """The operands of the operator that computes the expression, where it is the one of that name."""
         value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
-        return value.args if operator_of(value) == f"relax.{name}" else None  # type: ignore[arg-type, union-attr]
+        return value.args if operator_of(value) == f"relax.{name}" else None  # type: ignore[union-attr]
 
     def _constant(self, expression: relax.Expr) -> _Numbers | None:
         """The numbers of a constant of float32, in double precision; None where they are far from 1."""
@@ -139,7 +139,7 @@ class _Matcher:
 
     def _statistic(self, expression: relax.Expr, name: str) -> tuple[relax.Expr, tuple[int, ...]] | None:
         value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
-        if operator_of(value) != f"relax.{name}" or not value.attrs.keepdims:  # type: ignore[arg-type, union-attr]
+        if operator_of(value) != f"relax.{name}" or not value.attrs.keepdims:  # type: ignore[union-attr]
             return None
         axes = value.attrs.axis  # type: ignore[union-attr]
         rank = int(value.args[0].ty.ndim)  # type: ignore[union-attr]
@@ -251,7 +251,7 @@ class _Matcher:
             if norm is None or constant is None:
                 continue
             if name == "relax.divide":
-                if not bool(((np.abs(constant) >= 1 / _LARGEST)).all()):
+                if not bool((np.abs(constant) >= 1 / _LARGEST).all()):
                     return None
                 scale, offset = 1 / constant, np.zeros(())
             elif name == "relax.multiply":
@@ -281,7 +281,7 @@ class _Matcher:
         parts = []
         for numbers in (norm.scale, norm.offset):
             wide = numbers.reshape((1,) * (len(before) - numbers.ndim) + numbers.shape)
-            if any(extent != 1 for place, extent in enumerate(wide.shape) if place != 1):
+            if wide.size != int(np.prod(wide.shape[1:2])):
                 return None
             channels = np.repeat(np.broadcast_to(wide.reshape(-1), (groups,)), shape[1] // groups)
             parts.append(channels.reshape((1, -1) + (1,) * (len(shape) - 2)))
@@ -337,7 +337,7 @@ def _parameters(norm: _Norm) -> tuple[str, int, _Numbers, _Numbers] | None:
         return None
     rank = len(shape)
     scale, offset = (n.reshape((1,) * (rank - n.ndim) + n.shape) for n in (norm.scale, norm.offset))
-    varying = {axis for n in (scale, offset) for axis, extent in enumerate(n.shape) if extent != 1}
+    varying = {axis for n in (scale, offset) for axis in range(rank) if n.shape[axis] != 1}
     if norm.groups:
         channel, name = 1, "group_norm"
     elif not norm.centred:

@@ -25,7 +25,7 @@ SLICES = "kintune.slices"
 """The attribute of a PrimFunc whose results are pieces of its operand: their offsets in bytes."""
 
 JOINS = "kintune.joins"
-"""The attribute of a PrimFunc whose operands are the pieces of its result, one after another: their offsets in bytes."""
+"""The attribute of a PrimFunc whose operands are the pieces of its result: their offsets in bytes."""
 
 ALIGNED = 64
 """Bytes of which the address of what a kernel takes is a multiple."""
@@ -113,8 +113,9 @@ def _of_slice(call: relax.Call) -> list[int] | None:
 
 def _integers(group: relax.Expr) -> list[int] | None:
     fields = list(group.fields) if isinstance(group, relax.Tuple) else None
-    values = [getattr(field, "value", None) for field in fields] if fields is not None else [None]
-    return [int(value) for value in values] if all(isinstance(value, int) for value in values) else None
+    values = [getattr(field, "value", None) for field in fields or ()]
+    known = [int(value) for value in values if isinstance(value, int)]
+    return known if fields is not None and len(known) == len(values) else None
 
 
 def _offsets(whole: Sequence[int], axis: int, extents: Sequence[int], dtype: str) -> list[int] | None:

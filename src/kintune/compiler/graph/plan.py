@@ -273,11 +273,12 @@ class _Planner:
         offsets = pieces_of(function, SLICES)
         if not offsets:
             return False
-        whole, *parts = (self._value(argument) for argument in call.args)
-        if not isinstance(whole, _View) or len(parts) != len(offsets):
+        views = self._views_of(call)
+        if len(views) != 1 + len(offsets) or self._returned.intersection(call.args):
             return False
+        whole, *parts = views
         root = whole.storage.root()
-        if root.place != "arena" or not all(map(_is_new, parts)) or self._returned.intersection(call.args):
+        if root.place != "arena" or not all(map(_is_new, parts)):
             return False
         for part, offset in zip(parts, offsets, strict=True):
             part.storage.become(whole.storage, offset)
@@ -292,11 +293,10 @@ class _Planner:
         offsets = pieces_of(function, JOINS)
         if not offsets:
             return False
-        *parts, whole = (self._value(argument) for argument in call.args)
-        if len(parts) != len(offsets) or not all(isinstance(part, _View) for part in parts) or not _is_new(whole):
+        views = self._views_of(call)
+        if len(views) != 1 + len(offsets) or call.args[-1] in self._returned or not _is_new(views[-1]):
             return False
-        if call.args[-1] in self._returned:
-            return False
+        *parts, whole = views
         whole.storage.holds_pieces = True
         for part, offset in zip(parts, offsets, strict=True):
             root = part.storage.root()
@@ -307,6 +307,11 @@ class _Planner:
                 target.storage.become(whole.storage, offset)
                 self._copy(part, target)
         return True
+
+    def _views_of(self, call: relax.Call) -> list[_View]:
+        """The tensors that a kernel is called with; none where something else is among them."""
+        views = [view for argument in call.args if isinstance(view := self._value(argument), _View)]
+        return views if len(views) == len(call.args) else []
 
     def _branch(self, expression: relax.If) -> _Value:
         """Both branches leave their results in the same memory: their own where they made it, or else they copy."""
@@ -415,10 +420,8 @@ def _fills(view: _View, storage: _Storage) -> bool:
     return storage.nbytes == _nbytes(view) > 0
 
 
-def _is_new(view: _Value) -> bool:
+def _is_new(view: _View) -> bool:
     """Whether it is a tensor of the arena that has memory of its own, which nothing uses yet."""
-    if not isinstance(view, _View):
-        return False
     storage = view.storage
     return storage.place == "arena" and storage.same_as is None and storage.first < 0 and _fills(view, storage)
 

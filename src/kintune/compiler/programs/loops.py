@@ -72,7 +72,9 @@ def over_rows(variables: Sequence[Any], extents: Sequence[int], body: Any, *, nu
         for place in reversed(range(len(variables))):
             outermost = all(extent == 1 for extent in extents[:place])
             extent = extents[place]
-            values[variables[place]] = index(0) if extent == 1 else rest if outermost else tirx.floormod(rest, index(extent))
+            values[variables[place]] = (
+                index(0) if extent == 1 else rest if outermost else tirx.floormod(rest, index(extent))
+            )
             rest = tirx.floordiv(rest, index(extent)) if extent != 1 else rest
         return replaced(body, values)
 

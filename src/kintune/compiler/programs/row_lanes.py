@@ -1,4 +1,4 @@
-"""Writes passes over rows for neighbouring rows together, one a lane: their elements lie side by side, not those of a row."""
+"""Writes passes over rows for neighbouring rows together, one a lane, where these lie side by side in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import tirx
 
 from kintune.compiler.programs.loops import INDEX, buffer, index, loop, nested, over_rows, sequence
 from kintune.compiler.programs.row_passes import Pass, Rows
-from kintune.compiler.programs.row_text import stores, strides_of, written
+from kintune.compiler.programs.row_text import lane_loop, stores, strides_of, written
 
 __all__ = ["by_lanes"]
 
@@ -68,9 +68,7 @@ class _Together:
         statements.append(self._over(each, keep))
         self._results[each.result] = made
         if each.target is not None:
-            copied = self._lanes(
-                lambda lane: sequence(stores(each, tirx.BufferLoad(made, [lane]), self._values(lane)))
-            )
+            copied = self._lanes(lambda lane: sequence(stores(each, tirx.BufferLoad(made, [lane]), self._values(lane))))
             statements.append(copied)
         return statements
 
@@ -84,7 +82,8 @@ class _Together:
             return sequence([*found.statements, *keep(lane, found.value)])
 
         extents = self._rows.column_extents if each.columns else ()
-        loops = nested(each.columns, extents, self._lanes(at))
+        kind = lane_loop(each) if self._kind == tirx.ForKind.VECTORIZED else self._kind
+        loops = nested(each.columns, extents, loop("lane", self._width, at, kind))
         return sequence([*map(tirx.AllocBuffer, buffers), loops])
 
     def _lanes(self, body: Callable[[Any], Any]) -> Any:

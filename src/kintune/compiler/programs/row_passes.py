@@ -202,7 +202,10 @@ class _Reader:
         """The rows and columns of the first reduction, which those after it must have too."""
         _, self._row_extents = reductions[0].of(_SPATIAL)
         _, self._column_extents = reductions[0].of(_REDUCED)
-        if any((block.of(_SPATIAL)[1], block.of(_REDUCED)[1]) != (self._row_extents, self._column_extents) for block in reductions):
+        if any(
+            (block.of(_SPATIAL)[1], block.of(_REDUCED)[1]) != (self._row_extents, self._column_extents)
+            for block in reductions
+        ):
             raise _Unreadable
         self._name()
 
@@ -328,7 +331,7 @@ class _Reader:
         return seen[0]
 
     def _translated(self, value: Any, values: dict[Any, Any], frame: _Frame) -> Any:
-        """An expression of a block in terms of rows and columns; what it reads of other blocks is bound in the frame."""
+        """An expression in terms of rows and columns; what it reads of other blocks is bound in the frame."""
 
         def variable(found: Any, _mutator: Any) -> Any:
             return values.get(found, found)
@@ -344,9 +347,7 @@ class _Reader:
             first, second = (self._translated(each, values, _Frame(frame)) for each in (first, second))
             return tvm.ir.Call(found.op, [mutator.mutate(condition), first, second], found.attrs)
 
-        return tvm_ffi.structural_mutate(
-            value, [(tirx.Var, variable), (tvm.ir.TensorLoad, load), (tvm.ir.Call, call)]
-        )
+        return tvm_ffi.structural_mutate(value, [(tirx.Var, variable), (tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
 
     def _read(self, buffer: Any, indices: list[Any], frame: _Frame) -> Any:
         block = self._producers.get(buffer)
@@ -418,9 +419,9 @@ def _separated(block: _Block) -> tuple[Any, Any]:
     if isinstance(value, tirx.Select) and is_own(value.true_value):  # an extreme that keeps NaN
         inner = value.false_value
         for kind in (tirx.Max, tirx.Min):
-            if isinstance(inner, kind) and is_own(inner.a) and not _reads(inner.b, block.target):
-                if _is_nan_of(value.condition, block.target):
-                    return inner.b, _keeping_nan(kind)
+            found = isinstance(inner, kind) and is_own(inner.a) and not _reads(inner.b, block.target)
+            if found and _is_nan_of(value.condition, block.target):
+                return inner.b, _keeping_nan(kind)
     raise _Unreadable
 
 
@@ -440,7 +441,7 @@ def _reads(value: Any, buffer: Any) -> bool:
 
 
 def _reads_each_once(value: Any, bindings: Sequence[Binding], count: int) -> bool:
-    """Whether a reduction of `count` steps reads a tensor of as many elements, not one again and again as products do."""
+    """Whether a reduction of `count` steps reads a tensor of as many elements; products read one again and again."""
     sizes: list[int] = []
 
     def note(load: Any) -> None:

@@ -12,7 +12,7 @@ from tvm import tirx
 from kintune.compiler.programs.loops import buffer, index, replaced
 from kintune.compiler.programs.row_passes import Pass
 
-__all__ = ["Written", "calls_functions", "stores", "strides_of", "written"]
+__all__ = ["Written", "calls_functions", "lane_loop", "stores", "strides_of", "written"]
 
 
 class Written(NamedTuple):
@@ -56,6 +56,13 @@ def calls_functions(value: Any) -> bool:
     return bool(names - {"tirx.if_then_else"})
 
 
+def lane_loop(each: Pass) -> Any:
+    """The kind of a loop over the lanes of a pass: vectorised, but for truth values, of which TVM makes no vectors."""
+    kinds = [str(binding.value.ty) for binding in each.bindings if binding.variable is not None]
+    kinds += [str(load.source.dtype) for value in _values(each) for load in _loads(value)]
+    return tirx.ForKind.SERIAL if "bool" in kinds else tirx.ForKind.VECTORIZED
+
+
 def stores(each: Pass, value: Any, values: dict[Any, Any]) -> list[Any]:
     """The statement that stores the value of a pass, if it stores one; `values` replace variables in its indices."""
     if each.target is None:
@@ -68,7 +75,7 @@ def strides_of(each: Pass, variables: Sequence[Any]) -> list[list[int]] | None:
 
     None where that is not the same everywhere, or a variable is used for something else than indices.
     """
-    values = [*(binding.value for binding in each.bindings), each.value]
+    values = _values(each)
     if any(_used_bare(value, variables) for value in values):
         return None
     accesses = [(load.source, load.indices) for value in values for load in _loads(value)]
@@ -87,6 +94,10 @@ def strides_of(each: Pass, variables: Sequence[Any]) -> list[list[int]] | None:
             return None
         found.append([int(step.value) for step in steps])
     return found
+
+
+def _values(each: Pass) -> list[Any]:
+    return [*(binding.value for binding in each.bindings), each.value]
 
 
 def _loads(value: Any) -> list[Any]:

@@ -16,12 +16,12 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import relax, tirx
 
 from kintune.compiler.programs.loops import as_root, buffer, index, loop, nested, over_rows, sequence
 from kintune.compiler.programs.row_lanes import by_lanes
 from kintune.compiler.programs.row_passes import Binding, Pass, Rows, read_rows
-from kintune.compiler.programs.row_text import calls_functions, stores, strides_of, written
+from kintune.compiler.programs.row_text import calls_functions, lane_loop, stores, strides_of, written
 
 __all__ = ["LANES", "write_rows"]
 
@@ -41,12 +41,13 @@ _LEAST_LENGTH = 64
 
 
 def write_rows(function: tvm.tirx.PrimFunc, lanes: int = LANES) -> tvm.tirx.PrimFunc | None:
-    """The function written in passes over rows; None where it is no such function.
+    """The function written in passes over rows; None where it is no such function, and where it is a mere reshape.
 
-    Reductions run in `lanes` accumulators, a power of two, or as many as the row is long.
+    A network has no kernel for a reshape, as long as it can be recognised.  Reductions run in `lanes` accumulators, a
+    power of two, or as many as the row is long.
     """
     rows = read_rows(function)
-    if rows is None:
+    if rows is None or relax.analysis.has_reshape_pattern(function):
         return None
     body = _by_rows(rows, lanes)
     if body is None:
@@ -112,7 +113,7 @@ class _Writer:
             return sequence([*found.statements, tirx.BufferStore(sums, more, [lane])])
 
         def part(number: Any) -> Any:
-            return loop("lane", lanes, lambda lane: step(lane, number * lanes + lane), _VECTORIZED)
+            return loop("lane", lanes, lambda lane: step(lane, number * lanes + lane), lane_loop(each))
 
         whole, rest = divmod(flat.length, lanes)
         loops = [flat.loops(whole, part)]
@@ -133,7 +134,8 @@ class _Writer:
 
 def _lanes_for(each: Pass, length: int, most: int) -> int:
     """The accumulators of a reduction: a few steps for each, and few where each step takes many registers."""
-    costly = any(calls_functions(value) for value in (each.value, *(b.value for b in each.bindings if b.variable is not None)))
+    values = [each.value, *(binding.value for binding in each.bindings if binding.variable is not None)]
+    costly = any(map(calls_functions, values))
     wanted = min(most, _COSTLY_LANES if costly else max(_COSTLY_LANES, length // 4))
     return min(1 << (wanted.bit_length() - 1), 1 << (length.bit_length() - 1))
 
@@ -157,6 +159,8 @@ class _Flat:
         first = _first_flat(each, rows.columns, rows.column_extents)
         self._outer, self._outer_extents = rows.columns[:first], rows.column_extents[:first]
         self._flat = rows.columns[first:]
+        long = [place for place, extent in enumerate(rows.column_extents) if extent != 1 and place >= first]
+        self._last = rows.columns[long[-1]] if long else None
         self.length = math.prod(rows.column_extents[first:])
 
     def loops(self, count: int, body: Callable[[Any], Any]) -> Any:
@@ -165,14 +169,12 @@ class _Flat:
 
     def values(self, at: Any) -> dict[Any, Any]:
         """The columns at the element `at` of the loop."""
-        if not self._flat:
-            return {}
-        *others, last = self._flat
-        return {**{other: index(0) for other in others}, last: at}
+        values = dict.fromkeys(self._flat, index(0))
+        return values if self._last is None else {**values, self._last: at}
 
 
 def _first_flat(each: Pass, columns: Sequence[Any], extents: Sequence[int]) -> int:
-    """The first of the last axes that may become one: what is read and written runs along all of them, or along none."""
+    """The first of the last axes that may become one: all that is read and written runs along all of them, or none."""
     strides = strides_of(each, columns)
     first = max(len(columns) - 1, 0)
     while strides is not None and first > 0:
