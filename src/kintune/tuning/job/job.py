@@ -22,6 +22,7 @@ from kintune.core.stage_results import DraftPrograms, DraftResult, Packaged, Pic
 from kintune.errors import OrderError
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.limits import SearchLimits
+from kintune.tuning.job.patience import within
 from kintune.tuning.job.planner import Planner
 from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.state import TRIES, JobState
@@ -141,8 +142,7 @@ class TuningJob:
         return _encode(DraftResult(self._set_apart(drafted.packaged, wanted)))
 
     def _run_explain(self, payload: bytes) -> bytes:
-        del payload
-        return _encode(self._backend.explain())
+        return _encode(within(_decode(payload, float), self._backend.explain))
 
     def _run_package(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)

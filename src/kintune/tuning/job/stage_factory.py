@@ -94,8 +94,9 @@ class StageFactory:
         return self._compile(StageName.DRAFT, chosen, alone=alone)
 
     def explain(self) -> Work:
-        """Find the user's node at which the network fails."""
-        return self._own(StageName.EXPLAIN, StageName.EXPLAIN, b"", _EXPLAIN_S * self._combinations)
+        """Find the user's node at which the network fails; none is found if that takes too long."""
+        patience = _EXPLAIN_S * self._combinations
+        return self._own(StageName.EXPLAIN, StageName.EXPLAIN, _encode(patience), 2 * patience)
 
     def check(self, packaged: Packaged) -> Work:
         """Run a draft once and compare its outputs with those of baselines."""

@@ -1,0 +1,24 @@
+"""Waits so long for a computation, and no longer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+__all__ = ["within"]
+
+
+def within(seconds: float, run: Callable[[], str]) -> str:
+    """Return what `run` returns, or an empty text if it has not returned after so many seconds, or has failed.
+
+    It goes on in a thread of its own then, which ends with the process.
+    """
+    found: list[str] = []
+
+    def keep() -> None:
+        found.append(run())
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return found[0] if found else ""
