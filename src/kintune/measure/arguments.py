@@ -19,9 +19,10 @@ Array: TypeAlias = npt.NDArray[Any]
 WEIGHT = 0.0625
 """Every element of a floating-point weight.
 
-Constant, so that the layout a candidate wants its weights in does not matter.  Positive, so that a variance or a scale
-may be one.  A power of two, so that every type holds it.  Small, so that a sum over thousands of random activations is
-of the order of one: it neither overflows a half nor drives a sigmoid into saturation, where wrong sums look right.
+Constant, so that the form a candidate wants its weights in does not matter; a program that transforms them must turn
+equal weights into equal values.  Positive, so that a variance or a scale may be one.  A power of two, so that every
+type holds it.  Small, so that a sum over thousands of random activations is of the order of one: it neither overflows a
+half nor drives a sigmoid into saturation, where wrong sums look right.
 """
 
 _SPREAD = 0.5  # standard deviation of floating-point activations
@@ -41,7 +42,7 @@ class KernelArguments:
 
     Once the reference has run, `expected` holds its outputs and `reference_s` the seconds of its run.  Activations are
     drawn from a seed: N(0, 0.5) or, for integers and booleans, 0 and 1 (valid as indices).  Weights are `WEIGHT`
-    throughout, or 1.  A packed weight uses the buffer of the plain one, which has the same size.
+    throughout, or 1.  A packed weight of the same size uses the buffer of the plain one.
     """
 
     def __init__(self, buffer: Callable[[tuple[int, ...], str], GuardedMemory] = GuardedMemory.of) -> None:

@@ -39,7 +39,8 @@ _NONE = "no convolution that Winograd's transforms compute"
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 _VECTORS = (1, 2, 3, 4)
-_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_MOST_VALUES = 1 << 23  # of a block of tiles and its products
 _PARTS = (1, 2, 4, 8)
 _FIRST = 32  # candidates of the rule
 
@@ -160,10 +161,12 @@ def _is_alone(module: tvm.IRModule) -> bool:
 def _choices(g: Geometry) -> tuple[tuple[int, ...], ...]:
     """Rows, vectors, blocks and parts."""
     most = g.filters // g.lanes
+    values = g.places * g.tiles * (g.channels + g.filters)
+    enough = -(-values // _MOST_VALUES)
     return (
         tuple(rows for rows in _ROWS if rows <= g.tiles),
         tuple(vectors for vectors in _VECTORS if most % vectors == 0),
-        tuple(blocks for blocks in _BLOCKS if blocks <= g.tiles),
+        tuple(blocks for blocks in _BLOCKS if enough <= blocks <= g.tiles) or _BLOCKS[-1:],
         tuple(parts for parts in _PARTS if most % parts == 0),
     )
 

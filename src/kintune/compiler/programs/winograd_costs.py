@@ -16,6 +16,7 @@ OPERATIONS = {2: (32, 24), 4: (144, 120)}
 
 _AT_ONCE = 2.0  # vector instructions a cycle: products, and loads
 _LATENCY = 4.0  # cycles of a product that is added
+_START = 12.0  # cycles until the first products of a tile are there
 _MOVED = 72.0  # loads and stores of a transform, with the values that do not fit into registers
 _SHARED_BYTES = 8.0  # a cycle and core, from the shared cache
 _OWN = 0.75  # of the second cache, for a block
@@ -43,7 +44,8 @@ def estimated_cycles(g: Geometry, b: Blocking, machine: Processor) -> float:
     width = -(-g.lanes // machine.lanes)
     vectors = b.vectors * width
     step = max(b.rows * vectors / _AT_ONCE, (b.rows + vectors) / _AT_ONCE, _LATENCY)
-    products = g.places * (size / b.rows) * (filters / (b.vectors * g.lanes)) * g.channels * step
+    sums = g.channels * step + b.rows * vectors + _START
+    products = g.places * (size / b.rows) * (filters / (b.vectors * g.lanes)) * sums
     data, results = (each + _MOVED for each in OPERATIONS[g.m])
     transforms = size * (data * g.channels + results * filters) / machine.lanes / _AT_ONCE
     weights = _FLOAT * g.places * g.channels * filters
