@@ -18,7 +18,7 @@ class Spelling(NamedTuple):
 
     `layout` of the inputs: "heads" (B, H, S, D), "tokens" (B, S, H*D), "merged" (B*H, S, D) or "fused" (B, S, 3*H*D).
     `scaling`: "none", "after", "divided", "query", "both".  `mask`: "none", "columns" (B, 1, 1, T), "rank 2" (S, T),
-    "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "two", "causal" and "causal where" (constants).
+    "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "two", "causal", "causal where".
     `softmax`: "operator" or "written out".  `result`: "heads" or "tokens".  `twist` makes it something else.
     """
 

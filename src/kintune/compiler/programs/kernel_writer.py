@@ -15,7 +15,7 @@ __all__ = ["alloc", "pieces", "repeat", "store", "tasks", "tiles", "vector"]
 
 
 def tasks(function: tirx.PrimFunc, number: int, name: str, body: Callable[[Sequence[Any], Any], None]) -> tvm.IRModule:
-    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks in parallel."""
+    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks at once."""
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         kept = {key: value for key, value in dict(function.attrs or {}).items() if key != "global_symbol"}
