@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tvm
 from tvm.s_tir import Schedule, ScheduleError
 
+from kintune.compiler.programs.program import pattern_of
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.bounds import divisors
@@ -40,8 +41,9 @@ class PaddedProduct:
     version = 1
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """The number of rows; none where a register tile divides the rows as they are."""
-        core = _core(module) if target.kind.name == "llvm" else None
+        """The number of rows; none where a register tile divides the rows as they are, or of a pattern of operators."""
+        other = target.kind.name != "llvm" or pattern_of(module["main"])
+        core = None if other else _core(module)
         if core is None:
             return ()
         rows = core.extents[core.rows]

@@ -8,7 +8,7 @@ import tvm
 
 from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.padding import PaddedProduct
-from kintune.compiler.programs.program import Program, pattern_of
+from kintune.compiler.programs.program import Program
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
@@ -19,14 +19,8 @@ PROGRAMS: tuple[Program, ...] = (AttentionProgram(), PaddedProduct())
 
 
 def applicable(module: tvm.IRModule, target: tvm.target.Target) -> Iterator[tuple[Program, str, str]]:
-    """Yield each program and variant that computes the workload, and the name by which sketches call it.
-
-    A function that a pass made for a pattern is left to the pattern's program, which has its name.
-    """
-    pattern = pattern_of(module["main"])
+    """Yield each program and variant that computes the workload, and the name by which sketches call it."""
     for program in PROGRAMS:
-        if pattern and pattern.split()[0] != program.name:
-            continue
         for variant in program.variants(module, target):
             yield program, variant, f"{program.name}.{program.version}:{variant}"
 
