@@ -18,8 +18,9 @@ class Spelling(NamedTuple):
 
     `layout` of the inputs: "heads" (B, H, S, D), "tokens" (B, S, H*D), "merged" (B*H, S, D) or "fused" (B, S, 3*H*D).
     `scaling`: "none", "after", "divided", "query", "both".  `mask`: "none", "columns" (B, 1, 1, T), "rank 2" (S, T),
-    "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "two", "causal" and "causal where" (constants).
+    "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "two", "causal", "causal where".
     `softmax`: "operator" or "written out".  `result`: "heads" or "tokens".  `twist` makes it something else.
+    Where `guarded`, weights that are not numbers become zeros, as PyTorch's exporter for ONNX writes it.
     """
 
     batch: int = 2
@@ -36,6 +37,7 @@ class Spelling(NamedTuple):
     softmax: str = "operator"
     result: str = "tokens"
     twist: str = ""
+    guarded: bool = False
 
     @property
     def is_attention(self) -> bool:
@@ -125,7 +127,8 @@ def expected(spelling: Spelling, inputs: dict[str, Array]) -> Array:
         scores = np.where(_causal(s), scores, -np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
         powers = np.exp(scores - scores.max(-1, keepdims=True))
-        result = powers / powers.sum(-1, keepdims=True) @ value
+        weights = powers / powers.sum(-1, keepdims=True)
+        result = (np.where(np.isnan(weights), 0, weights) if s.guarded else weights) @ value
     if s.result == "tokens":
         result = result.transpose(0, 2, 1, 3).reshape(s.batch, s.rows, -1)
     elif s.layout == "merged":
@@ -249,6 +252,9 @@ def network(spelling: Spelling, inputs: dict[str, Array]) -> Any:
                 scores = write(relax.op.multiply(scores, write(relax.op.max(query, keepdims=False))))
             scores = write.masked(scores, variables)
             weights = write.weights(scores)
+            if s.guarded:
+                zero = relax.const(0, "float32")
+                weights = write(relax.op.where(write(relax.op.isnan(weights)), zero, weights))
             results = []
             if s.twist == "scores are read":
                 results.append(scores)

@@ -94,6 +94,7 @@ spellings = st.builds(
     softmax=st.sampled_from(("operator", "written out")),
     result=st.sampled_from(("heads", "tokens")),
     twist=st.sampled_from(("", "", "", "scores are read", "weights are read")),
+    guarded=st.booleans(),
 ).map(Spelling.settled)
 
 

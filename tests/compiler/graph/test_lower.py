@@ -77,7 +77,7 @@ def test_operators_and_families_of_subgraphs(small_conv: Small, small_transforme
     of_conv = {workload.operator for workload in small_conv.lowered.workloads if workload.reduces}
     assert {"conv2d", "depthwise", "dense"} <= of_conv
     of_transformer = {workload.operator for workload in small_transformer.lowered.workloads if workload.reduces}
-    assert {"dense", "batch_matmul", "softmax"} <= of_transformer
+    assert {"dense", "attention"} <= of_transformer
 
 
 def test_digests_are_equal_in_another_process(small_conv: Small) -> None:

@@ -77,13 +77,12 @@ def agree(spelling: Spelling, target: Any, choose: Any, seed: int = 3) -> None:
     from kintune.compiler.programs.attention import AttentionProgram
 
     program, module = AttentionProgram(), workload(spelling, target)
-    (variant,) = program.variants(module, target)
-    axes = program.axes(module, variant)
-    decisions = tuple((choose(axis),) for axis in axes)
     operands = drawn(module, spelling.low, seed)
     wanted = run(module, target, operands)
-    found = run(program.write(module, variant, decisions), target, operands)
-    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{spelling} {decisions}")
+    for variant in program.variants(module, target):
+        decisions = tuple((choose(axis),) for axis in program.axes(module, variant))
+        found = run(program.write(module, variant, decisions), target, operands)
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{spelling} {variant} {decisions}")
 
 
 spellings = st.builds(
@@ -91,7 +90,7 @@ spellings = st.builds(
     batch=st.just(1),
     heads=st.just(2),
     groups=st.sampled_from((2, 1)),
-    rows=st.sampled_from((1, 3, 16, 17, 31, 50, 97)),
+    rows=st.sampled_from((1, 3, 4, 9, 16, 17, 31, 50, 97)),
     columns=st.sampled_from((2, 5, 16, 33, 67, 129)),
     depth=st.sampled_from((1, 3, 16, 24)),
     width=st.sampled_from((1, 7, 16, 23, 32)),
@@ -101,6 +100,7 @@ spellings = st.builds(
     low=st.sampled_from((-1e9, -3.4028234663852886e38, -np.inf)),
     softmax=st.just("operator"),
     twist=st.just(""),
+    guarded=st.booleans(),
     result=st.sampled_from(("heads", "tokens")),
 ).map(Spelling.settled)
 
@@ -115,14 +115,16 @@ def test_whatever_is_drawn_computes_the_same(spelling: Spelling, data: st.DataOb
 
 
 @pytest.mark.parametrize("rows", [1, 40])
-@pytest.mark.parametrize("low", [-1e9, -3.4028234663852886e38, -np.inf])
-def test_rows_that_see_nothing_are_as_in_a_plain_softmax(rows: int, low: float, here: Any) -> None:
-    """Not a number where all scores are -inf, else what is left of them."""
+@pytest.mark.parametrize(
+    ("low", "guarded"), [(-1e9, False), (-3.4028234663852886e38, False), (-np.inf, False), (-np.inf, True)]
+)
+def test_rows_that_see_nothing_are_as_in_a_plain_softmax(rows: int, low: float, guarded: bool, here: Any) -> None:
+    """Not a number, or zero where that is guarded against, if all scores are -inf; else what is left of them."""
     from kintune.compiler.programs.attention import AttentionProgram
 
-    spelling = Spelling(batch=1, heads=1, groups=1, rows=rows, columns=35, mask="full", low=low)
+    spelling = Spelling(batch=1, heads=1, groups=1, rows=rows, columns=35, mask="full", low=low, guarded=guarded)
     program, module = AttentionProgram(), workload(spelling, here)
-    (variant,) = program.variants(module, here)
+    variant, *_ = program.variants(module, here)
     operands = drawn(module, low)
     (position,) = masks_of(module)
     mask = operands[position]
@@ -132,7 +134,7 @@ def test_rows_that_see_nothing_are_as_in_a_plain_softmax(rows: int, low: float, 
     wanted = run(module, here, operands)
     found = run(program.write(module, variant, decisions), here, operands)
     np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
-    assert np.isnan(found).any() == (low == -np.inf)
+    assert np.isnan(found).any() == (low == -np.inf and not guarded)
 
 
 def _machine() -> Any:
@@ -148,11 +150,13 @@ def test_the_rule_answers_the_axes(rows: int, here: Any) -> None:
 
     program = AttentionProgram()
     module = workload(Spelling(batch=1, rows=rows, columns=384, depth=64, width=64), here)
-    (variant,) = program.variants(module, here)
-    found = program.rule(module, variant, _machine())
-    assert found
-    assert len(set(found)) == len(found)
-    assert all(fits(program.axes(module, variant), decisions) for decisions in found)
+    variants = program.variants(module, here)
+    assert variants
+    for variant in variants:
+        found = program.rule(module, variant, _machine())
+        assert found
+        assert len(set(found)) == len(found)
+        assert all(fits(program.axes(module, variant), decisions) for decisions in found)
 
 
 def test_other_workloads_have_no_variant(dense: Any, here: Any) -> None:

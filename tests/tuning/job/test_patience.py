@@ -22,6 +22,6 @@ def test_what_does_not_return_is_left_alone() -> None:
 
 def test_a_failure_is_nothing_found() -> None:
     def run() -> str:
-        raise SystemExit
+        raise ValueError("no")
 
     assert within(60.0, run) == ""

@@ -82,7 +82,7 @@ class View(NamedTuple):
         own = ((),) * (len(shape) - len(self.axes)) + self.axes
         if len(own) != len(shape):
             return None
-        axes = []
+        axes: list[Axis] = []
         for axis, extent in zip(own, shape, strict=True):
             if not axis and extent > 1:
                 axes.append((Part(extent, REPEATED, 0),))

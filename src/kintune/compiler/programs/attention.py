@@ -21,12 +21,14 @@ __all__ = ["AttentionProgram"]
 
 _TILES, _ROWS = "tiles", "rows"
 _QUERIES = (1, 2, 3, 4, 6, 8, 12, 16)
-_KEYS = (16, 32, 64, 128, 256, 512)
+_KEYS = (32, 64, 128, 256)
 _ROW_KEYS = (4, 8, 16)
 _ROW_VECTORS = (4, 8)
 _USUAL_KEYS = 96
 _VECTORS = (4, 3, 2, 1)
 _TALLEST = 14
+_SCORE_TILES, _MIX_TILES = 3, 2
+"""How many register tiles a search chooses from; the others load more for their arithmetic."""
 _SHORT = (8, 4)
 _FEWEST, _BITS = 4, 32
 """Lanes of the shortest vectors, and bits of a float."""
@@ -151,7 +153,7 @@ def _keys(pattern: AttentionPattern) -> list[int]:
 def _score_tiles(chosen: _Variant) -> list[tuple[int, int]]:
     """Keys by vectors of queries, that fit the registers; those that load the least for their arithmetic first."""
     found = [(_height(chosen, vectors), vectors) for vectors in _VECTORS]
-    return sorted((tile for tile in found if tile[0] > 1), key=_loads)
+    return sorted((tile for tile in found if tile[0] > 1), key=_loads)[:_SCORE_TILES]
 
 
 def _mix_tiles(pattern: AttentionPattern, chosen: _Variant) -> list[tuple[int, int, bool]]:
@@ -160,7 +162,7 @@ def _mix_tiles(pattern: AttentionPattern, chosen: _Variant) -> list[tuple[int, i
     found = [(_height(chosen, vectors), vectors, False) for vectors in _VECTORS if vectors <= wide]
     if pattern.width < chosen.lanes:
         found = []
-    found = sorted((tile for tile in found if tile[0] > 1), key=_loads)
+    found = sorted((tile for tile in found if tile[0] > 1), key=_loads)[:_MIX_TILES]
     return [*found, *((height, vectors, True) for height, vectors in _score_tiles(chosen))]
 
 

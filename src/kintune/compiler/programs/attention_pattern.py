@@ -52,6 +52,11 @@ class Access(msgspec.Struct, frozen=True, array_like=True):
         """Whether the place depends on a coordinate."""
         return any(term.coordinate == coordinate for index in self.indices for term in index.terms)
 
+    def is_contiguous(self, coordinate: int) -> bool:
+        """Whether steps of a coordinate are steps of one element."""
+        *outer, last = ([term for term in index.terms if term.coordinate == coordinate] for index in self.indices)
+        return not any(outer) and last == [Term(coordinate)]
+
 
 class StepKind(enum.Enum):
     """What is done to each score before the softmax."""

@@ -18,7 +18,17 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T  # noqa: N812
 
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
-from kintune.compiler.programs.kernel_writer import alloc, repeat, store, tasks, tiles, vector
+from kintune.compiler.programs.kernel_writer import (
+    alloc,
+    load,
+    repeat,
+    store,
+    store_vector,
+    tasks,
+    tiles,
+    transposed,
+    vector,
+)
 from kintune.compiler.programs.powers import power_of_e
 
 __all__ = ["LOWEST", "Blocking", "factor_of", "finished", "write_tiles"]
@@ -112,7 +122,21 @@ class _Task:
 
     def _pack(self) -> None:
         """The block's queries, scaled, with queries side by side."""
-        scale = tirx.const(self.pattern.scale, "float32")
+        pattern, lanes = self.pattern, self.lanes
+        scale = tirx.const(pattern.scale, "float32")
+        if pattern.depth % lanes == 0 and pattern.query.is_contiguous(pattern.row + 2):
+            with repeat(self.vectors, "group") as group, repeat(pattern.depth // lanes, "part") as part:
+                rows = [
+                    load(
+                        self.buffers[pattern.query.parameter],
+                        place(pattern.query, (*self.batch, self._query_of(group) + i, 0, part * lanes, 0)),
+                        lanes,
+                    )
+                    for i in range(lanes)
+                ]
+                for i, column in enumerate(transposed(rows)):
+                    store_vector(self.query, column * tirx.Broadcast(scale, lanes), [part * lanes + i, group * lanes])
+            return
         groups, depths = repeat(self.vectors, "group"), repeat(self.pattern.depth, "depth")
         with groups as group, depths as depth, vector(self.lanes) as lane:
             value = self._read(self.pattern.query, self._query_of(group) + lane, depth=depth)

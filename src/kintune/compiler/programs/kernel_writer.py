@@ -11,11 +11,22 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T  # noqa: N812 - the name that it has everywhere
 
-__all__ = ["alloc", "pieces", "repeat", "store", "tasks", "tiles", "vector"]
+__all__ = [
+    "alloc",
+    "load",
+    "pieces",
+    "repeat",
+    "store",
+    "store_vector",
+    "tasks",
+    "tiles",
+    "transposed",
+    "vector",
+]
 
 
 def tasks(function: tirx.PrimFunc, number: int, name: str, body: Callable[[Sequence[Any], Any], None]) -> tvm.IRModule:
-    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks in parallel."""
+    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks at once."""
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         kept = {key: value for key, value in dict(function.attrs or {}).items() if key != "global_symbol"}
@@ -57,6 +68,36 @@ def vector(lanes: int) -> Iterator[Any]:
         return
     with T.vectorized(0, lanes) as lane:
         yield IRBuilder.name("lane", lane)
+
+
+def load(buffer: Any, indices: Sequence[Any], lanes: int) -> Any:
+    """A vector of neighbours along the last axis, from these indices on."""
+    *outer, last = indices
+    return T.Bind(buffer[(*outer, tirx.Ramp(tirx.convert(last), 1, lanes))])
+
+
+def store_vector(buffer: Any, value: Any, indices: Sequence[Any]) -> None:
+    """Store a vector along the last axis, from these indices on."""
+    *outer, last = indices
+    T.buffer_store(buffer, value, [*outer, tirx.Ramp(tirx.convert(last), 1, int(value.ty.dtype.lanes))])
+
+
+def transposed(rows: Sequence[Any]) -> list[Any]:
+    """As many vectors as they have lanes, a power of two, with rows and lanes exchanged: halves, quarters and so on."""
+    found, lanes = list(rows), len(rows)
+    width = lanes // 2
+    while width:
+        lower = [lane if not lane & width else lanes + lane - width for lane in range(lanes)]
+        upper = [lane + width if not lane & width else lanes + lane for lane in range(lanes)]
+        for i in range(lanes):
+            if not i & width:
+                pair = [found[i], found[i + width]]
+                found[i], found[i + width] = (
+                    T.Bind(tirx.Shuffle(pair, [tirx.const(lane, "int32") for lane in order]))
+                    for order in (lower, upper)
+                )
+        width //= 2
+    return found
 
 
 def tiles(extent: int, size: int) -> Iterator[tuple[Callable[[], Any], int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 __all__ = ["within"]
 
@@ -16,7 +17,8 @@ def within(seconds: float, run: Callable[[], str]) -> str:
     found: list[str] = []
 
     def keep() -> None:
-        found.append(run())
+        with suppress(Exception):
+            found.append(run())
 
     thread = threading.Thread(target=keep, daemon=True)
     thread.start()
