@@ -13,12 +13,8 @@ from typing import Any, NamedTuple
 import tvm
 from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 
-<<<<<<< HEAD
 from kintune.compiler.space.packing import PACKS
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
-=======
-from kintune.compiler.programs.program import pattern_of
->>>>>>> attention
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.bounds import divisors
@@ -62,14 +58,8 @@ class PaddedProduct:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-<<<<<<< HEAD
         """The numbers of rows and columns, as in "198x768"; none where register tiles divide them as they are."""
         core = _core(module) if target.kind.name == "llvm" else None
-=======
-        """The number of rows; none where a register tile divides the rows as they are, or of a pattern of operators."""
-        other = target.kind.name != "llvm" or pattern_of(module["main"])
-        core = None if other else _core(module)
->>>>>>> attention
         if core is None:
             return ()
         rows, columns = core.padded()

@@ -8,14 +8,10 @@ import tvm
 
 from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.padding import PaddedProduct
-<<<<<<< HEAD
 from kintune.compiler.programs.program import Program, pattern_of
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
 from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
-=======
-from kintune.compiler.programs.program import Program
->>>>>>> attention
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
@@ -33,7 +29,6 @@ PROGRAMS: tuple[Program, ...] = (
 
 
 def applicable(module: tvm.IRModule, target: tvm.target.Target) -> Iterator[tuple[Program, str, str]]:
-<<<<<<< HEAD
     """Yield each program and variant that computes the workload, and the name by which sketches call it.
 
     A function that a pass made for a pattern is left to the programs of that pattern.
@@ -42,10 +37,6 @@ def applicable(module: tvm.IRModule, target: tvm.target.Target) -> Iterator[tupl
     for program in PROGRAMS:
         if (program.patterns != () and pattern not in program.patterns) or (program.patterns == () and pattern):
             continue
-=======
-    """Yield each program and variant that computes the workload, and the name by which sketches call it."""
-    for program in PROGRAMS:
->>>>>>> attention
         for variant in program.variants(module, target):
             yield program, variant, f"{program.name}.{program.version}:{variant}"
 
