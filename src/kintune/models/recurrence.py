@@ -9,7 +9,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["BIDIRECTIONAL", "FORWARD", "GATES", "GRU", "LSTM", "REVERSE", "RNN", "Recurrence", "parse_recurrence"]
+__all__ = [
+    "BIDIRECTIONAL",
+    "FORWARD",
+    "GATES",
+    "GRU",
+    "LSTM",
+    "REVERSE",
+    "RNN",
+    "VECTOR",
+    "Recurrence",
+    "parse_recurrence",
+]
 
 LSTM, GRU, RNN = "lstm", "gru", "rnn"
 GATES = {LSTM: 4, GRU: 3, RNN: 1}
@@ -22,7 +33,8 @@ _TEXT = re.compile(
     r"(?P<cell>lstm|gru|rnn) (?P<direction>[a-z]+) steps=(?P<steps>\d+) batch=(?P<batch>\d+) hidden=(?P<hidden>\d+)"
     r"(?P<after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?"
 )
-_VECTOR = 16
+VECTOR = 16
+"""Units are padded to a multiple of so many: the elements of the longest vectors."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,7 @@ class Recurrence:
     @property
     def padded(self) -> int:
         """`hidden`, made a multiple of the elements of a vector."""
-        return -(-self.hidden // _VECTOR) * _VECTOR
+        return -(-self.hidden // VECTOR) * VECTOR
 
     @property
     def operands(self) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from kintune.models.recurrence import GRU, LSTM, Recurrence
+from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
 
 __all__ = ["call_recurrence", "recurrent_kernel"]
 
@@ -92,11 +92,13 @@ def _step(r: Recurrence) -> list[str]:
 def _products(r: Recurrence, first: int, count: int, state: str) -> list[str]:
     """The gates from `first` on become products of a state, at unit `k`, with the recurrent weights."""
     gate = f"{first} + g" if first else "g"
+    unit = f"w * {VECTOR} + v"
     return [
         f"for g, u in T.grid({count}, {r.padded}):",
         f"    sums[{gate}, u] = T.float32(0)",
-        f"for k, g, u in T.grid({r.hidden}, {count}, {r.padded}):",
-        f"    sums[{gate}, u] = sums[{gate}, u] + {state} * recurrent[d, k, {gate}, u]",
+        f"for k, g, w in T.grid({r.hidden}, {count}, {r.padded // VECTOR}):",
+        f"    for v in T.vectorized({VECTOR}):",
+        f"        sums[{gate}, {unit}] = sums[{gate}, {unit}] + {state} * recurrent[d, k, {gate}, {unit}]",
     ]
 
 

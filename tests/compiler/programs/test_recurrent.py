@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -55,14 +56,13 @@ def run(module: Any, recurrence: Recurrence, values: list[Any]) -> list[Any]:
     return [tensor.numpy() for tensor in tensors[len(values) :]]
 
 
-def check(recurrence: Recurrence, variant: str, decisions: tuple[tuple[int, ...], ...]) -> None:
-    from kintune.compiler.programs.recurrent import RecurrentProgram
-
-    module, values = workload(recurrence), inputs(recurrence)
-    written = RecurrentProgram().write(module, variant, decisions)
-    wanted = run(module, recurrence, values)
-    for ours, theirs in zip(run(written, recurrence, values), wanted, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+def check(recurrence: Recurrence, written: Iterable[Any]) -> None:
+    """Each of the modules computes what the plain kernel does."""
+    values = inputs(recurrence)
+    wanted = run(workload(recurrence), recurrence, values)
+    for module in written:
+        for ours, theirs in zip(run(module, recurrence, values), wanted, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 KINDS = [
@@ -85,10 +85,9 @@ def test_every_variant_computes_the_same(recurrence: Recurrence, cpu: Any) -> No
 
     module, program = workload(recurrence), RecurrentProgram()
     variants = program.variants(module, cpu)
-    assert variants[-2:] == ("steps", "single")
-    for variant in variants:
-        first = program.rule(module, variant, Processor(16, 32, 2))[0]
-        check(recurrence, variant, first)
+    assert {"steps", "single"} <= set(variants)
+    machine = Processor(16, 32, 2)
+    check(recurrence, (program.write(module, v, program.rule(module, v, machine)[0]) for v in variants))
 
 
 @pytest.mark.slow
@@ -99,8 +98,29 @@ def test_every_decision_computes_the_same(recurrence: Recurrence) -> None:
     program, module = RecurrentProgram(), workload(recurrence)
     axes = program.axes(module, "single")
     assert axes is not None
-    for decisions in itertools.product(*(range(len(axis.values)) for axis in axes if isinstance(axis, Choice))):
-        check(recurrence, "single", tuple((place,) for place in decisions))
+    places = itertools.product(*(range(len(axis.values)) for axis in axes if isinstance(axis, Choice)))
+    check(recurrence, (program.write(module, "single", tuple((at,) for at in each)) for each in places))
+
+
+@pytest.mark.parametrize(
+    ("recurrence", "variants"),
+    [
+        (Recurrence(LSTM, FORWARD, 9, 1, 256), ("steps", "single")),
+        (Recurrence(LSTM, FORWARD, 9, 1, 64), ("single", "steps")),
+        (Recurrence(LSTM, FORWARD, 9, 4, 256), ("steps", "rows", "single")),
+        (Recurrence(LSTM, FORWARD, 9, 4, 64), ("rows", "single", "steps")),
+        (Recurrence(GRU, BIDIRECTIONAL, 9, 1, 64), ("rows", "steps", "single")),
+    ],
+)
+def test_what_threads_share(cpu: Any, recurrence: Recurrence, variants: tuple[str, ...]) -> None:
+    import tvm
+
+    from kintune.compiler.programs.recurrent import RecurrentProgram
+
+    module = workload(recurrence)
+    assert RecurrentProgram().variants(module, cpu) == variants
+    alone = tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 1})
+    assert RecurrentProgram().variants(module, alone) == ("single",)
 
 
 def test_weights_that_are_no_constants_have_no_panels(cpu: Any) -> None:

@@ -32,6 +32,8 @@ _RECURRENT = 1  # the position of the recurrent weights among the parameters
 _UNITS = (8, 16, 32, 64)
 _MOST_ROWS = 8
 _UNROLL = (1, 2, 4, 8)
+_BYTES = 4
+_LARGE = 400_000  # bytes that take a core longer to read than threads take to meet
 _FIRST = 12  # candidates that the rule says
 
 
@@ -50,8 +52,7 @@ class RecurrentProgram:
             return ()
         if _RECURRENT not in map(int, function.attrs.get(_WEIGHTS, ())):
             return ()
-        tasks = recurrence.directions * recurrence.batch
-        return (ROWS, STEPS, SINGLE) if tasks > 1 else (STEPS, SINGLE)
+        return _ways(recurrence) if int(target.attrs.get("num-cores", 2)) > 1 else (SINGLE,)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Units of a tile, sequences of a tile, and steps of the products that are written out."""
@@ -85,6 +86,20 @@ class RecurrentProgram:
             for n, k in enumerate(unroll)
         ]
         return [fill.decisions for fill in sorted(found)[:_FIRST]]
+
+
+def _ways(recurrence: Recurrence) -> tuple[str, ...]:
+    """The variants for several threads.
+
+    A step costs a thread about as long as its weights take from the second-level cache, and a meeting of threads some
+    microsecond.  Where threads share sequences instead of units, each of them reads all weights of a direction.
+    """
+    weights = _BYTES * recurrence.hidden * recurrence.gates * recurrence.padded
+    if recurrence.directions > 1:
+        return ROWS, STEPS, SINGLE
+    if recurrence.batch > 1:
+        return (STEPS, ROWS, SINGLE) if weights > _LARGE else (ROWS, SINGLE, STEPS)
+    return (STEPS, SINGLE) if weights > _LARGE else (SINGLE, STEPS)
 
 
 class _Fill(NamedTuple):

@@ -38,7 +38,10 @@ def spread_recurrence(function: Any, _module: tvm.IRModule, _context: Any) -> An
 
 
 class _Kernel:
-    """The text; thread `lane` has the units `lane`, `lane + threads` ..., whose gates' sums are its own."""
+    """The text; thread `lane` has the units `lane`, `lane + threads` ..., whose gates' sums are its own.
+
+    States are in `last_h` and `last_c`.  Where a product needs all reset gates, `y` has the reset states meanwhile.
+    """
 
     def __init__(self, recurrence: Recurrence) -> None:
         self.r = recurrence
@@ -54,18 +57,15 @@ class _Kernel:
         r = self.r
         ports = [(name, shape, "int32" if name == "lengths" else "float32") for name, shape in r.operands + r.results]
         parameters = ", ".join(f'{name}: T.Buffer({shape}, "{dtype}")' for name, shape, dtype in ports)
-        first = [f"state[{self.unit}] = {r.initial('initial_h', self.where, self.sequence)}"]
+        first = [f"last_h[{self.where}] = {r.initial('initial_h', self.where, self.sequence)}"]
         if r.cell == LSTM:
             first.append(f"last_c[{self.where}] = {r.initial('initial_c', self.where, self.sequence)}")
         body = [
-            f'state = T.sblock_alloc_buffer(({r.hidden},), scope="shared")',
-            f'reset = T.sblock_alloc_buffer(({r.hidden},), scope="shared")',
             f'sums = T.sblock_alloc_buffer(({self.rounds}, {r.gates}), scope="local")',
             *self._units(first),
             _SYNC,
             f"for s in T.serial({r.steps}):",
             *_indented(self._step()),
-            *self._units([f"last_h[{self.where}] = state[{self.unit}]"]),
         ]
         return [
             "@T.prim_func(s_tir=True, private=True)",
@@ -77,16 +77,21 @@ class _Kernel:
         ]
 
     def _step(self) -> list[str]:
-        state, update = f"state[{self.unit}]", "sums[i, 0]"
         if self.r.cell == LSTM:
-            last, gates = f"last_c[{self.where}]", [self._gate(gate) for gate in range(4)]
-            cell = f"T.sigmoid({gates[2]}) * {last} + T.sigmoid({gates[0]}) * T.tanh({gates[3]})"
-            return self._phase(
-                range(4), "state", [f"{last} = {self._kept(cell, last)}"], f"T.sigmoid({gates[1]}) * T.tanh({last})"
-            )
-        if self.r.cell != GRU:
-            total = self._gate(0)
-            return self._phase([0], "state", [], f"T.max(T.float32(0), {total})" if self.r.relu else f"T.tanh({total})")
+            return self._lstm()
+        if self.r.cell == GRU:
+            return self._gru()
+        total = self._gate(0)
+        return self._phase([0], self._read("last_h"), [], _max(total) if self.r.relu else f"T.tanh({total})")
+
+    def _lstm(self) -> list[str]:
+        last, (i, o, f, c) = f"last_c[{self.where}]", map(self._gate, range(4))
+        cell = f"T.sigmoid({f}) * {last} + T.sigmoid({i}) * T.tanh({c})"
+        hidden = f"T.sigmoid({o}) * T.tanh({last})"
+        return self._phase(range(4), self._read("last_h"), [f"{last} = {self._kept(cell, last)}"], hidden)
+
+    def _gru(self) -> list[str]:
+        state, update = f"last_h[{self.where}]", "sums[i, 0]"
         gated = f"(T.float32(1) - {update}) * T.tanh({{}}) + {update} * {state}"
         if self.r.reset_after:
             bias = f"bias[{self.direction}, {self.unit}]"
@@ -94,21 +99,22 @@ class _Kernel:
                 f"{update} = T.sigmoid({self._gate(0)})",
                 f"sums[i, 1] = T.sigmoid({self._gate(1)}) * (sums[i, 2] + {bias})",
             ]
-            return self._phase(range(3), "state", before, gated.format(f"{self._projected(2)} + sums[i, 1]"))
+            hidden = gated.format(f"{self._projected(2)} + sums[i, 1]")
+            return self._phase(range(3), self._read("last_h"), before, hidden)
         resets = [
             f"{update} = T.sigmoid({self._gate(0)})",
-            f"reset[{self.unit}] = T.sigmoid({self._gate(1)}) * {state}",
+            f"y[{self.time}, {self.where}] = T.sigmoid({self._gate(1)}) * {state}",
         ]
         return [
-            *self._products([0, 1], "state"),
+            *self._products([0, 1], self._read("last_h")),
             *self._units(resets),
             _SYNC,
-            *self._phase([2], "reset", [], gated.format(self._gate(2))),
+            *self._phase([2], self._read("y", f"{self.time}, "), [], gated.format(self._gate(2))),
         ]
 
     def _phase(self, gates: Sequence[int], source: str, before: Sequence[str], hidden: str) -> list[str]:
         """The gates, and the new states, which are written when all threads have read the old ones."""
-        state = f"state[{self.unit}]"
+        state = f"last_h[{self.where}]"
         cell = [
             *before,
             f"{state} = {self._kept(hidden, state)}",
@@ -119,10 +125,14 @@ class _Kernel:
     def _products(self, gates: Sequence[int], source: str) -> list[str]:
         zeros = [f"sums[i, {gate}] = T.float32(0)" for gate in gates]
         each = [
-            f"sums[i, {gate}] = sums[i, {gate}] + {source}[k] * recurrent[{self.direction}, k, {gate}, {self.unit}]"
+            f"sums[i, {gate}] = sums[i, {gate}] + {source} * recurrent[{self.direction}, k, {gate}, {self.unit}]"
             for gate in gates
         ]
         return self._units([*zeros, f"for k in T.serial({self.r.hidden}):", *_indented(each)])
+
+    def _read(self, tensor: str, before: str = "") -> str:
+        """What a tensor has of unit `k`."""
+        return f"{tensor}[{before}{self.direction}, {self.sequence}, k]"
 
     def _units(self, lines: Sequence[str]) -> list[str]:
         """For each unit of the thread."""
@@ -140,6 +150,10 @@ class _Kernel:
 
     def _kept(self, value: str, otherwise: str) -> str:
         return f"T.Select(s < lengths[{self.sequence}], {value}, {otherwise})" if self.r.lengths else value
+
+
+def _max(value: str) -> str:
+    return f"T.max(T.float32(0), {value})"
 
 
 def _indented(lines: Sequence[str], levels: int = 1) -> list[str]:
