@@ -163,3 +163,21 @@ def test_other_workloads_have_no_variant(dense: Any, here: Any) -> None:
     from kintune.compiler.programs.attention import AttentionProgram
 
     assert not AttentionProgram().variants(dense, here)
+
+
+@pytest.mark.parametrize("rows", [1, 6, 40])
+def test_a_search_sees_the_program_alone(rows: int, here: Any) -> None:
+    """Each variant is one sketch, and the candidates of its rule can be described."""
+    from kintune.compiler.programs.attention import AttentionProgram
+    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.compiler.space.tvm_space import TvmSpace
+    from kintune.search.sketch_program import program_of
+
+    module = workload(Spelling(batch=1, rows=rows, columns=50, depth=16, width=16), here)
+    sketches = generate_sketches("w", module, here)
+    variants = AttentionProgram().variants(module, here)
+    assert [program_of(sketch).partition(":")[2] for sketch in sketches] == list(variants)
+    space = TvmSpace({"w": module}, sketches, here, _machine(), 1)
+    candidates = space.rules("w", 4)
+    assert {candidate.sketch for candidate in candidates} == {sketch.digest for sketch in sketches}
+    assert all(draft is not None for draft in space.verify(candidates))

@@ -73,7 +73,8 @@ def vector(lanes: int) -> Iterator[Any]:
 def load(buffer: Any, indices: Sequence[Any], lanes: int) -> Any:
     """A vector of neighbours along the last axis, from these indices on."""
     *outer, last = indices
-    return T.Bind(buffer[(*outer, tirx.Ramp(tirx.convert(last), 1, lanes))])
+    place = (*outer, tirx.Ramp(tirx.convert(last), 1, lanes))
+    return T.Bind(buffer[place])
 
 
 def store_vector(buffer: Any, value: Any, indices: Sequence[Any]) -> None:
