@@ -35,7 +35,7 @@ def applicable(module: tvm.IRModule, target: tvm.target.Target) -> Iterator[tupl
     """
     pattern = pattern_of(module["main"]).partition(" ")[0]
     for program in PROGRAMS:
-        if (program.patterns != () and pattern not in program.patterns) or (program.patterns == () and pattern):
+        if pattern not in (program.patterns or ("",)):
             continue
         for variant in program.variants(module, target):
             yield program, variant, f"{program.name}.{program.version}:{variant}"

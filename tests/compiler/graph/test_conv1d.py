@@ -1,0 +1,89 @@
+"""Convolutions along one axis are computed with channels last, and give what onnxruntime gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    import tvm
+
+    from tests.support.networks import RunsProgram
+
+pytestmark = pytest.mark.tvm
+
+WIDTH, CHANNELS = 23, 8
+
+
+def network(kernel: int, stride: int, dilation: int, groups: int, pads: tuple[int, int], constant: bool) -> Any:
+    """Two convolutions with biases and a ReLU between them; the weights of the first may be an input."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    depth = CHANNELS // groups
+    tensors = {
+        "w": rng.standard_normal((CHANNELS, depth, kernel)),
+        "b": rng.standard_normal(CHANNELS),
+        "v": rng.standard_normal((4, CHANNELS, 1)),
+    }
+    shapes = {"x": (2, CHANNELS, WIDTH)} | ({} if constant else {"w": (CHANNELS, depth, kernel)})
+    options = {"strides": [stride], "dilations": [dilation], "group": groups, "pads": list(pads)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], kernel_shape=[kernel], **options),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "v"], ["y"], kernel_shape=[1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "conv1d",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a.astype("f4"), name) for name, a in tensors.items() if name not in shapes],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from([1, 3, 5]),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2, CHANNELS]),
+    st.sampled_from([(0, 0), (1, 1), (0, 3)]),
+    st.booleans(),
+)
+def test_as_in_onnxruntime(
+    tmp_path_factory: pytest.TempPathFactory,
+    cpu: tvm.target.Target,
+    run_program: RunsProgram,
+    kernel: int,
+    stride: int,
+    dilation: int,
+    groups: int,
+    pads: tuple[int, int],
+    constant: bool,
+) -> None:
+    import onnx
+    import onnxruntime
+
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+
+    path: Path = tmp_path_factory.mktemp("conv1d") / "model.onnx"
+    onnx.save(network(kernel, stride, dilation, groups, pads, constant), path)
+    model = load(parse_ref(str(path)))
+    lowered = lower(model.module, cpu)
+    assert all(workload.operator != "conv1d" for workload in lowered.workloads)
+    rng = np.random.default_rng(1)
+    feeds = {tensor.name: rng.standard_normal(tensor.shape).astype("f4") for tensor in model.inputs}
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, feeds)
+    (found,) = run_program(assemble(lowered, {}, cpu), *feeds.values())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
