@@ -333,7 +333,7 @@ def _parameters(norm: _Norm) -> tuple[str, int, _Numbers, _Numbers] | None:
     None where no operator has such a scale and offset.
     """
     shape = static_shape(norm.data)
-    if shape is None:
+    if shape is None or len(norm.axes) == len(shape):  # without an axis that is kept, there are no rows
         return None
     rank = len(shape)
     scale, offset = (n.reshape((1,) * (rank - n.ndim) + n.shape) for n in (norm.scale, norm.offset))
