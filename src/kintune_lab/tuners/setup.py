@@ -55,7 +55,7 @@ def prepare_setup(model: ModelRef, threads: int) -> SharedSetup:
     canonical = resolve_target(NATIVE, threads)
     target = tvm.target.Target(json.loads(canonical))
     imported = load(model)
-    return SharedSetup(imported, lower(imported.module, target), target, canonical, threads)
+    return SharedSetup(imported, lower(imported.module, target, patterns=False), target, canonical, threads)
 
 
 def structural_hash(scheduled: tvm.IRModule) -> str:

@@ -58,11 +58,14 @@ class Lowered(NamedTuple):
     origins: tuple[KernelOrigin, ...] = ()
 
 
-def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool = False) -> Lowered:
+def lower(
+    module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool = False, patterns: bool = True
+) -> Lowered:
     """Lower an imported module (its function `main` with weights as constants) for `target`.
 
     A `conservative` lowering converts no layouts and rewrites nothing for the sake of speed: another way for a network
-    whose usual lowering fails or computes something else.
+    whose usual lowering fails or computes something else.  Without `patterns`, no operators become one function that only
+    a program of our own computes well (`compiler/programs`): for a comparison with tuners that have no such programs.
 
     The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
     """
@@ -72,9 +75,9 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
     mark_pieces()
     with target:
         module, variables = number_bindings(module)
-        module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes(target, conservative))(
-            module
-        )
+        module = tvm.transform.Sequential(
+            _graph_passes(target, conservative, patterns) + _operator_passes(target, conservative)
+        )(module)
         steps, values = read_steps(module)
         module = relax.transform.FuseOps()(module)
         kernels = fused_kernels(module, values)
@@ -100,7 +103,7 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
     return Lowered(module, weights, tuple(grouped.values()), functions, Trail(variables, steps, kernels))
 
 
-def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:
+def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool) -> list[tvm.transform.Pass]:
     if conservative:
         return [
             CountAxesFromFront(),
@@ -125,7 +128,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.tra
         FoldTensors(),
         relax.transform.FoldConstant(),
         relax.transform.CanonicalizeBindings(),
-        *([FuseAttention()] if target.kind.name == "llvm" else []),
+        *([FuseAttention()] if patterns and target.kind.name == "llvm" else []),
         DelayReshapes(),
         AbsorbIntoConvolutions(),
         relax.transform.DeadCodeElimination(),
