@@ -64,8 +64,10 @@ def lower(
     """Lower an imported module (its function `main` with weights as constants) for `target`.
 
     A `conservative` lowering converts no layouts and rewrites nothing for the sake of speed: another way for a network
-    whose usual lowering fails or computes something else.  Without `patterns`, no operators become one function that only
-    a program of our own computes well (`compiler/programs`): for a comparison with tuners that have no such programs.
+    whose usual lowering fails or computes something else.
+
+    Without `patterns`, attention stays what it is spelled as.  One function of it is computed well by a program of our
+    own alone, which other tuners than ours do not have.
 
     The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
     """
