@@ -131,3 +131,30 @@ def test_products_are_no_rows(cpu: tvm.target.Target) -> None:
     from kintune.compiler.programs.rows import write_rows
 
     assert write_rows(_legalised((8, 8), lambda v: relax.op.matmul(v, v), cpu)) is None
+
+
+def test_what_a_condition_guards_is_read_under_it(cpu: tvm.target.Target) -> None:
+    """What is read around an axis lies outside of the tensor where the condition does not hold."""
+    import tvm
+    import tvm_ffi
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    def sum_of_neighbours(x: Any) -> Any:
+        padded = relax.op.nn.pad(relax.op.multiply(x, x), [0, 0, 1, 1])
+        parts = [relax.op.strided_slice(padded, [1], [start], [start + 5]) for start in range(3)]
+        return relax.op.add(relax.op.add(parts[0], parts[1]), parts[2])
+
+    function = _legalised((4, 5), sum_of_neighbours, cpu)
+    written = write_rows(function)
+    assert written is not None
+    bound: list[Any] = []
+    tvm_ffi.structural_walk(written.body, [(tvm.tirx.Bind, lambda found: bound.append(found.value))])
+    guarded = [value for value in bound if "if_then_else" in str(value)]
+    assert guarded
+    assert all("if_then_else" in str(value) for value in bound if "- " in str(value))
+    x = np.arange(20, dtype=np.float32).reshape(4, 5)
+    squares = np.pad(x * x, ((0, 0), (1, 1)))
+    found = _run(written, cpu, x, np.zeros_like(x))
+    np.testing.assert_allclose(found, squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:], rtol=1e-6)

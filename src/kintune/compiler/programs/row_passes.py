@@ -341,11 +341,11 @@ class _Reader:
             return self._read(found.source, indices, frame)
 
         def call(found: Any, mutator: Any) -> Any:
-            if str(getattr(found.op, "name", "")) != "tirx.if_then_else":
+            if str(getattr(found.op, "name", "")) != "prim.if_then_else":
                 return mutator.default_mutate(found)
             condition, first, second = found.args
             first, second = (self._translated(each, values, _Frame(frame)) for each in (first, second))
-            return tvm.ir.Call(found.op, [mutator.mutate(condition), first, second], found.attrs)
+            return tirx.if_then_else(mutator.mutate(condition), first, second)
 
         return tvm_ffi.structural_mutate(value, [(tirx.Var, variable), (tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
 

@@ -53,7 +53,7 @@ def calls_functions(value: Any) -> bool:
     """Whether a value calls a function of one or more numbers."""
     names: set[str] = set()
     tvm_ffi.structural_walk(value, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
-    return bool(names - {"tirx.if_then_else"})
+    return bool(names - {"prim.if_then_else"})
 
 
 def lane_loop(each: Pass) -> Any:
