@@ -84,7 +84,8 @@ def test_weights_are_stored_about_once(tuned: Tuned) -> None:
     import onnx
 
     stored = sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in onnx.load(tuned.model).graph.initializer)
-    assert Package.open(tuned.output).weights.nbytes < 2 * stored
+    forms = 5  # Winograd's programs have them four times as large, and another shape's may take them as they are
+    assert Package.open(tuned.output).weights.nbytes < forms * stored
 
 
 def test_the_commands_run_and_time_it(tuned: Tuned) -> None:

@@ -195,7 +195,7 @@ ELSEWHERE = frozenset({
     "SkipSimplifiedLayerNormalization", "Unique",
     "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct",
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence",
-    "AffineGrid", "BitCast", "CumProd", "DeformConv", "MaxUnpool", "RMSNormalization", "Scatter",
+    "AffineGrid", "BitCast", "CumProd", "DeformConv", "GRU", "LSTM", "MaxUnpool", "RMSNormalization", "RNN", "Scatter",
     "SimplifiedLayerNormalization", "Swish", "Upsample",
 })  # fmt: skip
 """What takes no feature map, or sequences; at last, what onnxruntime does not compute in this operator set."""

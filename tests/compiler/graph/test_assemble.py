@@ -28,7 +28,10 @@ def _by_rule(small: Small) -> Chosen:
     chosen: Chosen = {}
     for workload in small.lowered.workloads:
         if workload.digest in tunable:
-            sketches = by_program(generate_sketches(workload.digest, workload.module, small.target))[""]
+            groups = by_program(generate_sketches(workload.digest, workload.module, small.target))
+            if "" not in groups:  # a pattern's function has programs of our own alone
+                continue
+            sketches = groups[""]
             (candidate,) = rule_candidates(sketches, Processor(8, 16), 1)
             chosen[workload.digest] = (next(s for s in sketches if s.digest == candidate.sketch), candidate)
     return chosen
