@@ -14,7 +14,7 @@ import tvm
 from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 
 from kintune.compiler.space.packing import PACKS
-from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
+from kintune.compiler.space.weights import LAYOUT_FREE, LAYOUT_FREE_OPERANDS, weight_positions
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.bounds import divisors
@@ -28,7 +28,6 @@ _MOST_ADDED = 0.08  # of the rows
 _MOST_COLUMNS = 32  # of a register tile: two of the widest vectors
 _ONE_VECTOR = 0.95  # the speed of a tile of half as many columns
 _LEAST_WORK = 1_000_000  # multiplications of a product that is worth a copy of its rows
-_FREE = "layout_free_placeholders"
 _UNSCHEDULED = "schedule_rule"
 
 
@@ -133,7 +132,7 @@ def _with_free_layout(
     """The module, of whose product's padded weights a schedule may choose the layout, not of the unpadded ones."""
     function = module["main"]
     root = function.body.block
-    statements = [_annotated(statement, block, {_FREE: [weights]}) for statement in root.body.seq]
+    statements = [_annotated(statement, block, {LAYOUT_FREE_OPERANDS: [weights]}) for statement in root.body.seq]
     made = SBlock(
         [], root.reads, root.writes, root.name_hint, tvm.tirx.SeqStmt(statements), None, root.alloc_buffers, [],
         root.annotations,

@@ -20,6 +20,7 @@ import tvm
 
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.programs.recurrent_text import ROWS, SINGLE, STEPS, Tiling, phases, recurrent_text
+from kintune.compiler.space.weights import LAYOUT_FREE
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.models.recurrence import Recurrence, parse_recurrence
@@ -27,7 +28,6 @@ from kintune.search.processor import Processor
 
 __all__ = ["RecurrentProgram"]
 
-_WEIGHTS = "layout_free_buffers"  # the attribute with the positions of the parameters that are constants
 _RECURRENT = 1  # the position of the recurrent weights among the parameters
 _UNITS = (8, 16, 32, 64)
 _MOST_ROWS = 8
@@ -50,7 +50,7 @@ class RecurrentProgram:
         recurrence = parse_recurrence(pattern_of(function))
         if recurrence is None or target.kind.name != "llvm":
             return ()
-        if _RECURRENT not in map(int, function.attrs.get(_WEIGHTS, ())):
+        if _RECURRENT not in map(int, function.attrs.get(LAYOUT_FREE, ())):
             return ()
         return _ways(recurrence) if int(target.attrs.get("num-cores", 2)) > 1 else (SINGLE,)
 

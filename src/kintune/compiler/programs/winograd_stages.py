@@ -17,13 +17,13 @@ from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.winograd_tiles import Geometry, tile_of_data, tile_of_results, transformed_weight
 from kintune.compiler.space.packing import PACKS
+from kintune.compiler.space.weights import LAYOUT_FREE_OPERANDS
 
 __all__ = ["PRODUCTS", "Stages", "block_in_loops", "make_stages", "whole"]
 
 PRODUCTS = "conv2d_winograd"
 """The name of the block of the products: it is classed as a convolution."""
 
-_FREE = "layout_free_placeholders"
 _SCHEDULED = {"schedule_rule": "None"}
 """The annotation of a block that no rule may change."""
 
@@ -84,7 +84,7 @@ def _products(tiles: Any, weights: Any, target: Any, g: Geometry) -> Any:
         reads=lambda t, p, f, c: [(tiles, [(t, 1), (p, 1), (c, 1)]), (weights, [(t, 1), (c, 1), (f, 1)])],
         writes=lambda t, p, f, c: [(target, [(t, 1), (p, 1), (f, 1)])],
         init=lambda t, p, f, c: tirx.BufferStore(target, tirx.const(0.0, "float32"), [t, p, f]),
-        annotations={_FREE: [weights]},
+        annotations={LAYOUT_FREE_OPERANDS: [weights]},
     )
 
 

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm.s_tir import Schedule
 from tvm.sym import detect_linear_equation
 
-from kintune.compiler.space.weights import weight_positions
+from kintune.compiler.space.weights import LAYOUT_FREE_OPERANDS, weight_positions
 from kintune.core.candidate import Sketch
 from kintune.core.dtypes import numpy_dtype
 from kintune.search.access_patterns import Access, AccessPatterns
@@ -19,9 +19,6 @@ from kintune.search.access_patterns import Access, AccessPatterns
 __all__ = ["access_patterns", "tiled_block"]
 
 _TILED = "meta_schedule.tiling_structure"
-
-_FREE = "layout_free_placeholders"
-"""The attribute of a block with the buffers, written by others, that a schedule may lay out as it likes."""
 
 
 def tiled_block(sketch: Sketch) -> str | None:
@@ -47,7 +44,7 @@ def access_patterns(module: tvm.IRModule, block: str) -> AccessPatterns | None:
     except Exception as error:  # of TVM's own kind
         raise ValueError(f"no block {block}") from error
     variables = [entry.var for entry in statement.iter_vars]
-    weights = [*_weights(module), *(statement.annotations or {}).get(_FREE, ())]
+    weights = [*_weights(module), *(statement.annotations or {}).get(LAYOUT_FREE_OPERANDS, ())]
     try:
         extents = tuple(int(entry.dom.extent) for entry in statement.iter_vars)
         accesses = [_access(region, variables, extents, weights) for region in statement.reads]
