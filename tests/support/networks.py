@@ -94,3 +94,18 @@ def _small(network: Any, directory: Path, target: tvm.target.Target) -> Small:
     path = render(network, directory, seed=0)
     model = load(parse_ref(str(path)))
     return Small(path, model, lower(model.module, target), target)
+
+
+def lower_operator(shape: tuple[int, ...], operator: Callable[[Any], Any], target: tvm.target.Target) -> Lowered:
+    """The network that computes an operator of one tensor of float32, lowered."""
+    from tvm import relax
+
+    from kintune.compiler.graph.lower import lower
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(operator(x))
+        builder.emit_func_output(result)
+    return lower(builder.get(), target)

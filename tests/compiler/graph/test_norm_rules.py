@@ -8,27 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.support.networks import lower_operator
+
 if TYPE_CHECKING:
     import tvm
 
-    from kintune.compiler.graph.lower import Lowered
     from tests.support.networks import RunsProgram
 
 pytestmark = pytest.mark.tvm
-
-
-def _lowered(shape: tuple[int, ...], operator: Callable[[Any], Any], target: tvm.target.Target) -> Lowered:
-    from tvm import relax
-
-    from kintune.compiler.graph.lower import lower
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(operator(x))
-        builder.emit_func_output(result)
-    return lower(builder.get(), target)
 
 
 def _normed(
@@ -55,7 +42,7 @@ def test_group_norms(
     x = rng.standard_normal(shape, dtype=np.float32) + np.float32(far)
     scale, offset = rng.random((2, channels), dtype=np.float32)
     given, axes, channel = (x.transpose(0, 2, 3, 1), [1, 2], 3) if last else (x, [2, 3], 1)
-    lowered = _lowered(
+    lowered = lower_operator(
         given.shape,
         lambda v: relax.op.nn.group_norm(v, relax.const(scale), relax.const(offset), groups, channel, axes, 1e-5),
         cpu,
@@ -89,7 +76,7 @@ def test_norms_over_axes(name: str, axes: list[int], cpu: tvm.target.Target, run
             return relax.op.nn.rms_norm(v, relax.const(scale), axes, 1e-3)
         return relax.op.nn.layer_norm(v, relax.const(scale), relax.const(offset), axes, 1e-3)
 
-    (found,) = run_program(assemble(_lowered(shape, operator, cpu), {}, cpu), x)
+    (found,) = run_program(assemble(lower_operator(shape, operator, cpu), {}, cpu), x)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -102,7 +89,7 @@ def test_a_norm_takes_what_follows_it_and_else_what_comes_before(cpu: tvm.target
         return relax.op.nn.layer_norm(v, ones, zeros, [-1 % 3])
 
     def names(operator: Callable[[Any], Any]) -> list[str]:
-        return [workload.signature for workload in _lowered((2, 8, 16), operator, cpu).workloads]
+        return [workload.signature for workload in lower_operator((2, 8, 16), operator, cpu).workloads]
 
     assert names(lambda v: relax.op.nn.relu(norm(v))) == ["layer-norm-relu"]
     assert names(lambda v: relax.op.nn.silu(norm(v))) == ["layer-norm-silu"]
@@ -113,7 +100,7 @@ def test_a_norm_of_channels_that_lie_last_leaves_its_scaling_to_its_neighbours(c
     from tvm import relax
 
     scale, offset = (relax.const(np.full(12, value, np.float32)) for value in (2, 3))
-    lowered = _lowered(
+    lowered = lower_operator(
         (1, 5, 7, 12), lambda v: relax.op.nn.silu(relax.op.nn.group_norm(v, scale, offset, 4, 3, [1, 2])), cpu
     )
     assert [workload.signature for workload in lowered.workloads] == ["norm-statistics", "group-norm-silu"]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.support.networks import lower_operator
+
 if TYPE_CHECKING:
     import tvm
 
@@ -30,18 +32,9 @@ def _run(function: tvm.tirx.PrimFunc, target: tvm.target.Target, *arrays: np.nda
 def _legalised(shape: tuple[int, ...], operator: Callable[[Any], Any], target: tvm.target.Target) -> Any:
     """The PrimFunc of an operator of one tensor of float32, as a network has it after fusion."""
     import tvm
-    from tvm import relax
 
-    from kintune.compiler.graph.lower import lower
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(operator(x))
-        builder.emit_func_output(result)
-    lowered = lower(builder.get(), target)
-    (function,) = [f for _, f in lowered.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
+    functions = [f for _, f in lower_operator(shape, operator, target).module.functions_items()]
+    (function,) = [function for function in functions if isinstance(function, tvm.tirx.PrimFunc)]
     return function
 
 
