@@ -180,12 +180,10 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         return ()
     features = map(str, codegen.llvm_get_cpu_features(target))
     machine = Processor.of(extensions(features), int(dict(target.export()).get("num-cores", 1)))
-    lanes = _lanes(found, machine.lanes)
-    if not lanes:
-        return ()
-    # A part of a vector takes as long as a whole one.
-    limit = _SHARE * lanes / machine.lanes
-    sizes = [size for size in _SIZES if _share(_geometry(found, size, lanes), found) <= limit]
+    lanes = machine.lanes
+    if lanes not in _LANES or math.gcd(found.channels, found.shape[3]) % lanes:
+        return ()  # with a part of a vector it was two to three times slower than direct
+    sizes = [size for size in _SIZES if _share(_geometry(found, size, lanes), found) <= _SHARE]
     cycles = {size: _least_cycles(_geometry(found, size, lanes), machine) for size in sizes}
     least = min(cycles.values(), default=0.0)
     return tuple(f"{size}x{lanes}" for size in sorted(sizes, key=cycles.__getitem__) if cycles[size] <= _BEHIND * least)
@@ -193,12 +191,6 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
 
 def _least_cycles(g: Geometry, machine: Processor) -> float:
     return estimated_cycles(g, promising(g, machine, _choices(g))[0], machine)
-
-
-def _lanes(convolution: Convolution, most: int) -> int:
-    """The channels computed at once; 0 where no vector divides them."""
-    both = math.gcd(convolution.channels, convolution.shape[3])
-    return next((lanes for lanes in _LANES if lanes <= most and both % lanes == 0), 0)
 
 
 def _geometry(convolution: Convolution, size: int, lanes: int) -> Geometry:
