@@ -138,7 +138,8 @@ class ValidationItem(msgspec.Struct, frozen=True):
 
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
     then all that know the model, whatever `compare` says.  With `may_hand_over`, what is no faster than onnxruntime
-    runs in onnxruntime.
+    runs in onnxruntime.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
+    it takes long and another reference runs the model, it does not run.
     """
 
     tuned: str
@@ -155,6 +156,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     compare: tuple[str, ...] = COMPARED
     timed: bool = True
     may_hand_over: bool = False
+    untuned_s: float = 0.0
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison
 from kintune.validate.thread_choice import estimate_choice_s
-from kintune.validate.validation_run import TUNED, UNTUNED, ValidationRun
+from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS, TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate
 
 __all__ = ["TUNED", "UNTUNED", "estimate_validation_s", "validate", "validate_executable"]
@@ -256,6 +256,8 @@ def estimate_validation_s(conditions: ValidationContext, *, tuned_s: float, untu
     Most of the time goes to the single run of a slow untuned network, or else to the interleaved timing.
     """
     untuned_s = min(untuned_s, conditions.untuned_seconds)
+    if untuned_s > SLOW_UNTUNED_SECONDS and baselines:
+        untuned_s = 0.0
     processes = [tuned_s] * (1 + baselines)
     starting = untuned_s + _START_S
     if choice_s := estimate_choice_s(conditions.threads, tuned_s):

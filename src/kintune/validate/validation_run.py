@@ -28,7 +28,7 @@ from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.region_choice import is_slower, winning_regions, wins
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
-__all__ = ["TUNED", "UNTUNED", "ValidationRun"]
+__all__ = ["SLOW_UNTUNED_SECONDS", "TUNED", "UNTUNED", "ValidationRun"]
 
 _ALONE = "subgraphs alone"
 _HEAVY = "takes long untuned"
@@ -38,6 +38,9 @@ TUNED, UNTUNED = "tuned", "untuned"
 
 _MODELS = ("onnxruntime", "torch")
 """The runtimes that run the model itself: the references besides the untuned network."""
+
+SLOW_UNTUNED_SECONDS = 10.0
+"""An untuned network whose run takes longer does not run beside a runtime that runs the model itself."""
 
 _SAMPLES = 3  # of a reference with noise
 _CHOSEN = "tuned, threads chosen"
@@ -72,6 +75,9 @@ class ValidationRun:
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
         """Runs the untuned network once, on a board several times if it is quick; returns its latency."""
         if self.item.untuned is None:
+            return {}
+        if self.item.untuned_s > SLOW_UNTUNED_SECONDS and len(self.compared) > 1:
+            self.skipped[UNTUNED] = f"one run takes about {self.item.untuned_s:.0f} s"
             return {}
         seconds = self.conditions.untuned_seconds
         with self._process(UNTUNED) as process:

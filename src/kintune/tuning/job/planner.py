@@ -98,7 +98,7 @@ class Planner:
         if state.packaged is None:
             return [self._offer(self._stages.package(state.shipping(), alone=state.wants_alone), _OWN)]
         if state.proof is None:
-            return [self._offer(self._stages.prove(state.packaged), _OWN)]
+            return [self._offer(self._stages.prove(state.packaged, _untuned_s(state)), _OWN)]
         return []
 
     def _check(self) -> list[Work]:
@@ -222,6 +222,12 @@ def seconds_of_a_run(state: JobState) -> tuple[float, float] | None:
         return None
     tuned_us, untuned_us = state.session.latency_us(), state.session.untuned_us()
     return (tuned_us / 1e6, untuned_us / 1e6) if math.isfinite(tuned_us + untuned_us) else None
+
+
+def _untuned_s(state: JobState) -> float:
+    """Return the seconds of a run of the untuned network with the slowest combination of shapes; 0 if unknown."""
+    untuned_us = max(state.untuned_us(), default=math.inf)
+    return untuned_us / 1e6 if math.isfinite(untuned_us) else 0.0
 
 
 def _after(offered: Collection[str]) -> tuple[str, ...]:

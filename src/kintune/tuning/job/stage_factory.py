@@ -199,13 +199,25 @@ class StageFactory:
         timeout = REFERENCE_S if len(workloads) > 1 or confirm else PROFILE_S + REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
 
-    def prove(self, packaged: Packaged) -> Work:
-        """Compare the executable with the untuned network and with baselines, in outputs and in speed."""
+    def prove(self, packaged: Packaged, untuned_s: float = 0.0) -> Work:
+        """Compare the executable with the untuned network and with baselines, in outputs and in speed.
+
+        `untuned_s` are the estimated seconds of a run of the untuned network; 0 if they are not known.
+        """
         limit_s = _PROVE_S * self._combinations + self._more_s
-        return self._compare(StageName.PROVE, packaged, self._spec.options.compare, limit_s, timed=True)
+        return self._compare(
+            StageName.PROVE, packaged, self._spec.options.compare, limit_s, timed=True, untuned_s=untuned_s
+        )
 
     def _compare(
-        self, kind: str, packaged: Packaged, others: tuple[str, ...], timeout_s: float, *, timed: bool
+        self,
+        kind: str,
+        packaged: Packaged,
+        others: tuple[str, ...],
+        timeout_s: float,
+        *,
+        timed: bool,
+        untuned_s: float = 0.0,
     ) -> Work:
         spec, options = self._spec, self._spec.options
         item = ValidationItem(
@@ -222,6 +234,7 @@ class StageFactory:
             left_out=packaged.left_out,
             compare=others,
             timed=timed,
+            untuned_s=untuned_s,
             may_hand_over=self._prepared is not None and self._prepared.can_hand_over,
         )
         stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
