@@ -12,16 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 
 import tvm
-from tvm.s_tir import SBlock, SBlockRealize
 from tvm.target import codegen
 
 from kintune.compiler.programs.convolution import Convolution, find_convolution
 from kintune.compiler.programs.epilogue import Epilogue, joined
+from kintune.compiler.programs.stages import Stages, with_stages
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
 from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
-from kintune.compiler.programs.winograd_stages import Stages, make_stages
+from kintune.compiler.programs.winograd_stages import make_stages
 from kintune.compiler.programs.winograd_tiles import Geometry
-from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.hardware.cpu import extensions
@@ -237,7 +236,7 @@ def _written(
 ) -> tvm.IRModule:
     """The workload with the stages in the place of the convolution, its padding, and what follows if possible."""
     module, found, epilogue = _matched(module)
-    return _rewritten(module, found, make(found, _of_variant(found, variant), epilogue), epilogue)
+    return with_stages(module, found, make(found, _of_variant(found, variant), epilogue), epilogue)
 
 
 def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, Convolution, Epilogue | None]:
@@ -253,31 +252,3 @@ def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, Convolution, Epilogue 
     if follows is None or not follows[1].is_vectorised:
         return module, found, None
     return follows[0], find_convolution(follows[0]) or found, follows[1]
-
-
-def _rewritten(
-    module: tvm.IRModule, convolution: Convolution, stages: Stages, epilogue: Epilogue | None
-) -> tvm.IRModule:
-    function = module["main"]
-    root = function.body.block
-    nests = list(convolution.nests)
-    at = last = max(convolution.replaced)
-    gone = [nests[i].block.body.buffer for i in convolution.replaced if i != at]
-    if epilogue is not None:
-        gone.append(convolution.result)
-        last = next(i for i, nest in enumerate(nests) if nest.block.body.buffer.same_as(epilogue.target))
-    replaced = {*convolution.replaced, last}
-    before = [nest.statement for i, nest in enumerate(nests) if i < last and i not in replaced]
-    after = [nest.statement for i, nest in enumerate(nests) if i > last]
-    buffers = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(each) for each in gone)]
-    body = tvm.tirx.SeqStmt([*before, *stages.statements, *after])
-    block = SBlock([], [], [], root.name_hint, body, None, [*buffers, *stages.buffers], [], root.annotations)
-    changed = function.with_body(SBlockRealize([], True, block))
-    read = [] if epilogue is None else epilogue.operands
-    free = [
-        position
-        for position in sorted(weight_positions(function) - {convolution.position})
-        if not any(function.params[position].same_as(buffer) for buffer in read)
-    ]
-    changed = changed.with_attr(LAYOUT_FREE, free) if free else changed.without_attr(LAYOUT_FREE)
-    return tvm.IRModule({"main": changed}, attrs=module.attrs)

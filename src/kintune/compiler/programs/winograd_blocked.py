@@ -14,7 +14,8 @@ from tvm import tirx
 
 from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.winograd_stages import Stages, block_in_loops, whole
+from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.winograd_stages import block_in_loops, whole
 from kintune.compiler.programs.winograd_tiles import Geometry, tile_of_data, tile_of_results, transformed_weight
 from kintune.compiler.space.packing import PACKS
 

@@ -7,7 +7,7 @@ Buffers: `tiles` [t, p, c] holds the transformed data, `weights` [t, c, f] the t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -15,11 +15,12 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_tiles import Geometry, tile_of_data, tile_of_results, transformed_weight
 from kintune.compiler.space.packing import PACKS
 from kintune.compiler.space.weights import LAYOUT_FREE_OPERANDS
 
-__all__ = ["PRODUCTS", "Stages", "block_in_loops", "make_stages", "whole"]
+__all__ = ["PRODUCTS", "block_in_loops", "make_stages", "whole"]
 
 PRODUCTS = "conv2d_winograd"
 """The name of the block of the products: it is classed as a convolution."""
@@ -29,13 +30,6 @@ _SCHEDULED = {"schedule_rule": "None"}
 
 _KEEP = "kintune.scheduled"
 """The annotation of a loop, which post-processors leave as it is since it has one."""
-
-
-class Stages(NamedTuple):
-    """The statements in order, and the buffers that they need between them."""
-
-    statements: list[Any]
-    buffers: list[Any]
 
 
 def make_stages(convolution: Convolution, g: Geometry, epilogue: Epilogue | None) -> Stages:

@@ -1,0 +1,295 @@
+"""The inner kernels of narrow products as LLVM's text: sums of a few rows by a panel of columns, and conversions.
+
+All functions have the prefix `kt_` and return zero.  They are inlined where they are called.  Sums are of fp32.
+
+`kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), and `kt_copy` copies n
+values of 16 bits.  Both write whole parts of 32 values, the next one `stride` bytes behind the last; what is beyond n
+is zero.  `kt_zero(target, bytes)` clears memory.
+
+`kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, b, c, steps, stride, add) compute c, or with `add` c + ..., of
+M tiles or rows: the sum over all steps of products of a and b.  `kt_tiles_begin` and `kt_tiles_end` are called before
+and after kernels with tiles, by each thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["CHUNK", "TILE_ROWS", "amx_text", "rounding_text", "vector_text"]
+
+CHUNK = 32
+"""The values of a row that are converted at once: a row of a tile."""
+
+TILE_ROWS = 16
+"""The rows of a tile of 1024 bytes."""
+
+_LANES = ", ".join(f"i32 {lane}" for lane in range(CHUNK))
+
+_ROUNDING = """
+declare <32 x float> @llvm.masked.load.v32f32.p0(ptr, i32, <32 x i1>, <32 x float>)
+declare <32 x i16> @llvm.masked.load.v32i16.p0(ptr, i32, <32 x i1>, <32 x i16>)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)
+{declaration}
+define i32 @kt_round(ptr %source, ptr %target, i32 %n, i32 %stride) {{
+{before}
+  %wide = load <32 x float>, ptr %from, align 4
+{whole}
+  store <32 x {narrow}> %rounded, ptr %to, align 2
+{between}
+  %part = call <32 x float> @llvm.masked.load.v32f32.p0(ptr %last_from, i32 4, <32 x i1> %mask, <32 x float> zeroinitializer)
+{part}
+  store <32 x {narrow}> %part_rounded, ptr %last_to, align 2
+  br label %done
+done:
+  ret i32 0
+}}
+
+define i32 @kt_zero(ptr %target, i32 %bytes) {{
+  %wide = zext i32 %bytes to i64
+  call void @llvm.memset.p0.i64(ptr align 2 %target, i8 0, i64 %wide, i1 false)
+  ret i32 0
+}}
+
+define i32 @kt_copy(ptr %source, ptr %target, i32 %n, i32 %stride) {{
+{before_copy}
+  %whole = load <32 x i16>, ptr %from, align 2
+  store <32 x i16> %whole, ptr %to, align 2
+{between_copy}
+  %part = call <32 x i16> @llvm.masked.load.v32i16.p0(ptr %last_from, i32 2, <32 x i1> %mask, <32 x i16> zeroinitializer)
+  store <32 x i16> %part, ptr %last_to, align 2
+  br label %done
+done:
+  ret i32 0
+}}
+"""
+
+_BEFORE = """entry:
+  %wide_stride = sext i32 %stride to i64
+  %count = lshr i32 %n, 5
+  %rest = and i32 %n, 31
+  %none = icmp eq i32 %count, 0
+  br i1 %none, label %tail, label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+  %from = phi ptr [ %source, %entry ], [ %next_from, %loop ]
+  %to = phi ptr [ %target, %entry ], [ %next_to, %loop ]"""
+
+_BETWEEN = """  %next = add i32 %i, 1
+  %next_from = getelementptr i8, ptr %from, i64 {bytes}
+  %next_to = getelementptr i8, ptr %to, i64 %wide_stride
+  %more = icmp ult i32 %next, %count
+  br i1 %more, label %loop, label %tail
+tail:
+  %last_from = phi ptr [ %source, %entry ], [ %next_from, %loop ]
+  %last_to = phi ptr [ %target, %entry ], [ %next_to, %loop ]
+  %whole_only = icmp eq i32 %rest, 0
+  br i1 %whole_only, label %done, label %partial
+partial:
+  %one = insertelement <32 x i32> poison, i32 %rest, i32 0
+  %all = shufflevector <32 x i32> %one, <32 x i32> poison, <32 x i32> zeroinitializer
+  %mask = icmp ult <32 x i32> <{lanes}>, %all"""
+
+_CONVERT = "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)"
+
+
+def rounding_text(*, converts: bool) -> str:
+    """The conversions; `converts` says that the CPU has instructions for them (avx512_bf16)."""
+    floats, halves = ({"bytes": CHUNK * size, "lanes": _LANES} for size in (4, 2))
+    return _ROUNDING.format(
+        declaration=_CONVERT if converts else "",
+        narrow="bfloat",
+        before=_BEFORE,
+        before_copy=_BEFORE,
+        between=_BETWEEN.format(**floats),
+        between_copy=_BETWEEN.format(**halves),
+        whole=_rounded("wide", "rounded", converts=converts),
+        part=_rounded("part", "part_rounded", converts=converts),
+    )
+
+
+def _rounded(source: str, target: str, *, converts: bool) -> str:
+    if not converts:
+        return f"  %{target} = fptrunc <32 x float> %{source} to <32 x bfloat>"
+    halves = [", ".join(f"i32 {lane + first}" for lane in range(16)) for first in (0, 16)]
+    lines = [
+        f"  %{source}_{half} = shufflevector <32 x float> %{source}, <32 x float> poison, <16 x i32> <{lanes}>"
+        for half, lanes in zip(("low", "high"), halves, strict=True)
+    ]
+    call = "@llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+    lines.append(
+        f"  %{target} = call <32 x bfloat> {call}(<16 x float> %{source}_high, <16 x float> %{source}_low)"
+    )
+    return "\n".join(lines)
+
+
+_AMX = """
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
+
+define i32 @kt_tiles_begin() {{
+  %config = alloca [64 x i8], align 64
+  store <64 x i8> zeroinitializer, ptr %config, align 64
+  store i8 1, ptr %config, align 64
+  %widths = getelementptr i8, ptr %config, i64 16
+  store <8 x i16> <{widths}>, ptr %widths, align 16
+  %heights = getelementptr i8, ptr %config, i64 48
+  store <8 x i8> <{heights}>, ptr %heights, align 16
+  call void @llvm.x86.ldtilecfg(ptr %config)
+  ret i32 0
+}}
+
+define i32 @kt_tiles_end() {{
+  call void @llvm.x86.tilerelease()
+  ret i32 0
+}}
+"""
+
+_LOOP = """
+define i32 @{name}(ptr %a, ptr %b, ptr %c, i32 %steps, i32 %stride, i32 %add) {{
+entry:
+{addresses}
+  %fresh = icmp eq i32 %add, 0
+  br i1 %fresh, label %zero, label %more
+zero:
+{zero}
+  br label %loop
+more:
+{more}
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %zero ], [ 0, %more ], [ %next, %loop ]
+  %pa = phi ptr [ %a, %zero ], [ %a, %more ], [ %next_a, %loop ]
+  %pb = phi ptr [ %b, %zero ], [ %b, %more ], [ %next_b, %loop ]
+{body}
+  %next = add i32 %i, 1
+  %next_a = getelementptr i8, ptr %pa, i64 {step_a}
+  %next_b = getelementptr i8, ptr %pb, i64 {step_b}
+  %last = icmp eq i32 %next, %steps
+  br i1 %last, label %end, label %loop
+end:
+{end}
+  ret i32 0
+}}
+"""
+
+_TILE_BYTES = 1024
+_A, _B = 4, 6  # the first tile registers of a and of b; before them are the sums
+
+
+def amx_text() -> str:
+    """Kernels of one and two tiles of rows by two of columns.
+
+    `a` has two tiles a step, of which the first kernel reads one; `b` has rows of two tiles; `c` has rows of 32 sums.
+    """
+    widths, heights = ", ".join(["i16 64"] * 8), ", ".join([f"i8 {TILE_ROWS}"] * 8)
+    return _AMX.format(widths=widths, heights=heights) + _amx(1) + _amx(2)
+
+
+def _amx(tiles: int) -> str:
+    grid = [(row, column) for row in range(tiles) for column in range(2)]
+    line = 128  # bytes of a row of two tiles
+    addresses = [
+        f"  %c{row}{column} = getelementptr i8, ptr %c, i64 {row * TILE_ROWS * line + column * 64}"
+        for row, column in grid
+    ]
+    zero = [f"  call void @llvm.x86.tilezero(i8 {2 * row + column})" for row, column in grid]
+    more = [
+        f"  call void @llvm.x86.tileloadd64(i8 {2 * row + column}, ptr %c{row}{column}, i64 {line})"
+        for row, column in grid
+    ]
+    body = ["  %pb1 = getelementptr i8, ptr %pb, i64 64"]
+    loads_b = [
+        f"  call void @llvm.x86.tileloadd64(i8 {_B + column}, ptr %pb{column or ''}, i64 {line})" for column in (0, 1)
+    ]
+    for row in range(tiles):
+        if row:
+            body.append(f"  %pa{row} = getelementptr i8, ptr %pa, i64 {row * _TILE_BYTES}")
+        body.append(f"  call void @llvm.x86.tileloadd64(i8 {_A + row}, ptr %pa{row or ''}, i64 64)")
+        for column in (0, 1):
+            if not row:
+                body.append(loads_b[column])
+            body.append(f"  call void @llvm.x86.tdpbf16ps(i8 {2 * row + column}, i8 {_A + row}, i8 {_B + column})")
+    end = [
+        f"  call void @llvm.x86.tilestored64(i8 {2 * row + column}, ptr %c{row}{column}, i64 {line})"
+        for row, column in grid
+    ]
+    return _function(f"kt_amx_{tiles}", addresses, zero, more, body, end, 2 * _TILE_BYTES, 2 * _TILE_BYTES)
+
+
+def _function(
+    name: str,
+    addresses: Sequence[str],
+    zero: Sequence[str],
+    more: Sequence[str],
+    body: Sequence[str],
+    end: Sequence[str],
+    step_a: int,
+    step_b: int,
+) -> str:
+    parts = (addresses, zero, more, body, end)
+    addresses_, zero_, more_, body_, end_ = ("\n".join(part) for part in parts)
+    return _LOOP.format(
+        name=name, addresses=addresses_, zero=zero_, more=more_, body=body_, end=end_, step_a=step_a, step_b=step_b
+    )
+
+
+_LANE_BYTES = 64
+_FLOATS = "<16 x float>"
+_PRODUCT = {
+    "dot": (
+        "declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)",
+        "@llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> {sum}, <32 x bfloat> {a}, <32 x bfloat> {b})",
+        "<32 x bfloat>",
+    ),
+    "fma": (
+        "declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)",
+        "@llvm.fma.v16f32(<16 x float> {a}, <16 x float> {b}, <16 x float> {sum})",
+        "<16 x float>",
+    ),
+}
+
+
+def vector_text(kind: str, rows: int, vectors: int) -> str:
+    """The kernel `kt_KIND_ROWS` of some rows by vectors of 16 columns; `kind` is "dot" (bf16) or "fma" (fp32).
+
+    A step is of two values of bf16 or one of fp32.  `a` has rows, `stride` bytes apart; `b` has all columns of a step
+    side by side, for bf16 in pairs; `c` has rows of all columns.
+    """
+    declaration, product, operand = _PRODUCT[kind]
+    grid = [(row, vector) for row in range(rows) for vector in range(vectors)]
+    addresses = ["  %wide = sext i32 %stride to i64"]
+    addresses += [f"  %o{row} = mul i64 %wide, {row}" for row in range(1, rows)]
+    addresses += [
+        f"  %c{row}_{vector} = getelementptr i8, ptr %c, i64 {(row * vectors + vector) * _LANE_BYTES}"
+        for row, vector in grid
+    ]
+    more = [f"  %m{row}_{vector} = load {_FLOATS}, ptr %c{row}_{vector}, align 4" for row, vector in grid]
+    body = [
+        f"  %s{row}_{vector} = phi {_FLOATS} [ zeroinitializer, %zero ], "
+        f"[ %m{row}_{vector}, %more ], [ %t{row}_{vector}, %loop ]"
+        for row, vector in grid
+    ]
+    for vector in range(vectors):
+        body.append(f"  %q{vector} = getelementptr i8, ptr %pb, i64 {vector * _LANE_BYTES}")
+        body.append(f"  %b{vector} = load {operand}, ptr %q{vector}, align 4")
+    for row in range(rows):
+        place = "%pa"
+        if row:
+            place = f"%p{row}"
+            body.append(f"  {place} = getelementptr i8, ptr %pa, i64 %o{row}")
+        body += [
+            f"  %w{row} = load i32, ptr {place}, align 4",
+            f"  %v{row} = insertelement <16 x i32> poison, i32 %w{row}, i32 0",
+            f"  %u{row} = shufflevector <16 x i32> %v{row}, <16 x i32> poison, <16 x i32> zeroinitializer",
+            f"  %a{row} = bitcast <16 x i32> %u{row} to {operand}",
+        ]
+        for vector in range(vectors):
+            call = product.format(sum=f"%s{row}_{vector}", a=f"%a{row}", b=f"%b{vector}")
+            body.append(f"  %t{row}_{vector} = call {_FLOATS} {call}")
+    end = [f"  store {_FLOATS} %t{row}_{vector}, ptr %c{row}_{vector}, align 4" for row, vector in grid]
+    name = f"kt_{kind}_{rows}"
+    return f"\n{declaration}\n" + _function(name, addresses, [], more, body, end, 4, vectors * _LANE_BYTES)

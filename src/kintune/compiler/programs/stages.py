@@ -1,0 +1,74 @@
+"""Puts the statements of a program in the place of the sum that they compute, and of what belongs to it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import tvm
+from tvm.s_tir import SBlock, SBlockRealize
+
+from kintune.compiler.programs.blocks import Nest
+from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
+
+__all__ = ["Stages", "Sum", "with_stages"]
+
+
+class Stages(NamedTuple):
+    """The statements in order, and the buffers that they need between them."""
+
+    statements: list[Any]
+    buffers: list[Any]
+
+
+class Sum(Protocol):
+    """A sum that a function computes: all blocks of the function, the positions of those that are replaced, the buffer
+    of the sums, and the position of the weights among the parameters.
+    """
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        """All blocks of the function."""
+        ...
+
+    @property
+    def replaced(self) -> tuple[int, ...]:
+        """The positions among them of those that are replaced."""
+        ...
+
+    @property
+    def result(self) -> Any:
+        """The buffer of the sums."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """The position of the weights among the parameters."""
+        ...
+
+
+def with_stages(module: tvm.IRModule, found: Sum, stages: Stages, epilogue: Epilogue | None) -> tvm.IRModule:
+    """The module with the stages in the place of the sum and of the epilogue, if there is one."""
+    function = module["main"]
+    root = function.body.block
+    nests = list(found.nests)
+    at = last = max(found.replaced)
+    gone = [nests[i].block.body.buffer for i in found.replaced if i != at]
+    if epilogue is not None:
+        gone.append(found.result)
+        last = next(i for i, nest in enumerate(nests) if nest.block.body.buffer.same_as(epilogue.target))
+    replaced = {*found.replaced, last}
+    before = [nest.statement for i, nest in enumerate(nests) if i < last and i not in replaced]
+    after = [nest.statement for i, nest in enumerate(nests) if i > last]
+    buffers = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(each) for each in gone)]
+    body = tvm.tirx.SeqStmt([*before, *stages.statements, *after])
+    block = SBlock([], [], [], root.name_hint, body, None, [*buffers, *stages.buffers], [], root.annotations)
+    changed = function.with_body(SBlockRealize([], True, block))
+    read = [] if epilogue is None else epilogue.operands
+    free = [
+        position
+        for position in sorted(weight_positions(function) - {found.position})
+        if not any(function.params[position].same_as(buffer) for buffer in read)
+    ]
+    changed = changed.with_attr(LAYOUT_FREE, free) if free else changed.without_attr(LAYOUT_FREE)
+    return tvm.IRModule({"main": changed}, attrs=module.attrs)

@@ -1,0 +1,361 @@
+"""Recognises a sum of products with constant weights: a product of matrices, or a convolution of any kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tvm
+
+from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in, nests_of
+from kintune.compiler.programs.loops import replaced
+from kintune.compiler.programs.zero_padding import zero_padding
+from kintune.compiler.space.weights import weight_positions
+
+__all__ = ["Reach", "WeightedSum", "find_weighted_sum", "linear"]
+
+_TYPE = "float32"
+_CHANNELS_LAST = 4
+
+
+class Reach(NamedTuple):
+    """What a sum reads along one axis of an image: position x reads x * stride + i * dilation - before for i < kernel.
+
+    `size` is the extent of the image, outside of which zeros are read, and `results` the number of positions.
+    """
+
+    size: int = 1
+    results: int = 1
+    kernel: int = 1
+    stride: int = 1
+    dilation: int = 1
+    before: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each position reads itself alone, and none is left out."""
+        return self._replace(size=1, results=1) == Reach() and self.size == self.results
+
+
+class WeightedSum(NamedTuple):
+    """The sums over channels c and the kernel's places (i, j), in fp32, of data times a constant weight for a filter f.
+
+    `result` has the filters in its last axis.  The data is an array of [images, rows.size, columns.size, channels].  A
+    product of matrices is one image of one row, whose columns are all rows of the matrix.
+
+    `nests` are all blocks of the function; `replaced` are the positions among them of the sum and of the block that
+    wrote zeros around its data, if any.  `position` is the weights' among the function's parameters.
+    """
+
+    nests: tuple[Nest, ...]
+    replaced: tuple[int, ...]
+    data: Any
+    weights: Any
+    result: Any
+    position: int
+    images: int
+    rows: Reach
+    columns: Reach
+    channels: int
+    load: Any
+    variables: tuple[Any, Any, Any, Any]
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether each position reads all channels of one place of the data, and nothing else."""
+        return all(
+            reach.kernel == 1 and not reach.before and (reach.results - 1) * reach.stride < reach.size
+            for reach in (self.rows, self.columns)
+        )
+
+    @property
+    def filters(self) -> int:
+        """The number of filters, which are columns of the matrix of weights."""
+        return int(self.result.shape[-1])
+
+    @property
+    def positions(self) -> int:
+        """The number of places at which all filters are computed."""
+        return math.prod(self.extents)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The extents of the axes of the result but the last."""
+        return tuple(int(extent) for extent in self.result.shape)[:-1]
+
+    @property
+    def flops(self) -> float:
+        """The arithmetic of the sum."""
+        return 2.0 * self.positions * self.filters * self.channels * self.rows.kernel * self.columns.kernel
+
+    @property
+    def name(self) -> str:
+        """The name of its block."""
+        return str(self.nests[max(self.replaced)].block.name_hint)
+
+    @property
+    def index_type(self) -> str:
+        """The type of its indices."""
+        return str(self.nests[max(self.replaced)].block.iter_vars[0].var.ty.dtype)
+
+    def weight(self, i: Any, j: Any, c: Any, f: Any) -> Any:
+        """The weight of a place of the kernel, a channel and a filter."""
+        pairs = zip(self.variables, (i, j, c, f), strict=True)
+        return replaced(self.load, {variable: value for variable, value in pairs if variable is not None})
+
+
+def find_weighted_sum(module: tvm.IRModule) -> WeightedSum | None:
+    """The sum of a workload (function `main`), where it has exactly one of this kind."""
+    function = module["main"]
+    nests = nests_of(function)
+    if nests is None:
+        return None
+    found = [at for at, nest in enumerate(nests) if nest.block.init is not None]
+    matched = [match for at in found if (match := _match(function, nests, at)) is not None]
+    return matched[0] if len(matched) == len(found) == 1 else None
+
+
+def _match(function: Any, nests: list[Nest], at: int) -> WeightedSum | None:
+    nest = nests[at]
+    loads = _factors(nest)
+    if loads is None:
+        return None
+    parameters = weight_positions(function)
+    for data, load in (loads, loads[::-1]):
+        position = next((i for i in parameters if function.params[i].same_as(load.source)), None)
+        if position is None or sum(len(loads_in(each.block.body, load.source)) for each in nests) != 1:
+            continue
+        found = _sum_of(nest, data, load)
+        if found is not None:
+            here = found._replace(nests=tuple(nests), replaced=(at,), position=position)
+            return _with_zeros(function, here, at)
+    return None
+
+
+def _factors(nest: Nest) -> tuple[Any, Any] | None:
+    """The loads of the two factors, if the block sums products from zero, one result for each of its variables."""
+    block, store = nest.block, nest.block.body
+    if not isinstance(store, tvm.tirx.BufferStore) or not isinstance(store.value, tvm.tirx.Add):
+        return None
+    kept = nest.variables(reducing=False)
+    if len(kept) < 2 or not _all_same(store.indices, kept) or not _sums_from_zero(block.init, store):
+        return None
+    if constant_shape(store.buffer) != tuple(_extent(nest, variable) for variable in kept):
+        return None
+    total, product = store.value.a, store.value.b
+    if not isinstance(total, tvm.ir.TensorLoad):
+        total, product = product, total
+    own = isinstance(total, tvm.ir.TensorLoad) and total.source.same_as(store.buffer)
+    if not own or not _all_same(total.indices, kept) or not isinstance(product, tvm.tirx.Mul):
+        return None
+    pair = product.a, product.b
+    is_plain = all(isinstance(each, tvm.ir.TensorLoad) and str(each.source.dtype) == _TYPE for each in pair)
+    return pair if is_plain else None
+
+
+def _sums_from_zero(init: Any, store: Any) -> bool:
+    return (
+        isinstance(init, tvm.tirx.BufferStore)
+        and init.buffer.same_as(store.buffer)
+        and _all_same(init.indices, list(store.indices))
+        and isinstance(init.value, tvm.tirx.FloatImm)
+        and float(init.value.value) == 0.0
+        and str(store.buffer.dtype) == _TYPE
+    )
+
+
+def _sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
+    """The sum, with the data that the block itself reads, if indices are as they should be."""
+    kept, reduced = nest.variables(reducing=False), nest.variables(reducing=True)
+    shape = constant_shape(data.source)
+    channel = data.indices[-1]
+    if shape is None or not _is_one_of(channel, reduced) or shape[-1] != _extent(nest, channel):
+        return None
+    if not _reads_all(nest, load, [*reduced, kept[-1]]):
+        return None
+    places = [variable for variable in reduced if not variable.same_as(channel)]
+    matrix = _matrix(nest, data, kept[:-1], places)
+    image = None if matrix is not None else _image(nest, data, kept[:-1], places)
+    if matrix is None and image is None:
+        return None
+    images, rows, columns, inner = image or (1, Reach(), matrix, (None, None))
+    single = [variable for variable in places if _extent(nest, variable) == 1]
+    return WeightedSum(
+        nests=(),
+        replaced=(),
+        data=data.source,
+        weights=load.source,
+        result=nest.block.body.buffer,
+        position=0,
+        images=images,
+        rows=rows,
+        columns=columns or Reach(),
+        channels=shape[-1],
+        load=replaced(load, {variable: tvm.tirx.const(0, str(variable.ty.dtype)) for variable in single}),
+        variables=(*inner, channel, kept[-1]),
+    )
+
+
+def _reads_all(nest: Nest, load: Any, variables: Sequence[Any]) -> bool:
+    """Whether a load reads each element for one value of the variables, and has each of these, unless it has one value
+    only, as an index.
+    """
+    shape = constant_shape(load.source)
+    if shape is None:
+        return False
+    found = []
+    for index, extent in zip(load.indices, shape, strict=True):
+        if extent == 1 and isinstance(index, tvm.tirx.IntImm):
+            continue
+        if not _is_one_of(index, variables) or _is_one_of(index, found) or _extent(nest, index) != extent:
+            return False
+        found.append(index)
+    missing = [variable for variable in variables if not _is_one_of(variable, found)]
+    return all(_extent(nest, variable) == 1 for variable in missing) and _is_one_of(variables[-1], found)
+
+
+def _matrix(nest: Nest, data: Any, kept: Sequence[Any], places: Sequence[Any]) -> Reach | None:
+    """The rows of a product of matrices; None where the data is read in another way than row by row."""
+    shape = constant_shape(data.source) or ()
+    if any(_extent(nest, variable) > 1 for variable in places):
+        return None
+    pending = [variable for variable in kept if _extent(nest, variable) > 1]
+    for index, extent in zip(data.indices[:-1], shape[:-1], strict=True):
+        if extent == 1:
+            continue
+        if not pending or not _is_alone(index, pending[0], nest) or _extent(nest, pending[0]) != extent:
+            return None
+        pending.pop(0)
+    rows = math.prod(shape[:-1])
+    return None if pending else Reach(rows, rows)
+
+
+def _is_alone(index: Any, variable: Any, nest: Nest) -> bool:
+    """Whether an index is a variable, with nothing but variables of one value added."""
+    coefficients = linear(index, [each.var for each in nest.block.iter_vars])
+    if coefficients is None or coefficients.constant:
+        return False
+    others = [(each, by) for each, by in coefficients.factors if by and _extent(nest, each) > 1]
+    return len(others) == 1 and others[0][0].same_as(variable) and others[0][1] == 1
+
+
+def _image(
+    nest: Nest, data: Any, kept: Sequence[Any], places: Sequence[Any]
+) -> tuple[int, Reach, Reach, tuple[Any, Any]] | None:
+    """The images, what is read along their two axes, and the variables of the kernel's places."""
+    shape = constant_shape(data.source) or ()
+    if len(shape) != _CHANNELS_LAST or len(kept) != _CHANNELS_LAST - 1:
+        return None
+    n, y, x = kept
+    first = data.indices[0]
+    single = isinstance(first, tvm.tirx.IntImm) and int(first) == 0 and shape[0] == 1
+    if not (single or first.same_as(n)) or _extent(nest, n) != shape[0]:
+        return None
+    found = [_reach(nest, data.indices[axis], kept[axis], places, shape[axis]) for axis in (1, 2)]
+    rows, columns = found
+    if rows is None or columns is None:
+        return None
+    used = [variable for _, variable in (rows, columns) if variable is not None]
+    unused = [each for each in places if not _is_one_of(each, used)]
+    if any(_extent(nest, each) > 1 for each in unused) or (len(used) > 1 and used[0].same_as(used[1])):
+        return None
+    return shape[0], rows[0], columns[0], (rows[1], columns[1])
+
+
+def _reach(nest: Nest, index: Any, position: Any, places: Sequence[Any], size: int) -> tuple[Reach, Any] | None:
+    """What an index reads, and the variable of its place in the kernel."""
+    coefficients = linear(index, [each.var for each in nest.block.iter_vars])
+    if coefficients is None or coefficients.constant:
+        return None
+    stride, dilation, place = 1, 1, None
+    for variable, by in coefficients.factors:
+        if variable.same_as(position):
+            stride = by
+        elif by and _is_one_of(variable, places) and place is None:
+            dilation, place = by, variable
+        elif by:
+            return None
+    kernel = 1 if place is None else _extent(nest, place)
+    results = _extent(nest, position)
+    if stride < 1 or dilation < 1 or (results - 1) * stride + (kernel - 1) * dilation >= size:
+        return None
+    return Reach(size, results, kernel, stride, dilation if kernel > 1 else 1), place
+
+
+class _Linear(NamedTuple):
+    constant: int
+    factors: tuple[tuple[Any, int], ...]
+
+
+def linear(index: Any, variables: Sequence[Any]) -> _Linear | None:
+    """The index as a constant and a multiple of each variable; None where it is no such sum."""
+    analyzer = tvm.sym.Analyzer()
+
+    def at(chosen: Any) -> int | None:
+        values = {each: tvm.tirx.const(int(each is chosen), str(each.ty.dtype)) for each in variables}
+        value = analyzer.simplify(replaced(index, values))
+        return int(value) if isinstance(value, tvm.tirx.IntImm) else None
+
+    constant = at(None)
+    if constant is None:
+        return None
+    factors = []
+    rest = index - constant
+    for each in variables:
+        value = at(each)
+        if value is None:
+            return None
+        factors.append((each, value - constant))
+        rest = rest - each * (value - constant)
+    simplified = analyzer.simplify(rest)
+    return _Linear(constant, tuple(factors)) if isinstance(simplified, tvm.tirx.IntImm) and not int(simplified) else None
+
+
+def _with_zeros(function: Any, found: WeightedSum, at: int) -> WeightedSum | None:
+    """The sum that reads what a block of zeros around it reads, where its data is that block's alone."""
+    padded, nests = found.data, found.nests
+    is_parameter = any(parameter.same_as(padded) for parameter in function.params)
+    writers = [i for i, nest in enumerate(nests) if _stores_to(nest, padded)]
+    if is_parameter and not writers:
+        return found
+    readers = [i for i, nest in enumerate(nests) if loads_in(nest.block.body, padded)]
+    if is_parameter or len(writers) != 1 or readers != [at]:
+        return None
+    zeros = zero_padding(nests[writers[0]])
+    if zeros is None or not any(parameter.same_as(zeros.data) for parameter in function.params):
+        return None
+    shape = constant_shape(zeros.data) or ()
+    if found.columns.is_plain and found.rows == Reach():
+        # a matrix with zeros around: its rows would have to be counted anew
+        return None if any(zeros.before) or math.prod(shape[:-1]) != found.columns.size else _of(found, zeros.data, writers[0], at)
+    if len(shape) != _CHANNELS_LAST or zeros.before[0] or zeros.before[3]:
+        return None
+    if (shape[0], shape[3]) != (found.images, found.channels):
+        return None
+    changed = found._replace(
+        rows=found.rows._replace(size=shape[1], before=zeros.before[1]),
+        columns=found.columns._replace(size=shape[2], before=zeros.before[2]),
+    )
+    return _of(changed, zeros.data, writers[0], at)
+
+
+def _of(found: WeightedSum, data: Any, writer: int, at: int) -> WeightedSum:
+    return found._replace(data=data, replaced=(writer, at))
+
+
+def _stores_to(nest: Nest, buffer: Any) -> bool:
+    store = nest.block.body
+    return isinstance(store, tvm.tirx.BufferStore) and bool(store.buffer.same_as(buffer))
+
+
+def _extent(nest: Nest, variable: Any) -> int:
+    return next(int(each.dom.extent) for each in nest.block.iter_vars if each.var.same_as(variable))
+
+
+def _is_one_of(found: Any, variables: Sequence[Any]) -> bool:
+    return any(variable.same_as(found) for variable in variables)
+
+
+def _all_same(found: Any, wanted: Sequence[Any]) -> bool:
+    return len(found) == len(wanted) and all(a.same_as(b) for a, b in zip(found, wanted, strict=True))
