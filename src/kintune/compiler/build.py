@@ -6,11 +6,13 @@ import json
 from collections import OrderedDict
 from typing import Any
 
+import msgspec
 import tvm
 import tvm_ffi
 from tvm.tirx.buffer import BufferType
 
 from kintune.compiler.graph.lowering_rules import use_vector_functions
+from kintune.compiler.programs.registry import instructions_of
 from kintune.compiler.space.generator import default_schedule, load_intrinsics
 from kintune.compiler.space.packing import without_packing
 from kintune.compiler.space.replay import Replayer, apply_candidate, load_workload, weight_positions
@@ -21,6 +23,7 @@ from kintune.hardware.gpu_target import GPU
 from kintune.runtime.artifact import Linked, link_program
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import architecture_of, untuned_target
+from kintune.search.sketch_program import precision_of, program_of
 
 __all__ = ["ENTRY", "CandidateBuilder", "build_candidate", "build_module", "operands_of"]
 
@@ -39,11 +42,19 @@ def build_candidate(target: tvm.target.Target, workload: bytes, sketch: Sketch |
     """
     module = load_workload(workload)
     scheduled = apply_candidate(module, sketch, candidate, target)
-    return build_module(untuned_target(target) if sketch is None else target, module, scheduled, candidate.digest)
+    return build_module(untuned_target(target) if sketch is None else target, module, scheduled, candidate.digest, sketch)
 
 
-def build_module(target: tvm.target.Target, workload: tvm.IRModule, scheduled: tvm.IRModule, candidate: str) -> Built:
+def build_module(
+    target: tvm.target.Target,
+    workload: tvm.IRModule,
+    scheduled: tvm.IRModule,
+    candidate: str,
+    sketch: Sketch | None = None,
+) -> Built:
     """Compile `scheduled`, a schedule of `workload` (each with one function, `main`), for the candidate digest given.
+
+    `sketch` is that of the candidate; None for the untuned program.
 
     Raises:
         BuildError: it does not compile or link, or its arguments are not buffers of constant shape.
@@ -56,7 +67,12 @@ def build_module(target: tvm.target.Target, workload: tvm.IRModule, scheduled: t
         raise
     except Exception as error:  # lowering and LLVM raise many types for a bad schedule
         raise BuildError(f"{type(error).__name__}: {cause_line(error)}") from error
-    return Built(candidate, linked.library, operands, object_file=linked.object_file)
+    built = Built(candidate, linked.library, operands, object_file=linked.object_file)
+    if sketch is None:
+        return built
+    return msgspec.structs.replace(
+        built, precision=precision_of(sketch), instructions=instructions_of(program_of(sketch))
+    )
 
 
 def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
@@ -126,14 +142,15 @@ class CandidateBuilder:
             BuildError: the stage lacks its workload or sketch, or it makes no program that compiles.
         """
         replayer, target = self._replayer(context, candidate.workload), self._target
+        sketch = context.sketches.get(candidate.sketch)
         if candidate.sketch == UNTUNED:
-            target = untuned_target(target)
+            sketch, target = None, untuned_target(target)
             scheduled = default_schedule(replayer.module, target)
-        elif (sketch := context.sketches.get(candidate.sketch)) is not None:
+        elif sketch is not None:
             scheduled = replayer(sketch, candidate).schedule.mod
         else:
             raise BuildError(f"the stage has no sketch {candidate.sketch}, which candidate {candidate.digest} fills in")
-        return build_module(target, replayer.module, scheduled, candidate.digest)
+        return build_module(target, replayer.module, scheduled, candidate.digest, sketch)
 
     def _replayer(self, context: BuildContext, workload: str) -> Replayer:
         replayer = self._replayers.get(workload)

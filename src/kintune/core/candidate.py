@@ -13,10 +13,25 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["UNTUNED", "Axis", "Candidate", "Choice", "Decision", "Location", "Sketch", "Tile", "digest_of", "fits"]
+__all__ = [
+    "FULL_PRECISION",
+    "UNTUNED",
+    "Axis",
+    "Candidate",
+    "Choice",
+    "Decision",
+    "Location",
+    "Sketch",
+    "Tile",
+    "digest_of",
+    "fits",
+]
 
 Decision: TypeAlias = tuple[int, ...]
 """One filled-in axis: the factors of a tile (outermost first), or a single index."""
+
+FULL_PRECISION = "fp32"
+"""The precision of a program that computes in the types of its workload."""
 
 UNTUNED = ""
 """The sketch digest of the untuned program: the workload under the compiler's default schedule."""

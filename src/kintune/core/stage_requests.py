@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from kintune.core.candidate import Candidate, Sketch
+from kintune.core.candidate import FULL_PRECISION, Candidate, Sketch
 from kintune.core.latency_target import COMPARED
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.model import Constant, Tensor
@@ -57,7 +57,9 @@ class Built(msgspec.Struct, frozen=True):
     """A built candidate: a shared library that exports `main`, with its operands; or the outcome that says why not.
 
     `object_file` holds the same kernel as the function `kernel_name(candidate)`, to be linked into the network; it is
-    empty where the target's programs cannot be linked one by one.
+    empty where the target's programs cannot be linked one by one.  `precision` is that of its sketch: what computes with
+    shorter numbers than its workload is compared with the reference by norm.  `instructions` are extensions of the CPU
+    that it needs, beyond those which any kernel may use.
     """
 
     candidate: str
@@ -65,6 +67,8 @@ class Built(msgspec.Struct, frozen=True):
     operands: tuple[Operand, ...] = ()
     failure: Outcome | None = None
     object_file: bytes = b""
+    precision: str = FULL_PRECISION
+    instructions: tuple[str, ...] = ()
 
     def without_object_file(self) -> Built:
         """The same for those who only run it."""

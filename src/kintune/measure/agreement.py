@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["disagreement", "not_finite"]
+__all__ = ["NARROW_ERROR", "disagreement", "narrow_disagreement", "not_finite"]
 
 _HALF_TOLERANCE = 2e-2
 """The tightest tolerance for 16-bit and shorter floats, whose own rounding in a sum is of this order."""
+
+
+NARROW_ERROR = 2e-2
+"""The largest error of a candidate that computes with shorter numbers: the norm of the difference over that of the
+reference.  bf16 has 8 bits of precision, so a rounded factor is off by up to 0.4 %, and a sum of such products by less;
+a kernel that leaves out one of 32 terms is off by about 18 %."""
 
 
 def disagreement(
@@ -55,6 +61,28 @@ def disagreement(
         f"wrong numbers: {differ} of {expected.size} elements differ, "
         f"by at most {largest:.3g} where the largest is {scale:.3g}"
     )
+
+
+def narrow_disagreement(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> str:
+    """Describes in one line how `actual`, computed with shorter numbers, differs from `expected`; empty if they agree.
+
+    Floats agree when the norm of their difference is at most `NARROW_ERROR` times the norm of what is expected, and
+    when infinities and not-a-number are at the same places.  Integers and booleans agree when they are equal.
+    """
+    if expected.dtype.kind in "biu":
+        return disagreement(actual, expected, 0.0, 0.0)
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(expected)
+    lost = int(np.count_nonzero(finite & ~np.isfinite(actual)))
+    if lost:
+        return _lost(lost, expected.size)
+    if not bool(np.all(finite | _same(actual, expected))):
+        return "wrong numbers: not infinite where the reference is"
+    difference = float(np.linalg.norm((actual - expected)[finite]))
+    allowed = float(np.linalg.norm(expected[finite]))
+    if difference <= NARROW_ERROR * allowed:
+        return ""
+    return f"wrong numbers: the norm of the difference is {difference:.3g} where that of the reference is {allowed:.3g}"
 
 
 def _near(actual: npt.NDArray[Any], expected: npt.NDArray[Any], atol: float, scratch: npt.NDArray[Any] | None) -> bool:

@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from kintune.core.candidate import FULL_PRECISION
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.errors import DeviceError
+from kintune.hardware.amx import permit_amx
 from kintune.hardware.cores import pinned_to
-from kintune.measure.agreement import disagreement, not_finite
+from kintune.measure.agreement import disagreement, narrow_disagreement, not_finite
 from kintune.measure.arguments import ArgumentCache, Array, BoundArguments, KernelArguments
 from kintune.measure.backend import HostBackend, MeasurementBackend
 from kintune.measure.interference import MAX_WAITING, InterferenceFilter
@@ -28,6 +30,7 @@ CORRUPTED = 86
 """Exit code of a worker whose memory or device a candidate has corrupted: its reference computes something else."""
 
 _BUDGET = 1 << 30
+_TILES = "amxtile"
 _AGAIN_REPEATS = 3
 """Repeats of a candidate that was measured before."""
 
@@ -141,6 +144,8 @@ class Runner:
     def _check_and_time(
         self, context: ProfileContext, arguments: KernelArguments, built: Built, slow_us: float, *, again: bool
     ) -> Outcome:
+        if _TILES in built.instructions and not permit_amx():
+            raise DeviceError("uses AMX, which the kernel of this system does not permit")
         protocol = context.protocol
         if again:
             protocol = msgspec.structs.replace(protocol, repeats=min(_AGAIN_REPEATS, protocol.repeats))
@@ -149,7 +154,7 @@ class Runner:
         arguments.poison(bound.outputs)
         first_s, undisturbed = self._first_run(module, bound, protocol)
         arguments.collect()
-        if wrong := _differences(context, arguments, bound.outputs):
+        if wrong := _differences(context, arguments, bound.outputs, built.precision):
             return Outcome(Status.WRONG_RESULT, cause=arguments.damage(built.operands) or wrong)
         if is_decided(first_s, protocol, slow_us):
             if wrong := arguments.damage(built.operands):
@@ -168,7 +173,7 @@ class Runner:
             )
         )
         arguments.collect()
-        if wrong := arguments.damage(built.operands) or _differences(context, arguments, bound.outputs):
+        if wrong := arguments.damage(built.operands) or _differences(context, arguments, bound.outputs, built.precision):
             return Outcome(Status.WRONG_RESULT, cause=f"{wrong} (right at first)")
         check_plausible(times, sum(output.nbytes for output in bound.outputs), self._backend.stores_per_s)
         return Outcome(Status.OK, times_us=times, repeated=self._interference.repeated - repeated)
@@ -239,10 +244,17 @@ def _end(why: str) -> None:
     os._exit(CORRUPTED)
 
 
-def _differences(context: ProfileContext, arguments: KernelArguments, outputs: Sequence[Array]) -> str:
-    """Describes in one line how outputs differ from the expected ones; without a reference, which are not finite."""
+def _differences(
+    context: ProfileContext, arguments: KernelArguments, outputs: Sequence[Array], precision: str
+) -> str:
+    """Describes in one line how outputs differ from the expected ones; without a reference, which are not finite.
+
+    Outputs of a candidate that computes with shorter numbers are compared by norm.
+    """
     if arguments.expected is None:
         return next(filter(None, map(not_finite, outputs)), "")
+    if precision != FULL_PRECISION:
+        return next(filter(None, map(narrow_disagreement, outputs, arguments.expected)), "")
     triples = zip(outputs, arguments.expected, arguments.scratch, strict=True)
     return next(filter(None, (disagreement(a, e, context.rtol, context.atol, s) for a, e, s in triples)), "")
 

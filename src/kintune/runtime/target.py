@@ -23,6 +23,7 @@ from kintune.hardware.gpus import architecture_here
 __all__ = [
     "NATIVE",
     "architecture_of",
+    "extensions_of",
     "instruction_set",
     "missing_features",
     "resolve_target",
@@ -106,6 +107,11 @@ def untuned_target(target: tvm.target.Target) -> tvm.target.Target:
 def instruction_set(target: str) -> tuple[str, ...]:
     """Returns the extensions (vector, matrix) of a canonical target, sorted, or a GPU's architecture."""
     return (str(json.loads(target)["arch"]),) if is_gpu(target) else extensions(_features(target))
+
+
+def extensions_of(target: tvm.target.Target) -> tuple[str, ...]:
+    """Returns the extensions (vector, matrix) of a target that is a CPU, sorted."""
+    return instruction_set(json.dumps(_plain(target.export())))
 
 
 def missing_features(target: str) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""Which program of our own a sketch is of.  A trace names it; the rest of a trace stays opaque to the search."""
+"""Which program of our own a sketch is of, and how precisely it computes.
+
+A trace says so; the rest of a trace stays opaque to the search.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,19 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 
-from kintune.core.candidate import Candidate, Sketch
+from kintune.core.candidate import FULL_PRECISION, Candidate, Sketch
 
-__all__ = ["by_program", "in_turns", "program_of"]
+__all__ = ["by_program", "in_turns", "precision_of", "program_of"]
 
 
 def program_of(sketch: Sketch) -> str:
     """Return the name of the sketch's program with its version and variant; empty for one of MetaSchedule's."""
-    return _program(sketch.trace)
+    return _named(sketch.trace, "program")
+
+
+def precision_of(sketch: Sketch) -> str:
+    """Return the precision in which the sketch computes: "fp32", or a narrower one such as "bf16"."""
+    return _named(sketch.trace, "precision") or FULL_PRECISION
 
 
 def by_program(sketches: Iterable[Sketch]) -> dict[str, list[Sketch]]:
@@ -32,8 +40,8 @@ def in_turns(lists: Sequence[Sequence[Candidate]], limit: int) -> list[Candidate
 
 
 @lru_cache(maxsize=4096)
-def _program(trace: bytes) -> str:
+def _named(trace: bytes, key: str) -> str:
     try:
-        return str(json.loads(trace).get("program", ""))
+        return str(json.loads(trace).get(key, ""))
     except (ValueError, AttributeError):
         return ""  # a trace of another space, in another format

@@ -67,6 +67,7 @@ def _assemble(setup: SharedSetup, sketches: Mapping[str, Sketch], order: Assembl
         outputs=setup.model.outputs,
         checks=setup.model.checks,
         chosen={workload: candidate.digest for workload, (_, candidate) in chosen.items()},
+        sketches=[sketch for sketch, _ in chosen.values()],
     )
     build_executable(setup.lowered, chosen, setup.target, manifest).save(order.path)
 

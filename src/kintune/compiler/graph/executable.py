@@ -10,6 +10,7 @@ import tvm
 
 from kintune.compiler.graph.assemble import assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.programs.registry import instructions_of
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.core.stage_requests import Built
@@ -20,6 +21,7 @@ from kintune.runtime.package import Manifest
 from kintune.runtime.target import architecture_of, instruction_set
 from kintune.runtime.tensors import block_of
 from kintune.runtime.vm_executable import VmExecutable
+from kintune.search.sketch_program import program_of
 
 __all__ = ["build_executable", "build_plans", "build_vm_executable", "describe_build"]
 
@@ -36,18 +38,20 @@ def describe_build(
     checks: Iterable[IndexCheck] = (),
     cpu: str = "",
     more: Iterable[Combination] = (),
+    sketches: Iterable[Sketch] = (),
 ) -> Manifest:
     """The manifest of a network that is being built now, by this Kintune and this compiler.
 
     `target` is a canonical target (see `kintune.runtime.target`); the instruction set that programs built for it may
-    use is found out here.  `cpu` is the name of the CPU that they were chosen on, if it is known.
+    use is found out here: instructions that only programs with shorter numbers use are listed where one of `sketches`,
+    those of the chosen programs, uses them.  `cpu` is the name of the CPU that they were chosen on, if it is known.
     """
     return Manifest(
         model_name=model_name,
         model_digest=model_digest,
         target=target,
         machine=architecture_of(tvm.target.Target(json.loads(target))),
-        isa=instruction_set(target),
+        isa=_instructions(target, sketches),
         threads=threads,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
@@ -59,6 +63,16 @@ def describe_build(
         cpu="" if is_gpu(target) else cpu,
         more=tuple(more),
     )
+
+
+_BY_TEXT = frozenset({"amxbf16", "amxfp16", "amxint8", "amxtile", "avx512bf16"})
+"""Extensions that the compiler uses nowhere by itself: only inner kernels that are written for them do."""
+
+
+def _instructions(target: str, sketches: Iterable[Sketch]) -> tuple[str, ...]:
+    """The extensions that the kernels of a file may use."""
+    written = {name for sketch in sketches for name in instructions_of(program_of(sketch))}
+    return tuple(sorted(set(instruction_set(target)) - _BY_TEXT | written))
 
 
 def build_executable(

@@ -33,7 +33,7 @@ def estimated_cycles(form: Form, inner: Inner, tiling: Tiling, machine: Processo
     parts = -(-form.panels // own)
     tasks = -(-blocks * parts // machine.threads)
     packed = rows * form.steps * _CHUNK * (1.0 if form.runs == 1 else 1.3)
-    groups, cycles = tiling.units, 9.0 * 32 / 2 * inner.rows * inner.columns / 16 / 9.0
+    groups, cycles = tiling.units, 1.0 * inner.rows * inner.columns
     if inner.kind == AMX:
         groups, cycles = -(-tiling.units // 2), _PAIR_OF_TILES
     panel = form.steps * 32 * inner.columns * 2

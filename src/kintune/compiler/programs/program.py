@@ -7,10 +7,10 @@ from typing import Protocol, runtime_checkable
 
 import tvm
 
-from kintune.core.candidate import Axis, Decision
+from kintune.core.candidate import FULL_PRECISION, Axis, Decision
 from kintune.search.processor import Processor
 
-__all__ = ["PATTERN", "Program", "SavesArithmetic", "pattern_of"]
+__all__ = ["PATTERN", "Narrow", "Program", "SavesArithmetic", "pattern_of", "precision_of_program"]
 
 PATTERN = "kintune.pattern"
 """The attribute of a PrimFunc that a pass made for a pattern of operators: the pattern's name, then its parameters."""
@@ -66,6 +66,22 @@ class SavesArithmetic(Protocol):
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """Return how many FLOPs fewer one run takes; what is computed when the network is built does not count."""
         ...
+
+
+@runtime_checkable
+class Narrow(Protocol):
+    """A program that computes with shorter numbers than the workload itself does: "bf16" or "int8" is its `precision`."""
+
+    precision: str
+
+    def instructions(self, variant: str) -> tuple[str, ...]:
+        """Return the extensions of a CPU that kernels of a variant need, beyond those which any kernel may use."""
+        ...
+
+
+def precision_of_program(program: Program) -> str:
+    """The precision of what a program computes; "fp32" where it takes the types of the workload."""
+    return program.precision if isinstance(program, Narrow) else FULL_PRECISION
 
 
 def pattern_of(function: tvm.tirx.PrimFunc) -> str:

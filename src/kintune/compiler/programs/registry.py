@@ -7,20 +7,22 @@ from collections.abc import Iterator
 import tvm
 
 from kintune.compiler.programs.attention import AttentionProgram
+from kintune.compiler.programs.narrow import NarrowSum
 from kintune.compiler.programs.padding import PaddedProduct
-from kintune.compiler.programs.program import Program, pattern_of
+from kintune.compiler.programs.program import Narrow, Program, pattern_of, precision_of_program
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
 from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
-__all__ = ["PROGRAMS", "applicable", "program_named", "write"]
+__all__ = ["PROGRAMS", "applicable", "instructions_of", "program_named", "write"]
 
 PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
     RecurrentProgram(),
     RowProgram(),
+    NarrowSum(),
     PaddedProduct(),
     BlockedWinograd(),
     Winograd(),
@@ -28,14 +30,19 @@ PROGRAMS: tuple[Program, ...] = (
 """The programs, the most promising first where several compute a workload."""
 
 
-def applicable(module: tvm.IRModule, target: tvm.target.Target) -> Iterator[tuple[Program, str, str]]:
+def applicable(
+    module: tvm.IRModule, target: tvm.target.Target, precisions: frozenset[str] = frozenset()
+) -> Iterator[tuple[Program, str, str]]:
     """Yield each program and variant that computes the workload, and the name by which sketches call it.
 
-    A function that a pass made for a pattern is left to the programs of that pattern.
+    Programs that compute with shorter numbers are among them only where their precision is one of `precisions`.  A
+    function that a pass made for a pattern is left to the programs of that pattern.
     """
     pattern = pattern_of(module["main"]).partition(" ")[0]
     for program in PROGRAMS:
         if pattern not in (program.patterns or ("",)):
+            continue
+        if isinstance(program, Narrow) and precision_of_program(program) not in precisions:
             continue
         for variant in program.variants(module, target):
             yield program, variant, f"{program.name}.{program.version}:{variant}"
@@ -52,6 +59,18 @@ def program_named(name: str) -> tuple[Program, str]:
         if known == f"{program.name}.{program.version}":
             return program, variant
     raise BuildError(f"no program {known}: the sketch was recorded by another version of Kintune")
+
+
+def instructions_of(name: str) -> tuple[str, ...]:
+    """The extensions of a CPU that a sketch of the program of that name needs, beyond those which any kernel may use.
+
+    Raises:
+        BuildError: there is no such program.
+    """
+    if not name:
+        return ()
+    program, variant = program_named(name)
+    return program.instructions(variant) if isinstance(program, Narrow) else ()
 
 
 def write(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...] = ()) -> tvm.IRModule:

@@ -6,43 +6,59 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.programs.program import pattern_of
+from kintune.compiler.programs.program import pattern_of, precision_of_program
 from kintune.compiler.programs.registry import applicable
 from kintune.compiler.space.generator import load_intrinsics, space_generator
-from kintune.core.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
+from kintune.core.candidate import FULL_PRECISION, Axis, Choice, Decision, Location, Sketch, Tile, digest_of
 
 __all__ = ["generate_sketches", "is_schedulable", "parse_trace"]
 
 _LOCATIONS = 24  # an upper bound for the number of loops a producer can be computed at
 
 
-def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Target) -> tuple[Sketch, ...]:
+class _Origin(NamedTuple):
+    """The program of our own that wrote what a sketch changes, empty if none did, and its precision."""
+
+    program: str = ""
+    precision: str = FULL_PRECISION
+
+
+_RULES = _Origin()
+
+
+def generate_sketches(
+    workload: str, module: tvm.IRModule, target: tvm.target.Target, precisions: frozenset[str] = frozenset()
+) -> tuple[Sketch, ...]:
     """All sketches of `module` (its one function is `main`) for `target`, without duplicates: ours, then the rules'.
 
     `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
-    own programs.  A function that was made for a pattern has them instead of MetaSchedule's.
+    own programs.  A function that was made for a pattern has them instead of MetaSchedule's.  Those of programs that
+    compute with shorter numbers are among them only where their precision, such as "bf16", is one of `precisions`.
     """
     found: dict[str, Sketch] = {}
-    for program, variant, name in applicable(module, target):
+    for program, variant, name in applicable(module, target, precisions):
         axes = program.axes(module, variant)
         if axes is not None:
-            sketch = _sketch(workload, [], [], axes, name)
+            sketch = _sketch(workload, [], [], axes, _Origin(name, precision_of_program(program)))
             found.setdefault(sketch.digest, sketch)
         else:
-            found.update(_by_rules(workload, program.write(module, variant, ()), target, name))
+            origin = _Origin(name, precision_of_program(program))
+            found.update(_by_rules(workload, program.write(module, variant, ()), target, origin))
     if not (found and pattern_of(module["main"])):
         found.update(_by_rules(workload, module, target))
     return tuple(found.values())
 
 
-def _by_rules(workload: str, module: tvm.IRModule, target: tvm.target.Target, program: str = "") -> dict[str, Sketch]:
-    """The sketches that MetaSchedule's rules make of a module, which `program` wrote, by digest."""
+def _by_rules(
+    workload: str, module: tvm.IRModule, target: tvm.target.Target, origin: _Origin = _RULES
+) -> dict[str, Sketch]:
+    """The sketches that MetaSchedule's rules make of a module of this origin, by digest."""
     if not is_schedulable(module):
         return {}
     load_intrinsics()
@@ -52,7 +68,7 @@ def _by_rules(workload: str, module: tvm.IRModule, target: tvm.target.Target, pr
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
     for schedule in context.generate_design_space():
-        sketch, _ = _parse(workload, schedule.trace, names, program)
+        sketch, _ = _parse(workload, schedule.trace, names, origin)
         found.setdefault(sketch.digest, sketch)
     return found
 
@@ -76,21 +92,25 @@ def parse_trace(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> 
 
 
 def _parse(
-    workload: str, trace: tvm.s_tir.Trace, names: _LoopNames, program: str = ""
+    workload: str, trace: tvm.s_tir.Trace, names: _LoopNames, origin: _Origin = _RULES
 ) -> tuple[Sketch, tuple[Decision, ...]]:
     simplified = trace.simplified(remove_postproc=True)
     instructions, decided = (_plain(part) for part in simplified.as_json(remove_postproc=True))
     sampled = [index for index, _ in decided]
     axes = tuple(_axis(instructions, index, decision, names) for index, decision in decided)
     decisions = tuple(tuple(value) if isinstance(value, list) else (value,) for _, value in decided)
-    return _sketch(workload, instructions, sampled, axes, program), decisions
+    return _sketch(workload, instructions, sampled, axes, origin), decisions
 
 
-def _sketch(workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], program: str) -> Sketch:
-    """A sketch; `program` names the program of our own that the instructions change, if any."""
+def _sketch(
+    workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], origin: _Origin
+) -> Sketch:
+    """A sketch of instructions that change what a program of our own wrote, or else the workload."""
     content: dict[str, Any] = {"insts": instructions, "sampled": sampled}
-    if program:
-        content["program"] = program
+    if origin.program:
+        content["program"] = origin.program
+    if origin.precision != FULL_PRECISION:
+        content["precision"] = origin.precision
     encoded = json.dumps(content, separators=(",", ":")).encode()
     return Sketch(workload, digest_of(workload.encode(), encoded), encoded, axes)
 

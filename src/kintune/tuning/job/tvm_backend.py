@@ -301,6 +301,7 @@ class TvmBackend:
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
             cpu=spec.device_type.model,
             more=more,
+            sketches=[self._sketches[each.sketch] for each in chosen.values() if each.sketch != UNTUNED],
         )
 
 
