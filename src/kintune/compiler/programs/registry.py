@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import tvm
 
 from kintune.compiler.programs.attention import AttentionProgram
-from kintune.compiler.programs.narrow import NarrowSum
+from kintune.compiler.programs.panel_sum import NarrowPanels
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.program import Narrow, Program, pattern_of, precision_of_program
 from kintune.compiler.programs.recurrent import RecurrentProgram
@@ -22,7 +22,7 @@ PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
     RecurrentProgram(),
     RowProgram(),
-    NarrowSum(),
+    NarrowPanels(),
     PaddedProduct(),
     BlockedWinograd(),
     Winograd(),

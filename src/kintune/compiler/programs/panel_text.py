@@ -1,9 +1,9 @@
-"""The inner kernels of narrow products as LLVM's text: sums of a few rows by a panel of columns, and conversions.
+"""The inner kernels of sums in panels as LLVM's text: sums of a few rows by a panel of columns, and conversions.
 
 All functions have the prefix `kt_` and return zero.  They are inlined where they are called.  Sums are of fp32.
 
-`kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), and `kt_copy` copies n
-values of 16 bits.  Both write whole parts of 32 values, the next one `stride` bytes behind the last; what is beyond n
+`kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), `kt_move` copies n floats,
+and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last; what is beyond n
 is zero.  `kt_zero(target, bytes)` clears memory.
 
 `kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, b, c, steps, stride, add) compute c, or with `add` c + ..., of
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["CHUNK", "TILE_ROWS", "amx_text", "rounding_text", "vector_text"]
+__all__ = ["CHUNK", "TILE_ROWS", "amx_text", "copying_text", "vector_text"]
 
 CHUNK = 32
 """The values of a row that are converted at once: a row of a tile."""
@@ -44,6 +44,18 @@ done:
   ret i32 0
 }}
 
+define i32 @kt_move(ptr %source, ptr %target, i32 %n, i32 %stride) {{
+{before}
+  %whole = load <32 x float>, ptr %from, align 4
+  store <32 x float> %whole, ptr %to, align 4
+{between}
+  %part = call <32 x float> @llvm.masked.load.v32f32.p0(ptr %last_from, i32 4, <32 x i1> %mask, <32 x float> zeroinitializer)
+  store <32 x float> %part, ptr %last_to, align 4
+  br label %done
+done:
+  ret i32 0
+}}
+
 define i32 @kt_zero(ptr %target, i32 %bytes) {{
   %wide = zext i32 %bytes to i64
   call void @llvm.memset.p0.i64(ptr align 2 %target, i8 0, i64 %wide, i1 false)
@@ -51,7 +63,7 @@ define i32 @kt_zero(ptr %target, i32 %bytes) {{
 }}
 
 define i32 @kt_copy(ptr %source, ptr %target, i32 %n, i32 %stride) {{
-{before_copy}
+{before}
   %whole = load <32 x i16>, ptr %from, align 2
   store <32 x i16> %whole, ptr %to, align 2
 {between_copy}
@@ -92,14 +104,13 @@ partial:
 _CONVERT = "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)"
 
 
-def rounding_text(*, converts: bool) -> str:
-    """The conversions; `converts` says that the CPU has instructions for them (avx512_bf16)."""
+def copying_text(*, converts: bool) -> str:
+    """Conversions and copies; `converts` says that the CPU has instructions to round (avx512_bf16)."""
     floats, halves = ({"bytes": CHUNK * size, "lanes": _LANES} for size in (4, 2))
     return _ROUNDING.format(
         declaration=_CONVERT if converts else "",
         narrow="bfloat",
         before=_BEFORE,
-        before_copy=_BEFORE,
         between=_BETWEEN.format(**floats),
         between_copy=_BETWEEN.format(**halves),
         whole=_rounded("wide", "rounded", converts=converts),

@@ -1,35 +1,39 @@
-"""Products of matrices and convolutions in bf16: weights are rounded when the network is built, data when it runs.
+"""Products of matrices and convolutions with inner kernels of our own, in bf16 or fp32.
 
-Sums are of fp32, and so is what follows them.  Two kinds of instructions are known: AMX multiplies tiles of 16 rows by
-16 columns, `vdpbf16ps` (avx512_bf16) pairs of values in vectors.
+In bf16, weights are rounded when the network is built and data when it runs.  Sums are of fp32, and so is what follows
+them.  Two kinds of instructions are known: AMX multiplies tiles of 16 rows by 16 columns, `vdpbf16ps` (avx512_bf16)
+pairs of values in vectors.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import tvm
 
 from kintune.compiler.programs.epilogue import Epilogue, joined
-from kintune.compiler.programs.narrow_costs import promising
-from kintune.compiler.programs.narrow_kernel import AMX, DOT, Form, Inner, Tiling, form_of, write_sum
-from kintune.compiler.programs.narrow_text import TILE_ROWS, amx_text, rounding_text, vector_text
-from kintune.compiler.programs.stages import Stages, with_stages
+from kintune.compiler.programs.panel_costs import promising
+from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Tiling, form_of
+from kintune.compiler.programs.panel_kernel import write_sum
+from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS, amx_text, copying_text, vector_text
+from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.weighted_sum import WeightedSum, find_weighted_sum
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
-__all__ = ["BF16", "NarrowSum"]
+__all__ = ["BF16", "NarrowPanels", "Panels"]
 
 BF16 = "bf16"
 
-_NEEDED = {AMX: ("amxbf16", "amxtile", "avx512bf16", "avx512f"), DOT: ("avx512bf16", "avx512f")}
-_TILE_COLUMNS, _VECTORS = 32, 4
-_HEIGHTS = (6, 5, 4)
+_VECTOR = "avx512f"
+_NEEDED = {AMX: ("amxbf16", "amxtile", "avx512bf16"), DOT: ("avx512bf16",), FMA: ()}
+"""The extensions that each kind of inner kernels needs beyond AVX-512."""
+
+_TILE_COLUMNS, _LANES, _VECTORS = 32, 16, 4
+_HEIGHTS = {DOT: (6, 5, 4), FMA: (7, 6, 5, 4)}
 _UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _DEPTHS = (1, 2, 3, 4, 6, 8)
@@ -46,23 +50,21 @@ class _Matched(NamedTuple):
     epilogue: Epilogue | None
 
 
-class NarrowSum:
-    """Writes sums of products with constant weights in bf16; its variants are kinds of instructions.
+class _PanelProgram:
+    """What the programs have in common; a variant is a kind of inner kernels.
 
-    The decisions are units of rows of a task, parts of the columns, and parts of the sum (`narrow_kernel.Tiling`).
+    The decisions are units of rows of a task, parts of the columns, and parts of the sum (`panel_form.Tiling`).
     """
 
-    name = "narrow"
-    version = 1
-    patterns: tuple[str, ...] = ()
-    precision = BF16
+    name = ""
+    kinds: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """The best kind of instructions that the target has; none where something is left beside the sum."""
+        """The best kind of inner kernels for the target; none where something is left beside the sum."""
         if target.kind.name != "llvm":
             return ()
         has = set(extensions_of(target))
-        kind = next((kind for kind, needed in _NEEDED.items() if has.issuperset(needed)), None)
+        kind = next((kind for kind in self.kinds if has.issuperset((_VECTOR, *_NEEDED[kind]))), None)
         if kind is None:
             return ()
         matched = _matched(module)
@@ -70,17 +72,13 @@ class NarrowSum:
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
 
-    def instructions(self, variant: str) -> tuple[str, ...]:
-        """The extensions that the kernels of a variant need, beyond those that any kernel may use."""
-        return tuple(name for name in _NEEDED.get(variant, ()) if name != "avx512f")
-
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """The choices of units, parts and depth.
 
         Raises:
             BuildError: the workload has no such sum, or there is no such variant of it.
         """
-        form, inner = _form(module, variant)
+        form, inner = self._form(_found(module), variant)
         return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(form, inner))
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
@@ -89,23 +87,52 @@ class NarrowSum:
         Raises:
             BuildError: the workload has no such sum, there is no such variant of it, or the decisions are not its own.
         """
-        matched = _matched(module)
-        form, inner = _form(module, variant)
+        matched = _found(module)
+        form, inner = self._form(matched, variant)
         choices = _choices(form, inner)
-        if matched is None or len(decisions) != len(choices):
+        if len(decisions) != len(choices):
             raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
         tiling = Tiling(*(values[index] for values, (index,) in zip(choices, decisions, strict=True)))
-        statements, weights = write_sum(matched.found, inner, tiling, matched.epilogue)
-        return with_stages(matched.module, matched.found, Stages(statements, [weights]), matched.epilogue)
+        stages = write_sum(matched.found, inner, tiling, matched.epilogue)
+        return with_stages(matched.module, matched.found, stages, matched.epilogue)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
-        form, inner = _form(module, variant)
+        form, inner = self._form(_found(module), variant)
         choices = _choices(form, inner)
         return [
             tuple((values.index(value),) for values, value in zip(choices, tiling, strict=True))
             for tiling in promising(form, inner, machine, choices)[:_FIRST]
         ]
+
+    def _form(self, matched: _Matched, variant: str) -> tuple[Form, Inner]:
+        if variant not in self.kinds:
+            raise BuildError(f"{self.name} has no variant {variant}")
+        inner = _inner(matched.found, variant)
+        return form_of(matched.found, inner), inner
+
+
+class NarrowPanels(_PanelProgram):
+    """Writes sums of products with constant weights in bf16."""
+
+    name = "narrow"
+    version = 1
+    patterns: tuple[str, ...] = ()
+    precision = BF16
+    kinds = (AMX, DOT)
+
+    def instructions(self, variant: str) -> tuple[str, ...]:
+        """The extensions that kernels of a variant need, beyond those which any kernel may use."""
+        return _NEEDED.get(variant, ())
+
+
+class Panels(_PanelProgram):
+    """Writes sums of products with constant weights in fp32."""
+
+    name = "panels"
+    version = 1
+    patterns: tuple[str, ...] = ()
+    kinds = (FMA,)
 
 
 def _matched(module: tvm.IRModule) -> _Matched | None:
@@ -124,39 +151,38 @@ def _matched(module: tvm.IRModule) -> _Matched | None:
     return _Matched(follows[0], found, follows[1])
 
 
-def _form(module: tvm.IRModule, variant: str) -> tuple[Form, Inner]:
+def _found(module: tvm.IRModule) -> _Matched:
     matched = _matched(module)
     if matched is None:
-        raise BuildError("no sum of products with constant weights")
-    if variant not in _NEEDED:
-        raise BuildError(f"there is no variant {variant} of sums in bf16")
-    inner = _inner(matched.found, variant)
-    return form_of(matched.found, inner), inner
+        raise BuildError("the workload is no sum of products with constant weights")
+    return matched
 
 
 def _inner(found: WeightedSum, kind: str) -> Inner:
     """The inner kernel for a sum."""
     if kind == AMX:
-        return Inner(AMX, TILE_ROWS, _TILE_COLUMNS, rounding_text(converts=True) + amx_text())
-    rows = form_of(found, Inner(DOT, 1, 1, "")).rows
-    most = max(_HEIGHTS)
-    height = rows if rows < most else min(_HEIGHTS, key=lambda each: (-(-rows // each) * each * (1 + 1 / each), -each))
-    return Inner(DOT, height, 16 * _VECTORS, rounding_text(converts=True) + vector_text(DOT, height, _VECTORS))
+        return Inner(AMX, TILE_ROWS, _TILE_COLUMNS, copying_text(converts=True) + amx_text())
+    rows = form_of(found, Inner(kind, 1, 1, "")).rows
+    heights = _HEIGHTS[kind]
+    height = rows if rows < max(heights) else min(heights, key=lambda each: -(-rows // each) * (each + 1))
+    text = copying_text(converts=kind == DOT) + vector_text(kind, height, _VECTORS)
+    return Inner(kind, height, _LANES * _VECTORS, text)
 
 
 def _use(found: WeightedSum, inner: Inner) -> float:
     """The share of what the inner kernel multiplies that belongs to the sum, with all rows."""
     form = form_of(found, inner)
-    return form.values / (form.chunks * 32) * found.filters / (form.panels * inner.columns)
+    return form.values / (form.chunks * inner.step) * found.filters / (form.panels * inner.columns)
 
 
 def _choices(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
     """The values of units, parts and depth."""
     units = -(-form.rows // inner.rows)
-    most = max(1, _MOST_BYTES // (2 * inner.rows * form.steps * 32))
-    heights = [each for each in _UNITS if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE] or [1]
+    most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
+    heights = [each for each in _UNITS if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
     parts = [each for each in _PARTS if each <= form.panels and _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE]
-    return tuple(heights), tuple(parts), tuple(each for each in _DEPTHS if each <= form.steps)
+    deep = form.steps * inner.step // CHUNK
+    return tuple(heights or [1]), tuple(parts), tuple(each for each in _DEPTHS if each <= max(1, deep))
 
 
 def _waste(total: int, size: int) -> float:

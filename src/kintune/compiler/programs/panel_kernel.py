@@ -1,0 +1,328 @@
+"""Writes a sum of products with inner kernels that are LLVM's text: panels of weights, blocks of rows, one parallel loop.
+
+One task takes a block of rows and a part of the panels of columns.  It writes its rows in the form that the inner
+kernel reads, multiplies them with one panel after the other, and computes what follows from the sums of a panel while
+these are in the first cache.  A row is a place at which all filters are computed: a row of a matrix, or a pixel.
+
+The sum of a row has *runs*: values that lie one after another in the data.  A convolution has a run for each row of its
+kernel.  For bf16, each run is filled up with zeros to whole parts of 32 values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+
+from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.panel_packing import packing_block
+from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS
+from kintune.compiler.programs.panel_form import AMX, Form, Inner, Tiling, form_of
+from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.weighted_sum import WeightedSum
+
+__all__ = ["write_sum"]
+
+_IMPORT = "pragma_import_llvm"
+_SLACK = 2 * CHUNK  # values behind an image that a copy may reach
+_LANES = 16
+
+
+def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
+    """The statements that compute the result, or the epilogue of it, and the buffer of the packed weights."""
+    weights = tirx.decl_buffer(
+        [tirx.IntImm(found.index_type, extent) for extent in inner.panel_shape(form_of(found, inner))],
+        inner.stored,
+        "panels",
+    )
+    kernel = _Kernel(found, inner, tiling, epilogue, weights)
+    return Stages([packing_block(found, inner, weights), kernel.tasks()], [weights])
+
+
+class _Kernel:
+    def __init__(
+        self, found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, weights: Any
+    ) -> None:
+        self.found, self.inner, self.epilogue, self.weights = found, inner, epilogue, weights
+        self.form = form = form_of(found, inner)
+        self.units = tiling.units
+        self.rows = tiling.units * inner.rows
+        self.blocks = -(-form.rows // self.rows)
+        self.own = -(-form.panels // tiling.parts)
+        self.parts = -(-form.panels // self.own)
+        self.depth = _shares(form.steps, tiling.depth)
+        self.target = found.result if epilogue is None else epilogue.target
+        self.chunk = 2 * TILE_ROWS * CHUNK if inner.kind == AMX else CHUNK
+        self.line = _odd_lines(form.steps * inner.step + (0 if inner.is_narrow else CHUNK - 1), 64 // inner.size)
+        pairs = -(-self.units // 2)
+        size = pairs * form.steps * self.chunk if inner.kind == AMX else self.rows * self.line + CHUNK
+        kept = "uint16" if inner.is_narrow else "float32"  # bf16 as the type of a buffer would be taken for its value
+        self.packed = self._buffer("rows", kept, size)
+        self.sums = self._buffer("sums", "float32", self.rows * inner.columns)
+        self.buffers = [self.packed, self.sums]
+        if not found.is_direct:
+            self._lay_out_image(kept)
+
+    def _lay_out_image(self, kept: str) -> None:
+        """The part of an image that a task reads, with zeros around."""
+        y, x = self.found.rows, self.found.columns
+        high = self.rows // x.results if self.rows % x.results == 0 else (self.rows + x.results - 2) // x.results + 1
+        self.high = (min(high, y.results) - 1) * y.stride + (y.kernel - 1) * y.dilation + 1
+        self.wide = ((x.results - 1) * x.stride + (x.kernel - 1) * x.dilation + 1) * self.found.channels
+        self.image = self._buffer("image", kept, self.high * self.wide + _SLACK)
+        self.buffers.append(self.image)
+
+    def at(self, value: int) -> Any:
+        return tirx.IntImm(self.found.index_type, value)
+
+    def _buffer(self, name: str, dtype: str, size: int) -> Any:
+        return tirx.decl_buffer([self.at(size)], dtype, name)
+
+    def tasks(self) -> Any:
+        """The parallel loop."""
+        blocks = self.form.images * self.blocks
+        task = tirx.Var("task", self.found.index_type)
+        block_of, part_of = (tirx.Var(name, self.found.index_type) for name in ("vblock", "vpart"))
+        operands = [] if self.epilogue is None else self.epilogue.operands
+        body = tirx.AttrStmt(
+            tirx.StringImm("inner"), _IMPORT, tirx.StringImm(self.inner.text), self._task(block_of, part_of)
+        )
+        block = SBlock(
+            [
+                tirx.IterVar(tvm.ir.Range(self.at(0), self.at(extent)), variable, tirx.IterVar.DataPar)
+                for variable, extent in ((block_of, blocks), (part_of, self.parts))
+            ],
+            [_whole(self.found.data), _whole(self.weights), *map(_whole, operands)],
+            [_whole(self.target)],
+            self.found.name,
+            body,
+            alloc_buffers=self.buffers,
+        )
+        values = [tirx.floordiv(task, self.at(self.parts)), tirx.floormod(task, self.at(self.parts))]
+        inside = SBlockRealize(values, True, block)
+        return tirx.For(task, self.at(0), self.at(blocks * self.parts), tirx.ForKind.PARALLEL, inside)
+
+    def _task(self, block: Any, part: Any) -> Any:
+        image = tirx.floordiv(block, self.at(self.blocks)) if self.form.images > 1 else self.at(0)
+        number = tirx.floormod(block, self.at(self.blocks)) if self.form.images > 1 else block
+        first = number * self.at(self.rows)
+        valid: Any = self.at(self.rows)
+        if self.form.rows % self.rows:
+            valid = tirx.min(valid, self.at(self.form.rows) - first)
+        pack = self._pack_direct(first, valid) if self.found.is_direct else self._pack_image(image, first, valid)
+        start = part * self.at(self.own)
+        panels: Any = self.at(self.own)
+        if self.form.panels % self.own:
+            panels = tirx.min(panels, self.at(self.form.panels) - start)
+        products = self._loop("panel", panels, lambda o: self._panel(start + o, image, first, valid))
+        if self.inner.kind != AMX:
+            return tirx.SeqStmt([pack, products])
+        return tirx.SeqStmt([_call("kt_tiles_begin"), pack, products, _call("kt_tiles_end")])
+
+    def _loop(self, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
+        extent = self.at(extent) if isinstance(extent, int) else extent
+        if isinstance(extent, tirx.IntImm) and int(extent) == 1:
+            return body(self.at(0))
+        variable = tirx.Var(name, self.found.index_type)
+        return tirx.For(variable, self.at(0), extent, kind, body(variable))
+
+    def _place(self, row: Any) -> Any:
+        """Where a row of the task begins in its packed form."""
+        if self.inner.kind != AMX:
+            return row * self.at(self.line)
+        height = self.at(TILE_ROWS)
+        unit, line = tirx.floordiv(row, height), tirx.floormod(row, height)
+        pair = tirx.floordiv(unit, self.at(2)) * self.at(self.form.steps * self.chunk)
+        return pair + tirx.floormod(unit, self.at(2)) * self.at(TILE_ROWS * CHUNK) + line * self.at(CHUNK)
+
+    def _pack_direct(self, first: Any, valid: Any) -> Any:
+        """Copy or round rows on the way into the form that the inner kernel reads."""
+        y, x, channels = self.found.rows, self.found.columns, self.found.channels
+
+        def body(row: Any) -> Any:
+            place = first + row
+            if not (y.is_plain and x.is_plain):
+                across, down = self.at(x.results), self.at(y.results)
+                image = tirx.floordiv(place, self.at(x.results * y.results))
+                top = tirx.floormod(tirx.floordiv(place, across), down)
+                place = (image * self.at(y.size) + top * self.at(y.stride)) * self.at(x.size) + (
+                    tirx.floormod(place, across) * self.at(x.stride)
+                )
+            source, target = _pointer(self.found.data, place * self.at(channels)), self._place(row)
+            return _call(self._first, source, _pointer(self.packed, target), channels, self.inner.size * self.chunk)
+
+        return self._loop("row", valid, body)
+
+    @property
+    def _first(self) -> str:
+        """The function that reads data."""
+        return "kt_round" if self.inner.is_narrow else "kt_move"
+
+    def _pack_image(self, image: Any, first: Any, valid: Any) -> Any:
+        """Copy or round the part of the image that is read, then copy the runs of each row."""
+        across = self.at(self.found.columns.results)
+        top = tirx.floordiv(first, across)
+        lines = self._loop("line", self.high, lambda number: self._line(image, top, number))
+
+        def row(number: Any) -> Any:
+            place = first + number
+            down, right = tirx.floordiv(place, across) - top, tirx.floormod(place, across)
+            return self._runs(down, right, self._place(number))
+
+        return tirx.SeqStmt([lines, self._loop("row", valid, row)])
+
+    def _line(self, image: Any, top: Any, number: Any) -> Any:
+        """One row of the image, or zeros."""
+        y, x, channels, size = self.found.rows, self.found.columns, self.found.channels, self.inner.size
+        left = x.before * channels
+        copied = min(x.size * channels, self.wide - left)
+        right = self.wide - left - copied
+        real = top * self.at(y.stride) + number - self.at(y.before)
+        place = number * self.at(self.wide)
+        source = _pointer(self.found.data, (image * self.at(y.size) + real) * self.at(x.size * channels))
+        target = _pointer(self.image, place + self.at(left))
+        inside = [_call(self._first, source, target, copied, size * CHUNK)]
+        if left:
+            inside.insert(0, _call("kt_zero", _pointer(self.image, place), size * left))
+        if right:  # after the data, since whole parts of 32 values are written
+            inside.append(_call("kt_zero", _pointer(self.image, place + self.at(left + copied)), size * right))
+        outside = _call("kt_zero", _pointer(self.image, place), size * self.wide)
+        condition = tirx.And(real >= self.at(0), real < self.at(y.size))
+        return tirx.IfThenElse(condition, _sequence(inside), outside)
+
+    def _runs(self, down: Any, right: Any, target: Any) -> Any:
+        """The runs of the row at a place below and to the right of the part of the image that the task has."""
+        y, x, channels, form, inner = self.found.rows, self.found.columns, self.found.channels, self.form, self.inner
+        start = down * self.at(y.stride * self.wide) + right * self.at(x.stride * channels)
+        each = form.chunks * self.chunk if inner.is_narrow else form.values
+
+        def run(index: Any) -> Any:
+            if form.runs == y.kernel:
+                offset = index * self.at(y.dilation * self.wide)
+            else:
+                kernel = self.at(x.kernel)
+                offset = tirx.floordiv(index, kernel) * self.at(y.dilation * self.wide)
+                offset += tirx.floormod(index, kernel) * self.at(x.dilation * channels)
+            return _call(
+                "kt_copy" if inner.is_narrow else "kt_move",
+                _pointer(self.image, start + offset),
+                _pointer(self.packed, target + index * self.at(each)),
+                form.values,
+                inner.size * self.chunk,
+            )
+
+        return self._loop("run", form.runs, run)
+
+    def _panel(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
+        """The sums of all rows of the task and one panel, and what follows from them."""
+        statements = []
+        step = self.inner.step * self.inner.columns
+        for start, steps in self.depth:
+            weights = _pointer(self.weights, panel * self.at(self.form.steps * step) + self.at(start * step))
+            statements.append(self._products(weights, start, steps))
+        statements.append(self._results(panel, image, first, valid))
+        return tirx.SeqStmt(statements)
+
+    def _products(self, weights: Any, start: int, steps: int) -> Any:
+        """Calls of the inner kernel for all rows of the task; from the second part of the sum on, sums are added to."""
+        inner, sums = self.inner, self.inner.rows * self.inner.columns
+        add = int(start > 0)
+        if inner.kind != AMX:
+
+            def group(number: Any) -> Any:
+                rows = _pointer(self.packed, number * self.at(inner.rows * self.line) + self.at(start * inner.step))
+                target = _pointer(self.sums, number * self.at(sums))
+                count = steps * CHUNK // 2 if inner.is_narrow else steps
+                return _call(f"kt_{inner.kind}_{inner.rows}", rows, weights, target, count, inner.size * self.line, add)
+
+            return self._loop("group", self.units, group)
+
+        def tiles(number: Any, height: int) -> Any:
+            rows = _pointer(self.packed, number * self.at(self.form.steps * self.chunk) + self.at(start * self.chunk))
+            target = _pointer(self.sums, number * self.at(2 * sums))
+            return _call(f"kt_amx_{height}", rows, weights, target, steps, 0, add)
+
+        pairs, single = divmod(self.units, 2)
+        found = [self._loop("pair", pairs, lambda number: tiles(number, 2))] if pairs else []
+        return _sequence([*found, *([tiles(self.at(pairs), 1)] if single else [])])
+
+    def _results(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
+        """Store what follows from the sums of a panel."""
+        columns, filters = self.inner.columns, self.found.filters
+        rest = filters % columns
+
+        def stores(number: int) -> Any:
+            return self._loop("row", valid, lambda row: self._row(panel, image, first + row, row, number))
+
+        if not rest:
+            return stores(columns)
+        if filters < columns:
+            return stores(rest)
+        return tirx.IfThenElse(panel < self.at(filters // columns), stores(columns), stores(rest))
+
+    def _row(self, panel: Any, image: Any, place: Any, row: Any, number: int) -> Any:
+        """Store what follows from the first sums of a row."""
+        where = self._indices(image, place)
+        columns = self.inner.columns
+        is_vectorised = self.epilogue is None or self.epilogue.is_vectorised
+        kind = tirx.ForKind.VECTORIZED if is_vectorised else tirx.ForKind.SERIAL
+        statements = []
+        for start, lanes in pieces(number, _LANES):
+
+            def store(lane: Any, start: int = start) -> Any:
+                column = self.at(start) + lane
+                element = self.sums[row * self.at(columns) + column]
+                at = [*where, panel * self.at(columns) + column]
+                if self.epilogue is None:
+                    return tirx.BufferStore(self.target, element, at)
+                return self.epilogue.store(element, at)
+
+            statements.append(self._loop("lane", lanes, store, kind))
+        return _sequence(statements)
+
+    def _indices(self, image: Any, place: Any) -> list[Any]:
+        """The indices of the result, but the last, of a row."""
+        extents = self.found.extents if self.found.is_direct else self.found.extents[1:]
+        indices: list[Any] = []
+        for position in reversed(range(len(extents))):
+            extent = extents[position]
+            outermost = all(each == 1 for each in extents[:position])
+            found = self.at(0) if extent == 1 else place if outermost else tirx.floormod(place, self.at(extent))
+            indices.insert(0, found)
+            place = place if extent == 1 else tirx.floordiv(place, self.at(extent))
+        return indices if self.found.is_direct else [image, *indices]
+
+
+def _whole(buffer: Any) -> Any:
+    """The region of all of a buffer."""
+    return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(0, extent) for extent in buffer.shape])
+
+
+def _odd_lines(values: int, line: int) -> int:
+    """At least so many values, an odd number of lines of a cache: rows then lie in different sets of it."""
+    lines = -(-values // line)
+    return (lines + (lines + 1) % 2) * line
+
+
+def _shares(total: int, number: int) -> list[tuple[int, int]]:
+    """The starts and sizes of parts of about equal size."""
+    size = -(-total // number)
+    return [(start, min(size, total - start)) for start in range(0, total, size)]
+
+
+def _pointer(buffer: Any, offset: Any) -> Any:
+    return buffer.access_ptr("rw", offset=offset)
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    """A call of a function of the inner kernel's text; numbers are 32 bits wide."""
+    given = [tirx.const(each, "int32") if isinstance(each, int) else each for each in arguments]
+    return tirx.Evaluate(tirx.call_extern("int32", name, *given))
+
+
+def _sequence(statements: Sequence[Any]) -> Any:
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
