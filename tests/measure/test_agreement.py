@@ -67,3 +67,22 @@ def test_finiteness_is_of_floats_only() -> None:
     assert not_finite(np.array([1, -1], np.int32)) == ""
     assert not_finite(np.array([1, 2], np.float32)) == ""
     assert not_finite(np.array([1, np.inf], np.float32)).startswith("not finite: 1 of 2")
+
+
+def test_what_computes_with_shorter_numbers_is_compared_by_norm() -> None:
+    from kintune.measure.agreement import NARROW_ERROR, narrow_disagreement
+
+    expected = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    near = expected + np.float32(0.9 * NARROW_ERROR) * expected[::-1]
+    assert narrow_disagreement(near, expected) == ""
+    assert disagreement(near, expected, 1e-3, 1e-3)
+    far = expected + np.float32(1.1 * NARROW_ERROR) * expected[::-1]
+    assert narrow_disagreement(far, expected).startswith("wrong numbers: the norm of the difference is ")
+    assert narrow_disagreement(np.zeros_like(expected), np.zeros_like(expected)) == ""
+    assert narrow_disagreement(np.full_like(expected, np.nan), expected).startswith("not finite: 1000 of 1000")
+    infinite = np.where(expected > 0, np.float32(np.inf), expected)
+    assert narrow_disagreement(infinite, infinite) == ""
+    assert narrow_disagreement(np.where(expected > 0, 1.0, expected), infinite).startswith("wrong numbers: not infinite")
+    whole = np.arange(5)
+    assert narrow_disagreement(whole, whole) == ""
+    assert narrow_disagreement(whole + 1, whole).startswith("wrong numbers: 5 of 5")

@@ -1,0 +1,211 @@
+"""Sums in panels compute what the workload computes, in bf16 up to its rounding; each kind that this CPU has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kintune.core.candidate import Candidate
+from kintune.core.measurement_protocol import MeasurementProtocol
+from kintune.core.outcome import Status
+from kintune.core.stage_requests import ProfileContext, ProfileItem
+from kintune.errors import BuildError
+from kintune.hardware.amx import permit_amx
+from kintune.hardware.cpu import host_extensions
+from kintune.search.processor import Processor
+from kintune.search.sketch_program import precision_of, program_of
+from tests.compiler.programs.test_padding import product
+from tests.support.convolutions import Case, run, workload
+
+pytestmark = pytest.mark.tvm
+
+NARROW = frozenset({"bf16"})
+ERRORS = {"amx": 6e-3, "dot": 6e-3, "fma": 1e-5}
+"""The norm of the difference over that of the result, at most."""
+
+SAPPHIRE_RAPIDS = {"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2}
+
+
+def kinds() -> list[str]:
+    """The kinds of inner kernels that this CPU can run."""
+    has = set(host_extensions() or ())
+    found = ["fma"] if "avx512f" in has else []
+    found += ["dot"] if has.issuperset({"avx512f", "avx512bf16"}) else []
+    return found + (["amx"] if has.issuperset({"amxtile", "amxbf16", "avx512bf16"}) and permit_amx() else [])
+
+
+def program_of_kind(kind: str) -> Any:
+    from kintune.compiler.programs.panel_sum import NarrowPanels, Panels
+
+    return Panels() if kind == "fma" else NarrowPanels()
+
+
+@pytest.fixture(scope="module")
+def here() -> Any:
+    import tvm
+
+    from kintune.runtime.target import resolve_target
+
+    return tvm.target.Target(json.loads(resolve_target("native", 1)))
+
+
+def agree(module: Any, target: Any, draw: Any = None) -> None:
+    """Compare each kind with the untuned program, with decisions that `draw` takes out of so many."""
+    expected = run(module, target)
+    for kind in kinds():
+        program = program_of_kind(kind)
+        axes = program.axes(module, kind) or ()
+        decisions = tuple((draw(len(axis.values)) if draw else 0,) for axis in axes)
+        found = run(program.write(module, kind, decisions), target, written=True)
+        error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+        assert error <= ERRORS[kind], (kind, decisions, error)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.lists(st.integers(1, 70), min_size=1, max_size=3).filter(lambda shape: np.prod(shape) <= 300),
+    st.integers(1, 140),
+    st.integers(1, 200),
+    st.booleans(),
+    st.data(),
+)
+def test_products_of_any_size(
+    here: Any, shape: list[int], columns: int, reduced: int, epilogue: bool, data: st.DataObject
+) -> None:
+    module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue)
+    agree(module, here, lambda number: data.draw(st.integers(0, number - 1)))
+
+
+@settings(max_examples=14, deadline=None)
+@given(
+    st.builds(
+        Case,
+        height=st.integers(5, 17),
+        width=st.integers(5, 17),
+        channels=st.sampled_from([1, 3, 8, 16, 20, 32, 40]),
+        filters=st.sampled_from([1, 5, 16, 32, 33, 70]),
+        images=st.integers(1, 2),
+        kernel=st.sampled_from([(1, 1), (3, 3), (1, 3), (5, 2), (7, 7)]),
+        stride=st.sampled_from([1, 2, (2, 1)]),
+        dilation=st.sampled_from([1, 1, (1, 2), 2]),
+        pads=st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3)]),
+        after=st.sampled_from([(), ("bias", "relu"), ("bias", "residual", "relu"), ("bias", "silu"), ("twice",)]),
+    ).filter(lambda case: case.height + case.pads[0] + case.pads[2] > 12 or case.kernel != (7, 7) or case.dilation == 1),
+    st.data(),
+)
+def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) -> None:
+    from kintune.compiler.programs.weighted_sum import find_weighted_sum
+
+    try:
+        module = workload(case)
+    except Exception:  # the kernel is larger than the image
+        return
+    if min(int(extent) for extent in module["main"].params[-1].shape) < 1:
+        return
+    assert find_weighted_sum(module) is not None
+    agree(module, here, lambda number: data.draw(st.integers(0, number - 1)))
+
+
+def test_weights_may_lie_across(here: Any) -> None:
+    import tvm
+    from tvm import te
+
+    a, w = te.placeholder((33, 70), name="a"), te.placeholder((50, 70), name="w")
+    k = te.reduce_axis((0, 70), name="k")
+    out = te.compute((33, 50), lambda i, j: te.sum(a[i, k] * w[j, k], axis=k), name="matmul")
+    function = te.create_prim_func([a, w, out]).with_attr("layout_free_buffers", [1])
+    agree(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), here)
+
+
+def test_what_is_no_such_sum_is_left_alone() -> None:
+    from kintune.compiler.programs.panel_sum import NarrowPanels, Panels
+
+    for module in (
+        workload(Case(channels=32, filters=32, groups=2)),
+        workload(Case(weight=False)),
+        workload(Case(before="relu")),
+        workload(Case(after=("relu", "mean"))),
+    ):
+        for program, kind in ((NarrowPanels(), "amx"), (Panels(), "fma")):
+            assert program.variants(module, _target(SAPPHIRE_RAPIDS)) == ()
+            with pytest.raises(BuildError):
+                program.write(module, kind, ((0,), (0,), (0,)))
+    with pytest.raises(BuildError, match="3 decisions"):
+        NarrowPanels().write(workload(Case(channels=32)), "amx", ())
+    with pytest.raises(BuildError, match="no variant fma"):
+        NarrowPanels().axes(workload(Case(channels=32)), "fma")
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        (SAPPHIRE_RAPIDS, ["amx"]),
+        ({**SAPPHIRE_RAPIDS, "mattr": ["-amx-bf16"]}, ["dot"]),
+        ({"kind": "llvm", "mcpu": "znver4"}, ["dot"]),
+        ({"kind": "llvm", "mcpu": "skylake-avx512"}, []),
+        ({"kind": "llvm", "mcpu": "core-avx2"}, []),
+    ],
+)
+def test_instructions_are_those_of_the_target(target: dict[str, Any], kind: list[str]) -> None:
+    from kintune.compiler.programs.registry import instructions_of
+    from kintune.compiler.space.sketches import generate_sketches
+
+    module = product(64, columns=64, reduced=64)
+    sketches = generate_sketches("w", module, _target(target), NARROW)
+    narrow = [sketch for sketch in sketches if precision_of(sketch) == "bf16"]
+    assert [program_of(sketch).partition(":")[2] for sketch in narrow] == kind
+    assert all("avx512bf16" in instructions_of(program_of(sketch)) for sketch in narrow)
+    assert not any(instructions_of(program_of(sketch)) for sketch in sketches if sketch not in narrow)
+    plain = generate_sketches("w", module, _target(target))
+    assert plain == tuple(sketch for sketch in sketches if sketch not in narrow)
+    assert all(precision_of(sketch) == "fp32" and b"precision" not in sketch.trace for sketch in plain)
+
+
+def test_first_candidates_divide_the_work() -> None:
+    """Two threads have the same number of tasks, and no panel is computed for nothing."""
+    from kintune.compiler.programs.panel_sum import NarrowPanels
+
+    module = product(128, columns=768, reduced=768)
+    program = NarrowPanels()
+    units, parts, _ = (axis.values for axis in program.axes(module, "amx") or ())
+    for threads in (1, 2):
+        first = program.rule(module, "amx", Processor(16, 32, threads, (48 << 10, 2 << 20, 64 << 20)))[0]
+        tasks = -(-8 // units[first[0][0]]) * parts[first[1][0]]
+        assert tasks % threads == 0
+
+
+def test_a_candidate_is_compared_with_the_untuned_program_by_norm(native: str) -> None:
+    import tvm
+
+    from kintune.compiler.build import build_candidate
+    from kintune.compiler.space.replay import save_workload
+    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.hardware.cores import choose_cores
+    from kintune.measure.interference import InterferenceFilter
+    from kintune.measure.run import Runner
+
+    target = tvm.target.Target(json.loads(native))
+    for module in (product(33, columns=50, reduced=100), workload(Case(height=9, filters=40, after=("bias", "relu")))):
+        reference = build_candidate(target, save_workload(module), None, Candidate.untuned("w"))
+        runner = Runner(choose_cores(1), interference=InterferenceFilter(waited=lambda: 0.0))
+        context = ProfileContext(MeasurementProtocol(threads=1, repeats=2, max_seconds=0.01), {"w": reference}, 0.0, 0.0)
+        runner.begin(context)
+        for sketch in generate_sketches("w", module, target, NARROW):
+            if precision_of(sketch) == "bf16":
+                built = build_candidate(target, save_workload(module), sketch, Candidate("w", sketch.digest, ((0,),) * 3))
+                assert built.precision == "bf16"
+                assert "avx512bf16" in built.instructions
+                assert [each.dtype for each in built.operands if each.role == "weight"] == ["bfloat16"]
+                outcome = runner.profile(ProfileItem("w", built))
+                assert outcome.status is Status.OK, outcome.cause
+
+
+def _target(target: dict[str, Any]) -> Any:
+    import tvm
+
+    return tvm.target.Target(target)
