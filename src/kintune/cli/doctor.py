@@ -9,7 +9,7 @@ import kintune
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.core.device import Machine
-from kintune.doctor.checks import check_gpus, check_peak, check_records
+from kintune.doctor.checks import check_gpus, check_narrow, check_peak, check_records
 from kintune.hardware.check import Check, Verdict
 from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.software import check_software
@@ -18,6 +18,7 @@ from kintune.terminal.formatting import count
 __all__ = ["DoctorReport", "command"]
 
 _MARKS = {Verdict.GOOD: "ok  ", Verdict.NOTE: "note", Verdict.PROBLEM: "BAD "}
+_NARROW = frozenset({"amx_bf16", "avx512_bf16"})
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,8 @@ def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     checks = [*check_software(), *check_gpus(), *check_records(records)]
     if all(check.verdict is not Verdict.PROBLEM for check in checks):
         checks.append(check_peak(records, again=measure, on_wait=_waiting))
+        if _NARROW.intersection(machine.features):
+            checks += check_narrow(records, again=measure, on_wait=_waiting)
     can_tune = all(check.verdict is not Verdict.PROBLEM for check in checks)
     write_document(
         json_target,

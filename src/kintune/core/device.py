@@ -8,7 +8,7 @@ import msgspec
 
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, Occurring, operands_for
 
-__all__ = ["Cache", "DeviceDescription", "Machine", "Peak"]
+__all__ = ["Cache", "DeviceDescription", "Machine", "NarrowSpeed", "Peak"]
 
 
 class DeviceDescription(msgspec.Struct, frozen=True):
@@ -59,6 +59,24 @@ class Peak(msgspec.Struct, frozen=True):
         """
         reading = self.read_gbytes_per_s or self.gbytes_per_s * 4 / 3
         return max(flops / self.gflops, nbytes / reading) / 1e3
+
+
+class NarrowSpeed(msgspec.Struct, frozen=True):
+    """How a device computes with shorter numbers by one kind of instructions, such as "AMX" for "bf16".
+
+    `problem` says why it cannot, and is empty where it computes right; `times_fp32` is how many times as fast as fp32 a
+    product of matrices is then, data converted on the way.
+    """
+
+    instructions: str
+    precision: str
+    problem: str = ""
+    times_fp32: float = 0.0
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether it pays."""
+        return not self.problem and self.times_fp32 > 1.0
 
 
 class Cache(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.device import DeviceDescription, Peak
+from kintune.core.device import DeviceDescription, NarrowSpeed, Peak
 from kintune.errors import KintuneError, OrderError, RecordsError, StorageError
 from kintune.hardware.check import Check, Verdict
 from kintune.hardware.cores import choose_cores
@@ -16,10 +16,11 @@ from kintune.hardware.locks import cores_lock
 from kintune.hardware.toolchain import find_nvcc
 from kintune.records import Store
 from kintune.terminal.formatting import count
+from kintune.tuning.narrow import narrow_speeds
 from kintune.tuning.peak import device_peak
 from kintune.wire.worker_client import interview
 
-__all__ = ["check_gpus", "check_peak", "check_records", "described"]
+__all__ = ["check_gpus", "check_narrow", "check_peak", "check_records", "described"]
 
 
 _LEAST_DRIVER, _LEAST_ARCHITECTURE = 580, 75  # those of CUDA 13
@@ -87,6 +88,36 @@ def described(peak: Peak) -> str:
         f"{count(peak.gflops * 1e9, 'FLOP')} a second with {peak.threads} threads, "
         f"streaming {count(peak.gbytes_per_s * 1e9, 'B')}{reading} a second"
     )
+
+
+def check_narrow(
+    location: str | None, *, again: bool = False, on_wait: Callable[[str], None] | None = None
+) -> list[Check]:
+    """Measure what instructions for shorter numbers gain here, and store it in the records at `location`.
+
+    No finding is a problem: what does not work, or is no faster than fp32, is never offered.  Without such instructions
+    there is no check.  `again` and `on_wait` are as for `check_peak`.
+    """
+    cores = choose_cores(0)
+    try:
+        with (
+            Store.open(location) as store,
+            cores_lock(cores, on_wait),
+            interview(_DEVICE_WORKER, ("--target", "native", "--threads", str(len(cores)))) as device,
+        ):
+            about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
+            speeds = narrow_speeds(device, about, store, again=again)
+    except KintuneError as error:
+        return [Check("shorter numbers", Verdict.NOTE, str(error), "none are offered before they were measured")]
+    return list(map(_narrow_check, speeds))
+
+
+def _narrow_check(speed: NarrowSpeed) -> Check:
+    name = f"{speed.precision} by {speed.instructions}"
+    if speed.problem:
+        return Check(name, Verdict.NOTE, speed.problem, "it is not offered")
+    finding = f"works, {speed.times_fp32:.1f} times fp32"
+    return Check(name, Verdict.GOOD, finding if speed.is_faster else f"{finding}: it is not offered")
 
 
 def check_records(location: str | None) -> list[Check]:

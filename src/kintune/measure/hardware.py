@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kintune.core.device import Machine, Peak
+from kintune.core.device import Machine, NarrowSpeed, Peak
 from kintune.hardware.cores import pinned_to
 from kintune.hardware.cpu import data_caches
 from kintune.measure.backend import HostBackend, MeasurementBackend
@@ -21,6 +21,7 @@ class Hardware(NamedTuple):
 
     `peak` measures its peak; `reference_kernel` compiles its reference kernel and returns what times it in
     microseconds.  `cool_bytes` stay in its last-level cache from one inference to the next, as in `DeviceDescription`.
+    `narrow` measures its speeds with shorter numbers.
     """
 
     model: str
@@ -28,10 +29,12 @@ class Hardware(NamedTuple):
     peak: Callable[[], Peak]
     reference_kernel: Callable[[], Callable[[], float]]
     cool_bytes: int = 0
+    narrow: Callable[[], tuple[NarrowSpeed, ...]] = tuple
 
 
 def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardware:
     """Returns cores of this machine, for programs of a canonical target (JSON)."""
+    from kintune.measure.narrow import measure_narrow
     from kintune.measure.peak import host_reference_kernel, measure_peak
 
     largest_cache = max((cache.size for cache in machine.caches), default=0)
@@ -39,6 +42,10 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
     def peak() -> Peak:
         with pinned_to(cores[0]):  # where the runtime's other threads are not
             return measure_peak(target, len(cores), largest_cache)
+
+    def narrow() -> tuple[NarrowSpeed, ...]:
+        with pinned_to(cores[0]):
+            return measure_narrow(target)
 
     def reference_kernel() -> Callable[[], float]:
         with pinned_to(cores[0]):
@@ -52,7 +59,7 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
 
     _, own_cache, last_cache = data_caches(machine)
     cool_bytes = int(_USABLE_SHARE * last_cache) if own_cache else 0
-    return Hardware(machine.cpu, HostBackend(cores, own_cache), peak, reference_kernel, cool_bytes)
+    return Hardware(machine.cpu, HostBackend(cores, own_cache), peak, reference_kernel, cool_bytes, narrow)
 
 
 def gpu_hardware(target: str) -> Hardware:

@@ -8,7 +8,7 @@ from typing import Protocol as Shape
 
 import msgspec
 
-from kintune.core.device import Peak
+from kintune.core.device import NarrowSpeed, Peak
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import ProfileContext, ProfileItem
 from kintune.errors import WireError
@@ -25,6 +25,7 @@ class DeviceStage(str, Enum):
     CHECK = "check"
     BASELINE = "baseline"
     PEAK = "peak"
+    NARROW = "narrow"
 
 
 class Profiler(Shape):
@@ -42,7 +43,7 @@ class Profiler(Shape):
 
 class DeviceHandler:
     """PROFILE and CONFIRM items to outcomes, PROVE and CHECK items to proofs, a BASELINE item to the latencies of
-    other runtimes, a PEAK item to the device's peak.
+    other runtimes, a PEAK item to the device's peak, a NARROW item to its speeds with shorter numbers.
 
     PROFILE and CONFIRM share their requests and differ in the protocol that the context names.
     """
@@ -55,6 +56,7 @@ class DeviceHandler:
         peak: Callable[[], Peak],
         set_urgent: Callable[[bool], None] = lambda _urgent: None,
         check: Callable[[], None] = lambda: None,
+        narrow: Callable[[], tuple[NarrowSpeed, ...]] = tuple,
     ) -> None:
         """`set_urgent` is told when candidates are timed, and when not.
 
@@ -62,6 +64,7 @@ class DeviceHandler:
         """
         self._set_urgent = set_urgent
         self._check = check
+        self._narrow = narrow
         self._profiler = profiler
         self._prove = prove
         self._time_baselines = time_baselines
@@ -70,7 +73,7 @@ class DeviceHandler:
         self._context = b""
 
     def begin(self, kind: str, context: bytes) -> None:
-        """Enter a stage; `context` is an encoded `ProfileContext`, a `ValidationContext`, or empty for a peak."""
+        """Enter a stage; `context` is an encoded `ProfileContext`, a `ValidationContext`, or empty for facts."""
         self._stage = None
         try:
             stage = DeviceStage(kind)
@@ -97,5 +100,7 @@ class DeviceHandler:
                 return self._time_baselines(self._context, payload)
             case DeviceStage.PEAK:
                 return msgspec.msgpack.encode(self._peak())
+            case DeviceStage.NARROW:
+                return msgspec.msgpack.encode(self._narrow())
             case _:
                 raise WireError("a device worker was sent an item before a stage was begun")

@@ -106,7 +106,7 @@ def open_device(
             check = partial(check_health, beat, pulse_us, alike)
     runner = Runner(cores, backend=hardware.backend)
     set_urgent = set_realtime_priority if urgent else _at_leisure
-    return about, DeviceHandler(runner, _prove, _time_baselines, hardware.peak, set_urgent, check)
+    return about, DeviceHandler(runner, _prove, _time_baselines, hardware.peak, set_urgent, check, hardware.narrow)
 
 
 def open_board(
