@@ -10,6 +10,7 @@ kernel.  For bf16, each run is filled up with zeros to whole parts of 32 values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,9 @@ __all__ = ["write_sum"]
 _IMPORT = "pragma_import_llvm"
 _SLACK = 2 * CHUNK  # values behind an image that a copy may reach
 _LANES = 16
+_READ_WRITE = 3
+_STORED = {"bfloat16": "uint16"}
+"""The types of memory for which the compiler has no pointers until late."""
 
 
 def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
@@ -60,21 +64,21 @@ class _Kernel:
         self.line = _odd_lines(form.steps * inner.step + (0 if inner.is_narrow else CHUNK - 1), 64 // inner.size)
         pairs = -(-self.units // 2)
         size = pairs * form.steps * self.chunk if inner.kind == AMX else self.rows * self.line + CHUNK
-        kept = "uint16" if inner.is_narrow else "float32"  # bf16 as the type of a buffer would be taken for its value
+        self.image = size  # where the image begins: with memory of its own, the compiler would put sums of another type there
+        if not found.is_direct:
+            size += self._lay_out_image()
+        kept = "uint16" if inner.is_narrow else "float32"
         self.packed = self._buffer("rows", kept, size)
         self.sums = self._buffer("sums", "float32", self.rows * inner.columns)
         self.buffers = [self.packed, self.sums]
-        if not found.is_direct:
-            self._lay_out_image(kept)
 
-    def _lay_out_image(self, kept: str) -> None:
-        """The part of an image that a task reads, with zeros around."""
+    def _lay_out_image(self) -> int:
+        """The part of an image that a task reads, with zeros around; returns its size."""
         y, x = self.found.rows, self.found.columns
         high = self.rows // x.results if self.rows % x.results == 0 else (self.rows + x.results - 2) // x.results + 1
         self.high = (min(high, y.results) - 1) * y.stride + (y.kernel - 1) * y.dilation + 1
         self.wide = ((x.results - 1) * x.stride + (x.kernel - 1) * x.dilation + 1) * self.found.channels
-        self.image = self._buffer("image", kept, self.high * self.wide + _SLACK)
-        self.buffers.append(self.image)
+        return self.high * self.wide + _SLACK
 
     def at(self, value: int) -> Any:
         return tirx.IntImm(self.found.index_type, value)
@@ -88,9 +92,7 @@ class _Kernel:
         task = tirx.Var("task", self.found.index_type)
         block_of, part_of = (tirx.Var(name, self.found.index_type) for name in ("vblock", "vpart"))
         operands = [] if self.epilogue is None else self.epilogue.operands
-        body = tirx.AttrStmt(
-            tirx.StringImm("inner"), _IMPORT, tirx.StringImm(self.inner.text), self._task(block_of, part_of)
-        )
+        body = tirx.AttrStmt("inner", _IMPORT, self.inner.text, self._task(block_of, part_of))
         block = SBlock(
             [
                 tirx.IterVar(tvm.ir.Range(self.at(0), self.at(extent)), variable, tirx.IterVar.DataPar)
@@ -175,6 +177,10 @@ class _Kernel:
 
         return tirx.SeqStmt([lines, self._loop("row", valid, row)])
 
+    def _of_image(self, offset: Any) -> Any:
+        """The address of a value of the part of the image."""
+        return _pointer(self.packed, self.at(self.image) + offset)
+
     def _line(self, image: Any, top: Any, number: Any) -> Any:
         """One row of the image, or zeros."""
         y, x, channels, size = self.found.rows, self.found.columns, self.found.channels, self.inner.size
@@ -184,13 +190,13 @@ class _Kernel:
         real = top * self.at(y.stride) + number - self.at(y.before)
         place = number * self.at(self.wide)
         source = _pointer(self.found.data, (image * self.at(y.size) + real) * self.at(x.size * channels))
-        target = _pointer(self.image, place + self.at(left))
+        target = self._of_image(place + self.at(left))
         inside = [_call(self._first, source, target, copied, size * CHUNK)]
         if left:
-            inside.insert(0, _call("kt_zero", _pointer(self.image, place), size * left))
+            inside.insert(0, _call("kt_zero", self._of_image(place), size * left))
         if right:  # after the data, since whole parts of 32 values are written
-            inside.append(_call("kt_zero", _pointer(self.image, place + self.at(left + copied)), size * right))
-        outside = _call("kt_zero", _pointer(self.image, place), size * self.wide)
+            inside.append(_call("kt_zero", self._of_image(place + self.at(left + copied)), size * right))
+        outside = _call("kt_zero", self._of_image(place), size * self.wide)
         condition = tirx.And(real >= self.at(0), real < self.at(y.size))
         return tirx.IfThenElse(condition, _sequence(inside), outside)
 
@@ -209,7 +215,7 @@ class _Kernel:
                 offset += tirx.floormod(index, kernel) * self.at(x.dilation * channels)
             return _call(
                 "kt_copy" if inner.is_narrow else "kt_move",
-                _pointer(self.image, start + offset),
+                self._of_image(start + offset),
                 _pointer(self.packed, target + index * self.at(each)),
                 form.values,
                 inner.size * self.chunk,
@@ -315,7 +321,9 @@ def _shares(total: int, number: int) -> list[tuple[int, int]]:
 
 
 def _pointer(buffer: Any, offset: Any) -> Any:
-    return buffer.access_ptr("rw", offset=offset)
+    """The address of an element of a buffer in one row."""
+    stored = _STORED.get(str(buffer.dtype), str(buffer.dtype))
+    return tirx.op.tvm_access_ptr(stored, buffer.data, offset, math.prod(map(int, buffer.shape)) - offset, _READ_WRITE)
 
 
 def _call(name: str, *arguments: Any) -> Any:
