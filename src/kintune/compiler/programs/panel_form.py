@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 
 from kintune.compiler.programs.panel_text import CHUNK
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
-__all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Tiling", "form_of"]
+__all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Tiling", "Way", "form_of"]
+
+_MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
 
 AMX, DOT, FMA = "amx", "dot", "fma"
 """Kinds of inner kernels: tiles of bf16, vectors of pairs of bf16 (`vdpbf16ps`), vectors of fp32."""
@@ -61,14 +64,30 @@ class Tiling(NamedTuple):
     depth: int
 
 
+class Way(str, Enum):
+    """How the rows of a sum come into the form that the inner kernel reads."""
+
+    DIRECT = "direct"
+    """Each is read from one place of the data."""
+
+    IMAGE = "image"
+    """The inner kernel reads them from the image; between the results of two lines there are rows of no use."""
+
+    GATHERED = "gathered"
+    """The values of each row are copied together from the image."""
+
+
 class Form(NamedTuple):
     """A sum as the inner kernel reads it: `runs` of `values` each, in `chunks` steps; `panels` of columns.
 
-    `rows` are those of an image, or of all of them where each row is read from one place of the data.
+    There are `rows` in each of the `images`; where the way is direct, all are of one image.  In the other ways, lines of
+    the image with their zeros are `pitch` places long.
     """
 
+    way: Way
     images: int
     rows: int
+    pitch: int
     panels: int
     runs: int
     values: int
@@ -82,10 +101,17 @@ class Form(NamedTuple):
 
 def form_of(found: WeightedSum, inner: Inner) -> Form:
     """The form of a sum."""
-    images, rows = found.images, found.positions // found.images
+    y, x = found.rows, found.columns
+    whole = x.dilation == 1
+    values = found.channels * (x.kernel if whole else 1)
+    runs = y.kernel * (1 if whole else x.kernel)
+    chunks, panels = -(-values // inner.step), -(-found.filters // inner.columns)
+    pitch = (x.results - 1) * x.stride + (x.kernel - 1) * x.dilation + 1
     if found.is_direct:
-        images, rows = 1, found.positions
-    whole = found.columns.dilation == 1
-    values = found.channels * (found.columns.kernel if whole else 1)
-    runs = found.rows.kernel * (1 if whole else found.columns.kernel)
-    return Form(images, rows, -(-found.filters // inner.columns), runs, values, -(-values // inner.step))
+        return Form(Way.DIRECT, 1, found.positions, pitch, panels, runs, values, chunks)
+    rows = x.results * y.results
+    spread = (y.results - 1) * pitch + x.results
+    in_place = y.stride == x.stride == 1 and whole and values % inner.step == 0
+    if in_place and -(-spread // inner.rows) <= _MOST_SPREAD * -(-rows // inner.rows):
+        return Form(Way.IMAGE, found.images, spread, pitch, panels, runs, values, chunks)
+    return Form(Way.GATHERED, found.images, rows, pitch, panels, runs, values, chunks)

@@ -21,8 +21,8 @@ from tvm.s_tir import SBlock, SBlockRealize
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.panel_packing import packing_block
-from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS
-from kintune.compiler.programs.panel_form import AMX, Form, Inner, Tiling, form_of
+from kintune.compiler.programs.panel_text import CHUNK
+from kintune.compiler.programs.panel_form import AMX, DOT, Form, Inner, Tiling, Way, form_of
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
@@ -58,27 +58,28 @@ class _Kernel:
         self.blocks = -(-form.rows // self.rows)
         self.own = -(-form.panels // tiling.parts)
         self.parts = -(-form.panels // self.own)
-        self.depth = _shares(form.steps, tiling.depth)
+        self.depth = _shares(form.steps if form.way is not Way.IMAGE else form.runs, tiling.depth)
         self.target = found.result if epilogue is None else epilogue.target
-        self.chunk = 2 * TILE_ROWS * CHUNK if inner.kind == AMX else CHUNK
+        self.wide = form.pitch * found.channels
         self.line = _odd_lines(form.steps * inner.step + (0 if inner.is_narrow else CHUNK - 1), 64 // inner.size)
-        pairs = -(-self.units // 2)
-        size = pairs * form.steps * self.chunk if inner.kind == AMX else self.rows * self.line + CHUNK
-        self.image = size  # where the image begins: with memory of its own, the compiler would put sums of another type there
-        if not found.is_direct:
-            size += self._lay_out_image()
-        kept = "uint16" if inner.is_narrow else "float32"
-        self.packed = self._buffer("rows", kept, size)
+        size = 0 if form.way is Way.IMAGE else self.rows * self.line + CHUNK
+        self.image = size  # where the image begins: in memory of its own, the compiler would put sums of another type
+        if form.way is not Way.DIRECT:
+            size += self.high * self.wide + self.rows_behind * found.channels + _SLACK
+        self.packed = self._buffer("rows", "uint16" if inner.is_narrow else "float32", size)
         self.sums = self._buffer("sums", "float32", self.rows * inner.columns)
-        self.buffers = [self.packed, self.sums]
 
-    def _lay_out_image(self) -> int:
-        """The part of an image that a task reads, with zeros around; returns its size."""
-        y, x = self.found.rows, self.found.columns
-        high = self.rows // x.results if self.rows % x.results == 0 else (self.rows + x.results - 2) // x.results + 1
-        self.high = (min(high, y.results) - 1) * y.stride + (y.kernel - 1) * y.dilation + 1
-        self.wide = ((x.results - 1) * x.stride + (x.kernel - 1) * x.dilation + 1) * self.found.channels
-        return self.high * self.wide + _SLACK
+    @property
+    def high(self) -> int:
+        """The lines of the image that a task reads."""
+        y, across = self.found.rows, self.form.pitch if self.form.way is Way.IMAGE else self.found.columns.results
+        lines = self.rows // across if self.rows % across == 0 else (self.rows + across - 2) // across + 1
+        return (min(lines, y.results) - 1) * y.stride + (y.kernel - 1) * y.dilation + 1
+
+    @property
+    def rows_behind(self) -> int:
+        """The places behind these lines that rows of no use reach."""
+        return self.rows + self.form.pitch if self.form.way is Way.IMAGE else 0
 
     def at(self, value: int) -> Any:
         return tirx.IntImm(self.found.index_type, value)
@@ -102,7 +103,7 @@ class _Kernel:
             [_whole(self.target)],
             self.found.name,
             body,
-            alloc_buffers=self.buffers,
+            alloc_buffers=[self.packed, self.sums],
         )
         values = [tirx.floordiv(task, self.at(self.parts)), tirx.floormod(task, self.at(self.parts))]
         inside = SBlockRealize(values, True, block)
@@ -115,7 +116,9 @@ class _Kernel:
         valid: Any = self.at(self.rows)
         if self.form.rows % self.rows:
             valid = tirx.min(valid, self.at(self.form.rows) - first)
-        pack = self._pack_direct(first, valid) if self.found.is_direct else self._pack_image(image, first, valid)
+        pack = self._pack_direct(first, valid)
+        if self.form.way is not Way.DIRECT:
+            pack = self._pack_image(image, first, valid)
         start = part * self.at(self.own)
         panels: Any = self.at(self.own)
         if self.form.panels % self.own:
@@ -132,15 +135,6 @@ class _Kernel:
         variable = tirx.Var(name, self.found.index_type)
         return tirx.For(variable, self.at(0), extent, kind, body(variable))
 
-    def _place(self, row: Any) -> Any:
-        """Where a row of the task begins in its packed form."""
-        if self.inner.kind != AMX:
-            return row * self.at(self.line)
-        height = self.at(TILE_ROWS)
-        unit, line = tirx.floordiv(row, height), tirx.floormod(row, height)
-        pair = tirx.floordiv(unit, self.at(2)) * self.at(self.form.steps * self.chunk)
-        return pair + tirx.floormod(unit, self.at(2)) * self.at(TILE_ROWS * CHUNK) + line * self.at(CHUNK)
-
     def _pack_direct(self, first: Any, valid: Any) -> Any:
         """Copy or round rows on the way into the form that the inner kernel reads."""
         y, x, channels = self.found.rows, self.found.columns, self.found.channels
@@ -154,8 +148,8 @@ class _Kernel:
                 place = (image * self.at(y.size) + top * self.at(y.stride)) * self.at(x.size) + (
                     tirx.floormod(place, across) * self.at(x.stride)
                 )
-            source, target = _pointer(self.found.data, place * self.at(channels)), self._place(row)
-            return _call(self._first, source, _pointer(self.packed, target), channels, self.inner.size * self.chunk)
+            source, target = _pointer(self.found.data, place * self.at(channels)), row * self.at(self.line)
+            return _call(self._first, source, _pointer(self.packed, target), channels, self.inner.size * CHUNK)
 
         return self._loop("row", valid, body)
 
@@ -165,15 +159,18 @@ class _Kernel:
         return "kt_round" if self.inner.is_narrow else "kt_move"
 
     def _pack_image(self, image: Any, first: Any, valid: Any) -> Any:
-        """Copy or round the part of the image that is read, then copy the runs of each row."""
-        across = self.at(self.found.columns.results)
+        """Copy or round the part of the image that is read; then copy the runs of each row, if they are gathered."""
+        is_gathered = self.form.way is Way.GATHERED
+        across = self.at(self.found.columns.results if is_gathered else self.form.pitch)
         top = tirx.floordiv(first, across)
         lines = self._loop("line", self.high, lambda number: self._line(image, top, number))
+        if not is_gathered:
+            return lines
 
         def row(number: Any) -> Any:
             place = first + number
             down, right = tirx.floordiv(place, across) - top, tirx.floormod(place, across)
-            return self._runs(down, right, self._place(number))
+            return self._runs(down, right, number * self.at(self.line))
 
         return tirx.SeqStmt([lines, self._loop("row", valid, row)])
 
@@ -204,7 +201,7 @@ class _Kernel:
         """The runs of the row at a place below and to the right of the part of the image that the task has."""
         y, x, channels, form, inner = self.found.rows, self.found.columns, self.found.channels, self.form, self.inner
         start = down * self.at(y.stride * self.wide) + right * self.at(x.stride * channels)
-        each = form.chunks * self.chunk if inner.is_narrow else form.values
+        each = form.chunks * inner.step
 
         def run(index: Any) -> Any:
             if form.runs == y.kernel:
@@ -218,43 +215,48 @@ class _Kernel:
                 self._of_image(start + offset),
                 _pointer(self.packed, target + index * self.at(each)),
                 form.values,
-                inner.size * self.chunk,
+                inner.size * CHUNK,
             )
 
         return self._loop("run", form.runs, run)
 
     def _panel(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
         """The sums of all rows of the task and one panel, and what follows from them."""
-        statements = []
         step = self.inner.step * self.inner.columns
-        for start, steps in self.depth:
-            weights = _pointer(self.weights, panel * self.at(self.form.steps * step) + self.at(start * step))
-            statements.append(self._products(weights, start, steps))
+        each = step * (self.form.chunks if self.form.way is Way.IMAGE else 1)
+        statements = []
+        for start, number in self.depth:
+            weights = _pointer(self.weights, panel * self.at(self.form.steps * step) + self.at(start * each))
+            statements.append(self._products(weights, first, start, number))
         statements.append(self._results(panel, image, first, valid))
         return tirx.SeqStmt(statements)
 
-    def _products(self, weights: Any, start: int, steps: int) -> Any:
-        """Calls of the inner kernel for all rows of the task; from the second part of the sum on, sums are added to."""
-        inner, sums = self.inner, self.inner.rows * self.inner.columns
-        add = int(start > 0)
+    def _products(self, weights: Any, first: Any, start: int, number: int) -> Any:
+        """Calls of the inner kernel for all rows of the task; from the second part of the sum on, sums are added to.
+
+        A part has so many runs where rows are read from the image, and else so many steps.
+        """
+        inner, form = self.inner, self.form
+        steps = 1 if inner.kind != DOT else CHUNK // 2
+        if form.way is Way.IMAGE:
+            pitch, jump = self.found.channels, self.found.rows.dilation * self.wide
+            begin = tirx.floormod(first, self.at(form.pitch)) * self.at(pitch) + self.at(start * jump)
+            counts = (form.chunks * steps, number, inner.size * jump)
+        else:
+            pitch, begin = self.line, self.at(start * inner.step)
+            counts = (number * steps, 1, 0)
+
+        def rows(unit: Any, at_once: int) -> Any:
+            source = _pointer(self.packed, begin + unit * self.at(inner.rows * pitch))
+            target = _pointer(self.sums, unit * self.at(inner.rows * inner.columns))
+            name = f"kt_{inner.kind}_{at_once}"
+            return _call(name, source, inner.size * pitch, weights, target, *counts, int(start > 0))
+
         if inner.kind != AMX:
-
-            def group(number: Any) -> Any:
-                rows = _pointer(self.packed, number * self.at(inner.rows * self.line) + self.at(start * inner.step))
-                target = _pointer(self.sums, number * self.at(sums))
-                count = steps * CHUNK // 2 if inner.is_narrow else steps
-                return _call(f"kt_{inner.kind}_{inner.rows}", rows, weights, target, count, inner.size * self.line, add)
-
-            return self._loop("group", self.units, group)
-
-        def tiles(number: Any, height: int) -> Any:
-            rows = _pointer(self.packed, number * self.at(self.form.steps * self.chunk) + self.at(start * self.chunk))
-            target = _pointer(self.sums, number * self.at(2 * sums))
-            return _call(f"kt_amx_{height}", rows, weights, target, steps, 0, add)
-
+            return self._loop("group", self.units, lambda unit: rows(unit, inner.rows))
         pairs, single = divmod(self.units, 2)
-        found = [self._loop("pair", pairs, lambda number: tiles(number, 2))] if pairs else []
-        return _sequence([*found, *([tiles(self.at(pairs), 1)] if single else [])])
+        found = [self._loop("pair", pairs, lambda number: rows(number * self.at(2), 2))] if pairs else []
+        return _sequence([*found, *([rows(self.at(2 * pairs), 1)] if single else [])])
 
     def _results(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
         """Store what follows from the sums of a panel."""
@@ -271,7 +273,7 @@ class _Kernel:
         return tirx.IfThenElse(panel < self.at(filters // columns), stores(columns), stores(rest))
 
     def _row(self, panel: Any, image: Any, place: Any, row: Any, number: int) -> Any:
-        """Store what follows from the first sums of a row."""
+        """Store what follows from the first sums of a row, if it is of use."""
         where = self._indices(image, place)
         columns = self.inner.columns
         is_vectorised = self.epilogue is None or self.epilogue.is_vectorised
@@ -288,10 +290,15 @@ class _Kernel:
                 return self.epilogue.store(element, at)
 
             statements.append(self._loop("lane", lanes, store, kind))
+        if self.form.way is Way.IMAGE and self.form.pitch > self.found.columns.results:
+            return tirx.IfThenElse(where[-1] < self.at(self.found.columns.results), _sequence(statements), None)
         return _sequence(statements)
 
     def _indices(self, image: Any, place: Any) -> list[Any]:
         """The indices of the result, but the last, of a row."""
+        if self.form.way is Way.IMAGE:
+            across = self.at(self.form.pitch)
+            return [image, tirx.floordiv(place, across), tirx.floormod(place, across)]
         extents = self.found.extents if self.found.is_direct else self.found.extents[1:]
         indices: list[Any] = []
         for position in reversed(range(len(extents))):

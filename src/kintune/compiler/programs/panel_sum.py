@@ -14,7 +14,7 @@ import tvm
 
 from kintune.compiler.programs.epilogue import Epilogue, joined
 from kintune.compiler.programs.panel_costs import promising
-from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Tiling, form_of
+from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import write_sum
 from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS, amx_text, copying_text, vector_text
 from kintune.compiler.programs.stages import with_stages
@@ -181,7 +181,7 @@ def _choices(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
     most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
     heights = [each for each in _UNITS if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
     parts = [each for each in _PARTS if each <= form.panels and _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE]
-    deep = form.steps * inner.step // CHUNK
+    deep = form.runs if form.way is Way.IMAGE else form.steps * inner.step // CHUNK
     return tuple(heights or [1]), tuple(parts), tuple(each for each in _DEPTHS if each <= max(1, deep))
 
 

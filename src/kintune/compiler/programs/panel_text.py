@@ -6,9 +6,10 @@ All functions have the prefix `kt_` and return zero.  They are inlined where the
 and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last; what is beyond n
 is zero.  `kt_zero(target, bytes)` clears memory.
 
-`kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, b, c, steps, stride, add) compute c, or with `add` c + ..., of
-M tiles or rows: the sum over all steps of products of a and b.  `kt_tiles_begin` and `kt_tiles_end` are called before
-and after kernels with tiles, by each thread.
+`kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, stride, b, c, steps, runs, jump, add) compute c, or with `add` c + ..., of M
+tiles or rows: the sum of products of a and b.  The rows of a are `stride` bytes apart.  A row has some runs of so many
+steps; each run begins `jump` bytes behind the one before.  `kt_tiles_begin` and `kt_tiles_end` are called before and
+after kernels with tiles, by each thread.
 """
 
 from __future__ import annotations
@@ -160,41 +161,53 @@ define i32 @kt_tiles_end() {{
 """
 
 _LOOP = """
-define i32 @{name}(ptr %a, ptr %b, ptr %c, i32 %steps, i32 %stride, i32 %add) {{
+define i32 @{name}(ptr %a, i32 %stride, ptr %b, ptr %c, i32 %steps, i32 %runs, i32 %jump, i32 %add) {{
 entry:
+  %wide = sext i32 %stride to i64
+  %wide_jump = sext i32 %jump to i64
 {addresses}
   %fresh = icmp eq i32 %add, 0
   br i1 %fresh, label %zero, label %more
 zero:
 {zero}
-  br label %loop
+  br label %run
 more:
 {more}
+  br label %run
+run:
+  %r = phi i32 [ 0, %zero ], [ 0, %more ], [ %next_r, %between ]
+  %ra = phi ptr [ %a, %zero ], [ %a, %more ], [ %next_ra, %between ]
+  %rb = phi ptr [ %b, %zero ], [ %b, %more ], [ %next_b, %between ]
+{kept}
   br label %loop
 loop:
-  %i = phi i32 [ 0, %zero ], [ 0, %more ], [ %next, %loop ]
-  %pa = phi ptr [ %a, %zero ], [ %a, %more ], [ %next_a, %loop ]
-  %pb = phi ptr [ %b, %zero ], [ %b, %more ], [ %next_b, %loop ]
+  %i = phi i32 [ 0, %run ], [ %next, %loop ]
+  %pa = phi ptr [ %ra, %run ], [ %next_a, %loop ]
+  %pb = phi ptr [ %rb, %run ], [ %next_b, %loop ]
 {body}
   %next = add i32 %i, 1
   %next_a = getelementptr i8, ptr %pa, i64 {step_a}
   %next_b = getelementptr i8, ptr %pb, i64 {step_b}
   %last = icmp eq i32 %next, %steps
-  br i1 %last, label %end, label %loop
+  br i1 %last, label %between, label %loop
+between:
+  %next_r = add i32 %r, 1
+  %next_ra = getelementptr i8, ptr %ra, i64 %wide_jump
+  %last_r = icmp eq i32 %next_r, %runs
+  br i1 %last_r, label %end, label %run
 end:
 {end}
   ret i32 0
 }}
 """
 
-_TILE_BYTES = 1024
 _A, _B = 4, 6  # the first tile registers of a and of b; before them are the sums
 
 
 def amx_text() -> str:
     """Kernels of one and two tiles of rows by two of columns.
 
-    `a` has two tiles a step, of which the first kernel reads one; `b` has rows of two tiles; `c` has rows of 32 sums.
+    A step is of 32 values.  `b` has rows of two tiles; `c` has rows of 32 sums.
     """
     widths, heights = ", ".join(["i16 64"] * 8), ", ".join([f"i8 {TILE_ROWS}"] * 8)
     return _AMX.format(widths=widths, heights=heights) + _amx(1) + _amx(2)
@@ -203,7 +216,8 @@ def amx_text() -> str:
 def _amx(tiles: int) -> str:
     grid = [(row, column) for row in range(tiles) for column in range(2)]
     line = 128  # bytes of a row of two tiles
-    addresses = [
+    addresses = [f"  %below = mul i64 %wide, {TILE_ROWS}"] if tiles > 1 else []
+    addresses += [
         f"  %c{row}{column} = getelementptr i8, ptr %c, i64 {row * TILE_ROWS * line + column * 64}"
         for row, column in grid
     ]
@@ -218,8 +232,8 @@ def _amx(tiles: int) -> str:
     ]
     for row in range(tiles):
         if row:
-            body.append(f"  %pa{row} = getelementptr i8, ptr %pa, i64 {row * _TILE_BYTES}")
-        body.append(f"  call void @llvm.x86.tileloadd64(i8 {_A + row}, ptr %pa{row or ''}, i64 64)")
+            body.append("  %pa1 = getelementptr i8, ptr %pa, i64 %below")
+        body.append(f"  call void @llvm.x86.tileloadd64(i8 {_A + row}, ptr %pa{row or ''}, i64 %wide)")
         for column in (0, 1):
             if not row:
                 body.append(loads_b[column])
@@ -228,23 +242,13 @@ def _amx(tiles: int) -> str:
         f"  call void @llvm.x86.tilestored64(i8 {2 * row + column}, ptr %c{row}{column}, i64 {line})"
         for row, column in grid
     ]
-    return _function(f"kt_amx_{tiles}", addresses, zero, more, body, end, 2 * _TILE_BYTES, 2 * _TILE_BYTES)
+    return _function(f"kt_amx_{tiles}", (addresses, zero, more, [], body, end), 2 * CHUNK, TILE_ROWS * line)
 
 
-def _function(
-    name: str,
-    addresses: Sequence[str],
-    zero: Sequence[str],
-    more: Sequence[str],
-    body: Sequence[str],
-    end: Sequence[str],
-    step_a: int,
-    step_b: int,
-) -> str:
-    parts = (addresses, zero, more, body, end)
-    addresses_, zero_, more_, body_, end_ = ("\n".join(part) for part in parts)
+def _function(name: str, parts: Sequence[Sequence[str]], step_a: int, step_b: int) -> str:
+    addresses, zero, more, kept, body, end = ("\n".join(part) for part in parts)
     return _LOOP.format(
-        name=name, addresses=addresses_, zero=zero_, more=more_, body=body_, end=end_, step_a=step_a, step_b=step_b
+        name=name, addresses=addresses, zero=zero, more=more, kept=kept, body=body, end=end, step_a=step_a, step_b=step_b
     )
 
 
@@ -267,21 +271,24 @@ _PRODUCT = {
 def vector_text(kind: str, rows: int, vectors: int) -> str:
     """The kernel `kt_KIND_ROWS` of some rows by vectors of 16 columns; `kind` is "dot" (bf16) or "fma" (fp32).
 
-    A step is of two values of bf16 or one of fp32.  `a` has rows, `stride` bytes apart; `b` has all columns of a step
-    side by side, for bf16 in pairs; `c` has rows of all columns.
+    A step is of two values of bf16 or one of fp32.  `b` has all columns of a step side by side, for bf16 in pairs; `c`
+    has rows of all columns.
     """
     declaration, product, operand = _PRODUCT[kind]
     grid = [(row, vector) for row in range(rows) for vector in range(vectors)]
-    addresses = ["  %wide = sext i32 %stride to i64"]
-    addresses += [f"  %o{row} = mul i64 %wide, {row}" for row in range(1, rows)]
+    addresses = [f"  %o{row} = mul i64 %wide, {row}" for row in range(1, rows)]
     addresses += [
         f"  %c{row}_{vector} = getelementptr i8, ptr %c, i64 {(row * vectors + vector) * _LANE_BYTES}"
         for row, vector in grid
     ]
     more = [f"  %m{row}_{vector} = load {_FLOATS}, ptr %c{row}_{vector}, align 4" for row, vector in grid]
+    kept = [
+        f"  %k{row}_{vector} = phi {_FLOATS} [ zeroinitializer, %zero ], "
+        f"[ %m{row}_{vector}, %more ], [ %t{row}_{vector}, %between ]"
+        for row, vector in grid
+    ]
     body = [
-        f"  %s{row}_{vector} = phi {_FLOATS} [ zeroinitializer, %zero ], "
-        f"[ %m{row}_{vector}, %more ], [ %t{row}_{vector}, %loop ]"
+        f"  %s{row}_{vector} = phi {_FLOATS} [ %k{row}_{vector}, %run ], [ %t{row}_{vector}, %loop ]"
         for row, vector in grid
     ]
     for vector in range(vectors):
@@ -303,4 +310,4 @@ def vector_text(kind: str, rows: int, vectors: int) -> str:
             body.append(f"  %t{row}_{vector} = call {_FLOATS} {call}")
     end = [f"  store {_FLOATS} %t{row}_{vector}, ptr %c{row}_{vector}, align 4" for row, vector in grid]
     name = f"kt_{kind}_{rows}"
-    return f"\n{declaration}\n" + _function(name, addresses, [], more, body, end, 4, vectors * _LANE_BYTES)
+    return f"\n{declaration}\n" + _function(name, (addresses, [], more, kept, body, end), 4, vectors * _LANE_BYTES)
