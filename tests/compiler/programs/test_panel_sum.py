@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Candidate
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.tvm
 NARROW = frozenset({"bf16"})
 ERRORS = {"amx": 6e-3, "dot": 6e-3, "fma": 1e-5}
 """The norm of the difference over that of the result, at most."""
+
+PHASES = (Phase.explicit, Phase.generate)  # each example is compiled: to shrink one takes too long
 
 SAPPHIRE_RAPIDS = {"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2}
 
@@ -66,7 +68,7 @@ def agree(module: Any, target: Any, draw: Any = None) -> None:
         assert error <= ERRORS[kind], (kind, decisions, error)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=12, deadline=None, phases=PHASES)
 @given(
     st.lists(st.integers(1, 70), min_size=1, max_size=3).filter(lambda shape: np.prod(shape) <= 300),
     st.integers(1, 140),
@@ -81,12 +83,12 @@ def test_products_of_any_size(
     agree(module, here, lambda number: data.draw(st.integers(0, number - 1)))
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=16, deadline=None, phases=PHASES)
 @given(
     st.builds(
         Case,
-        height=st.integers(5, 17),
-        width=st.integers(5, 17),
+        height=st.integers(13, 20),
+        width=st.integers(13, 20),
         channels=st.sampled_from([1, 3, 8, 16, 20, 32, 40]),
         filters=st.sampled_from([1, 5, 16, 32, 33, 70]),
         images=st.integers(1, 2),
@@ -95,19 +97,11 @@ def test_products_of_any_size(
         dilation=st.sampled_from([1, 1, (1, 2), 2]),
         pads=st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3)]),
         after=st.sampled_from([(), ("bias", "relu"), ("bias", "residual", "relu"), ("bias", "silu"), ("twice",)]),
-    ).filter(lambda case: case.height + case.pads[0] + case.pads[2] > 12 or case.kernel != (7, 7) or case.dilation == 1),
+    ).filter(lambda case: case.kernel != (1, 1) or not any(case.pads)),
     st.data(),
 )
 def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) -> None:
-    from kintune.compiler.programs.weighted_sum import find_weighted_sum
-
-    try:
-        module = workload(case)
-    except Exception:  # the kernel is larger than the image
-        return
-    if min(int(extent) for extent in module["main"].params[-1].shape) < 1:
-        return
-    assert find_weighted_sum(module) is not None
+    module = workload(case)
     agree(module, here, lambda number: data.draw(st.integers(0, number - 1)))
 
 
@@ -146,9 +140,9 @@ def test_what_is_no_such_sum_is_left_alone() -> None:
     [
         (SAPPHIRE_RAPIDS, ["amx"]),
         ({**SAPPHIRE_RAPIDS, "mattr": ["-amx-bf16"]}, ["dot"]),
-        ({"kind": "llvm", "mcpu": "znver4"}, ["dot"]),
-        ({"kind": "llvm", "mcpu": "skylake-avx512"}, []),
-        ({"kind": "llvm", "mcpu": "core-avx2"}, []),
+        ({"kind": "llvm", "mcpu": "znver4", "num-cores": 2}, ["dot"]),
+        ({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}, []),
+        ({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2}, []),
     ],
 )
 def test_instructions_are_those_of_the_target(target: dict[str, Any], kind: list[str]) -> None:

@@ -13,8 +13,8 @@ __all__ = ["estimated_cycles", "promising"]
 _OWN_BYTES, _SHARED_BYTES = 40.0, 8.0  # a cycle and core, from the second and from the shared cache
 _PAIR_OF_TILES = 64.0  # cycles of the products of two by two tiles, for one step
 _CALL = 150.0  # cycles of an inner kernel beside its products
-_MOVED = 0.05  # cycles of a byte that is written in the form of rows
-_STORED = 4.0  # cycles of 16 results
+_MOVED = 0.15  # cycles of a byte that is written in the form of rows
+_STORED = 10.0  # cycles of 16 results
 _TASK = 500.0
 _INSIDE, _OWN = 0.6, 0.7  # of the first and second cache, for what is read again
 
