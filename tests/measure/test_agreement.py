@@ -82,7 +82,9 @@ def test_what_computes_with_shorter_numbers_is_compared_by_norm() -> None:
     assert narrow_disagreement(np.full_like(expected, np.nan), expected).startswith("not finite: 1000 of 1000")
     infinite = np.where(expected > 0, np.float32(np.inf), expected)
     assert narrow_disagreement(infinite, infinite) == ""
-    assert narrow_disagreement(np.where(expected > 0, 1.0, expected), infinite).startswith("wrong numbers: not infinite")
+    assert narrow_disagreement(np.where(expected > 0, 1.0, expected), infinite).startswith(
+        "wrong numbers: not infinite"
+    )
     whole = np.arange(5)
     assert narrow_disagreement(whole, whole) == ""
     assert narrow_disagreement(whole + 1, whole).startswith("wrong numbers: 5 of 5")

@@ -42,7 +42,9 @@ def build_candidate(target: tvm.target.Target, workload: bytes, sketch: Sketch |
     """
     module = load_workload(workload)
     scheduled = apply_candidate(module, sketch, candidate, target)
-    return build_module(untuned_target(target) if sketch is None else target, module, scheduled, candidate.digest, sketch)
+    return build_module(
+        untuned_target(target) if sketch is None else target, module, scheduled, candidate.digest, sketch
+    )
 
 
 def build_module(

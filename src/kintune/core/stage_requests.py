@@ -57,9 +57,10 @@ class Built(msgspec.Struct, frozen=True):
     """A built candidate: a shared library that exports `main`, with its operands; or the outcome that says why not.
 
     `object_file` holds the same kernel as the function `kernel_name(candidate)`, to be linked into the network; it is
-    empty where the target's programs cannot be linked one by one.  `precision` is that of its sketch: what computes with
-    shorter numbers than its workload is compared with the reference by norm.  `instructions` are extensions of the CPU
-    that it needs, beyond those which any kernel may use.
+    empty where the target's programs cannot be linked one by one.
+
+    `precision` is that of its sketch: what computes with shorter numbers than its workload is compared with the
+    reference by norm.  `instructions` are extensions of the CPU that it needs, beyond those which any kernel may use.
     """
 
     candidate: str

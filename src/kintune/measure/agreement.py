@@ -78,8 +78,8 @@ def narrow_disagreement(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) ->
         return _lost(lost, expected.size)
     if not bool(np.all(finite | _same(actual, expected))):
         return "wrong numbers: not infinite where the reference is"
-    difference = float(np.linalg.norm((actual - expected)[finite]))
-    allowed = float(np.linalg.norm(expected[finite]))
+    actual, expected = actual[finite], expected[finite]
+    difference, allowed = float(np.linalg.norm(actual - expected)), float(np.linalg.norm(expected))
     if difference <= NARROW_ERROR * allowed:
         return ""
     return f"wrong numbers: the norm of the difference is {difference:.3g} where that of the reference is {allowed:.3g}"

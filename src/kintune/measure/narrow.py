@@ -35,7 +35,7 @@ def measure_narrow(target: str) -> tuple[NarrowSpeed, ...]:
     """Measures each kind of instructions for shorter numbers that a canonical target (JSON) has.
 
     Kernels run in this process, with as many threads as its runtime has.  Each is compiled, compared with what numpy
-    computes, and timed against the same product in fp32.  The result is empty where the target has no such instructions.
+    computes, and timed against the same product in fp32.  The result is empty where the target has none.
     """
     compiler_target = tvm.target.Target(json.loads(target))
     if compiler_target.kind.name != "llvm":

@@ -173,7 +173,9 @@ class Runner:
             )
         )
         arguments.collect()
-        if wrong := arguments.damage(built.operands) or _differences(context, arguments, bound.outputs, built.precision):
+        if wrong := arguments.damage(built.operands) or _differences(
+            context, arguments, bound.outputs, built.precision
+        ):
             return Outcome(Status.WRONG_RESULT, cause=f"{wrong} (right at first)")
         check_plausible(times, sum(output.nbytes for output in bound.outputs), self._backend.stores_per_s)
         return Outcome(Status.OK, times_us=times, repeated=self._interference.repeated - repeated)
@@ -244,9 +246,7 @@ def _end(why: str) -> None:
     os._exit(CORRUPTED)
 
 
-def _differences(
-    context: ProfileContext, arguments: KernelArguments, outputs: Sequence[Array], precision: str
-) -> str:
+def _differences(context: ProfileContext, arguments: KernelArguments, outputs: Sequence[Array], precision: str) -> str:
     """Describes in one line how outputs differ from the expected ones; without a reference, which are not finite.
 
     Outputs of a candidate that computes with shorter numbers are compared by norm.

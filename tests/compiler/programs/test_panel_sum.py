@@ -187,11 +187,15 @@ def test_a_candidate_is_compared_with_the_untuned_program_by_norm(native: str) -
     for module in (product(33, columns=50, reduced=100), workload(Case(height=9, filters=40, after=("bias", "relu")))):
         reference = build_candidate(target, save_workload(module), None, Candidate.untuned("w"))
         runner = Runner(choose_cores(1), interference=InterferenceFilter(waited=lambda: 0.0))
-        context = ProfileContext(MeasurementProtocol(threads=1, repeats=2, max_seconds=0.01), {"w": reference}, 0.0, 0.0)
+        context = ProfileContext(
+            MeasurementProtocol(threads=1, repeats=2, max_seconds=0.01), {"w": reference}, 0.0, 0.0
+        )
         runner.begin(context)
         for sketch in generate_sketches("w", module, target, NARROW):
             if precision_of(sketch) == "bf16":
-                built = build_candidate(target, save_workload(module), sketch, Candidate("w", sketch.digest, ((0,),) * 3))
+                built = build_candidate(
+                    target, save_workload(module), sketch, Candidate("w", sketch.digest, ((0,),) * 3)
+                )
                 assert built.precision == "bf16"
                 assert "avx512bf16" in built.instructions
                 assert [each.dtype for each in built.operands if each.role == "weight"] == ["bfloat16"]

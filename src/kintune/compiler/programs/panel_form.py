@@ -80,8 +80,8 @@ class Way(str, Enum):
 class Form(NamedTuple):
     """A sum as the inner kernel reads it: `runs` of `values` each, in `chunks` steps; `panels` of columns.
 
-    There are `rows` in each of the `images`; where the way is direct, all are of one image.  In the other ways, lines of
-    the image with their zeros are `pitch` places long.
+    There are `rows` in each of the `images`; where the way is direct, all are of one image.  In the other ways, lines
+    of the image with their zeros are `pitch` places long.
     """
 
     way: Way

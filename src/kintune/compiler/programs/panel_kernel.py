@@ -1,4 +1,4 @@
-"""Writes a sum of products with inner kernels that are LLVM's text: panels of weights, blocks of rows, one parallel loop.
+"""Writes a sum of products with inner kernels that are LLVM's text: panels of weights, blocks of rows, one loop of tasks.
 
 One task takes a block of rows and a part of the panels of columns.  It writes its rows in the form that the inner
 kernel reads, multiplies them with one panel after the other, and computes what follows from the sums of a panel while
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -20,9 +20,9 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.panel_form import AMX, DOT, Inner, Tiling, Way, form_of
 from kintune.compiler.programs.panel_packing import packing_block
 from kintune.compiler.programs.panel_text import CHUNK
-from kintune.compiler.programs.panel_form import AMX, DOT, Form, Inner, Tiling, Way, form_of
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
@@ -48,6 +48,8 @@ def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilog
 
 
 class _Kernel:
+    """Writes the loop of tasks."""
+
     def __init__(
         self, found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, weights: Any
     ) -> None:

@@ -180,7 +180,9 @@ def _choices(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
     units = -(-form.rows // inner.rows)
     most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
     heights = [each for each in _UNITS if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
-    parts = [each for each in _PARTS if each <= form.panels and _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE]
+    parts = [
+        each for each in _PARTS if each <= form.panels and _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE
+    ]
     deep = form.runs if form.way is Way.IMAGE else form.steps * inner.step // CHUNK
     return tuple(heights or [1]), tuple(parts), tuple(each for each in _DEPTHS if each <= max(1, deep))
 

@@ -3,8 +3,8 @@
 All functions have the prefix `kt_` and return zero.  They are inlined where they are called.  Sums are of fp32.
 
 `kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), `kt_move` copies n floats,
-and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last; what is beyond n
-is zero.  `kt_zero(target, bytes)` clears memory.
+and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last;
+what is beyond n is zero.  `kt_zero(target, bytes)` clears memory.
 
 `kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, stride, b, c, steps, runs, jump, add) compute c, or with `add` c + ..., of M
 tiles or rows: the sum of products of a and b.  The rows of a are `stride` bytes apart.  A row has some runs of so many
@@ -37,7 +37,7 @@ define i32 @kt_round(ptr %source, ptr %target, i32 %n, i32 %stride) {{
 {whole}
   store <32 x {narrow}> %rounded, ptr %to, align 2
 {between}
-  %part = call <32 x float> @llvm.masked.load.v32f32.p0(ptr %last_from, i32 4, <32 x i1> %mask, <32 x float> zeroinitializer)
+  %part = {load_floats}
 {part}
   store <32 x {narrow}> %part_rounded, ptr %last_to, align 2
   br label %done
@@ -50,7 +50,7 @@ define i32 @kt_move(ptr %source, ptr %target, i32 %n, i32 %stride) {{
   %whole = load <32 x float>, ptr %from, align 4
   store <32 x float> %whole, ptr %to, align 4
 {between}
-  %part = call <32 x float> @llvm.masked.load.v32f32.p0(ptr %last_from, i32 4, <32 x i1> %mask, <32 x float> zeroinitializer)
+  %part = {load_floats}
   store <32 x float> %part, ptr %last_to, align 4
   br label %done
 done:
@@ -68,13 +68,18 @@ define i32 @kt_copy(ptr %source, ptr %target, i32 %n, i32 %stride) {{
   %whole = load <32 x i16>, ptr %from, align 2
   store <32 x i16> %whole, ptr %to, align 2
 {between_copy}
-  %part = call <32 x i16> @llvm.masked.load.v32i16.p0(ptr %last_from, i32 2, <32 x i1> %mask, <32 x i16> zeroinitializer)
+  %part = {load_halves}
   store <32 x i16> %part, ptr %last_to, align 2
   br label %done
 done:
   ret i32 0
 }}
 """
+
+_MASKED = (
+    "call <32 x {type}> @llvm.masked.load.v32{name}.p0"
+    "(ptr %last_from, i32 {size}, <32 x i1> %mask, <32 x {type}> zeroinitializer)"
+)
 
 _BEFORE = """entry:
   %wide_stride = sext i32 %stride to i64
@@ -111,6 +116,8 @@ def copying_text(*, converts: bool) -> str:
     return _ROUNDING.format(
         declaration=_CONVERT if converts else "",
         narrow="bfloat",
+        load_floats=_MASKED.format(name="f32", type="float", size=4),
+        load_halves=_MASKED.format(name="i16", type="i16", size=2),
         before=_BEFORE,
         between=_BETWEEN.format(**floats),
         between_copy=_BETWEEN.format(**halves),
@@ -128,9 +135,7 @@ def _rounded(source: str, target: str, *, converts: bool) -> str:
         for half, lanes in zip(("low", "high"), halves, strict=True)
     ]
     call = "@llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    lines.append(
-        f"  %{target} = call <32 x bfloat> {call}(<16 x float> %{source}_high, <16 x float> %{source}_low)"
-    )
+    lines.append(f"  %{target} = call <32 x bfloat> {call}(<16 x float> %{source}_high, <16 x float> %{source}_low)")
     return "\n".join(lines)
 
 
@@ -248,7 +253,15 @@ def _amx(tiles: int) -> str:
 def _function(name: str, parts: Sequence[Sequence[str]], step_a: int, step_b: int) -> str:
     addresses, zero, more, kept, body, end = ("\n".join(part) for part in parts)
     return _LOOP.format(
-        name=name, addresses=addresses, zero=zero, more=more, kept=kept, body=body, end=end, step_a=step_a, step_b=step_b
+        name=name,
+        addresses=addresses,
+        zero=zero,
+        more=more,
+        kept=kept,
+        body=body,
+        end=end,
+        step_a=step_a,
+        step_b=step_b,
     )
 
 

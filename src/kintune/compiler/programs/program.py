@@ -70,7 +70,10 @@ class SavesArithmetic(Protocol):
 
 @runtime_checkable
 class Narrow(Protocol):
-    """A program that computes with shorter numbers than the workload itself does: "bf16" or "int8" is its `precision`."""
+    """A program that computes with shorter numbers than the workload itself does.
+
+    Its `precision` is "bf16" or "int8".
+    """
 
     precision: str
 

@@ -204,7 +204,7 @@ def _reads_all(nest: Nest, load: Any, variables: Sequence[Any]) -> bool:
     shape = constant_shape(load.source)
     if shape is None:
         return False
-    found = []
+    found: list[Any] = []
     for index, extent in zip(load.indices, shape, strict=True):
         if extent == 1 and isinstance(index, tvm.tirx.IntImm):
             continue
@@ -247,7 +247,7 @@ def _image(
     shape = constant_shape(data.source) or ()
     if len(shape) != _CHANNELS_LAST or len(kept) != _CHANNELS_LAST - 1:
         return None
-    n, y, x = kept
+    n = kept[0]
     first = data.indices[0]
     single = isinstance(first, tvm.tirx.IntImm) and int(first) == 0 and shape[0] == 1
     if not (single or first.same_as(n)) or _extent(nest, n) != shape[0]:
@@ -309,7 +309,9 @@ def linear(index: Any, variables: Sequence[Any]) -> _Linear | None:
         factors.append((each, value - constant))
         rest = rest - each * (value - constant)
     simplified = analyzer.simplify(rest)
-    return _Linear(constant, tuple(factors)) if isinstance(simplified, tvm.tirx.IntImm) and not int(simplified) else None
+    return (
+        _Linear(constant, tuple(factors)) if isinstance(simplified, tvm.tirx.IntImm) and not int(simplified) else None
+    )
 
 
 def _with_zeros(function: Any, found: WeightedSum, at: int) -> WeightedSum | None:
@@ -328,7 +330,11 @@ def _with_zeros(function: Any, found: WeightedSum, at: int) -> WeightedSum | Non
     shape = constant_shape(zeros.data) or ()
     if found.columns.is_plain and found.rows == Reach():
         # a matrix with zeros around: its rows would have to be counted anew
-        return None if any(zeros.before) or math.prod(shape[:-1]) != found.columns.size else _of(found, zeros.data, writers[0], at)
+        return (
+            None
+            if any(zeros.before) or math.prod(shape[:-1]) != found.columns.size
+            else _of(found, zeros.data, writers[0], at)
+        )
     if len(shape) != _CHANNELS_LAST or zeros.before[0] or zeros.before[3]:
         return None
     if (shape[0], shape[3]) != (found.images, found.channels):

@@ -25,7 +25,9 @@ def zero_padding(nest: Nest) -> ZeroPadding | None:
     """What a block writes with zeros around, in fp32; None for any other block."""
     store = nest.block.body
     variables = [variable.var for variable in nest.block.iter_vars]
-    same = len(store.indices) == len(variables) and all(a.same_as(b) for a, b in zip(store.indices, variables, strict=True))
+    same = len(store.indices) == len(variables) and all(
+        a.same_as(b) for a, b in zip(store.indices, variables, strict=True)
+    )
     if nest.block.init is not None or not same:
         return None
     inside, load = _guarded(store.value)
