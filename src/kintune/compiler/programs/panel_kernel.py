@@ -1,4 +1,4 @@
-"""Writes a sum of products with inner kernels that are LLVM's text: panels of weights, blocks of rows, one loop of tasks.
+"""Writes a sum of products with inner kernels in LLVM's text: panels of weights, blocks of rows, one loop of tasks.
 
 One task takes a block of rows and a part of the panels of columns.  It writes its rows in the form that the inner
 kernel reads, multiplies them with one panel after the other, and computes what follows from the sums of a panel while
