@@ -25,7 +25,8 @@ __all__ = ["command"]
 @shape_option
 @constant_option
 @config_options(
-    ["device", "until", "minutes", "trials", "onnxruntime", "other_shapes", "priority", "webhook", "share"],
+    ["device", "until", "minutes", "trials", "onnxruntime", "other_shapes", "precision", "max_error", "priority",
+     "webhook", "share"],
     JobRequest,
     optional=["priority"],
 )
@@ -45,6 +46,8 @@ def command(
     trials: int | None,
     onnxruntime: bool,
     other_shapes: str,
+    precision: str,
+    max_error: float | None,
     priority: float | None,
     webhook: str | None,
     share: bool,
@@ -67,6 +70,8 @@ def command(
         "trials": trials,
         "onnxruntime": None if onnxruntime else False,
         "other_shapes": None if other_shapes == "refuse" else other_shapes,
+        "precision": None if precision == "fp32" else precision,
+        "max_error": max_error,
         "priority": priority,
         "webhook": webhook,
         "share": share or None,

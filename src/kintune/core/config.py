@@ -15,6 +15,7 @@ from kintune.core.workload import Subgraph, by_combination
 
 __all__ = [
     "COMPILE_FIELDS",
+    "DEFAULT_MAX_ERROR",
     "DEFAULT_TRIALS",
     "Budget",
     "Foresee",
@@ -22,6 +23,7 @@ __all__ = [
     "Options",
     "OtherShapes",
     "PolicyName",
+    "Precision",
     "Strategy",
     "TuneConfig",
 ]
@@ -38,6 +40,13 @@ by that."""
 
 OtherShapes: TypeAlias = Literal["refuse", "onnxruntime"]
 """What the result does with inputs of shapes that were not tuned: it refuses them, or runs the model in onnxruntime."""
+
+
+Precision: TypeAlias = Literal["fp32", "bf16", "auto"]
+"""What the result may compute in: the model's own types; also bf16; or, with "auto", whatever the processor has."""
+
+DEFAULT_MAX_ERROR = 1e-2
+"""The error allowed with a narrower precision where none is given."""
 
 
 PolicyName: TypeAlias = Literal["sequential", "synchronous", "uncontrolled", "greedy", "fair", "predictive"]
@@ -91,6 +100,18 @@ class Options(msgspec.Struct, frozen=True):
     search: bool = True  # False: nothing is measured, what is known ships
     onnxruntime: bool = True  # nodes that cannot be compiled, or gain nothing, run in onnxruntime
     other_shapes: OtherShapes = "refuse"
+    precision: Precision = "fp32"
+    max_error: float = DEFAULT_MAX_ERROR
+
+    @property
+    def precisions(self) -> frozenset[str]:
+        """The precisions, narrower than the model's types, in which programs may compute."""
+        return frozenset(() if self.precision == "fp32" else ("bf16",))
+
+    @property
+    def error_budget(self) -> float | None:
+        """The error allowed at the outputs, as a share of their norm; None where nothing may be narrower."""
+        return self.max_error if self.precisions else None
 
 
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +158,24 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     other_shapes: Annotated[
         OtherShapes, Meta(description="What the result does with shapes that were not tuned: refuse or onnxruntime.")
     ] = "refuse"
+    precision: Annotated[
+        Precision,
+        Meta(
+            description="What the result may compute in: fp32, which is the types of the model; bf16 as well, where"
+            " that is faster; or auto, whatever the processor has."
+        ),
+    ] = "fp32"
+    max_error: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                lt=1,
+                description="With a narrower precision: the error allowed at the outputs, as a share of their norm.",
+            ),
+        ]
+        | None
+    ) = None
     records: Annotated[str, Meta(description="The records file.")] | None = None
     output: Annotated[str, Meta(description="Where the executable goes; a directory if there are several.")] | None = (
         None

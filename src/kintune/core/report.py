@@ -159,7 +159,10 @@ class StageSeconds(msgspec.Struct, frozen=True):
 
 
 class SubgraphReport(msgspec.Struct, frozen=True):
-    """One distinct subgraph: it occurs `weight` times, each run takes `flops`; `best_us` is its best program's time."""
+    """One distinct subgraph: it occurs `weight` times, each run takes `flops`; `best_us` is its best program's time.
+
+    `precision` is what that computes in: the model's types, called fp32, or narrower ones.
+    """
 
     name: str
     weight: int
@@ -169,6 +172,7 @@ class SubgraphReport(msgspec.Struct, frozen=True):
     best_us: float | None
     failures: dict[str, int] = {}
     untuned_us: float | None = None
+    precision: str = "fp32"
 
 
 class CombinationReport(msgspec.Struct, frozen=True):
@@ -199,7 +203,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     meanwhile (the records do not tell, so of a run that was resumed only those since count); `reused_records` were
     known before it; `seconds` is active run time.
     `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
-    None when nothing was compared.  `output` is where the executable lies, `log` where the details are; `skipped` says
+    None when nothing was compared; so is `norm_error`, the largest norm of an output's error as a share of that output's
+    norm.  `output` is where the executable lies, `log` where the details are; `skipped` says
     of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which
     the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is
     what the search was told of other workloads.
@@ -241,6 +246,12 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     combinations: tuple[CombinationReport, ...] = ()
     fastest_baseline: FastestBaseline | None = None
     baselines_before_ms: dict[str, float] = {}
+    norm_error: float | None = None
+
+    @property
+    def narrow(self) -> dict[str, str]:
+        """The precisions of subgraphs that compute narrower than the model's types, by name."""
+        return {each.name: each.precision for each in self.subgraphs if each.precision != "fp32"}
 
     @property
     def failures(self) -> dict[str, int]:

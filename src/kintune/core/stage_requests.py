@@ -113,7 +113,8 @@ class ValidationContext(msgspec.Struct, frozen=True):
     Everyone runs in fp32 on the same `threads` physical cores.  Outputs agree when |a - b| <= `atol` + `rtol` |b|.
     Latencies are taken in at most `rounds` rounds in which each contender has one turn of at most `runs` timed runs;
     after `min_rounds`, no round is started once `race_seconds` have passed.  `prepare_seconds` bound the loading and
-    compiling of each contender, `untuned_seconds` its loading and single run.
+    compiling of each contender, `untuned_seconds` its loading and single run.  With `max_error`, outputs agree instead
+    when the norm of their error is at most this share of the norm of the reference's.
     """
 
     threads: int
@@ -125,6 +126,7 @@ class ValidationContext(msgspec.Struct, frozen=True):
     race_seconds: float = 30.0
     prepare_seconds: float = 240.0
     untuned_seconds: float = 60.0
+    max_error: float | None = None
 
 
 class ValidationItem(msgspec.Struct, frozen=True):
@@ -132,7 +134,8 @@ class ValidationItem(msgspec.Struct, frozen=True):
 
     The model itself is `onnx` (a file) or `exported` (a PyTorch exported program), whichever there is; `compare` names
     the rivals to run on it, which are given `constants` for the inputs that the executables lack.  `inputs` are
-    `.npz` files by the inputs' names, a set each, called `input_names`; without any they are drawn from `seed`.
+    `.npz` files by the inputs' names, a set each, called `input_names`; without any, `draws` sets are drawn from `seed`
+    and the seeds that follow.
     Outputs are compared on each set, times are those on the first.
 
     Of an executable that runs with several combinations of shapes each is proven by itself: on those sets of inputs
@@ -162,6 +165,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     timed: bool = True
     may_hand_over: bool = False
     untuned_s: float = 0.0
+    draws: int = 1
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

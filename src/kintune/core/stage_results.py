@@ -64,6 +64,8 @@ class StageName:
     PROVE = "prove"
     DRAFT = "draft"  # compile the network to have it checked, before tuning or when a proof has failed
     CHECK = "check"  # run the draft once and compare its outputs
+    NARROW = "narrow"  # compile the network in precisions that are tried
+    ERROR = "error"  # run that and measure the error of its outputs
     EXPLAIN = "explain"  # find the node at fault, once nothing has helped
     BASELINE = "baseline"  # time other runtimes on the model, before anything is tuned
     PEAK = "peak"  # what the device reaches at its best, once for a device type
@@ -248,7 +250,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     says by workload how those differ that do.  `thread_counts` has for each plan of the file, in order, the number of
     threads of calls that are faster on fewer than all, by place in the plan; the proof holds for the file with these.
     `regions` are those that the result keeps: None if all, empty if it runs in onnxruntime altogether; the proof holds
-    for that, and `lost_ms` has the latencies of the network that was slower than onnxruntime, if it was.
+    for that, and `lost_ms` has the latencies of the network that was slower than onnxruntime, if it was.  `norm_error`
+    is the largest norm of an output's error, as a share of the norm of that output; None like the other errors.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.
@@ -270,10 +273,11 @@ class ValidationResult(msgspec.Struct, frozen=True):
     each: tuple[ValidationResult, ...] = ()
     regions: tuple[int, ...] | None = None
     lost_ms: tuple[float, ...] = ()
+    norm_error: float | None = None
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):
-    """How one subgraph ended: trials of this run, the time of the program that ships, failures by cause."""
+    """How one subgraph ended: trials of this run, time and precision of the program that ships, failures by cause."""
 
     name: str
     workload: str
@@ -284,6 +288,7 @@ class SubgraphEnd(msgspec.Struct, frozen=True):
     best_us: float | None
     untuned_us: float | None
     failures: dict[str, int]
+    precision: str = "fp32"
 
 
 class KnowledgeUse(msgspec.Struct, frozen=True):

@@ -14,12 +14,24 @@ from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
 from kintune.runtime.stored_zip import MANIFEST, damaged, reading
 
-__all__ = ["FORMAT_VERSION", "Contents", "Manifest", "Slot", "contents_of", "read_manifest", "read_manifests"]
+__all__ = ["FORMAT_VERSION", "Contents", "Manifest", "Narrow", "Slot", "contents_of", "read_manifest", "read_manifests"]
 
 FORMAT_VERSION = 2
 """Raised when an older Kintune could no longer read what a newer one writes."""
 
 _MANIFEST_LIMIT = 64 << 20  # bytes, far above any real manifest: bounds the allocation when the length is damaged
+
+
+class Narrow(msgspec.Struct, frozen=True):
+    """Which subgraphs compute narrower than the model's types.
+
+    `precisions` has "bf16" or the like by the subgraph's title.  `max_error` was allowed at the outputs, as a share of
+    their norm; `error` is what was measured on inputs that the choice had not seen, None before it was measured.
+    """
+
+    precisions: dict[str, str]
+    max_error: float
+    error: float | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +45,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     the outputs are for (see `kintune.runtime.inputs`).  Where it runs with several combinations of shapes, these are of
     the first, and `more` has the others, in the order of the plans.  `hybrid` says what runs where in a result that
     runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).  `calls` says of each plan what its kernel calls
-    compute; it is empty in files of earlier versions, and in those for a GPU.
+    compute; it is empty in files of earlier versions, and in those for a GPU.  `narrow` says what computes narrower than
+    the model's types; None where nothing does.
     """
 
     model_name: str
@@ -53,6 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     more: tuple[Combination, ...] = ()
     hybrid: Hybrid | None = None
     calls: tuple[tuple[CallRecord, ...], ...] = ()
+    narrow: Narrow | None = None
 
     @property
     def combinations(self) -> tuple[Combination, ...]:

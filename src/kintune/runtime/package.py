@@ -49,6 +49,7 @@ __all__ = [
     "Block",
     "EncodedPlan",
     "Manifest",
+    "Narrow",
     "Package",
     "Variant",
     "VmPackage",
@@ -58,6 +59,7 @@ __all__ = [
     "read_manifests",
     "write_package",
     "write_vm_package",
+    "write_with_error",
     "write_with_thread_counts",
 ]
 
@@ -201,6 +203,23 @@ def write_with_thread_counts(
         plan, library = plans[number]
         plans[number] = EncodedPlan(with_thread_counts(plan, of_plan, checksum), library)
     write_package(path, [first._replace(plans=tuple(plans)), *others], package.weights)
+
+
+def write_with_error(path: str | os.PathLike[str], error: float) -> None:
+    """Write into the file `path` the error that was measured at the outputs of what computes narrower.
+
+    Files that compute nothing narrower, or run partly in onnxruntime, stay as they are.
+
+    Raises:
+        InputError: the file cannot be read or written.
+    """
+    package = Package.open(path)
+    first, *others = package.variants
+    if first.manifest.narrow is None or first.manifest.hybrid is not None:
+        return
+    narrow = msgspec.structs.replace(first.manifest.narrow, error=error)
+    manifest = msgspec.structs.replace(first.manifest, narrow=narrow)
+    write_package(path, [first._replace(manifest=manifest), *others], package.weights)
 
 
 def package_in_memory(variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:

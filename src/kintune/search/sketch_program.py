@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from kintune.core.candidate import FULL_PRECISION, Candidate, Sketch
 
-__all__ = ["by_program", "in_turns", "precision_of", "program_of"]
+__all__ = ["by_program", "in_turns", "narrow", "precision_of", "program_of"]
 
 
 def program_of(sketch: Sketch) -> str:
@@ -23,6 +23,12 @@ def program_of(sketch: Sketch) -> str:
 def precision_of(sketch: Sketch) -> str:
     """Return the precision in which the sketch computes: "fp32", or a narrower one such as "bf16"."""
     return _named(sketch.trace, "precision") or FULL_PRECISION
+
+
+def narrow(sketches: Iterable[Sketch]) -> dict[str, str]:
+    """Return the precisions of those sketches that compute with shorter numbers, by digest."""
+    found = {sketch.digest: precision_of(sketch) for sketch in sketches}
+    return {digest: precision for digest, precision in found.items() if precision != FULL_PRECISION}
 
 
 def by_program(sketches: Iterable[Sketch]) -> dict[str, list[Sketch]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,9 +92,10 @@ class SubgraphState:
         self.stale = 0.0 if progressed else self.stale + share
         self.history.append(self.best_us)
 
-    def fastest(self, count: int) -> list[Candidate]:
-        """Return the `count` fastest candidates measured, fastest first; ties in candidate order."""
-        good = ((time, candidate) for candidate, time in self.times_us.items() if math.isfinite(time))
+    def fastest(self, count: int, among: Callable[[Candidate], bool] | None = None) -> list[Candidate]:
+        """Return the `count` fastest candidates measured, of those in `among`; ties in candidate order."""
+        timed = ((time, candidate) for candidate, time in self.times_us.items() if math.isfinite(time))
+        good = timed if among is None else ((time, candidate) for time, candidate in timed if among(candidate))
         return [candidate for _, candidate in heapq.nsmallest(count, good)]
 
     @property

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from kintune.core.config import OtherShapes
+from kintune.core.config import OtherShapes, Precision
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import FASTEST, parse_target
 from kintune.errors import InputError, ShapeError
@@ -42,7 +42,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
     jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
     With `onnxruntime`, nodes that cannot be compiled, or gain nothing, run in onnxruntime; `other_shapes` says what the
-    result does with shapes that were not tuned.
+    result does with shapes that were not tuned.  With a `precision` other than fp32, parts of the network may compute
+    narrower, with an error of at most `max_error` at its outputs.
     """
 
     device: Annotated[str, Meta(description="The type of device that it must be fast on.")] = "local-cpu"
@@ -75,6 +76,20 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     other_shapes: Annotated[
         OtherShapes, Meta(description="What the result does with shapes that were not tuned: refuse or onnxruntime.")
     ] = "refuse"
+    precision: Annotated[
+        Precision, Meta(description="What the result may compute in: fp32, bf16 as well, or auto, whatever is fastest.")
+    ] = "fp32"
+    max_error: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                lt=1,
+                description="With a narrower precision: the error allowed at the outputs, as a share of their norm.",
+            ),
+        ]
+        | None
+    ) = None
 
     def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
         """The combinations of shapes, at least one.
@@ -103,6 +118,10 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     wanted.combinations()
     if wanted.other_shapes == "onnxruntime" and not wanted.onnxruntime:
         raise InputError("other_shapes cannot run in onnxruntime where no node may; leave one of the two out")
+    if wanted.precision == "fp32" and wanted.max_error is not None:
+        raise InputError("max_error is for a narrower precision: give precision bf16 or auto as well")
+    if wanted.precision != "fp32" and not wanted.search:
+        raise InputError("a narrower precision is chosen by measuring: leave precision out, or compile with search")
     if wanted.until is not None:
         _check_until(wanted.until)
     _check_constants(wanted.constants)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kintune.core.model import spell_shapes
 from kintune.core.report import BaselineVerdict, RunReport, StopReason
 from kintune.terminal.comparison import describe_against, describe_result
@@ -101,11 +103,38 @@ def _combinations(report: RunReport) -> list[str]:
 def _errors(report: RunReport) -> list[str]:
     if report.max_abs_error is None or report.max_rel_error is None:
         return ["Its outputs were not compared with a reference."]
+    if report.narrow:
+        return _narrow_errors(report)
     verdict = "within" if report.within_tolerance else "against"
+    wide = [] if report.options.precision == "fp32" else [_ALL_WIDE]
     return [
+        *wide,
         f"Largest error of its outputs: {report.max_abs_error:.2g} absolute, {report.max_rel_error:.2g} relative "
         f"({verdict} a tolerance of {report.options.atol:g} + {report.options.rtol:g} relative)."
     ]
+
+
+def _narrow_errors(report: RunReport) -> list[str]:
+    """Lines on what computes narrower than the model's types, and the error that this causes."""
+    counts = Counter(report.narrow.values())
+    parts = " and ".join(f"{count} in {precision}" for precision, count in sorted(counts.items()))
+    share = _share_of_time(report)
+    return [
+        f"Of {len(report.subgraphs)} subgraphs, {parts}{f', with {share:.0%} of the time' if share else ''};"
+        " the others in the model's own types.",
+        f"Error of its outputs: {report.norm_error:.2g} of their norm, and at most {report.options.max_error:g} is"
+        f" allowed; largest single error {report.max_abs_error:.2g}. On inputs that the choice has not seen.",
+    ]
+
+
+_ALL_WIDE = "All of it computes in the model's own types: nothing narrower was faster within the error that is allowed."
+
+
+def _share_of_time(report: RunReport) -> float:
+    """The share of the network's time that narrow subgraphs take."""
+    times = {each.name: each.weight * (each.best_us or 0.0) for each in report.subgraphs}
+    total = sum(times.values())
+    return sum(times[name] for name in report.narrow) / total if total else 0.0
 
 
 def _search(report: RunReport) -> list[str]:

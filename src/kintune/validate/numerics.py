@@ -27,6 +27,7 @@ __all__ = [
     "compare_outputs",
     "noise_allowance",
     "perturbed",
+    "within_budget",
     "worse",
 ]
 
@@ -54,13 +55,15 @@ class Difference(NamedTuple):
     `relative` divides each error by the magnitude of the reference value, or by that output's typical magnitude (the
     median of its values that are not zero) where the value is smaller: an error that is small for the output is not
     made large by a value that happens to be near zero.  `noise` is how far the reference moves with noise, as a share
-    of the deviation of its values, where that had to be looked at; else None.
+    of the deviation of its values, where that had to be looked at; else None.  `norm` is the largest norm of an output's
+    error, as a share of the norm of the reference's output.
     """
 
     absolute: float
     relative: float
     disagreement: str
     noise: float | None = None
+    norm: float = 0.0
 
 
 def compare_outputs(
@@ -80,7 +83,7 @@ def compare_outputs(
     `noise_allowance`.
     """
     if len(outputs) != len(reference):
-        return Difference(np.inf, np.inf, f"{len(outputs)} outputs instead of {len(reference)}")
+        return Difference(np.inf, np.inf, f"{len(outputs)} outputs instead of {len(reference)}", norm=np.inf)
     worst = Difference(0.0, 0.0, "")
     for position, (name, output, expected) in enumerate(zip(names, outputs, reference, strict=True)):
         found = _compare(name, output, expected, rtol, atol, [sample[position] for sample in samples])
@@ -96,14 +99,24 @@ def worse(one: Difference, other: Difference) -> Difference:
         max(one.relative, other.relative),
         one.disagreement or other.disagreement,
         max(noises, default=None),
+        max(one.norm, other.norm),
     )
+
+
+def within_budget(found: Difference, max_error: float) -> Difference:
+    """Judges a difference by the norm of the error alone, of which at most `max_error` is allowed."""
+    if found.norm <= max_error:
+        return found._replace(disagreement="")
+    far = f"its outputs are off by {found.norm:.2g} of their norm, and at most {max_error:g} is allowed"
+    return found._replace(disagreement=far)
 
 
 def _compare(
     name: str, output: Array, expected: Array, rtol: float, atol: float, samples: Sequence[Array]
 ) -> Difference:
     if output.shape != expected.shape:
-        return Difference(np.inf, np.inf, f"output {name!r} has shape {output.shape} instead of {expected.shape}")
+        wrong_shape = f"output {name!r} has shape {output.shape} instead of {expected.shape}"
+        return Difference(np.inf, np.inf, wrong_shape, norm=np.inf)
     if not output.size:
         return Difference(0.0, 0.0, "")
     if "U" in (output.dtype.kind, expected.dtype.kind):
@@ -134,12 +147,22 @@ def _compare(
             f"output {name!r}: {np.count_nonzero(wrong)} of {wrong.size} values differ{bound},"
             f" most at [{place}]: {a[at]:.6g} instead of {b[at]:.6g}{beyond}"
         )
-    return Difference(float(error.max()), float(relative.max()), text, noise)
+    return Difference(float(error.max()), float(relative.max()), text, noise, _share_of_norm(error, magnitude))
+
+
+def _share_of_norm(error: _Floats, magnitude: _Floats) -> float:
+    """Returns the norm of the errors as a share of that of the values; infinite where only the errors have one."""
+    far = float(np.linalg.norm(error))
+    if far == 0.0 or not np.isfinite(far):
+        return far if far == 0.0 else np.inf
+    norm = float(np.linalg.norm(magnitude))
+    return far / norm if norm else np.inf
 
 
 def _compare_strings(name: str, output: Array, expected: Array) -> Difference:
     if output.dtype.kind != expected.dtype.kind:
-        return Difference(np.inf, np.inf, f"output {name!r} is {output.dtype} instead of {expected.dtype}")
+        wrong_type = f"output {name!r} is {output.dtype} instead of {expected.dtype}"
+        return Difference(np.inf, np.inf, wrong_type, norm=np.inf)
     wrong = output != expected
     if not wrong.any():
         return Difference(0.0, 0.0, "")
@@ -149,7 +172,7 @@ def _compare_strings(name: str, output: Array, expected: Array) -> Difference:
     text = (
         f"{np.count_nonzero(wrong)} of {wrong.size} strings differ, first at [{place}]: {found!r} instead of {wanted!r}"
     )
-    return Difference(np.inf, np.inf, f"output {name!r}: {text}")
+    return Difference(np.inf, np.inf, f"output {name!r}: {text}", norm=np.inf)
 
 
 class NoiseAllowance(NamedTuple):

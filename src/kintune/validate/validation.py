@@ -85,6 +85,7 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
     absolute = [result.max_abs_error for result in results if result.max_abs_error is not None]
     relative = [result.max_rel_error for result in results if result.max_rel_error is not None]
     noise = [result.noise for result in results if result.noise is not None]
+    norms = [result.norm_error for result in results if result.norm_error is not None]
     return ValidationResult(
         latency_ms={
             name: tuple(map(sum, zip(*(result.latency_ms[name] for result in results), strict=False))) for name in ran
@@ -102,6 +103,7 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         wrong_alone={name: why for result in results for name, why in result.wrong_alone.items()},
         thread_counts=_thread_counts([result.thread_counts for result in results]),
         each=tuple(results),
+        norm_error=max(norms, default=None),
     )
 
 
@@ -172,6 +174,7 @@ def _validate_combination(
         thread_counts=(thread_counts,) if thread_counts and not lost_ms else (),
         regions=kept,
         lost_ms=lost_ms,
+        norm_error=difference.norm if compared else None,
     )
 
 

@@ -17,13 +17,20 @@ from kintune.errors import EngineError, InputError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.gpu_target import is_gpu
 from kintune.partition.keeping import hand_over_all, keep_regions
-from kintune.runtime.inputs import Array
+from kintune.runtime.inputs import Array, draw_inputs, write_arrays
 from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
-from kintune.validate.numerics import Difference, ProgramComparison, compare_each_program, compare_outputs, worse
+from kintune.validate.numerics import (
+    Difference,
+    ProgramComparison,
+    compare_each_program,
+    compare_outputs,
+    within_budget,
+    worse,
+)
 from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.region_choice import is_slower, winning_regions, wins
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
@@ -69,8 +76,18 @@ class ValidationRun:
         self._combination = manifest.combinations[number]
         self._directory = directory
         self._cores = choose_cores(1 if board else conditions.threads)  # a board has others
-        self._sets: tuple[str | None, ...] = item.inputs or (None,)
+        self._sets: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
         self.skipped: dict[str, str] = {}
+
+    def _draw(self) -> tuple[str, ...]:
+        """Writes files with sets of inputs from seeds that follow each other; none where one set is enough."""
+        if self.item.draws < 2:
+            return ()
+        paths = []
+        for seed in range(self.item.seed, self.item.seed + self.item.draws):
+            paths.append(self._directory / f"inputs {seed}.npz")
+            write_arrays(paths[-1], draw_inputs(self._combination.inputs, seed))
+        return tuple(map(str, paths))
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
         """Runs the untuned network once, on a board several times if it is quick; returns its latency."""
@@ -222,7 +239,7 @@ class ValidationRun:
         for at in range(len(self._sets)):
             ran = [name for name in (UNTUNED, *_MODELS) if Path(self._outputs_of(name, at)).exists()]
             found = {name: self._compare(name, at, ()) for name in ran}
-            if any(difference.disagreement for difference in found.values()):
+            if self.conditions.max_error is None and any(difference.disagreement for difference in found.values()):
                 samples = self._samples(references, at)
                 if samples:
                     found = {n: self._compare(n, at, samples) if f.disagreement else f for n, f in found.items()}
@@ -261,6 +278,8 @@ class ValidationRun:
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
         if len(self.manifest.combinations) > 1:
             source = f"{source}, {spell_shapes(self._combination.shapes)}"
+        if self.conditions.max_error is not None:
+            found = within_budget(found, self.conditions.max_error)
         return found._replace(disagreement=found.disagreement and f"{found.disagreement} ({source})")
 
     def _samples(self, references: Sequence[BaselineProcess], at: int) -> list[list[Array]]:

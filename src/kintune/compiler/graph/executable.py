@@ -17,7 +17,7 @@ from kintune.core.stage_requests import Built
 from kintune.core.version import __version__
 from kintune.hardware.gpu_target import GPU, is_gpu
 from kintune.runtime.executable import CompiledPlan, Executable
-from kintune.runtime.package import Manifest
+from kintune.runtime.package import Manifest, Narrow
 from kintune.runtime.target import architecture_of, instruction_set
 from kintune.runtime.tensors import block_of
 from kintune.runtime.vm_executable import VmExecutable
@@ -39,12 +39,14 @@ def describe_build(
     cpu: str = "",
     more: Iterable[Combination] = (),
     sketches: Iterable[Sketch] = (),
+    narrow: Narrow | None = None,
 ) -> Manifest:
     """The manifest of a network that is being built now, by this Kintune and this compiler.
 
     `target` is a canonical target (see `kintune.runtime.target`); the instruction set that programs built for it may
     use is found out here: instructions that only programs with shorter numbers use are listed where one of `sketches`,
-    those of the chosen programs, uses them.  `cpu` is the name of the CPU that they were chosen on, if it is known.
+    those of the chosen programs, uses them.  `cpu` is the name of the CPU that they were chosen on, if it is known. `narrow`
+    says which of them compute narrower than the model's types.
     """
     return Manifest(
         model_name=model_name,
@@ -62,6 +64,7 @@ def describe_build(
         checks=tuple(checks),
         cpu="" if is_gpu(target) else cpu,
         more=tuple(more),
+        narrow=narrow,
     )
 
 

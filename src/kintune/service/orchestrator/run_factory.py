@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.config import Options
+from kintune.core.config import DEFAULT_MAX_ERROR, Options
 from kintune.core.device import DeviceDescription
 from kintune.core.model import ModelRef
 from kintune.core.report import RunReport
@@ -143,6 +143,8 @@ class RunFactory:
             search=wanted.search,
             onnxruntime=wanted.onnxruntime,
             other_shapes=wanted.other_shapes,
+            precision=wanted.precision,
+            max_error=wanted.max_error or DEFAULT_MAX_ERROR,
         )
         reference = ModelRef(
             "onnx",

@@ -71,6 +71,13 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
         constants.mark("constants")
         others = ui.checkbox("Other shapes run in onnxruntime").mark("other-shapes")
         others.set_visibility(bool(open_inputs))
+        precision = ui.select(
+            {"fp32": "fp32 (as the model)", "bf16": "bf16 where it is faster", "auto": "the fastest within the error"},
+            label="Precision",
+            value="fp32",
+        ).mark("precision")
+        max_error = ui.number("Largest error", value=DEFAULT_MAX_ERROR, min=1e-6, max=0.99, step=1e-3)
+        max_error.mark("max-error").bind_visibility_from(precision, "value", lambda chosen: chosen != "fp32")
         alone = ui.checkbox("Leave nothing to onnxruntime").mark("no-onnxruntime")
         only_compile = ui.checkbox("Only compile, measure nothing").mark("only-compile")
 
@@ -88,6 +95,8 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
                     search=not only_compile.value,
                     onnxruntime=not alone.value,
                     other_shapes="onnxruntime" if others.value else "refuse",
+                    precision=precision.value,
+                    max_error=None if precision.value == "fp32" else max_error.value,
                 )
                 job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
                 ui.navigate.to(f"/jobs/{job.id}")

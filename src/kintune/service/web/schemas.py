@@ -49,6 +49,8 @@ class JobRequestIn(_Strict):
     share: bool = _field("share")
     onnxruntime: bool = _field("onnxruntime")
     other_shapes: Literal["refuse", "onnxruntime"] = _field("other_shapes")
+    precision: Literal["fp32", "bf16", "auto"] = _field("precision")
+    max_error: float | None = _field("max_error")
     search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
 
     def wanted(self) -> JobRequest:

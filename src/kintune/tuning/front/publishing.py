@@ -32,7 +32,7 @@ from kintune.errors import InputError, JobFailed, NumericsError, StorageError
 from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.partition.keeping import hand_over_all, keep_regions
 from kintune.records import Run
-from kintune.runtime.package import write_with_thread_counts
+from kintune.runtime.package import write_with_error, write_with_thread_counts
 from kintune.workers.engine.timings import Timings
 
 __all__ = ["discard", "publish", "report_of"]
@@ -67,6 +67,8 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         _keep(Path(source), packaged, proof)
         if proof.thread_counts and source is packaged.tuned:
             write_with_thread_counts(source, source, proof.thread_counts)
+        if proof.norm_error is not None:
+            write_with_error(source, proof.norm_error)
         os.replace(source, output)
     except InputError as error:
         raise StorageError(f"{error}; the same command goes on from here") from error
@@ -141,6 +143,7 @@ def report_of(
                 best_us=end.best_us,
                 failures=end.failures,
                 untuned_us=end.untuned_us,
+                precision=end.precision,
             )
             for end in summary.subgraphs
         ),
@@ -159,6 +162,7 @@ def report_of(
         notes=summary.notes,
         combinations=_combinations(spec, summary),
         fastest_baseline=latency_ms.fastest_baseline,
+        norm_error=proof.norm_error if proof else None,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import digest_of
-from kintune.core.config import DEFAULT_TRIALS, Options, Strategy, TuneConfig
+from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
@@ -58,12 +58,12 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     check_fields(config)
     check_algorithm(config.families)
     if config.until is not None:
-        is_gpu = config.device.startswith(GPU) or config.target.startswith(GPU)
-        check_until(config.until, model, COMPARED, "" if not is_gpu else "a GPU")
-    if config.device.startswith(GPU) or config.target.startswith(GPU):
+        check_until(config.until, model, COMPARED, "a GPU" if _is_for_gpu(config) else "")
+    if _is_for_gpu(config):
         refuse_several_shapes(model, "a GPU")
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
+    check_precision(config.precision, config.max_error, narrow_on_cpu=not _is_for_gpu(config))
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
     return TuneRequest(
         model=model,
@@ -123,10 +123,27 @@ def check_until(until: str, model: ModelRef, compare: Sequence[str], device: str
         raise InputError(f"until {until!r} cannot be told for {model.name}: {why}")
 
 
+def check_precision(precision: str, max_error: float | None, *, narrow_on_cpu: bool = True) -> None:
+    """Check that a precision and an error budget go together, on a device whose programs may be narrow or not.
+
+    Raises:
+        InputError: they do not; the line says why.
+    """
+    if precision == "fp32":
+        if max_error is not None:
+            raise InputError("max_error is for a narrower precision: give --precision bf16 or auto as well")
+    elif not narrow_on_cpu:
+        raise InputError(f"precision {precision}: narrower precisions are for CPUs; leave it out")
+
+
+def _is_for_gpu(config: TuneConfig) -> bool:
+    return config.device.startswith(GPU) or config.target.startswith(GPU)
+
+
 def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
     if model.kind != ONNX:
         raise InputError(f"{model.name}: other shapes run in onnxruntime only if the model is an ONNX file")
-    if config.device.startswith(GPU) or config.target.startswith(GPU):
+    if _is_for_gpu(config):
         raise InputError(f"{model.name}: other shapes run in onnxruntime only if the result is for a CPU")
     if not config.onnxruntime:
         raise InputError("other shapes cannot run in onnxruntime where no node may; leave one of the two options out")
@@ -151,6 +168,8 @@ def _options(config: TuneConfig, *, search: bool) -> Options:
         search=search,
         onnxruntime=config.onnxruntime,
         other_shapes=config.other_shapes,
+        precision=config.precision,
+        max_error=config.max_error or DEFAULT_MAX_ERROR,
     )
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from kintune.core.candidate import Candidate
+from kintune.core.candidate import FULL_PRECISION, Candidate
 from kintune.core.outcome import Outcome
 from kintune.core.stage_results import BaselineLatencies, Packaged, Prepared, SubgraphEnd, Summary, ValidationResult
 from kintune.core.workload import Subgraph, by_combination
 from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
+from kintune.search.subgraph import SubgraphState
 from kintune.tuning.job.packing_choice import WORTH, Option, agree_on_packing
+from kintune.tuning.job.precision_choice import Alternative
 from kintune.tuning.job.statistics import JobStatistics
 
 __all__ = ["FINALISTS", "Finalists"]
@@ -31,6 +33,9 @@ _REPLACED = 6  # finalists that are replaced if they fail, at most
 
 _LOOKED_AT = 32  # programs of a subgraph, the fastest ones, whose layout of weights is compared with others'
 
+_FASTER = 0.98
+"""A narrower precision is an alternative where it takes at most this share of the time."""
+
 _TRIALS = 0.5  # time of a finalist in trials; it is built already
 
 
@@ -38,7 +43,9 @@ class Finalists:
     """The best few programs of each subgraph, which are timed again so that a lucky measurement does not decide.
 
     Trivial subgraphs, which are not searched, have two: the rule's program and the untuned one.  `packing` names the
-    layout of a program's weights: subgraphs with the same weights agree on one where that costs little.
+    layout of a program's weights: subgraphs with the same weights agree on one where that costs little.  `precisions`
+    has the sketches (digests) of programs that compute narrower than fp32.  Each precision of a subgraph has finalists
+    of its own; which ships is decided by `permit`, until when it is fp32.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class Finalists:
         session: SearchSession,
         space: SearchSpace,
         packing: Callable[[Candidate], str],
+        precisions: Mapping[str, str] | None = None,
     ) -> None:
         self._subgraphs = subgraphs
         self._packing = packing
@@ -59,6 +67,8 @@ class Finalists:
         self._confirmed: dict[Candidate, Outcome] = {}
         self._trivial: dict[str, list[Candidate]] | None = None
         self._left_untuned: frozenset[str] = frozenset()
+        self._precisions = dict(precisions or {})
+        self._permitted: dict[str, str] = {}  # by workload, where it is not fp32
 
     def know(self, candidate: Candidate, outcome: Outcome) -> None:
         """Take in the outcome of a finalist in an earlier run."""
@@ -71,6 +81,27 @@ class Finalists:
     def leave_untuned(self, workloads: Collection[str]) -> None:
         """Let these workloads ship untuned, since their other programs made the network fail."""
         self._left_untuned |= frozenset(workloads)
+
+    def permit(self, precisions: Mapping[str, str]) -> None:
+        """Let programs of these precisions ship for these workloads, and programs in fp32 for all others."""
+        self._permitted = dict(precisions)
+
+    def alternatives(self) -> list[Alternative]:
+        """Return the narrower precisions in which a workload is faster than in fp32, by what was timed again."""
+        latency_us, found = self._session.latency_us(), []
+        for subgraph in self._subgraphs if self._precisions else ():
+            best: dict[str, float] = {}
+            for candidate in self._of(subgraph, latency_us):
+                if candidate in self._confirmed:
+                    precision, us = self._precision(candidate), self._confirmed[candidate].median_us
+                    best[precision] = min(us, best.get(precision, math.inf))
+            wide_us = best.pop(FULL_PRECISION, math.inf)
+            found += [
+                Alternative(subgraph.workload, precision, subgraph.weight * (wide_us - us))
+                for precision, us in best.items()
+                if us < _FASTER * wide_us < math.inf
+            ]
+        return found
 
     def draft(self) -> dict[str, Candidate]:
         """Return the best known program of each workload: a measured one, else the rule's, else the untuned one."""
@@ -133,7 +164,7 @@ class Finalists:
         shipping = self._shipping()
         for subgraph in self._subgraphs:
             state = self._session.states.get(subgraph.workload)
-            best_us, _ = shipping[subgraph.workload]
+            best_us, ships = shipping[subgraph.workload]
             shipped_us[subgraph.workload] = best_us if math.isfinite(best_us) else 0.0
             ends.append(
                 SubgraphEnd(
@@ -146,6 +177,7 @@ class Finalists:
                     best_us=best_us if math.isfinite(best_us) else None,
                     untuned_us=state.untuned_us if state and math.isfinite(state.untuned_us) else None,
                     failures={name: count for name, count in state.failures.items() if count} if state else {},
+                    precision=self._precision(ships),
                 )
             )
         networks = by_combination(self._subgraphs)
@@ -171,11 +203,15 @@ class Finalists:
     def _likely(self, subgraph: Subgraph) -> list[tuple[float, Candidate]]:
         """Return the best known programs of a subgraph with their times, at least one."""
         workload = subgraph.workload
-        confirmed = [(outcome.median_us, c) for c, outcome in self._confirmed.items() if c.workload == workload]
+        confirmed = [
+            (outcome.median_us, c)
+            for c, outcome in self._confirmed.items()
+            if c.workload == workload and self._precision(c) == FULL_PRECISION
+        ]
         if finite := [pair for pair in confirmed if math.isfinite(pair[0])]:
             return finite
         state = self._session.states.get(workload)
-        measured = [] if state is None else [(state.times_us[c], c) for c in state.fastest(FINALISTS)]
+        measured = [] if state is None else [(state.times_us[c], c) for c in state.fastest(FINALISTS, self._is_wide)]
         return measured or [(math.inf, self._simple(workload)[0])]
 
     def _of(self, subgraph: Subgraph, latency_us: float) -> list[Candidate]:
@@ -183,19 +219,39 @@ class Finalists:
             return [Candidate.untuned(subgraph.workload)]
         state = self._session.states.get(subgraph.workload)
         if state is not None:
-            most = _most(subgraph.weight * state.best_us, latency_us)
-            failed = {c for c in state.fastest(most + _REPLACED) if c in self._confirmed and not self._confirmed[c].ok}
-            replaced = min(_REPLACED, len(failed))
-            near_us = _NEAR * state.best_us
-            finalists = [
-                candidate
-                for placement, candidate in enumerate(state.fastest(most + replaced))
-                if candidate not in failed and (placement < _ALWAYS + replaced or state.times_us[candidate] <= near_us)
-            ]
+            kinds = dict.fromkeys([FULL_PRECISION, *(self._precision(c) for c in state.times_us if self._precisions)])
+            finalists = [c for kind in kinds for c in self._of_precision(subgraph, state, latency_us, kind)]
             return finalists + self._agreeing(subgraph, finalists)
         if self._trivial is None:
             self._trivial = {s.workload: self._simple(s.workload) for s in self._subgraphs if not s.tunable}
         return self._trivial[subgraph.workload]
+
+    def _of_precision(
+        self, subgraph: Subgraph, state: SubgraphState, latency_us: float, precision: str
+    ) -> list[Candidate]:
+        """Return the finalists of a subgraph in one precision."""
+
+        def among(candidate: Candidate) -> bool:
+            return self._precision(candidate) == precision
+
+        if not (first := state.fastest(1, among)):
+            return []
+        best_us = state.times_us[first[0]]
+        most = _most(subgraph.weight * best_us, latency_us)
+        failed = {c for c in state.fastest(most + _REPLACED, among) if c in self._confirmed and not self._confirmed[c].ok}
+        replaced = min(_REPLACED, len(failed))
+        return [
+            candidate
+            for placement, candidate in enumerate(state.fastest(most + replaced, among))
+            if candidate not in failed
+            and (placement < _ALWAYS + replaced or state.times_us[candidate] <= _NEAR * best_us)
+        ]
+
+    def _precision(self, candidate: Candidate) -> str:
+        return self._precisions.get(candidate.sketch, FULL_PRECISION)
+
+    def _is_wide(self, candidate: Candidate) -> bool:
+        return candidate.sketch not in self._precisions
 
     def _agreeing(self, subgraph: Subgraph, finalists: Sequence[Candidate]) -> list[Candidate]:
         """Return more finalists: one for each layout of the weights that the fastest program of a subgraph with the
@@ -238,13 +294,19 @@ class Finalists:
         return chosen
 
     def _simple(self, workload: str) -> list[Candidate]:
-        drafts = self._space.verify(self._space.rules(workload, 2))
+        first = self._space.rules(workload, 2 if not self._precisions else _LOOKED_AT)
+        drafts = self._space.verify([candidate for candidate in first if self._is_wide(candidate)][:2])
         return [*[draft.candidate for draft in drafts if draft][:1], Candidate.untuned(workload)]
 
     def _timed(self, subgraph: Subgraph, latency_us: float) -> list[tuple[float, Candidate]]:
         """Return the finalists that ran with their times, or else the untuned program."""
         finalists = self._of(subgraph, latency_us)
-        confirmed = [(self._confirmed[c].median_us, c) for c in finalists if c in self._confirmed]
+        permitted = self._permitted.get(subgraph.workload, FULL_PRECISION)
+        confirmed = [
+            (self._confirmed[c].median_us, c)
+            for c in finalists
+            if c in self._confirmed and self._precision(c) == permitted
+        ]
         ran = [pair for pair in confirmed if math.isfinite(pair[0])]
         return ran or [(math.inf, Candidate.untuned(subgraph.workload))]
 

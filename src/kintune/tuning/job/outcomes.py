@@ -15,9 +15,25 @@ from kintune.core.stage_results import BaselineLatencies, Profiled, StageName, V
 from kintune.errors import WireError
 from kintune.wire.channel import UNREADABLE
 
-__all__ = ["MEASURING", "built_of", "check_answer", "profiled_of", "rounding_note"]
+__all__ = ["MEASURING", "NEEDED", "VERDICTS", "built_of", "check_answer", "profiled_of", "rounding_note"]
 
 Answer = TypeVar("Answer")
+
+NEEDED = frozenset(
+    {
+        StageName.PREPARE,
+        StageName.DRAFT,
+        StageName.CHECK,
+        StageName.SELECT,
+        StageName.UPDATE,
+        StageName.PACKAGE,
+        StageName.PROVE,
+    }
+)
+"""The stages that a result needs: they are tried again, and the job fails if they fail."""
+
+VERDICTS = ("BuildError: ", "NumericsError: ")
+"""Beginnings of the causes of failures that come from the programs, so that another try would fail as well."""
 
 _BUILD = {ItemStatus.TIMED_OUT: Status.BUILD_TIMED_OUT}
 _RUN = {ItemStatus.TIMED_OUT: Status.RUN_TIMED_OUT}
@@ -57,7 +73,7 @@ def check_answer(kind: str, payload: bytes) -> None:
     Raises:
         WireError: it is not a valid answer.
     """
-    if kind in (StageName.PROVE, StageName.CHECK):
+    if kind in (StageName.PROVE, StageName.CHECK, StageName.ERROR):
         _read(payload, ValidationResult)
     elif kind == StageName.BASELINE:
         latencies = _read(payload, BaselineLatencies)

@@ -95,11 +95,20 @@ class Planner:
         awaited = state.finalists.pending
         if awaited:
             return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
+        state.narrowing.begin(state.finalists)
+        if state.narrowing.is_trying:
+            return [self._offer(self._try_precisions(), _OWN)]
         if state.packaged is None:
             return [self._offer(self._stages.package(state.shipping(), alone=state.wants_alone), _OWN)]
         if state.proof is None:
-            return [self._offer(self._stages.prove(state.packaged, _untuned_s(state)), _OWN)]
+            narrow = bool(state.narrowing.chosen)
+            return [self._offer(self._stages.prove(state.packaged, _untuned_s(state), narrow=narrow), _OWN)]
         return []
+
+    def _try_precisions(self) -> Work:
+        """Return the next stage of a network in precisions that are tried: it is compiled, and run."""
+        draft = self._state.narrowing.draft
+        return self._stages.narrow(self._state.finalists.chosen()) if draft is None else self._stages.error(draft)
 
     def _check(self) -> list[Work]:
         """Return the next stage of the check of the network; none if the cause of its failure is known."""

@@ -54,6 +54,9 @@ _CHECK_S = 300.0
 _EXPLAIN_S = 60.0
 _SET_S = 30.0
 
+_DRAWS = 4
+"""Sets of inputs that are drawn to choose precisions, and as many others to check the choice."""
+
 _encode = msgspec.msgpack.encode
 
 
@@ -100,13 +103,8 @@ class StageFactory:
 
     def check(self, packaged: Packaged) -> Work:
         """Run a draft once and compare its outputs with those of baselines."""
-        return self._compare(
-            StageName.CHECK,
-            packaged,
-            self._spec.options.compare,
-            _CHECK_S * self._combinations + self._more_s,
-            timed=False,
-        )
+        item = msgspec.structs.replace(self._item(packaged), timed=False)
+        return self._compare(StageName.CHECK, item, _CHECK_S * self._combinations + self._more_s)
 
     def baseline(self, item: BaselineItem) -> Work:
         """Time other runtimes on the user's own model."""
@@ -199,49 +197,70 @@ class StageFactory:
         timeout = REFERENCE_S if len(workloads) > 1 or confirm else PROFILE_S + REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
 
-    def prove(self, packaged: Packaged, untuned_s: float = 0.0) -> Work:
+    def narrow(self, chosen: Mapping[str, Candidate]) -> Work:
+        """Compile the network in precisions that are tried."""
+        return self._compile(StageName.NARROW, chosen, alone=False)
+
+    def error(self, draft: Packaged) -> Work:
+        """Run a network in precisions that are tried, and measure the error of its outputs."""
+        limit_s = _CHECK_S * self._combinations + self._more_s
+        item = msgspec.structs.replace(self._item(draft), inputs=self._split_inputs()[0], timed=False)
+        if not item.inputs:
+            item = msgspec.structs.replace(item, seed=item.seed + 1, draws=_DRAWS)
+        return self._compare(StageName.ERROR, item, limit_s, narrow=True)
+
+    def prove(self, packaged: Packaged, untuned_s: float = 0.0, *, narrow: bool = False) -> Work:
         """Compare the executable with the untuned network and with baselines, in outputs and in speed.
 
-        `untuned_s` are the estimated seconds of a run of the untuned network; 0 if they are not known.
+        `untuned_s` are the estimated seconds of a run of the untuned network; 0 if they are not known.  What computes
+        in a `narrow` precision is compared on inputs that the choice of it has not seen, and by the norm of its error.
         """
         limit_s = _PROVE_S * self._combinations + self._more_s
-        return self._compare(
-            StageName.PROVE, packaged, self._spec.options.compare, limit_s, timed=True, untuned_s=untuned_s
-        )
+        item = msgspec.structs.replace(self._item(packaged), untuned_s=untuned_s)
+        if narrow:
+            held_back = self._split_inputs()[1]
+            item = msgspec.structs.replace(item, inputs=held_back, draws=1 if held_back else _DRAWS)
+            if not held_back:
+                item = msgspec.structs.replace(item, seed=item.seed + 1 + _DRAWS)
+        return self._compare(StageName.PROVE, item, limit_s, narrow=narrow)
+
+    def _split_inputs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The user's files of inputs for a choice, and those that are held back from it; one file is used for both."""
+        files = self._spec.input_files
+        kept = len(files) - len(files) // 2
+        return files[:kept], files[kept:] or files
 
     def _compare(
-        self,
-        kind: str,
-        packaged: Packaged,
-        others: tuple[str, ...],
-        timeout_s: float,
-        *,
-        timed: bool,
-        untuned_s: float = 0.0,
+        self, kind: str, item: ValidationItem, timeout_s: float, *, narrow: bool = False
     ) -> Work:
+        names = tuple(PurePath(path).name for path in item.inputs)
+        item = msgspec.structs.replace(item, input_names=names)
+        conditions = self._conditions()
+        if narrow:
+            conditions = msgspec.structs.replace(conditions, max_error=self._spec.options.error_budget)
+        stage = self._stage(kind, kind, self._device(), then=None if kind == StageName.PROVE else self._here())
+        constants = (constant.path or None for constant in item.constants.values())
+        files = (item.tuned, item.untuned, item.onnx, item.exported, *item.each_alone, *item.inputs, *constants)
+        named = tuple(file for file in files if file is not None)
+        return Work(stage, "device", _encode(conditions), (_encode(item),), timeout_s, files=named)
+
+    def _item(self, packaged: Packaged) -> ValidationItem:
+        """The validation of an executable, with times, on all inputs that the user gave."""
         spec, options = self._spec, self._spec.options
-        item = ValidationItem(
+        return ValidationItem(
             tuned=packaged.tuned,
             untuned=packaged.untuned,
             onnx=packaged.onnx,
             exported=packaged.exported,
             constants=packaged.constants,
             inputs=spec.input_files,
-            input_names=tuple(PurePath(path).name for path in spec.input_files),
             seed=options.seed,
             each_alone=packaged.each_alone,
             titles=self._titles() if any(packaged.each_alone) else {},
             left_out=packaged.left_out,
-            compare=others,
-            timed=timed,
-            untuned_s=untuned_s,
+            compare=options.compare,
             may_hand_over=self._prepared is not None and self._prepared.can_hand_over,
         )
-        stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
-        constants = (constant.path or None for constant in item.constants.values())
-        files = (item.tuned, item.untuned, item.onnx, item.exported, *item.each_alone, *item.inputs, *constants)
-        named = tuple(file for file in files if file is not None)
-        return Work(stage, "device", _encode(self._conditions()), (_encode(item),), timeout_s, files=named)
 
     def proof_s(self, tuned_s: float, untuned_s: float) -> float:
         """Return the estimated seconds of the proof of a network, from the seconds of one run, tuned and untuned.

@@ -40,11 +40,13 @@ from kintune.errors import OrderError
 from kintune.search.cost_model import CostModel, Trees
 from kintune.search.family import Subject
 from kintune.search.session import SearchSession
+from kintune.search.sketch_program import narrow
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.finalists import FINALISTS, Finalists
 from kintune.tuning.job.handover import handover_note, next_handover, returned_note
+from kintune.tuning.job.narrowing import Narrowing
 from kintune.tuning.job.network_check import NetworkCheck
-from kintune.tuning.job.outcomes import MEASURING, rounding_note
+from kintune.tuning.job.outcomes import MEASURING, NEEDED, VERDICTS, rounding_note
 from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.statistics import JobStatistics
 from kintune.tuning.job.target import BaselinesAndTarget
@@ -53,22 +55,6 @@ __all__ = ["TRIES", "JobState"]
 
 TRIES = 3
 """How often a stage that is needed for a result is tried before the job fails."""
-
-_NEEDED = frozenset(
-    {
-        StageName.PREPARE,
-        StageName.DRAFT,
-        StageName.CHECK,
-        StageName.SELECT,
-        StageName.UPDATE,
-        StageName.PACKAGE,
-        StageName.PROVE,
-    }
-)
-
-_VERDICTS = ("BuildError: ", "NumericsError: ")
-"""Beginnings of the causes of failures that come from the programs, so that another try would fail as well."""
-
 
 def _decode(payload: bytes, kind: Any) -> Any:
     return msgspec.msgpack.decode(payload, type=kind)
@@ -87,7 +73,8 @@ class JobState:
     however it is lowered: `check.cause` is the cause, `culprit` the user's node at fault (None before the search for
     it, empty if it was not found).  `failure` is why the job cannot go on, empty if it can.  `notes` has a line for
     each thing that the user should know.  `wants_alone` says that the network's outputs are accepted only because of
-    rounding, so that its subgraphs are to be compared one by one.  `baselines` has other runtimes and the target.
+    rounding, so that its subgraphs are to be compared one by one.  `baselines` has other runtimes and the target;
+    `narrowing`, the choice of precisions, which begins once the finalists were timed again.
     """
 
     def __init__(self, spec: JobSpec, backend: CompilerBackend, stages: StageFactory) -> None:
@@ -112,6 +99,7 @@ class JobState:
         self.culprit: str | None = None
         self.notes: list[str] = []
         self.wants_alone = False
+        self.narrowing = Narrowing(spec.options.error_budget)
         self.baselines = BaselinesAndTarget(spec.options.until)
         self._backend = backend
         self._stages = stages
@@ -219,8 +207,8 @@ class JobState:
         """Take in the next event."""
         self.statistics.at = max(self.statistics.at, event.at)
         ok = event.status is ItemStatus.OK
-        if event.kind in _NEEDED:
-            if event.status is ItemStatus.FAILED and event.cause.startswith(_VERDICTS):
+        if event.kind in NEEDED:
+            if event.status is ItemStatus.FAILED and event.cause.startswith(VERDICTS):
                 self._fold_failure(event.kind, event.cause.partition(": ")[2])
                 return
             self.setbacks = 0 if ok else self.setbacks + 1
@@ -237,6 +225,10 @@ class JobState:
             self._fold_peak(_decode(event.payload, Peak) if ok else None)
         elif event.kind == StageName.DRAFT and ok:
             self._fold_draft(_decode(event.payload, DraftResult))
+        elif event.kind == StageName.NARROW:
+            self.narrowing.compiled(self.finalists, _decode(event.payload, DraftResult).packaged if ok else None)
+        elif event.kind == StageName.ERROR:
+            self.narrowing.observe(_decode(event.payload, ValidationResult).norm_error if ok else math.inf)
         elif event.kind == StageName.EXPLAIN:
             self.culprit = _decode(event.payload, str) if ok else ""
         elif event.kind == StageName.CHECK and ok:
@@ -280,7 +272,9 @@ class JobState:
         self._session = SearchSession(
             subjects, self._backend.space(), options.strategy, seed=options.seed, threads=self.spec.cores
         )
-        self._finalists = Finalists(prepared.subgraphs, self._session, self._backend.space(), self._backend.packing)
+        self._finalists = Finalists(
+            prepared.subgraphs, self._session, self._backend.space(), self._backend.packing, narrow(prepared.sketches)
+        )
 
     def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
         for fact in known:
@@ -335,7 +329,10 @@ class JobState:
                 self.notes.append(rounding_note(proof))
 
     def _fold_proof(self, proof: ValidationResult) -> None:
-        if proof.within_tolerance is False:
+        if proof.within_tolerance is False and self.narrowing.chosen:
+            self.packaged = None
+            self.narrowing.refuse()
+        elif proof.within_tolerance is False:
             if not self._repair(proof.disagreement or "its outputs differ", proof.wrong_alone):
                 self.proof = proof
         elif proof.basis and not self.wants_alone:

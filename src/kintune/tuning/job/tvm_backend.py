@@ -36,8 +36,9 @@ from kintune.errors import BuildError, ModelError, OrderError, ShapeError, Unsup
 from kintune.hardware.gpu_target import is_gpu
 from kintune.models.importer import load
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
-from kintune.runtime.manifest import Manifest
+from kintune.runtime.manifest import Manifest, Narrow
 from kintune.search.processor import Processor
+from kintune.search.sketch_program import narrow
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
@@ -72,7 +73,9 @@ class TvmBackend:
             load_fitting(networks.combinations, path)
         workloads = networks.workloads()
         sketches = [
-            sketch for workload in workloads for sketch in generate_sketches(workload.digest, workload.module, target)
+            sketch
+            for workload in workloads
+            for sketch in generate_sketches(workload.digest, workload.module, target, spec.options.precisions)
         ]
         self._spec, self._networks = spec, networks
         self._sketches = {sketch.digest: sketch for sketch in sketches}
@@ -302,7 +305,16 @@ class TvmBackend:
             cpu=spec.device_type.model,
             more=more,
             sketches=[self._sketches[each.sketch] for each in chosen.values() if each.sketch != UNTUNED],
+            narrow=self._narrow(chosen),
         )
+
+    def _narrow(self, chosen: Mapping[str, Candidate]) -> Narrow | None:
+        """What is said of these programs in a manifest: which compute narrower than the model's types."""
+        spec, networks = self._ready()
+        precisions = narrow(self._sketches.values())
+        titles = {subgraph.workload: subgraph.title for subgraph in networks.subgraphs(self._sketches.values())}
+        found = {titles[w]: precisions[c.sketch] for w, c in chosen.items() if c.sketch in precisions}
+        return Narrow(found, spec.options.max_error) if found else None
 
 
 def _is_hybrid(spec: JobSpec, networks: Networks) -> bool:

@@ -1,0 +1,66 @@
+"""The narrower precisions of a job's network: which are tried, and which ship."""
+
+from __future__ import annotations
+
+import math
+
+from kintune.core.stage_results import Packaged
+from kintune.tuning.job.finalists import Finalists
+from kintune.tuning.job.precision_choice import PrecisionChoice
+
+__all__ = ["Narrowing"]
+
+
+class Narrowing:
+    """The choice of precisions among the finalists; it permits them what is tried, and in the end what was chosen.
+
+    `draft` is the network in the precisions that are tried, once it is compiled.
+    """
+
+    def __init__(self, budget: float | None) -> None:
+        """`budget` is the error allowed at the network's outputs; None where nothing may be narrower than fp32."""
+        self.draft: Packaged | None = None
+        self._budget = budget
+        self._choice: PrecisionChoice | None = None
+        self._finalists: Finalists | None = None
+
+    def begin(self, finalists: Finalists) -> None:
+        """Begin the choice, unless it has begun; all finalists were timed again."""
+        if self._budget is not None and self._choice is None:
+            self._choice, self._finalists = PrecisionChoice(finalists.alternatives(), self._budget), finalists
+            self._permit()
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether a network in narrower precisions is to be tried."""
+        return self._choice is not None and self._choice.attempt is not None
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The precisions of workloads (digests) that are narrower than fp32."""
+        return self._choice.settled if self._choice is not None else {}
+
+    def compiled(self, finalists: Finalists, draft: Packaged | None) -> None:
+        """Take in the network that is tried; None if it cannot be compiled."""
+        self.begin(finalists)
+        self.draft = draft
+        if draft is None:
+            self.observe(math.inf)
+
+    def observe(self, error: float | None) -> None:
+        """Take in the error of what was tried; None if there was nothing to compare with, infinite if it failed."""
+        self.draft = None
+        if self._choice is not None:
+            self._choice.observe(math.inf if error is None else error)
+            self._permit()
+
+    def refuse(self) -> None:
+        """Take in that what was chosen has too large an error on other inputs."""
+        if self._choice is not None:
+            self._choice.refuse()
+            self._permit()
+
+    def _permit(self) -> None:
+        if self._choice is not None and self._finalists is not None:
+            attempt = self._choice.attempt
+            self._finalists.permit(self._choice.settled if attempt is None else attempt)
