@@ -77,6 +77,11 @@ class Cast:
         del draft
         return ValidationResult({}, 0.0, 0.0, True, ("onnxruntime",), {})
 
+    def error(self, draft: Mapping[str, str]) -> ValidationResult:
+        """ERROR's answer for the candidates (digests) of a network in precisions that are tried, by workload."""
+        del draft
+        return ValidationResult({}, 0.0, 0.0, True, ("onnxruntime",), {}, norm_error=0.0)
+
     def baselines(self) -> BaselineLatencies:
         """BASELINE's answer: onnxruntime takes a fifth of a millisecond."""
         return BaselineLatencies(({"onnxruntime": (0.21, 0.2, 0.19)},))
@@ -297,13 +302,15 @@ class Rehearsal:
         if work.worker == JOB_WORKER:
             self.job.begin(kind, work.context)
             answer = self.job.item(item)
-            if kind == StageName.DRAFT and (packaged := _decode(answer, DraftResult).packaged) is not None:
+            if kind in (StageName.DRAFT, StageName.NARROW) and (packaged := _decode(answer, DraftResult).packaged) is not None:
                 self._drafted = packaged.chosen
             return answer
         if kind == StageName.PROVE:
             return _encode(self._cast.prove())
         if kind == StageName.CHECK:
             return _encode(self._cast.check(self._drafted))
+        if kind == StageName.ERROR:
+            return _encode(self._cast.error(self._drafted))
         if kind == StageName.BASELINE:
             return _encode(self._cast.baselines())
         if kind == StageName.PEAK:

@@ -33,6 +33,7 @@ from kintune.runtime.manifest import (
     FORMAT_VERSION,
     Contents,
     Manifest,
+    Narrow,
     Slot,
     contents_of,
     read_manifest,

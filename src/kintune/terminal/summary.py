@@ -122,9 +122,13 @@ def _narrow_errors(report: RunReport) -> list[str]:
     return [
         f"Of {len(report.subgraphs)} subgraphs, {parts}{f', with {share:.0%} of the time' if share else ''};"
         " the others in the model's own types.",
-        f"Error of its outputs: {report.norm_error:.2g} of their norm, and at most {report.options.max_error:g} is"
-        f" allowed; largest single error {report.max_abs_error:.2g}. On inputs that the choice has not seen.",
+        f"Error of its outputs: {report.norm_error:.2g} of their norm, of {report.options.max_error:g} that is allowed;"
+        f" largest single error {report.max_abs_error:.2g}. {_ON_UNSEEN if report.held_back else _ON_SEEN}",
     ]
+
+
+_ON_UNSEEN = "Measured on inputs that the choice had not seen."
+_ON_SEEN = "Measured on the input of the choice: give several with --input, and some are held back from it."
 
 
 _ALL_WIDE = "All of it computes in the model's own types: nothing narrower was faster within the error that is allowed."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nicegui import events, ui
 
+from kintune.core.config import DEFAULT_MAX_ERROR
 from kintune.service.job_request import JobRequest, read_constants, read_shape
 from kintune.service.model_store import Findings, StoredModel
 from kintune.service.portal.frame import PageContext, moment, page, telling

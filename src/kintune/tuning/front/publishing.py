@@ -33,6 +33,7 @@ from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.partition.keeping import hand_over_all, keep_regions
 from kintune.records import Run
 from kintune.runtime.package import write_with_error, write_with_thread_counts
+from kintune.tuning.job.stage_factory import held_back
 from kintune.workers.engine.timings import Timings
 
 __all__ = ["discard", "publish", "report_of"]
@@ -163,6 +164,7 @@ def report_of(
         combinations=_combinations(spec, summary),
         fastest_baseline=latency_ms.fastest_baseline,
         norm_error=proof.norm_error if proof else None,
+        held_back=held_back(spec) if spec.options.precisions else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
     )
 

@@ -29,7 +29,7 @@ from kintune.core.stage_results import DraftPrograms, Packaged, Prepared, StageN
 from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
 from kintune.validate.validation import estimate_validation_s
 
-__all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "StageFactory"]
+__all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "StageFactory", "held_back"]
 
 _HOURS = 3600.0
 _PREPARE_S = 0.5 * _HOURS
@@ -58,6 +58,13 @@ _DRAWS = 4
 """Sets of inputs that are drawn to choose precisions, and as many others to check the choice."""
 
 _encode = msgspec.msgpack.encode
+
+
+def held_back(spec: JobSpec) -> int:
+    """Sets of inputs that are held back from the choice of precisions, to check it: half of the user's files, or drawn
+    ones; none of a single file.
+    """
+    return len(spec.input_files) // 2 if spec.input_files else _DRAWS
 
 
 class StageFactory:
@@ -226,9 +233,8 @@ class StageFactory:
 
     def _split_inputs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The user's files of inputs for a choice, and those that are held back from it; one file is used for both."""
-        files = self._spec.input_files
-        kept = len(files) - len(files) // 2
-        return files[:kept], files[kept:] or files
+        files, kept = self._spec.input_files, -held_back(self._spec)
+        return (files[:kept], files[kept:]) if len(files) > 1 else (files, files)
 
     def _compare(
         self, kind: str, item: ValidationItem, timeout_s: float, *, narrow: bool = False

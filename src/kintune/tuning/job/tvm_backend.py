@@ -32,7 +32,7 @@ from kintune.core.stage_results import (
     PerProgramCheck,
     Prepared,
 )
-from kintune.errors import BuildError, ModelError, OrderError, ShapeError, UnsupportedValues
+from kintune.errors import BuildError, ModelError, OrderError, ShapeError, TargetError, UnsupportedValues
 from kintune.hardware.gpu_target import is_gpu
 from kintune.models.importer import load
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
@@ -67,6 +67,7 @@ class TvmBackend:
         """
         if spec.model.more_shapes and spec.device_type.protocol.endswith(FLUSHED):
             raise ModelError(f"{spec.model.name}: a board runs one combination of shapes; tune them one by one")
+        _check_precision(spec)
         target = tvm.target.Target(_target(spec))
         networks, handed_over = _load(spec, target)
         for path in spec.input_files:  # so that unusable files are refused before the work
@@ -315,6 +316,22 @@ class TvmBackend:
         titles = {subgraph.workload: subgraph.title for subgraph in networks.subgraphs(self._sketches.values())}
         found = {titles[w]: precisions[c.sketch] for w, c in chosen.items() if c.sketch in precisions}
         return Narrow(found, spec.options.max_error) if found else None
+
+
+_FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions` spells them
+
+
+def _check_precision(spec: JobSpec) -> None:
+    """Refuse a precision that the processor lacks.
+
+    Raises:
+        TargetError: it does.
+    """
+    if spec.options.precision == "bf16" and not _FOR_BF16.intersection(spec.device_type.isa):
+        raise TargetError(
+            f"precision bf16: {spec.device_type.model} has no instructions for bfloat16 (avx512_bf16 or amx_bf16); "
+            "leave --precision out"
+        )
 
 
 def _is_hybrid(spec: JobSpec, networks: Networks) -> bool:

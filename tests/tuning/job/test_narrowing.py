@@ -1,0 +1,186 @@
+"""Precisions narrower than fp32: they are tried within an error budget, and what ships was tried."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pytest
+
+from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.config import JobSpec, Options, Strategy
+from kintune.core.outcome import Outcome
+from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.core.stage_results import Prepared, StageName, Summary, ValidationResult
+from kintune.testing.synthetic_space import SyntheticSpace
+from kintune.tuning.job.precision_choice import MARGIN
+from tests.support.rehearsal import Cast, Rehearsal
+from tests.support.toy_runs import ended
+from tests.support.toy_tools import ToyTools, toy_space, toy_spec
+
+BUDGET = 1e-2
+
+
+class NarrowSpace:
+    """The toy space, in which the second sketch of each tunable workload computes in bf16."""
+
+    def __init__(self) -> None:
+        self._space = toy_space()
+        self.narrow = {self._space.sketches(f"w{i}")[1].digest: f"w{i}" for i in range(3)}
+
+    def sketches(self, workload: str) -> Sequence[Sketch]:
+        """The sketches of the toy space."""
+        trace = json.dumps({"precision": "bf16"}).encode()
+        return [
+            msgspec.structs.replace(sketch, trace=trace) if sketch.digest in self.narrow else sketch
+            for sketch in self._space.sketches(workload)
+        ]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._space, name)
+
+
+class NarrowTools(ToyTools):
+    """The compiler of that space."""
+
+    def __init__(self, space: NarrowSpace) -> None:
+        super().__init__(space=space)  # type: ignore[arg-type]
+
+    def prepare(self, spec: JobSpec) -> Prepared:
+        """As it was said to, with narrow sketches if they may be."""
+        prepared = super().prepare(spec)
+        if spec.options.precisions:
+            return prepared
+        wide = tuple(sketch for sketch in prepared.sketches if b"precision" not in sketch.trace)
+        return msgspec.structs.replace(prepared, sketches=wide)
+
+
+class NarrowCast(Cast):
+    """Narrow programs take half as long; each workload has an error, which add up as independent ones do."""
+
+    def __init__(self, space: NarrowSpace, errors: Mapping[str, float], held_back: float = 0.0) -> None:
+        super().__init__(space)  # type: ignore[arg-type]
+        self._narrow, self._errors, self._held_back = space.narrow, errors, held_back
+        self.tried: list[frozenset[str]] = []
+        self.chosen: Mapping[str, str] = {}
+        self.digests: dict[str, str] = {}
+
+    def time(self, candidate: Candidate, kind: str) -> Outcome:
+        outcome = super().time(candidate, kind)
+        if candidate.sketch in self._narrow and outcome.ok:
+            self.digests[candidate.digest] = candidate.workload
+            return msgspec.structs.replace(outcome, times_us=tuple(0.2 * us for us in outcome.times_us))
+        return outcome
+
+    def error(self, draft: Mapping[str, str]) -> ValidationResult:
+        narrow = frozenset(w for w, digest in draft.items() if digest in self.digests)
+        self.tried.append(narrow)
+        error = math.sqrt(sum(self._errors[workload] ** 2 for workload in narrow))
+        return msgspec.structs.replace(super().error(draft), norm_error=error)
+
+    def prove(self) -> ValidationResult:
+        proof = super().prove()
+        if len(self.tried[-1]) > 1 and self._held_back:
+            return msgspec.structs.replace(
+                proof, within_tolerance=False, norm_error=self._held_back, disagreement="too far"
+            )
+        return msgspec.structs.replace(proof, norm_error=1e-3)
+
+
+def options(precision: str = "bf16") -> Options:
+    return Options(
+        trials=60,
+        strategy=Strategy(round_size=6, foresee_size=3),
+        precision=precision,  # type: ignore[arg-type]
+        max_error=BUDGET,
+    )
+
+
+def narrow_of(rehearsal: Rehearsal) -> dict[str, str]:
+    summary = ended(rehearsal)
+    return {each.workload: each.precision for each in summary.subgraphs if each.precision != "fp32"}
+
+
+@pytest.fixture
+def space() -> NarrowSpace:
+    return NarrowSpace()
+
+
+def test_in_fp32_nothing_is_tried(space: NarrowSpace) -> None:
+    rehearsal = Rehearsal(lambda: NarrowTools(space), toy_spec(options("fp32")), NarrowCast(space, {})).run()
+    assert rehearsal.counts(StageName.NARROW) == rehearsal.counts(StageName.ERROR) == 0
+    assert narrow_of(rehearsal) == {}
+
+
+def test_where_the_error_is_small_everything_that_is_faster_is_narrow(space: NarrowSpace) -> None:
+    cast = NarrowCast(space, dict.fromkeys(["w0", "w1", "w2"], 1e-4))
+    tools = NarrowTools(space)
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), cast).run()
+    assert rehearsal.counts(StageName.ERROR) == 1
+    assert narrow_of(rehearsal) == dict.fromkeys(["w0", "w1", "w2"], "bf16")
+    assert all(tools.packaged[-1][w].sketch in space.narrow for w in ("w0", "w1", "w2"))
+    assert all(c.sketch not in space.narrow for drafted in tools.drafted[:-1] for c in drafted.values())
+
+
+def test_a_network_that_is_too_far_off_is_narrow_in_part(space: NarrowSpace) -> None:
+    cast = NarrowCast(space, {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4})
+    tools = NarrowTools(space)
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), cast).run()
+    assert narrow_of(rehearsal) == {"w0": "bf16", "w2": "bf16"}
+    assert tools.packaged[-1]["w1"].sketch not in {*space.narrow, UNTUNED}
+    assert cast.tried[0] == {"w0", "w1", "w2"}
+    assert cast.tried[-1] == {"w0", "w2"}
+
+
+def test_nothing_is_narrow_where_nothing_fits(space: NarrowSpace) -> None:
+    cast = NarrowCast(space, dict.fromkeys(["w0", "w1", "w2"], BUDGET))
+    rehearsal = Rehearsal(lambda: NarrowTools(space), toy_spec(options()), cast).run()
+    assert BUDGET > MARGIN * BUDGET
+    assert narrow_of(rehearsal) == {}
+
+
+def test_what_fails_on_inputs_held_back_is_chosen_more_strictly(space: NarrowSpace) -> None:
+    cast = NarrowCast(space, dict.fromkeys(["w0", "w1", "w2"], 4e-3), held_back=1.5 * BUDGET)
+    tools = NarrowTools(space)
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), cast).run()
+    assert rehearsal.counts(StageName.PROVE) > 1
+    assert len(narrow_of(rehearsal)) == 1
+    assert len(tools.packaged) == rehearsal.counts(StageName.PROVE)
+
+
+def test_a_job_that_is_killed_while_precisions_are_tried_goes_on(space: NarrowSpace) -> None:
+    errors = {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4}
+
+    def kill(rehearsal: Rehearsal) -> None:
+        if rehearsal.history[-1].kind in (StageName.NARROW, StageName.ERROR):
+            rehearsal.kill_process()
+
+    whole = Rehearsal(lambda: NarrowTools(space), toy_spec(options()), NarrowCast(space, errors)).run()
+    cut = Rehearsal(
+        lambda: NarrowTools(space), toy_spec(options()), NarrowCast(space, errors), interfere=kill
+    ).run()
+    assert narrow_of(cut) == narrow_of(whole)
+
+
+def test_a_choice_and_its_check_have_different_inputs() -> None:
+    from kintune.core.stage_results import Packaged
+    from kintune.tuning.job.stage_factory import StageFactory
+
+    def items(files: tuple[str, ...]) -> tuple[ValidationItem, ValidationItem]:
+        stages = StageFactory(msgspec.structs.replace(toy_spec(options()), input_files=files))
+        packaged = Packaged("toy.kt", {}, onnx="toy.onnx")
+        works = stages.error(packaged), stages.prove(packaged, narrow=True)
+        contexts = [msgspec.msgpack.decode(work.context, type=ValidationContext) for work in works]
+        assert [context.max_error for context in contexts] == [BUDGET, BUDGET]
+        one, other = (msgspec.msgpack.decode(work.items[0], type=ValidationItem) for work in works)
+        return one, other
+
+    choice, check = items(("a.npz", "b.npz", "c.npz"))
+    assert (choice.inputs, check.inputs) == (("a.npz", "b.npz"), ("c.npz",))
+    assert check.input_names == ("c.npz",)
+    choice, check = items(())
+    assert not set(range(choice.seed, choice.seed + choice.draws)) & set(range(check.seed, check.seed + check.draws))
+    choice, check = items(("a.npz",))
+    assert choice.inputs == check.inputs == ("a.npz",)
