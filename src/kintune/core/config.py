@@ -19,6 +19,7 @@ __all__ = [
     "DEFAULT_TRIALS",
     "Budget",
     "Foresee",
+    "Metric",
     "JobSpec",
     "Options",
     "OtherShapes",
@@ -79,6 +80,24 @@ class Strategy(msgspec.Struct, frozen=True):
     again: int = 3
 
 
+class Metric(msgspec.Struct, frozen=True):
+    """The user's own score of a network: `function` of `module`, a module's name or a file, found from `folder`.
+
+    Higher is better.  At most `max_drop` may be lost of the original model's score, which is `reference`.
+    """
+
+    module: str
+    function: str
+    folder: str
+    max_drop: float
+    reference: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """How the user calls it."""
+        return f"{self.module}:{self.function}"
+
+
 class Options(msgspec.Struct, frozen=True):
     """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search.
 
@@ -102,6 +121,7 @@ class Options(msgspec.Struct, frozen=True):
     other_shapes: OtherShapes = "refuse"
     precision: Precision = "fp32"
     max_error: float = DEFAULT_MAX_ERROR
+    metric: Metric | None = None
 
     @property
     def precisions(self) -> frozenset[str]:
@@ -110,8 +130,12 @@ class Options(msgspec.Struct, frozen=True):
 
     @property
     def error_budget(self) -> float | None:
-        """The error allowed at the outputs, as a share of their norm; None where nothing may be narrower."""
-        return self.max_error if self.precisions else None
+        """The error allowed at the outputs, as a share of their norm, or what may be lost of the user's own score; None
+        where nothing may be narrower.
+        """
+        if not self.precisions:
+            return None
+        return self.max_error if self.metric is None else self.metric.max_drop
 
 
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +200,17 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    metric: (
+        Annotated[
+            str,
+            Meta(
+                description="With a narrower precision, instead of an error: your own score of the network, a function"
+                " MODULE:FUNCTION or FILE.py:FUNCTION that is given what runs it; higher is better."
+            ),
+        ]
+        | None
+    ) = None
+    max_drop: Annotated[float, Meta(ge=0, description="What may be lost of that score.")] | None = None
     records: Annotated[str, Meta(description="The records file.")] | None = None
     output: Annotated[str, Meta(description="Where the executable goes; a directory if there are several.")] | None = (
         None

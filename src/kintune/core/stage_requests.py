@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from kintune.core.candidate import FULL_PRECISION, Candidate, Sketch
+from kintune.core.config import Metric
 from kintune.core.latency_target import COMPARED
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.model import Constant, Tensor
@@ -147,7 +148,8 @@ class ValidationItem(msgspec.Struct, frozen=True):
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
     then all that know the model, whatever `compare` says.  With `may_hand_over`, what is no faster than onnxruntime
     runs in onnxruntime.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
-    it takes long and another reference runs the model, it does not run.
+    it takes long and another reference runs the model, it does not run.  With a `metric`, the network is right if it does
+    not lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.
     """
 
     tuned: str
@@ -166,6 +168,8 @@ class ValidationItem(msgspec.Struct, frozen=True):
     may_hand_over: bool = False
     untuned_s: float = 0.0
     draws: int = 1
+    metric: Metric | None = None
+    held_back: bool = False
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

@@ -252,6 +252,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     `regions` are those that the result keeps: None if all, empty if it runs in onnxruntime altogether; the proof holds
     for that, and `lost_ms` has the latencies of the network that was slower than onnxruntime, if it was.  `norm_error`
     is the largest norm of an output's error, as a share of the norm of that output; None like the other errors.
+    `score` is the user's own, if he has one.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.
@@ -274,6 +275,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     regions: tuple[int, ...] | None = None
     lost_ms: tuple[float, ...] = ()
     norm_error: float | None = None
+    score: float | None = None
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kintune.core.config import Metric
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import workload_of
 from kintune.measure.agreement import disagreement
@@ -25,6 +26,7 @@ __all__ = [
     "ProgramComparison",
     "compare_each_program",
     "compare_outputs",
+    "judge_score",
     "noise_allowance",
     "perturbed",
     "within_budget",
@@ -109,6 +111,14 @@ def within_budget(found: Difference, max_error: float) -> Difference:
         return found._replace(disagreement="")
     far = f"its outputs are off by {found.norm:.2g} of their norm, and at most {max_error:g} is allowed"
     return found._replace(disagreement=far)
+
+
+def judge_score(found: Difference, metric: Metric, score: float) -> Difference:
+    """Judges a difference by the user's score of the network alone."""
+    if metric.reference - score <= metric.max_drop:
+        return found._replace(disagreement="")
+    lost = f"its score by {metric.name} is {score:g} instead of {metric.reference:g}, and {metric.max_drop:g} may be lost"
+    return found._replace(disagreement=lost)
 
 
 def _compare(

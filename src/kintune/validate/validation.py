@@ -104,6 +104,7 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         thread_counts=_thread_counts([result.thread_counts for result in results]),
         each=tuple(results),
         norm_error=max(norms, default=None),
+        score=min((result.score for result in results if result.score is not None), default=None),
     )
 
 
@@ -146,6 +147,9 @@ def _validate_combination(
                 reference.close()
         alone = run.compare_each_program() if _basis(difference) else ProgramComparison()
         difference = _with_wrong_program(difference, alone, item)
+        reached = None if run.item.metric is None else run.score(run.item.metric)
+        if run.item.metric is not None and reached is not None:
+            difference = judge_score(difference, run.item.metric, reached)
         interleaved = InterleavedTimes({}, {})
         if item.timed:
             latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
@@ -175,6 +179,7 @@ def _validate_combination(
         regions=kept,
         lost_ms=lost_ms,
         norm_error=difference.norm if compared else None,
+        score=reached,
     )
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.config import Metric
 from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
-from kintune.errors import EngineError, InputError
+from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.gpu_target import is_gpu
 from kintune.partition.keeping import hand_over_all, keep_regions
@@ -33,6 +34,7 @@ from kintune.validate.numerics import (
 )
 from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.region_choice import is_slower, winning_regions, wins
+from kintune.validate.score import ScoreOrder, score
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
 __all__ = ["SLOW_UNTUNED_SECONDS", "TUNED", "UNTUNED", "ValidationRun"]
@@ -247,6 +249,20 @@ class ValidationRun:
                 worst = worse(worst, difference)
             compared.update(ran)
         return worst, tuple(name for name in (UNTUNED, *_MODELS) if name in compared)
+
+    def score(self, metric: Metric) -> float:
+        """Returns the user's score of the tuned network.
+
+        Raises:
+            NumericsError: his function fails.
+        """
+        order = ScoreOrder(
+            metric, self.conditions.threads, executable=self.item.tuned, held_back=self.item.held_back
+        )
+        try:
+            return score(order)
+        except InputError as error:
+            raise NumericsError(str(error)) from error
 
     def compare_first(self, reference: str) -> Difference:
         """Returns the difference of the tuned outputs from those of a reference, on the first set of inputs."""

@@ -13,8 +13,7 @@ from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import ValidationContext, ValidationItem
-from kintune.core.stage_results import Prepared, StageName, Summary, ValidationResult
-from kintune.testing.synthetic_space import SyntheticSpace
+from kintune.core.stage_results import Prepared, StageName, ValidationResult
 from kintune.tuning.job.precision_choice import MARGIN
 from tests.support.rehearsal import Cast, Rehearsal
 from tests.support.toy_runs import ended

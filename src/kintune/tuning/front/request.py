@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import digest_of
-from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Options, Strategy, TuneConfig
+from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
@@ -70,7 +70,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         target=config.target,
         threads=config.threads,
         device=config.device,
-        options=_options(config, search=search),
+        options=_options(config, _metric(config, model), search=search),
         records=config.records,
         output=str(check_writable(config.output or f"{model.name}.kt", "the output")),
         fresh=config.fresh,
@@ -149,7 +149,33 @@ def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
         raise InputError("other shapes cannot run in onnxruntime where no node may; leave one of the two options out")
 
 
-def _options(config: TuneConfig, *, search: bool) -> Options:
+def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
+    """The user's own score, with that of the original model.
+
+    Raises:
+        InputError: it makes no sense here, or his function fails.
+    """
+    from kintune.validate.score import ScoreOrder, score  # these import numpy
+
+    if config.metric is None or config.max_drop is None:
+        if (config.metric, config.max_drop) != (None, None):
+            raise InputError("metric and max_drop go together: give both, or leave both out")
+        return None
+    if config.precision == "fp32":
+        raise InputError("metric is for a narrower precision: give --precision bf16 or auto as well")
+    if config.max_error is not None:
+        raise InputError("metric and max_error are two measures of one thing: leave one of the two out")
+    if model.kind != ONNX:
+        raise InputError(f"{model.name}: a metric scores ONNX files; this model is none")
+    module, _, function = config.metric.rpartition(":")
+    if not module or not function.isidentifier():
+        raise InputError(f"metric {config.metric!r}: write MODULE:FUNCTION or FILE.py:FUNCTION")
+    metric = Metric(module, function, os.getcwd(), config.max_drop)
+    reference = score(ScoreOrder(metric, config.threads or 0, onnx=model.source))
+    return msgspec.structs.replace(metric, reference=reference)
+
+
+def _options(config: TuneConfig, metric: Metric | None, *, search: bool) -> Options:
     limited = (config.trials, config.minutes, config.until) != (None, None, None)
     trials = config.trials if limited or not search else DEFAULT_TRIALS
     strategy = Strategy(families=config.families, foresee=config.foresee, carry=config.carry)
@@ -170,6 +196,7 @@ def _options(config: TuneConfig, *, search: bool) -> Options:
         other_shapes=config.other_shapes,
         precision=config.precision,
         max_error=config.max_error or DEFAULT_MAX_ERROR,
+        metric=metric,
     )
 
 

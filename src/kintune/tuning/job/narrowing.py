@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kintune.core.stage_results import Packaged
+from kintune.core.stage_results import Packaged, ValidationResult
 from kintune.tuning.job.finalists import Finalists
 from kintune.tuning.job.precision_choice import PrecisionChoice
 
@@ -17,8 +17,12 @@ class Narrowing:
     `draft` is the network in the precisions that are tried, once it is compiled.
     """
 
-    def __init__(self, budget: float | None) -> None:
-        """`budget` is the error allowed at the network's outputs; None where nothing may be narrower than fp32."""
+    def __init__(self, budget: float | None, reference: float | None = None) -> None:
+        """`budget` is the error allowed at the network's outputs; None where nothing may be narrower than fp32.
+
+        With a `reference`, the user's score of the original model, it is what may be lost of that.
+        """
+        self._reference = reference
         self.draft: Packaged | None = None
         self._budget = budget
         self._choice: PrecisionChoice | None = None
@@ -45,14 +49,20 @@ class Narrowing:
         self.begin(finalists)
         self.draft = draft
         if draft is None:
-            self.observe(math.inf)
+            self.observe(None)
 
-    def observe(self, error: float | None) -> None:
-        """Take in the error of what was tried; None if there was nothing to compare with, infinite if it failed."""
+    def observe(self, result: ValidationResult | None) -> None:
+        """Take in what came of what was tried; None if it failed."""
         self.draft = None
         if self._choice is not None:
-            self._choice.observe(math.inf if error is None else error)
+            self._choice.observe(math.inf if result is None else self._error(result))
             self._permit()
+
+    def _error(self, result: ValidationResult) -> float:
+        """The error, or what was lost of the score; infinite if there was nothing to compare with."""
+        if self._reference is not None:
+            return math.inf if result.score is None else max(0.0, self._reference - result.score)
+        return math.inf if result.norm_error is None else result.norm_error
 
     def refuse(self) -> None:
         """Take in that what was chosen has too large an error on other inputs."""

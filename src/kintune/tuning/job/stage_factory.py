@@ -241,9 +241,12 @@ class StageFactory:
     ) -> Work:
         names = tuple(PurePath(path).name for path in item.inputs)
         item = msgspec.structs.replace(item, input_names=names)
-        conditions = self._conditions()
-        if narrow:
-            conditions = msgspec.structs.replace(conditions, max_error=self._spec.options.error_budget)
+        conditions, options = self._conditions(), self._spec.options
+        if narrow and options.metric is not None:
+            conditions = msgspec.structs.replace(conditions, max_error=math.inf)
+            item = msgspec.structs.replace(item, metric=options.metric, held_back=kind == StageName.PROVE)
+        elif narrow:
+            conditions = msgspec.structs.replace(conditions, max_error=options.error_budget)
         stage = self._stage(kind, kind, self._device(), then=None if kind == StageName.PROVE else self._here())
         constants = (constant.path or None for constant in item.constants.values())
         files = (item.tuned, item.untuned, item.onnx, item.exported, *item.each_alone, *item.inputs, *constants)

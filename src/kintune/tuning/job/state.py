@@ -99,7 +99,8 @@ class JobState:
         self.culprit: str | None = None
         self.notes: list[str] = []
         self.wants_alone = False
-        self.narrowing = Narrowing(spec.options.error_budget)
+        metric = spec.options.metric
+        self.narrowing = Narrowing(spec.options.error_budget, None if metric is None else metric.reference)
         self.baselines = BaselinesAndTarget(spec.options.until)
         self._backend = backend
         self._stages = stages
@@ -228,7 +229,7 @@ class JobState:
         elif event.kind == StageName.NARROW:
             self.narrowing.compiled(self.finalists, _decode(event.payload, DraftResult).packaged if ok else None)
         elif event.kind == StageName.ERROR:
-            self.narrowing.observe(_decode(event.payload, ValidationResult).norm_error if ok else math.inf)
+            self.narrowing.observe(_decode(event.payload, ValidationResult) if ok else None)
         elif event.kind == StageName.EXPLAIN:
             self.culprit = _decode(event.payload, str) if ok else ""
         elif event.kind == StageName.CHECK and ok:
