@@ -254,3 +254,28 @@ def test_bytes_of_a_program_may_be_a_step_apart_here_and_there() -> None:
     assert compare("int8", (near, expected)).wrong == {}
     assert set(compare("int8", (many, expected)).wrong) == set(compare("int8", (far, expected)).wrong) == {"w"}
     assert compare("int32", (expected.astype(np.int32), near.astype(np.int32))).wrong != {}
+
+
+def test_the_norm_of_an_error_is_a_share_of_that_of_the_output() -> None:
+    reference = [np.array([3.0, 4.0], np.float32), np.array([100.0], np.float32)]
+    outputs = [np.array([3.0, 4.5], np.float32), np.array([101.0], np.float32)]
+    found = compare_outputs(["a", "b"], outputs, reference, 1e-3, 1e-3)
+    assert found.norm == pytest.approx(0.1)
+    assert within_budget(found, 0.11).disagreement == ""
+    assert "off by 0.1 of their norm, and at most 0.05 is allowed" in within_budget(found, 0.05).disagreement
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "norm"),
+    [
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        ([1e-9, 0.0], [0.0, 0.0], np.inf),
+        ([np.nan, 1.0], [1.0, 1.0], np.inf),
+        ([np.inf, 1.0], [np.inf, 1.0], 0.0),
+    ],
+)
+def test_the_norm_of_an_error_has_an_end_only_where_values_have(
+    output: list[float], expected: list[float], norm: float
+) -> None:
+    found = compare_outputs(["y"], [np.array(output)], [np.array(expected)], 1e-3, 1e-3)
+    assert found.norm == norm

@@ -205,7 +205,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
     None when nothing was compared; so is `norm_error`, the largest norm of an output's error as a share of that output's
     norm; where parts compute narrower, it was measured on `held_back` sets of inputs that the choice of these parts had
-    not seen, or, if that is 0, on those of the choice.  `output` is where the executable lies, `log` where the details are; `skipped` says
+    not seen, or, if that is 0, on those of the choice.  `score` is the user's own, by `options.metric`.  `output` is where the executable lies, `log` where the details are; `skipped` says
     of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which
     the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is
     what the search was told of other workloads.
@@ -249,6 +249,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     baselines_before_ms: dict[str, float] = {}
     norm_error: float | None = None
     held_back: int = 0
+    score: float | None = None
 
     @property
     def narrow(self) -> dict[str, str]:

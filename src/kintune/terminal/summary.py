@@ -122,8 +122,23 @@ def _narrow_errors(report: RunReport) -> list[str]:
     return [
         f"Of {len(report.subgraphs)} subgraphs, {parts}{f', with {share:.0%} of the time' if share else ''};"
         " the others in the model's own types.",
-        f"Error of its outputs: {report.norm_error:.2g} of their norm, of {report.options.max_error:g} that is allowed;"
+        *_score(report),
+        f"Error of its outputs: {report.norm_error:.2g} of their norm{_allowed(report)};"
         f" largest single error {report.max_abs_error:.2g}. {_ON_UNSEEN if report.held_back else _ON_SEEN}",
+    ]
+
+
+def _allowed(report: RunReport) -> str:
+    return "" if report.options.metric is not None else f", of {report.options.max_error:g} that is allowed"
+
+
+def _score(report: RunReport) -> list[str]:
+    metric = report.options.metric
+    if metric is None or report.score is None:
+        return []
+    return [
+        f"Its score by {metric.name} is {report.score:g}; that of the original model is {metric.reference:g}, of which"
+        f" {metric.max_drop:g} may be lost."
     ]
 
 

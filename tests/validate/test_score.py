@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from kintune.core.config import Metric
+from kintune.errors import InputError
+from kintune.validate.numerics import Difference, judge_score
+from kintune.validate.score import ScoreOrder, score
+
+METRICS = """
+def total(run):
+    print("hello")
+    return run({"x": [1.0, 2.0]})["y"].sum()
+
+def split(run, held_back):
+    return 2.0 if held_back else 1.0
+
+def nothing(run):
+    return None
+
+def undefined(run):
+    return float("nan")
+
+def broken(run):
+    raise KeyError("no such sample")
+
+def leaves(run):
+    import os
+    os._exit(3)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negative", [x], [y])
+    path = tmp_path / "negative.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    (tmp_path / "metrics.py").write_text(METRICS.replace("[1.0, 2.0]", "__import__('numpy').float32([1.0, 2.0])"))
+    return str(path)
+
+
+def order(model: str, function: str, module: str = "metrics", *, held_back: bool = False) -> ScoreOrder:
+    metric = Metric(module, function, str(Path(model).parent), 0.1)
+    return ScoreOrder(metric, 1, onnx=model, held_back=held_back)
+
+
+@pytest.mark.parametrize("module", ["metrics", "metrics.py"])
+def test_a_function_of_a_module_or_a_file_scores_the_model(model: str, module: str) -> None:
+    assert score(order(model, "total", module)) == -3.0
+
+
+def test_a_function_that_knows_of_it_is_told_which_data_to_use(model: str) -> None:
+    assert score(order(model, "split")) == 1.0
+    assert score(order(model, "split", held_back=True)) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "said"),
+    [
+        ("metrics", "nothing", "metric metrics:nothing: it returned NoneType instead of a number"),
+        ("metrics", "undefined", "metric metrics:undefined: it returned nan, which is no score"),
+        ("metrics", "broken", "metric metrics:broken: it raised KeyError: 'no such sample'"),
+        ("metrics", "leaves", "metric metrics:leaves: its process ended with code 3"),
+        ("metrics", "absent", "metric metrics:absent: metrics has no function absent"),
+        ("elsewhere", "total", "metric elsewhere:total: there is no module elsewhere"),
+        ("elsewhere.py", "total", "metric elsewhere.py:total: there is no file elsewhere.py"),
+    ],
+)
+def test_what_is_wrong_with_a_metric_is_said_in_a_line(model: str, module: str, function: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        score(order(model, function, module))
+    assert str(error.value) == said
+
+
+def test_a_score_is_judged_by_what_may_be_lost() -> None:
+    metric = Metric("m", "f", "/", max_drop=0.02, reference=0.9)
+    far = Difference(1.0, 1.0, "far off", norm=np.inf)
+    assert judge_score(far, metric, 0.885).disagreement == ""
+    assert judge_score(far, metric, 0.95).disagreement == ""
+    assert "its score by m:f is 0.87 instead of 0.9" in judge_score(far, metric, 0.87).disagreement
