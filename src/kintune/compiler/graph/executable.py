@@ -45,8 +45,8 @@ def describe_build(
 
     `target` is a canonical target (see `kintune.runtime.target`); the instruction set that programs built for it may
     use is found out here: instructions that only programs with shorter numbers use are listed where one of `sketches`,
-    those of the chosen programs, uses them.  `cpu` is the name of the CPU that they were chosen on, if it is known. `narrow`
-    says which of them compute narrower than the model's types.
+    those of the chosen programs, uses them.  `cpu` is the name of the CPU that they were chosen on, if it is known.
+    `narrow` says which of them compute narrower than the model's types.
     """
     return Manifest(
         model_name=model_name,
