@@ -302,7 +302,10 @@ class Rehearsal:
         if work.worker == JOB_WORKER:
             self.job.begin(kind, work.context)
             answer = self.job.item(item)
-            if kind in (StageName.DRAFT, StageName.NARROW) and (packaged := _decode(answer, DraftResult).packaged) is not None:
+            if (
+                kind in (StageName.DRAFT, StageName.NARROW)
+                and (packaged := _decode(answer, DraftResult).packaged) is not None
+            ):
                 self._drafted = packaged.chosen
             return answer
         if kind == StageName.PROVE:

@@ -12,7 +12,14 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import output_name, workload_of
 from kintune.runtime.inputs import Array
-from kintune.validate.numerics import Difference, ProgramComparison, compare_each_program, compare_outputs, perturbed
+from kintune.validate.numerics import (
+    Difference,
+    ProgramComparison,
+    compare_each_program,
+    compare_outputs,
+    perturbed,
+    within_budget,
+)
 
 ANY = arrays(np.float32, array_shapes(min_dims=0, max_dims=3), elements=st.floats(width=32))
 

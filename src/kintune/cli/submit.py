@@ -25,8 +25,19 @@ __all__ = ["command"]
 @shape_option
 @constant_option
 @config_options(
-    ["device", "until", "minutes", "trials", "onnxruntime", "other_shapes", "precision", "max_error", "priority",
-     "webhook", "share"],
+    [
+        "device",
+        "until",
+        "minutes",
+        "trials",
+        "onnxruntime",
+        "other_shapes",
+        "precision",
+        "max_error",
+        "priority",
+        "webhook",
+        "share",
+    ],
     JobRequest,
     optional=["priority"],
 )

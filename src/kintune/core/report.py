@@ -203,12 +203,13 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     meanwhile (the records do not tell, so of a run that was resumed only those since count); `reused_records` were
     known before it; `seconds` is active run time.
     `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
-    None when nothing was compared; so is `norm_error`, the largest norm of an output's error as a share of that output's
-    norm; where parts compute narrower, it was measured on `held_back` sets of inputs that the choice of these parts had
-    not seen, or, if that is 0, on those of the choice.  `score` is the user's own, by `options.metric`.  `output` is where the executable lies, `log` where the details are; `skipped` says
-    of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which
-    the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is
-    what the search was told of other workloads.
+    None when nothing was compared; so is `norm_error`, the largest norm of an output's error as a share of the norm of
+    that output.  Where parts compute narrower, it was measured on `held_back` sets of inputs that the choice of these
+    parts had not seen, or, if that is 0, on those of the choice.  `score` is the user's own, by `options.metric`.
+    `output` is where the executable lies, `log` where the details are; `skipped` says of each runtime that was not
+    compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the network should hardly
+    exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
+    of other workloads.
 
     `fastest_baseline` says how the result stands against the fastest other runtime that was timed beside it.
     `baselines_before_ms` are the times of other runtimes before the search, from which limits and progress were told.

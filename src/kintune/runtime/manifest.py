@@ -45,8 +45,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     the outputs are for (see `kintune.runtime.inputs`).  Where it runs with several combinations of shapes, these are of
     the first, and `more` has the others, in the order of the plans.  `hybrid` says what runs where in a result that
     runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).  `calls` says of each plan what its kernel calls
-    compute; it is empty in files of earlier versions, and in those for a GPU.  `narrow` says what computes narrower than
-    the model's types; None where nothing does.
+    compute; it is empty in files of earlier versions, and in those for a GPU.  `narrow` says what computes narrower
+    than the model's types; None where nothing does.
     """
 
     model_name: str

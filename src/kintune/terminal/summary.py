@@ -110,7 +110,7 @@ def _errors(report: RunReport) -> list[str]:
     return [
         *wide,
         f"Largest error of its outputs: {report.max_abs_error:.2g} absolute, {report.max_rel_error:.2g} relative "
-        f"({verdict} a tolerance of {report.options.atol:g} + {report.options.rtol:g} relative)."
+        f"({verdict} a tolerance of {report.options.atol:g} + {report.options.rtol:g} relative).",
     ]
 
 

@@ -57,8 +57,8 @@ class Difference(NamedTuple):
     `relative` divides each error by the magnitude of the reference value, or by that output's typical magnitude (the
     median of its values that are not zero) where the value is smaller: an error that is small for the output is not
     made large by a value that happens to be near zero.  `noise` is how far the reference moves with noise, as a share
-    of the deviation of its values, where that had to be looked at; else None.  `norm` is the largest norm of an output's
-    error, as a share of the norm of the reference's output.
+    of the deviation of its values, where that had to be looked at; else None.  `norm` is the largest norm of an
+    output's error, as a share of the norm of the reference's output.
     """
 
     absolute: float
@@ -117,8 +117,8 @@ def judge_score(found: Difference, metric: Metric, score: float) -> Difference:
     """Judges a difference by the user's score of the network alone."""
     if metric.reference - score <= metric.max_drop:
         return found._replace(disagreement="")
-    lost = f"its score by {metric.name} is {score:g} instead of {metric.reference:g}, and {metric.max_drop:g} may be lost"
-    return found._replace(disagreement=lost)
+    lost = f"its score by {metric.name} is {score:g} instead of {metric.reference:g}"
+    return found._replace(disagreement=f"{lost}, and {metric.max_drop:g} may be lost")
 
 
 def _compare(

@@ -24,7 +24,7 @@ from kintune.runtime.inputs import load_fitting
 from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
-from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison
+from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison, judge_score
 from kintune.validate.thread_choice import estimate_choice_s
 from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS, TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate

@@ -256,9 +256,7 @@ class ValidationRun:
         Raises:
             NumericsError: his function fails.
         """
-        order = ScoreOrder(
-            metric, self.conditions.threads, executable=self.item.tuned, held_back=self.item.held_back
-        )
+        order = ScoreOrder(metric, self.conditions.threads, executable=self.item.tuned, held_back=self.item.held_back)
         try:
             return score(order)
         except InputError as error:

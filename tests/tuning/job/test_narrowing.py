@@ -157,9 +157,7 @@ def test_a_job_that_is_killed_while_precisions_are_tried_goes_on(space: NarrowSp
             rehearsal.kill_process()
 
     whole = Rehearsal(lambda: NarrowTools(space), toy_spec(options()), NarrowCast(space, errors)).run()
-    cut = Rehearsal(
-        lambda: NarrowTools(space), toy_spec(options()), NarrowCast(space, errors), interfere=kill
-    ).run()
+    cut = Rehearsal(lambda: NarrowTools(space), toy_spec(options()), NarrowCast(space, errors), interfere=kill).run()
     assert narrow_of(cut) == narrow_of(whole)
 
 

@@ -238,7 +238,9 @@ class Finalists:
             return []
         best_us = state.times_us[first[0]]
         most = _most(subgraph.weight * best_us, latency_us)
-        failed = {c for c in state.fastest(most + _REPLACED, among) if c in self._confirmed and not self._confirmed[c].ok}
+        failed = {
+            c for c in state.fastest(most + _REPLACED, among) if c in self._confirmed and not self._confirmed[c].ok
+        }
         replaced = min(_REPLACED, len(failed))
         return [
             candidate

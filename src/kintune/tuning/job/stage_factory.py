@@ -236,9 +236,7 @@ class StageFactory:
         files, kept = self._spec.input_files, -held_back(self._spec)
         return (files[:kept], files[kept:]) if len(files) > 1 else (files, files)
 
-    def _compare(
-        self, kind: str, item: ValidationItem, timeout_s: float, *, narrow: bool = False
-    ) -> Work:
+    def _compare(self, kind: str, item: ValidationItem, timeout_s: float, *, narrow: bool = False) -> Work:
         names = tuple(PurePath(path).name for path in item.inputs)
         item = msgspec.structs.replace(item, input_names=names)
         conditions, options = self._conditions(), self._spec.options

@@ -56,6 +56,7 @@ __all__ = ["TRIES", "JobState"]
 TRIES = 3
 """How often a stage that is needed for a result is tried before the job fails."""
 
+
 def _decode(payload: bytes, kind: Any) -> Any:
     return msgspec.msgpack.decode(payload, type=kind)
 

@@ -312,8 +312,9 @@ class TvmBackend:
     def _narrow(self, chosen: Mapping[str, Candidate]) -> Narrow | None:
         """What is said of these programs in a manifest: which compute narrower than the model's types."""
         spec, networks = self._ready()
-        precisions = narrow(self._sketches.values())
-        titles = {subgraph.workload: subgraph.title for subgraph in networks.subgraphs(self._sketches.values())}
+        sketches = list(self._sketches.values())
+        precisions = narrow(sketches)
+        titles = {subgraph.workload: subgraph.title for subgraph in networks.subgraphs(sketches)}
         found = {titles[w]: precisions[c.sketch] for w, c in chosen.items() if c.sketch in precisions}
         return Narrow(found, spec.options.max_error) if found else None
 
