@@ -81,7 +81,7 @@ class NarrowCast(Cast):
 
     def prove(self) -> ValidationResult:
         proof = super().prove()
-        if len(self.tried[-1]) > 1 and self._held_back:
+        if self._held_back and len(self.tried[-1]) > 1:
             return msgspec.structs.replace(
                 proof, within_tolerance=False, norm_error=self._held_back, disagreement="too far"
             )
