@@ -303,7 +303,7 @@ class Rehearsal:
             self.job.begin(kind, work.context)
             answer = self.job.item(item)
             if (
-                kind in (StageName.DRAFT, StageName.NARROW)
+                kind in (StageName.DRAFT, StageName.PRECISION)
                 and (packaged := _decode(answer, DraftResult).packaged) is not None
             ):
                 self._drafted = packaged.chosen

@@ -64,7 +64,7 @@ class StageName:
     PROVE = "prove"
     DRAFT = "draft"  # compile the network to have it checked, before tuning or when a proof has failed
     CHECK = "check"  # run the draft once and compare its outputs
-    NARROW = "narrow"  # compile the network in precisions that are tried
+    PRECISION = "precision"  # compile the network in precisions that are tried
     ERROR = "error"  # run that and measure the error of its outputs
     EXPLAIN = "explain"  # find the node at fault, once nothing has helped
     BASELINE = "baseline"  # time other runtimes on the model, before anything is tuned

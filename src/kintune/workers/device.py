@@ -23,6 +23,7 @@ class DeviceStage(str, Enum):
     CONFIRM = "confirm"
     PROVE = "prove"
     CHECK = "check"
+    ERROR = "error"
     BASELINE = "baseline"
     PEAK = "peak"
     NARROW = "narrow"
@@ -42,7 +43,7 @@ class Profiler(Shape):
 
 
 class DeviceHandler:
-    """PROFILE and CONFIRM items to outcomes, PROVE and CHECK items to proofs, a BASELINE item to the latencies of
+    """PROFILE and CONFIRM items to outcomes, PROVE, CHECK and ERROR items to proofs, a BASELINE item to the latencies of
     other runtimes, a PEAK item to the device's peak, a NARROW item to its speeds with shorter numbers.
 
     PROFILE and CONFIRM share their requests and differ in the protocol that the context names.
@@ -94,7 +95,7 @@ class DeviceHandler:
             case DeviceStage.PROFILE | DeviceStage.CONFIRM:
                 outcome = self._profiler.profile(msgspec.msgpack.decode(payload, type=ProfileItem))
                 return msgspec.msgpack.encode(outcome)
-            case DeviceStage.PROVE | DeviceStage.CHECK:
+            case DeviceStage.PROVE | DeviceStage.CHECK | DeviceStage.ERROR:
                 return self._prove(self._context, payload)
             case DeviceStage.BASELINE:
                 return self._time_baselines(self._context, payload)

@@ -109,7 +109,7 @@ def space() -> NarrowSpace:
 
 def test_in_fp32_nothing_is_tried(space: NarrowSpace) -> None:
     rehearsal = Rehearsal(lambda: NarrowTools(space), toy_spec(options("fp32")), NarrowCast(space, {})).run()
-    assert rehearsal.counts(StageName.NARROW) == rehearsal.counts(StageName.ERROR) == 0
+    assert rehearsal.counts(StageName.PRECISION) == rehearsal.counts(StageName.ERROR) == 0
     assert narrow_of(rehearsal) == {}
 
 
@@ -153,7 +153,7 @@ def test_a_job_that_is_killed_while_precisions_are_tried_goes_on(space: NarrowSp
     errors = {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4}
 
     def kill(rehearsal: Rehearsal) -> None:
-        if rehearsal.history[-1].kind in (StageName.NARROW, StageName.ERROR):
+        if rehearsal.history[-1].kind in (StageName.PRECISION, StageName.ERROR):
             rehearsal.kill_process()
 
     whole = Rehearsal(lambda: NarrowTools(space), toy_spec(options()), NarrowCast(space, errors)).run()

@@ -38,7 +38,7 @@ _STATE_OF_STAGE = {
     StageName.UPDATE: JobStatus.TUNING,
     StageName.PROFILE: JobStatus.TUNING,
     StageName.CONFIRM: JobStatus.PACKAGING,
-    StageName.NARROW: JobStatus.PACKAGING,
+    StageName.PRECISION: JobStatus.PACKAGING,
     StageName.ERROR: JobStatus.PACKAGING,
     StageName.PACKAGE: JobStatus.PACKAGING,
     StageName.PROVE: JobStatus.PACKAGING,

@@ -16,7 +16,7 @@ _WIDE = 20.0  # largest over smallest, from which on a logarithmic axis tells mo
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1", "#b8860b", "#c2578c", "#2c9fc9", "#7a5230")
 _KINDS = (
     "prepare", "draft", "check", "baseline", "peak", "select", "build", "profile", "update", "confirm",
-    "narrow", "error", "package", "prove",
+    "precision", "error", "package", "prove",
 )  # fmt: skip
 
 

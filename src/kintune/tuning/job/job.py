@@ -92,7 +92,7 @@ class TuningJob:
         stages: dict[str, Callable[[bytes], bytes]] = {
             StageName.PREPARE: self._run_prepare,
             StageName.DRAFT: self._run_draft,
-            StageName.NARROW: self._run_draft,
+            StageName.PRECISION: self._run_draft,
             StageName.EXPLAIN: self._run_explain,
             StageName.SELECT: self._run_select,
             StageName.UPDATE: self._run_update,

@@ -40,6 +40,11 @@ class Narrowing:
         return self._choice is not None and self._choice.attempt is not None
 
     @property
+    def tried(self) -> int:
+        """How many networks were tried."""
+        return self._choice.tried if self._choice is not None else 0
+
+    @property
     def chosen(self) -> dict[str, str]:
         """The precisions of workloads (digests) that are narrower than fp32."""
         return self._choice.settled if self._choice is not None else {}

@@ -206,7 +206,7 @@ class StageFactory:
 
     def narrow(self, chosen: Mapping[str, Candidate]) -> Work:
         """Compile the network in precisions that are tried."""
-        return self._compile(StageName.NARROW, chosen, alone=False)
+        return self._compile(StageName.PRECISION, chosen, alone=False)
 
     def error(self, draft: Packaged) -> Work:
         """Run a network in precisions that are tried, and measure the error of its outputs."""

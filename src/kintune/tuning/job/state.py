@@ -227,10 +227,12 @@ class JobState:
             self._fold_peak(_decode(event.payload, Peak) if ok else None)
         elif event.kind == StageName.DRAFT and ok:
             self._fold_draft(_decode(event.payload, DraftResult))
-        elif event.kind == StageName.NARROW:
+        elif event.kind == StageName.PRECISION:
             self.narrowing.compiled(self.finalists, _decode(event.payload, DraftResult).packaged if ok else None)
         elif event.kind == StageName.ERROR:
             self.narrowing.observe(_decode(event.payload, ValidationResult) if ok else None)
+            if not ok and self.narrowing.tried == 1:
+                self.notes.append(f"the network with narrower parts does not run: {event.cause}")
         elif event.kind == StageName.EXPLAIN:
             self.culprit = _decode(event.payload, str) if ok else ""
         elif event.kind == StageName.CHECK and ok:
