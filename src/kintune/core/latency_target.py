@@ -10,10 +10,13 @@ import msgspec
 
 from kintune.errors import InputError
 
-__all__ = ["COMPARED", "FASTEST", "UNTUNED_NETWORK", "LatencyTarget", "parse_target"]
+__all__ = ["COMPARED", "COMPARED_NARROW", "FASTEST", "UNTUNED_NETWORK", "LatencyTarget", "parse_target"]
 
 COMPARED = ("onnxruntime", "openvino", "torch")
-"""The names of the runtimes that a network is compared with, where they are installed."""
+"""The names of the runtimes that a network is compared with, where they are installed; they compute in fp32."""
+
+COMPARED_NARROW = ("openvino_bf16",)
+"""Those that a network which may compute narrower is compared with as well."""
 
 FASTEST = "fastest"
 """In the place of a runtime's name: whichever of them is the fastest."""
@@ -62,7 +65,7 @@ class LatencyTarget(msgspec.Struct, frozen=True):
         if self.ms is not None:
             return self.ms
         if self.baseline == FASTEST:
-            named = [times_ms[name] for name in COMPARED if name in times_ms]
+            named = [times_ms[name] for name in (*COMPARED, *COMPARED_NARROW) if name in times_ms]
         else:
             named = [times_ms[self.baseline]] if self.baseline in times_ms else []
         known = [time for time in named if math.isfinite(time)]
@@ -84,7 +87,7 @@ def parse_target(text: str | float) -> LatencyTarget:
     if share is None or factor is None:
         raise InputError(f"until {written!r} cannot be read; {_HOW}")
     name = share["name"].lower()
-    if name not in (*COMPARED, FASTEST, UNTUNED_NETWORK):
+    if name not in (*COMPARED, *COMPARED_NARROW, FASTEST, UNTUNED_NETWORK):
         raise InputError(f"until {written!r}: there is no baseline {share['name']!r}; {_HOW}")
     return LatencyTarget(baseline=name, factor=_above_0(factor, written, "the factor"))
 

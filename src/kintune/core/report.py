@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 
 from kintune.core.config import Options
+from kintune.core.latency_target import COMPARED, COMPARED_NARROW
 from kintune.core.quantiles import quantile
 from kintune.core.stage_results import KnowledgeUse
 
@@ -85,6 +86,7 @@ class Latencies(msgspec.Struct, frozen=True):
     onnxruntime: float | None = None
     openvino: float | None = None
     torch: float | None = None
+    openvino_bf16: float | None = None
     spread: dict[str, Spread] = {}
 
     @classmethod
@@ -108,7 +110,7 @@ class Latencies(msgspec.Struct, frozen=True):
     @property
     def rivals(self) -> dict[str, float]:
         """The medians of the other runtimes that ran, fastest first."""
-        times = {"onnxruntime": self.onnxruntime, "openvino": self.openvino, "torch": self.torch}
+        times = {name: getattr(self, name) for name in (*COMPARED, *COMPARED_NARROW)}
         ran = ((name, time) for name, time in times.items() if time is not None)
         return dict(sorted(ran, key=lambda item: item[1]))
 

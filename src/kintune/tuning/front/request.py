@@ -11,7 +11,7 @@ import msgspec
 from kintune.core.candidate import digest_of
 from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
-from kintune.core.latency_target import COMPARED, FASTEST, parse_target
+from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
 from kintune.core.model import ModelRef, spell_shapes
 from kintune.core.version import ELEMENTARY, FEATURES
@@ -58,7 +58,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     check_fields(config)
     check_algorithm(config.families)
     if config.until is not None:
-        check_until(config.until, model, COMPARED, "a GPU" if _is_for_gpu(config) else "")
+        check_until(config.until, model, _compared(config), "a GPU" if _is_for_gpu(config) else "")
     if _is_for_gpu(config):
         refuse_several_shapes(model, "a GPU")
     if config.other_shapes == "onnxruntime":
@@ -136,6 +136,11 @@ def check_precision(precision: str, max_error: float | None, *, narrow_on_cpu: b
         raise InputError(f"precision {precision}: narrower precisions are for CPUs; leave it out")
 
 
+def _compared(config: TuneConfig) -> tuple[str, ...]:
+    """The runtimes to compare with: those in fp32, and where the result may be narrower, those that are as well."""
+    return COMPARED if config.precision == "fp32" else (*COMPARED, *COMPARED_NARROW)
+
+
 def _is_for_gpu(config: TuneConfig) -> bool:
     return config.device.startswith(GPU) or config.target.startswith(GPU)
 
@@ -197,6 +202,7 @@ def _options(config: TuneConfig, metric: Metric | None, *, search: bool) -> Opti
         precision=config.precision,
         max_error=config.max_error or DEFAULT_MAX_ERROR,
         metric=metric,
+        compare=_compared(config),
     )
 
 

@@ -10,7 +10,7 @@ from kintune.hardware.gpu_target import is_gpu
 from kintune.validate.baselines.baseline import Baseline, BaselineModel
 from kintune.validate.baselines.kintune_executable import KintuneExecutable
 from kintune.validate.baselines.onnx_runtime import OnnxRuntime
-from kintune.validate.baselines.open_vino import OpenVino
+from kintune.validate.baselines.open_vino import OpenVino, OpenVinoBf16
 from kintune.validate.baselines.torch_compile import TorchCompile
 
 __all__ = ["BASELINES", "KINTUNE", "Baseline", "BaselineModel", "make_baseline", "run_on", "takes"]
@@ -22,6 +22,7 @@ BASELINES: Mapping[str, Callable[[bool], Baseline]] = {
     KINTUNE: KintuneExecutable,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
+    "openvino_bf16": OpenVinoBf16,
     "torch": TorchCompile,
 }
 """All runtimes, by name; the argument is `exact`."""

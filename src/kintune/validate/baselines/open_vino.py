@@ -11,7 +11,7 @@ from kintune.errors import InputError
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 
-__all__ = ["OpenVino"]
+__all__ = ["OpenVino", "OpenVinoBf16"]
 
 _PLACE = re.compile(r"(Exception from|Check '.*' failed at) \S+:\d+:?$")
 _LONGEST = 250  # characters of a reason
@@ -23,6 +23,7 @@ class OpenVino:
     _request: Any
     _inputs: dict[str, Array]
     _subject: BaselineModel
+    _precision = "f32"
 
     def __init__(self, exact: bool = False) -> None:
         del exact  # it is never a reference
@@ -49,7 +50,7 @@ class OpenVino:
         if model.is_dynamic():
             model.reshape({name: list(array.shape) for name, array in self._inputs.items()})
         configuration = {
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": self._precision,
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": 1,
@@ -67,6 +68,12 @@ class OpenVino:
         """Run once."""
         results = self._request.infer(self._inputs, share_inputs=True, share_outputs=True)
         return [results[index] for index in range(len(results))]
+
+
+class OpenVinoBf16(OpenVino):
+    """The same in bf16, which is its default on CPUs that have it."""
+
+    _precision = "bf16"
 
 
 def _reason(error: RuntimeError) -> str:
