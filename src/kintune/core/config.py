@@ -194,7 +194,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
             float,
             Meta(
                 gt=0,
-                lt=1,
+                le=1,
                 description="With a narrower precision: the error allowed at the outputs, as a share of their norm.",
             ),
         ]

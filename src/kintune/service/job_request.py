@@ -84,7 +84,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             float,
             Meta(
                 gt=0,
-                lt=1,
+                le=1,
                 description="With a narrower precision: the error allowed at the outputs, as a share of their norm.",
             ),
         ]

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from kintune.core.config import Options, TuneConfig
+from kintune.core.latency_target import COMPARED, COMPARED_NARROW
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.model import Constant, ModelRef
 from kintune.errors import InputError
@@ -135,3 +137,38 @@ def test_a_runtime_that_is_not_installed_is_no_target(monkeypatch: pytest.Monkey
         check_until("fastest", ONNX_MODEL, ())
     with pytest.raises(InputError, match="openvino is not timed here; there is onnxruntime"):
         check_until("openvino", ONNX_MODEL, ("onnxruntime",))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"max_error": 0.01}, "max_error is for a narrower precision"),
+        ({"precision": "auto", "device": "cuda"}, "precision auto: narrower precisions are for CPUs"),
+        ({"precision": "half"}, "precision"),
+        ({"precision": "bf16", "max_error": 2.0}, "max_error"),
+        ({"precision": "bf16", "metric": "m.py:f"}, "metric and max_drop go together"),
+        ({"precision": "bf16", "max_drop": 0.1}, "metric and max_drop go together"),
+        ({"metric": "m.py:f", "max_drop": 0.1}, "metric is for a narrower precision"),
+        ({"precision": "bf16", "metric": "m.py:f", "max_drop": 0.1, "max_error": 0.1}, "leave one of the two out"),
+        ({"precision": "bf16", "metric": "accuracy", "max_drop": 0.1}, "write MODULE:FUNCTION or FILE.py:FUNCTION"),
+        ({"precision": "bf16", "metric": "no.py:f", "max_drop": 0.1}, "there is no file no.py"),
+    ],
+)
+def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, config: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        request_of(ONNX_MODEL, TuneConfig(output=str(tmp_path / "net.kt"), **config))
+    assert said in str(error.value)
+
+
+def test_a_metric_is_for_files_alone(tmp_path: Path) -> None:
+    config = TuneConfig(precision="auto", metric="m.py:f", max_drop=0.1, output=str(tmp_path / "net.kt"))
+    with pytest.raises(InputError, match="a metric scores ONNX files"):
+        request_of(ModelRef("zoo", "resnet18", "resnet18"), config)
+
+
+def test_a_narrower_result_is_compared_with_narrower_runtimes(tmp_path: Path) -> None:
+    wide = request_of(ONNX_MODEL, TuneConfig(output=str(tmp_path / "net.kt"))).options
+    assert (wide.precisions, wide.error_budget, wide.compare) == (frozenset(), None, COMPARED)
+    narrow = request_of(ONNX_MODEL, TuneConfig(precision="auto", output=str(tmp_path / "net.kt"))).options
+    assert (narrow.precisions, narrow.error_budget) == (frozenset({"bf16"}), 0.01)
+    assert narrow.compare == (*COMPARED, *COMPARED_NARROW)
