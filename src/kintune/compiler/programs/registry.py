@@ -9,6 +9,7 @@ import tvm
 from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.panel_sum import NarrowPanels
 from kintune.compiler.programs.padding import PaddedProduct
+from kintune.compiler.programs.tiled_product import TiledProduct
 from kintune.compiler.programs.program import Narrow, Program, pattern_of, precision_of_program
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
@@ -23,6 +24,7 @@ PROGRAMS: tuple[Program, ...] = (
     RecurrentProgram(),
     RowProgram(),
     NarrowPanels(),
+    TiledProduct(),
     PaddedProduct(),
     BlockedWinograd(),
     Winograd(),
