@@ -1,18 +1,19 @@
 """Products of matrices and convolutions of 1 x 1 with packed weights and large register tiles, in fp32.
 
-MetaSchedule's sketches keep a tile of the sums in memory between parts of the reduction, and choose its size among the
-divisors of the extents.  Here the whole sum of a tile is in registers, and a tile has the rows that fill them.
+MetaSchedule's sketches keep the sums in memory between parts of a reduction, and tile the rows by a divisor of their
+number.  Here the whole sum of a tile is in registers, and a tile has the rows that fill them.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import tvm
 
 from kintune.compiler.programs.epilogue import Epilogue, joined
-from kintune.compiler.programs.product_tiles import Blocking, make_tiles
+from kintune.compiler.programs.product_tiles import Tiling, make_tiles
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.weighted_sum import WeightedSum, find_weighted_sum
 from kintune.core.candidate import Axis, Choice, Decision
@@ -22,15 +23,20 @@ from kintune.search.processor import Processor
 
 __all__ = ["TiledProduct"]
 
-_TILES = {32: ((6, 4), (7, 4), (14, 2), (12, 2), (9, 3), (8, 3), (5, 4), (4, 4)), 16: ((6, 2), (5, 2), (4, 2), (3, 4))}
+_TILES = {
+    32: ((6, 4), (7, 4), (14, 2), (12, 2), (9, 3), (8, 3), (5, 4), (4, 4), (8, 2), (16, 1), (8, 1)),
+    16: ((6, 2), (4, 3), (5, 2), (4, 2), (3, 4), (12, 1), (8, 1)),
+}
 """Register tiles of rows by vectors, by the number of vector registers."""
 
-_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-_PARTS = (1, 2, 4, 8, 16)
-_DEPTHS = (0, 64, 128, 256, 512)
-_LEAST_FLOPS = 1e6
-_MOST_WASTE = 0.15
-_FIRST = 32
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+_LEAST_FLOPS = 1e6  # of a product that is worth a kernel of its own
+_FIRST = 32  # candidates of the rule
+
+_BYTES_A_CYCLE = 24.0  # of a core, from its second cache
+_COLD_BYTES_A_CYCLE = 6.0  # from memory
+_TASK_CYCLES = 500.0
 
 
 class _Matched(NamedTuple):
@@ -42,7 +48,7 @@ class _Matched(NamedTuple):
 class TiledProduct:
     """Writes a product with constant weights; its variants are lanes and registers, as in "16x32".
 
-    The decisions are the register tile, blocks of rows, parts of the panels, and the depth of a part of the sum.
+    The decisions are the register tile, blocks of the rows, and parts of the panels (`product_tiles.Tiling`).
     """
 
     name = "tiled"
@@ -53,7 +59,7 @@ class TiledProduct:
         """One, where vectors of the target divide the columns and nothing is left beside the product."""
         if target.kind.name != "llvm":
             return ()
-        machine = Processor.of(extensions_of(target), 1)
+        machine = Processor.of(extensions_of(target))
         matched = _matched(module)
         if machine.registers not in _TILES or matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
@@ -61,13 +67,14 @@ class TiledProduct:
         return (variant,) if _tiles(matched.found, variant) else ()
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
-        """The choices of tile, blocks, parts and depth.
+        """The choices of tile, blocks and parts.
 
         Raises:
-            BuildError: the workload is no such product.
+            BuildError: the workload is no such product, or there is no such variant of it.
         """
-        choices = _choices(_found(module), variant)
-        return tuple(Choice(tuple(range(len(values))), (1.0 / len(values),) * len(values)) for values in choices)
+        found = _found(module).found
+        counts = map(len, (_tiles(found, variant), _blocks(found, variant), _parts(found, variant)))
+        return tuple(Choice(tuple(range(count)), (1.0 / count,) * count) for count in counts)
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The workload with the program in the place of its product.
@@ -75,53 +82,40 @@ class TiledProduct:
         Raises:
             BuildError: the workload is no such product, the decisions are not its own, or parts are not whole.
         """
-        matched = _matched(module)
-        if matched is None:
-            raise BuildError("no product with constant weights")
-        found, choices = matched.found, _choices(matched.found, variant)
-        if len(decisions) != len(choices):
-            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
-        (rows, vectors), blocks, parts, depth = (values[at] for values, (at,) in zip(choices, decisions, strict=True))
-        lanes = _lanes(variant)
-        if found.filters % (vectors * lanes * parts):
-            raise BuildError(f"{parts} parts of {vectors} vectors do not divide {found.filters} columns")
-        stages = make_tiles(found, lanes, Blocking(rows, vectors, blocks, parts, depth), matched.epilogue)
+        matched = _found(module)
+        found = matched.found
+        if len(decisions) != 3:
+            raise BuildError(f"{self.name} has 3 decisions, not {len(decisions)}")
+        tiling, lanes = _tiling(found, variant, [at for (at,) in decisions]), _lanes(variant)
+        if found.filters % (tiling.vectors * lanes * tiling.parts):
+            raise BuildError(
+                f"{tiling.parts} parts of {tiling.vectors} vectors do not divide {found.filters} columns"
+            )
+        stages = make_tiles(found, lanes, tiling, matched.epilogue)
         return with_stages(matched.module, found, stages, matched.epilogue)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
-        found = _found(module)
-        tiles, blocks, parts, depths = _choices(found, variant)
-        lanes = _lanes(variant)
+        found, lanes = _found(module).found, _lanes(variant)
+        counts = map(len, (_tiles(found, variant), _blocks(found, variant), _parts(found, variant)))
         ranked = []
-        for t, (rows, vectors) in enumerate(tiles):
-            for b, block in enumerate(blocks):
-                for p, part in enumerate(parts):
-                    if found.filters % (vectors * lanes * part):
-                        continue
-                    for d, depth in enumerate(depths):
-                        blocking = Blocking(rows, vectors, block, part, depth)
-                        ranked.append((_cycles(found, blocking, lanes, machine), ((t,), (b,), (p,), (d,))))
-        return [decisions for _, decisions in sorted(ranked)[:_FIRST]]
+        for places in itertools.product(*map(range, counts)):
+            tiling = _tiling(found, variant, places)
+            if found.filters % (tiling.vectors * lanes * tiling.parts) == 0:
+                ranked.append((estimated_cycles(found, tiling, lanes, machine), places))
+        return [tuple((at,) for at in places) for _, places in sorted(ranked)[:_FIRST]]
 
 
-def _cycles(found: WeightedSum, b: Blocking, lanes: int, machine: Processor) -> float:
-    """The estimated cycles of the core with the most tasks."""
-    tasks = b.blocks * b.parts
-    turns = -(-tasks // machine.threads)
-    groups = -(-found.positions // (b.blocks * b.rows))
-    panels = found.filters // (b.vectors * lanes * b.parts)
-    depth = b.depth or found.channels
-    cuts = -(-found.channels // depth)
-    tile = found.channels * max(b.rows * b.vectors / 2, (b.rows + b.vectors) / 2)
-    inside = depth * b.vectors * lanes * 4 <= 0.6 * machine.caches[0]
-    from_second = 0.0 if inside else found.channels * b.vectors * lanes * 4 / _BYTES
-    waiting = 2.0 * b.rows * b.vectors * cuts if cuts > 1 else 0.0
-    weights = panels * found.channels * b.vectors * lanes * 4
-    return turns * (groups * panels * (max(tile, from_second) + 2 * b.rows * b.vectors + waiting) + weights / 8 + 500)
-
-
-_BYTES = 24.0
+def estimated_cycles(found: WeightedSum, tiling: Tiling, lanes: int, machine: Processor) -> float:
+    """The estimated cycles of the core that has most tasks."""
+    turns = -(-tiling.blocks * tiling.parts // machine.threads)
+    panels = found.filters // (tiling.vectors * lanes * tiling.parts)
+    bytes_of_panel = found.channels * tiling.vectors * lanes * 4
+    products = found.channels * max(tiling.rows * tiling.vectors / 2, (tiling.rows + tiling.vectors) / 2)
+    fits = bytes_of_panel <= 0.6 * machine.caches[0]
+    tile = max(products, 0.0 if fits else bytes_of_panel / _BYTES_A_CYCLE) + 3.0 * tiling.rows * tiling.vectors
+    first = max(0.0, bytes_of_panel / _COLD_BYTES_A_CYCLE - tile)  # the first tile of a panel waits for memory
+    return turns * (panels * (tiling.groups(found.positions) * tile + first) + _TASK_CYCLES)
 
 
 def _matched(module: tvm.IRModule) -> _Matched | None:
@@ -142,15 +136,30 @@ def _matched(module: tvm.IRModule) -> _Matched | None:
 
 def _is_product(found: WeightedSum) -> bool:
     """Whether each row of the result is of one row of the data."""
-    single = all(reach.kernel == 1 and reach.before == 0 for reach in (found.rows, found.columns))
-    return single and len(found.replaced) == 1
+    return all(
+        reach.kernel == 1 and reach.before == 0 and (reach.results - 1) * reach.stride < reach.size
+        for reach in (found.rows, found.columns)
+    )
 
 
-def _found(module: tvm.IRModule) -> WeightedSum:
+def _found(module: tvm.IRModule) -> _Matched:
     matched = _matched(module)
     if matched is None:
-        raise BuildError("no product with constant weights")
-    return matched.found
+        raise BuildError("the workload is no product with constant weights")
+    return matched
+
+
+def _tiling(found: WeightedSum, variant: str, places: Sequence[int]) -> Tiling:
+    """The tiling of some decisions.
+
+    Raises:
+        BuildError: they are not the program's own.
+    """
+    choices = _tiles(found, variant), _blocks(found, variant), _parts(found, variant)
+    if any(not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)):
+        raise BuildError(f"there is no tiling {tuple(places)} of this product")
+    tile, blocks, parts = places
+    return Tiling(*choices[0][tile], choices[1][blocks], choices[2][parts])
 
 
 def _lanes(variant: str) -> int:
@@ -158,19 +167,30 @@ def _lanes(variant: str) -> int:
 
 
 def _tiles(found: WeightedSum, variant: str) -> tuple[tuple[int, int], ...]:
+    """The register tiles whose vectors divide the columns.
+
+    Raises:
+        BuildError: there is no such variant.
+    """
     lanes, _, registers = variant.partition("x")
-    fitting = [t for t in _TILES[int(registers)] if found.filters % (t[1] * int(lanes)) == 0]
-    return tuple(tile for tile in fitting if tile[0] <= found.positions)
+    if not (lanes.isdecimal() and registers.isdecimal() and int(registers) in _TILES):
+        raise BuildError(f"products have no variant {variant}")
+    dividing = [tile for tile in _TILES[int(registers)] if found.filters % (tile[1] * int(lanes)) == 0]
+    return tuple(tile for tile in dividing if tile[0] <= found.positions)
 
 
-def _choices(found: WeightedSum, variant: str) -> tuple[tuple, ...]:  # type: ignore[type-arg]
-    """The values of tile, blocks, parts and depth."""
-    tiles = _tiles(found, variant)
-    least = min(rows for rows, _ in tiles)
+def _blocks(found: WeightedSum, variant: str) -> tuple[int, ...]:
+    """Numbers of blocks of rows, with a tile each at least.
+
+    Raises:
+        BuildError: no register tile fits the product.
+    """
+    least = min((rows for rows, _ in _tiles(found, variant)), default=0)
+    if not least:
+        raise BuildError(f"no register tile of {variant} fits {found.positions} rows by {found.filters} columns")
+    return tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= found.positions)
+
+
+def _parts(found: WeightedSum, variant: str) -> tuple[int, ...]:
     vectors = found.filters // _lanes(variant)
-    return (
-        tiles,
-        tuple(blocks for blocks in _BLOCKS if blocks * least <= found.positions),
-        tuple(parts for parts in _PARTS if vectors % parts == 0),
-        tuple(depth for depth in _DEPTHS if depth < found.channels),
-    )
+    return tuple(parts for parts in _PARTS if vectors % parts == 0)
