@@ -21,6 +21,15 @@ from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Tiling", "make_tiles"]
 
+_STEPS = (4, 3, 2, 1)
+"""Products of a turn of the innermost loop."""
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+_MOST_LINES = 1
+"""Lines that are fetched for each product, at most."""
+
 _Statement = Any
 _Body = Callable[[int, Any], _Statement]
 
@@ -95,12 +104,17 @@ class _Tiles:
         first = block * g.at(self._groups * self._tiling.rows)
 
         def tile(o: Any, q: Any) -> _Statement:
-            return self._tile(part * g.at(own) + o, first + q * g.at(self._tiling.rows))
+            panel = part * g.at(own) + o
+            following = part * g.at(own) + tirx.min(o + g.at(1), g.at(own - 1))
+            return self._tile(panel, following, first + q * g.at(self._tiling.rows), q)
 
         return _loop(g, "panel", own, lambda o: _loop(g, "group", self._groups, lambda q: tile(o, q)))
 
-    def _tile(self, panel: Any, first: Any) -> _Statement:
-        """The products of a tile's rows, from `first` on, with one panel."""
+    def _tile(self, panel: Any, following: Any, first: Any, group: Any) -> _Statement:
+        """The products of a tile's rows, from `first` on, with one panel, before the `following` one is read.
+
+        The tile is number `group` of its block.
+        """
         g, found, sums = self._g, self._found, self._sums
         last = g.at(found.positions - 1)
         rows = [tirx.min(first + g.at(row), last) for row in range(self._tiling.rows)]
@@ -129,7 +143,33 @@ class _Tiles:
             is_cut = found.positions % (self._tiling.blocks * self._tiling.rows)
             inside = first + g.at(row) < g.at(found.positions)
             results.append(tirx.IfThenElse(inside, stored, None) if is_cut else stored)
-        return _sequence([self._all(begin), _loop(g, "c", found.channels, add), *results])
+        step = next(step for step in _STEPS if found.channels % step == 0)
+        def steps(at: Any) -> _Statement:
+            fetched = self._fetch(following, group * g.at(found.channels // step) + at, step)
+            return _sequence([*fetched, *(add(at * g.at(step) + g.at(each)) for each in range(step))])
+
+        return _sequence([self._all(begin), _loop(g, "c", found.channels // step, steps), *results])
+
+    def _fetch(self, panel: Any, number: Any, step: int) -> list[_Statement]:
+        """Fetch the part with this number of a panel into the cache; all tiles of a block together fetch all of it.
+
+        Weights come from memory, which takes as long as the products do.  A few cache lines are asked for between products,
+        since a core can wait for a dozen or so at once and then stands still.
+        """
+        g = self._g
+        lines = self._panel * 4 // _LINE
+        total, turns = lines * self._found.channels, self._groups * (self._found.channels // step)
+        each = -(-total // turns)
+        if each > _MOST_LINES * step:  # so few rows that nothing is won
+            return []
+        fetched = []
+        for line in range(each):
+            at = tirx.min(number * g.at(each) + g.at(line), g.at(total - 1))
+            place = [panel, tirx.floordiv(at, g.at(lines)), tirx.floormod(at, g.at(lines)) * g.at(_LINE // 4)]
+            address = tirx.address_of(self._weights[tuple(place)])
+            call = tirx.call_llvm_intrin("void", "llvm.prefetch", address, *(tirx.const(n, "int32") for n in (0, 2, 1)))
+            fetched.append(tirx.Evaluate(call))
+        return fetched
 
     def _all(self, body: _Body) -> _Statement:
         """A statement for all rows and columns of a tile."""
