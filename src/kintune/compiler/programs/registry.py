@@ -12,6 +12,7 @@ from kintune.compiler.programs.panel_sum import NarrowPanels
 from kintune.compiler.programs.program import Narrow, Program, pattern_of, precision_of_program
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
+from kintune.compiler.programs.tiled_product import TiledProduct
 from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
@@ -23,6 +24,7 @@ PROGRAMS: tuple[Program, ...] = (
     RecurrentProgram(),
     RowProgram(),
     NarrowPanels(),
+    TiledProduct(),
     PaddedProduct(),
     BlockedWinograd(),
     Winograd(),

@@ -1,0 +1,218 @@
+"""The loops of a product with packed weights: a register tile of rows by vectors of columns, all of the sum in registers.
+
+The weights are packed in panels [depth, panel] of the columns that are computed at once, so that an inner loop reads them
+one after the other.  One task takes a block of rows and a part of the panels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tvm import tirx
+
+from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
+from kintune.compiler.programs.winograd_stages import block_in_loops, whole
+from kintune.compiler.programs.winograd_tiles import Geometry
+from kintune.compiler.space.packing import PACKS
+
+__all__ = ["Tiling", "make_tiles"]
+
+_STEPS = (4, 3, 2, 1)
+"""Products of a turn of the innermost loop."""
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+_MOST_LINES = 1
+"""Lines that are fetched for each product, at most."""
+
+_Statement = Any
+_Body = Callable[[int, Any], _Statement]
+
+
+class Tiling(NamedTuple):
+    """`rows` by `vectors` vectors in registers; `blocks` of the rows by `parts` of the panels are the tasks."""
+
+    rows: int
+    vectors: int
+    blocks: int
+    parts: int
+
+    def groups(self, positions: int) -> int:
+        """Register tiles of a block of rows."""
+        return -(-positions // (self.blocks * self.rows))
+
+
+def make_tiles(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
+    """The statements that compute the product, or the epilogue of it.
+
+    `parts` times `vectors` vectors divide the columns.  Rows beyond the last are computed as the last one is, and not
+    stored.
+    """
+    return _Tiles(found, lanes, tiling, epilogue).stages()
+
+
+class _Tiles:
+    def __init__(self, found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
+        self._found, self._tiling, self._epilogue = found, tiling, epilogue
+        self._g = Geometry(0, lanes, 1, 1, found.positions, found.channels, found.filters, found.index_type)
+        self._panel = tiling.vectors * lanes
+        self._panels = found.filters // self._panel
+        self._groups = tiling.groups(found.positions)
+        self._weights = self._g.buffer("panels", self._panels, found.channels, self._panel)
+        self._sums = [self._g.buffer(f"sums{row}", self._panel) for row in range(tiling.rows)]
+
+    def stages(self) -> Stages:
+        found, g, tiling = self._found, self._g, self._tiling
+        zero = g.at(0)
+
+        def packed(o: Any, c: Any, f: Any) -> _Statement:
+            value = found.weight(zero, zero, c, o * g.at(self._panel) + f)
+            return tirx.BufferStore(self._weights, value, [o, c, f])
+
+        packing = block_in_loops(
+            "panel_weights",
+            [("o", self._panels), ("c", found.channels), ("f", self._panel)],
+            packed,
+            g,
+            reads=lambda o, c, f: [whole(found.weights)],
+            writes=lambda o, c, f: [(self._weights, [(o, 1), (c, 1), (f, 1)])],
+            annotations={PACKS: True},
+        )
+        target = found.result if self._epilogue is None else self._epilogue.target
+        others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
+        computing = block_in_loops(
+            f"{found.name}_tiled",
+            [("block", tiling.blocks), ("part", tiling.parts)],
+            self._task,
+            g,
+            reads=lambda block, part: [whole(found.data), whole(self._weights), *others],
+            writes=lambda block, part: [whole(target)],
+            buffers=self._sums,
+            fused=True,
+        )
+        return Stages([packing, computing], [self._weights])
+
+    def _task(self, block: Any, part: Any) -> _Statement:
+        """All tiles of a block of rows and a part of the panels, one panel after the other."""
+        g = self._g
+        own = self._panels // self._tiling.parts
+        first = block * g.at(self._groups * self._tiling.rows)
+
+        def tile(o: Any, q: Any) -> _Statement:
+            panel = part * g.at(own) + o
+            following = part * g.at(own) + tirx.min(o + g.at(1), g.at(own - 1))
+            return self._tile(panel, following, first + q * g.at(self._tiling.rows), q)
+
+        return _loop(g, "panel", own, lambda o: _loop(g, "group", self._groups, lambda q: tile(o, q)))
+
+    def _tile(self, panel: Any, following: Any, first: Any, group: Any) -> _Statement:
+        """The products of a tile's rows, from `first` on, with one panel, before the `following` one is read.
+
+        The tile is number `group` of its block.
+        """
+        g, found, sums = self._g, self._found, self._sums
+        last = g.at(found.positions - 1)
+        rows = [tirx.min(first + g.at(row), last) for row in range(self._tiling.rows)]
+        places = [self._source(row) for row in rows]
+
+        def add(c: Any) -> _Statement:
+            def product(row: int, column: Any) -> _Statement:
+                value = found.data[tuple([*places[row], c])] * self._weights[panel, c, column]
+                return tirx.BufferStore(sums[row], sums[row][column] + value, [column])
+
+            return self._all(product)
+
+        def begin(row: int, column: Any) -> _Statement:
+            return tirx.BufferStore(sums[row], tirx.const(0.0, "float32"), [column])
+
+        def end(row: int, column: Any) -> _Statement:
+            at = [*_position(found.extents, rows[row], g), panel * g.at(self._panel) + column]
+            value = sums[row][column]
+            if self._epilogue is None:
+                return tirx.BufferStore(found.result, value, at)
+            return self._epilogue.store(value, at)
+
+        results = []
+        for row in range(self._tiling.rows):
+            stored = _sequence(self._vectors(row, end))
+            is_cut = found.positions % (self._tiling.blocks * self._tiling.rows)
+            inside = first + g.at(row) < g.at(found.positions)
+            results.append(tirx.IfThenElse(inside, stored, None) if is_cut else stored)
+        step = next(step for step in _STEPS if found.channels % step == 0)
+        def steps(at: Any) -> _Statement:
+            fetched = self._fetch(following, group * g.at(found.channels // step) + at, step)
+            return _sequence([*fetched, *(add(at * g.at(step) + g.at(each)) for each in range(step))])
+
+        return _sequence([self._all(begin), _loop(g, "c", found.channels // step, steps), *results])
+
+    def _fetch(self, panel: Any, number: Any, step: int) -> list[_Statement]:
+        """Fetch the part with this number of a panel into the cache; all tiles of a block together fetch all of it.
+
+        Weights come from memory, which takes as long as the products do.  A few cache lines are asked for between products,
+        since a core can wait for a dozen or so at once and then stands still.
+        """
+        g = self._g
+        lines = self._panel * 4 // _LINE
+        total, turns = lines * self._found.channels, self._groups * (self._found.channels // step)
+        each = -(-total // turns)
+        if each > _MOST_LINES * step:  # so few rows that nothing is won
+            return []
+        fetched = []
+        for line in range(each):
+            at = tirx.min(number * g.at(each) + g.at(line), g.at(total - 1))
+            place = [panel, tirx.floordiv(at, g.at(lines)), tirx.floormod(at, g.at(lines)) * g.at(_LINE // 4)]
+            address = tirx.address_of(self._weights[tuple(place)])
+            call = tirx.call_llvm_intrin("void", "llvm.prefetch", address, *(tirx.const(n, "int32") for n in (0, 2, 1)))
+            fetched.append(tirx.Evaluate(call))
+        return fetched
+
+    def _all(self, body: _Body) -> _Statement:
+        """A statement for all rows and columns of a tile."""
+        return _sequence([each for row in range(self._tiling.rows) for each in self._vectors(row, body)])
+
+    def _vectors(self, row: int, body: _Body) -> list[_Statement]:
+        """A statement for all columns of a row, a vector each: LLVM would take a vector of 3 x 16 lanes apart."""
+        g, statements = self._g, []
+        for start in range(0, self._panel, g.lanes):
+            lane = tirx.Var("lane", g.index_type)
+            column = lane if start == 0 else lane + g.at(start)
+            statements.append(tirx.For(lane, g.at(0), g.at(g.lanes), tirx.ForKind.VECTORIZED, body(row, column)))
+        return statements
+
+    def _source(self, row: Any) -> list[Any]:
+        """The indices of the row of the data that a row of the result is of."""
+        found, g = self._found, self._g
+        if found.rows == Reach():  # a matrix, whose rows may be along other axes than those of the result
+            return _position([int(extent) for extent in found.data.shape[:-1]], row, g)
+        image, y, x = _position(found.extents, row, g)
+        return [image, y * g.at(found.rows.stride), x * g.at(found.columns.stride)]
+
+
+def _position(extents: Sequence[int], row: Any, g: Geometry) -> list[Any]:
+    """The indices of a row, along axes of these extents."""
+    indices: list[Any] = []
+    rest, left = row, math.prod(extents)
+    for extent in reversed(extents):
+        left //= extent
+        if extent == 1:
+            indices.append(g.at(0))
+        elif left == 1:
+            indices.append(rest)
+        else:
+            indices.append(tirx.floormod(rest, g.at(extent)))
+            rest = tirx.floordiv(rest, g.at(extent))
+    return indices[::-1]
+
+
+def _sequence(statements: Sequence[_Statement]) -> _Statement:
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def _loop(g: Geometry, name: str, extent: int, body: Callable[[Any], _Statement]) -> _Statement:
+    variable = tirx.Var(name, g.index_type)
+    return tirx.For(variable, g.at(0), g.at(extent), tirx.ForKind.SERIAL, body(variable))

@@ -1,0 +1,196 @@
+"""Products of matrices and convolutions of 1 x 1 with packed weights and large register tiles, in fp32.
+
+MetaSchedule's sketches keep the sums in memory between parts of a reduction, and tile the rows by a divisor of their
+number.  Here the whole sum of a tile is in registers, and a tile has the rows that fill them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tvm
+
+from kintune.compiler.programs.epilogue import Epilogue, joined
+from kintune.compiler.programs.product_tiles import Tiling, make_tiles
+from kintune.compiler.programs.stages import with_stages
+from kintune.compiler.programs.weighted_sum import WeightedSum, find_weighted_sum
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.runtime.target import extensions_of
+from kintune.search.processor import Processor
+
+__all__ = ["TiledProduct"]
+
+_TILES = {
+    32: ((6, 4), (7, 4), (14, 2), (12, 2), (9, 3), (8, 3), (5, 4), (4, 4), (8, 2), (16, 1), (8, 1)),
+    16: ((6, 2), (4, 3), (5, 2), (4, 2), (3, 4), (12, 1), (8, 1)),
+}
+"""Register tiles of rows by vectors, by the number of vector registers."""
+
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+_LEAST_FLOPS = 1e6  # of a product that is worth a kernel of its own
+_FIRST = 32  # candidates of the rule
+
+_BYTES_A_CYCLE = 24.0  # of a core, from its second cache
+_COLD_BYTES_A_CYCLE = 6.0  # from memory
+_TASK_CYCLES = 500.0
+
+
+class _Matched(NamedTuple):
+    module: tvm.IRModule
+    found: WeightedSum
+    epilogue: Epilogue | None
+
+
+class TiledProduct:
+    """Writes a product with constant weights; its variants are lanes and registers, as in "16x32".
+
+    The decisions are the register tile, blocks of the rows, and parts of the panels (`product_tiles.Tiling`).
+    """
+
+    name = "tiled"
+    version = 1
+    patterns: tuple[str, ...] = ()
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """One, where vectors of the target divide the columns and nothing is left beside the product."""
+        if target.kind.name != "llvm":
+            return ()
+        machine = Processor.of(extensions_of(target))
+        matched = _matched(module)
+        if machine.registers not in _TILES or matched is None or matched.found.flops < _LEAST_FLOPS:
+            return ()
+        variant = f"{machine.lanes}x{machine.registers}"
+        return (variant,) if _tiles(matched.found, variant) else ()
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """The choices of tile, blocks and parts.
+
+        Raises:
+            BuildError: the workload is no such product, or there is no such variant of it.
+        """
+        found = _found(module).found
+        counts = map(len, (_tiles(found, variant), _blocks(found, variant), _parts(found, variant)))
+        return tuple(Choice(tuple(range(count)), (1.0 / count,) * count) for count in counts)
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """The workload with the program in the place of its product.
+
+        Raises:
+            BuildError: the workload is no such product, the decisions are not its own, or parts are not whole.
+        """
+        matched = _found(module)
+        found = matched.found
+        if len(decisions) != 3:
+            raise BuildError(f"{self.name} has 3 decisions, not {len(decisions)}")
+        tiling, lanes = _tiling(found, variant, [at for (at,) in decisions]), _lanes(variant)
+        if found.filters % (tiling.vectors * lanes * tiling.parts):
+            raise BuildError(
+                f"{tiling.parts} parts of {tiling.vectors} vectors do not divide {found.filters} columns"
+            )
+        stages = make_tiles(found, lanes, tiling, matched.epilogue)
+        return with_stages(matched.module, found, stages, matched.epilogue)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """The decisions of the least estimated times."""
+        found, lanes = _found(module).found, _lanes(variant)
+        counts = map(len, (_tiles(found, variant), _blocks(found, variant), _parts(found, variant)))
+        ranked = []
+        for places in itertools.product(*map(range, counts)):
+            tiling = _tiling(found, variant, places)
+            if found.filters % (tiling.vectors * lanes * tiling.parts) == 0:
+                ranked.append((estimated_cycles(found, tiling, lanes, machine), places))
+        return [tuple((at,) for at in places) for _, places in sorted(ranked)[:_FIRST]]
+
+
+def estimated_cycles(found: WeightedSum, tiling: Tiling, lanes: int, machine: Processor) -> float:
+    """The estimated cycles of the core that has most tasks."""
+    turns = -(-tiling.blocks * tiling.parts // machine.threads)
+    panels = found.filters // (tiling.vectors * lanes * tiling.parts)
+    bytes_of_panel = found.channels * tiling.vectors * lanes * 4
+    products = found.channels * max(tiling.rows * tiling.vectors / 2, (tiling.rows + tiling.vectors) / 2)
+    fits = bytes_of_panel <= 0.6 * machine.caches[0]
+    tile = max(products, 0.0 if fits else bytes_of_panel / _BYTES_A_CYCLE) + 3.0 * tiling.rows * tiling.vectors
+    first = max(0.0, bytes_of_panel / _COLD_BYTES_A_CYCLE - tile)  # the first tile of a panel waits for memory
+    return turns * (panels * (tiling.groups(found.positions) * tile + first) + _TASK_CYCLES)
+
+
+def _matched(module: tvm.IRModule) -> _Matched | None:
+    """The workload with what follows in one block, its product, and that block; None where more is left."""
+    found = find_weighted_sum(module)
+    if found is None or not _is_product(found):
+        return None
+    if len(found.nests) == len(found.replaced):
+        return _Matched(module, found, None)
+    follows = joined(module, found.name)
+    if follows is None or not follows[1].is_vectorised:
+        return None
+    found = find_weighted_sum(follows[0])
+    if found is None or not _is_product(found) or len(found.nests) != len(found.replaced) + 1:
+        return None
+    return _Matched(follows[0], found, follows[1])
+
+
+def _is_product(found: WeightedSum) -> bool:
+    """Whether each row of the result is of one row of the data."""
+    return all(
+        reach.kernel == 1 and reach.before == 0 and (reach.results - 1) * reach.stride < reach.size
+        for reach in (found.rows, found.columns)
+    )
+
+
+def _found(module: tvm.IRModule) -> _Matched:
+    matched = _matched(module)
+    if matched is None:
+        raise BuildError("the workload is no product with constant weights")
+    return matched
+
+
+def _tiling(found: WeightedSum, variant: str, places: Sequence[int]) -> Tiling:
+    """The tiling of some decisions.
+
+    Raises:
+        BuildError: they are not the program's own.
+    """
+    choices = _tiles(found, variant), _blocks(found, variant), _parts(found, variant)
+    if any(not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)):
+        raise BuildError(f"there is no tiling {tuple(places)} of this product")
+    tile, blocks, parts = places
+    return Tiling(*choices[0][tile], choices[1][blocks], choices[2][parts])
+
+
+def _lanes(variant: str) -> int:
+    return int(variant.partition("x")[0])
+
+
+def _tiles(found: WeightedSum, variant: str) -> tuple[tuple[int, int], ...]:
+    """The register tiles whose vectors divide the columns.
+
+    Raises:
+        BuildError: there is no such variant.
+    """
+    lanes, _, registers = variant.partition("x")
+    if not (lanes.isdecimal() and registers.isdecimal() and int(registers) in _TILES):
+        raise BuildError(f"products have no variant {variant}")
+    dividing = [tile for tile in _TILES[int(registers)] if found.filters % (tile[1] * int(lanes)) == 0]
+    return tuple(tile for tile in dividing if tile[0] <= found.positions)
+
+
+def _blocks(found: WeightedSum, variant: str) -> tuple[int, ...]:
+    """Numbers of blocks of rows, with a tile each at least.
+
+    Raises:
+        BuildError: no register tile fits the product.
+    """
+    least = min((rows for rows, _ in _tiles(found, variant)), default=0)
+    if not least:
+        raise BuildError(f"no register tile of {variant} fits {found.positions} rows by {found.filters} columns")
+    return tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= found.positions)
+
+
+def _parts(found: WeightedSum, variant: str) -> tuple[int, ...]:
+    vectors = found.filters // _lanes(variant)
+    return tuple(parts for parts in _PARTS if vectors % parts == 0)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kintune.errors import BuildError
+
+pytestmark = pytest.mark.tvm
+
+
+def product(*shape: int, columns: int, reduced: int, epilogue: str = "relu", transposed: bool = False) -> Any:
+    """A product of `shape` rows with weights, and what follows it."""
+    import tvm
+    from tvm import te, topi
+
+    a = te.placeholder((*shape, reduced), name="a")
+    w = te.placeholder((columns, reduced) if transposed else (reduced, columns), name="w")
+    bias = te.placeholder((columns,), name="bias")
+    k = te.reduce_axis((0, reduced), name="k")
+
+    def at(*indices: Any) -> Any:
+        weight = w[indices[-1], k] if transposed else w[k, indices[-1]]
+        return te.sum(a(*indices[:-1], k) * weight, axis=k)
+
+    matmul = te.compute((*shape, columns), at, name="matmul", attrs={"layout_free_placeholders": [w]})
+    last = {
+        "none": lambda: matmul,
+        "relu": lambda: topi.nn.relu(topi.add(matmul, bias)),
+        "gelu": lambda: topi.multiply(topi.add(matmul, bias), topi.add(topi.erf(matmul), 1.0)),
+        "residual": lambda: topi.add(topi.add(matmul, bias), matmul),
+    }[epilogue]()
+    function = te.create_prim_func([a, w, bias, last]).with_attr("layout_free_buffers", [1])
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def pointwise(size: int, stride: int, channels: int, filters: int) -> Any:
+    """A convolution of 1 x 1 on images with channels last."""
+    import tvm
+    from tvm import te, topi
+
+    data = te.placeholder((1, size, size, channels), name="data")
+    w = te.placeholder((1, 1, channels, filters), name="w")
+    conv = topi.nn.conv2d_nhwc(data, w, stride, 0, 1)
+    function = te.create_prim_func([data, w, topi.nn.relu(conv)]).with_attr("layout_free_buffers", [1])
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def target(cpu: str = "core-avx2") -> Any:
+    import tvm
+
+    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
+
+
+def outputs(module: Any) -> np.ndarray[Any, Any]:
+    """What a module computes of inputs that are always the same."""
+    import tvm
+
+    rng = np.random.default_rng(0)
+    arguments = [
+        tvm.runtime.tensor(rng.standard_normal([int(n) for n in p.shape], dtype=np.float32))
+        for p in module["main"].params
+    ]
+    tvm.compile(module, target())["main"](*arguments)
+    return arguments[-1].numpy()  # type: ignore[no-any-return]
+
+
+def test_rows_beyond_the_last_are_not_stored() -> None:
+    check(product(1, 197, columns=48, reduced=40), [(0, 0, 0), (0, 3, 1), (1, 1, 0)])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from([(9,), (13,), (1, 128), (3, 17), (2, 1, 11), (64,)]),
+    st.sampled_from([8, 16, 24, 48, 64, 96]),
+    st.sampled_from([1, 3, 64, 130]),
+    st.sampled_from(["none", "relu", "gelu", "residual"]),
+    st.booleans(),
+    st.data(),
+)
+def test_a_tiled_product_computes_what_the_product_does(
+    shape: tuple[int, ...], columns: int, reduced: int, epilogue: str, transposed: bool, data: st.DataObject
+) -> None:
+    module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue, transposed=transposed)
+    check(module, [drawn(module, data)])
+
+
+@pytest.mark.parametrize(("size", "stride"), [(14, 1), (14, 2), (9, 2)])
+def test_a_pointwise_convolution_is_such_a_product(size: int, stride: int) -> None:
+    check(pointwise(size, stride, 24, 32), [(0, 0, 0), (2, 2, 1)])
+
+
+def drawn(module: Any, data: st.DataObject) -> tuple[int, ...]:
+    from kintune.compiler.programs.tiled_product import TiledProduct
+
+    program = TiledProduct()
+    axes = program.axes(module, "8x16")
+    assert axes is not None
+    return tuple(data.draw(st.integers(0, len(axis.values) - 1)) for axis in axes)  # type: ignore[union-attr]
+
+
+def check(module: Any, places: list[tuple[int, ...]]) -> None:
+    from kintune.compiler.programs.tiled_product import TiledProduct
+
+    program = TiledProduct()
+    expected = outputs(module)
+    for chosen in places:
+        try:
+            written = program.write(module, "8x16", tuple((at,) for at in chosen))
+        except BuildError as error:
+            assert "do not divide" in str(error)  # noqa: PT017
+            continue
+        np.testing.assert_allclose(outputs(written), expected, rtol=2e-4, atol=2e-4)
+
+
+def test_it_is_offered_for_products_with_weights_alone() -> None:
+    from kintune.compiler.programs.tiled_product import TiledProduct
+
+    program = TiledProduct()
+    large = product(128, columns=64, reduced=256)
+    assert program.variants(large, target()) == ("8x16",)
+    assert program.variants(large, target("sapphirerapids")) == ("16x32",)
+    assert program.variants(product(128, columns=65, reduced=256), target()) == ()
+    assert program.variants(product(2, columns=64, reduced=8), target()) == ()
+    without_weights = large["main"].without_attr("layout_free_buffers")
+    assert program.variants(type(large)({"main": without_weights}), target()) == ()
+
+
+def test_the_first_candidates_are_whole_and_keep_all_threads_busy() -> None:
+    from kintune.compiler.programs.tiled_product import TiledProduct
+    from kintune.search.processor import Processor
+
+    program, module = TiledProduct(), product(1, 128, columns=768, reduced=768)
+    machine = Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
+    first = program.rule(module, "16x32", machine)
+    assert len(first) > 8
+    for decisions in first:
+        program.write(module, "16x32", decisions)
+    text = program.write(module, "16x32", first[0]).script()
+    assert "T.parallel(T.int64(1))" not in text
+
+
+@pytest.mark.parametrize(
+    ("decisions", "variant"), [(((0,), (0,)), "8x16"), (((99,), (0,), (0,)), "8x16"), (((0,), (0,), (0,)), "x")]
+)
+def test_decisions_of_another_program_are_refused(decisions: tuple[tuple[int, ...], ...], variant: str) -> None:
+    from kintune.compiler.programs.tiled_product import TiledProduct
+
+    with pytest.raises(BuildError):
+        TiledProduct().write(product(64, columns=64, reduced=64), variant, decisions)
