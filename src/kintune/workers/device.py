@@ -43,8 +43,8 @@ class Profiler(Shape):
 
 
 class DeviceHandler:
-    """PROFILE and CONFIRM items to outcomes, PROVE, CHECK and ERROR items to proofs, a BASELINE item to the latencies of
-    other runtimes, a PEAK item to the device's peak, a NARROW item to its speeds with shorter numbers.
+    """PROFILE and CONFIRM items to outcomes, PROVE, CHECK and ERROR items to proofs, a BASELINE item to the latencies
+    of other runtimes, a PEAK item to the device's peak, a NARROW item to its speeds with shorter numbers.
 
     PROFILE and CONFIRM share their requests and differ in the protocol that the context names.
     """

@@ -1,7 +1,7 @@
-"""The loops of a product with packed weights: a register tile of rows by vectors of columns, all of the sum in registers.
+"""The loops of a product with packed weights: a register tile of rows by vectors of columns, with all of its sum.
 
-The weights are packed in panels [depth, panel] of the columns that are computed at once, so that an inner loop reads them
-one after the other.  One task takes a block of rows and a part of the panels.
+The weights are packed in panels [depth, panel] of the columns that are computed at once, so that an inner loop reads
+them one after the other.  One task takes a block of rows and a part of the panels.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Tiles:
 
         def add(c: Any) -> _Statement:
             def product(row: int, column: Any) -> _Statement:
-                value = found.data[tuple([*places[row], c])] * self._weights[panel, c, column]
+                value = found.data[(*places[row], c)] * self._weights[panel, c, column]
                 return tirx.BufferStore(sums[row], sums[row][column] + value, [column])
 
             return self._all(product)
@@ -144,6 +144,7 @@ class _Tiles:
             inside = first + g.at(row) < g.at(found.positions)
             results.append(tirx.IfThenElse(inside, stored, None) if is_cut else stored)
         step = next(step for step in _STEPS if found.channels % step == 0)
+
         def steps(at: Any) -> _Statement:
             fetched = self._fetch(following, group * g.at(found.channels // step) + at, step)
             return _sequence([*fetched, *(add(at * g.at(step) + g.at(each)) for each in range(step))])
@@ -153,8 +154,8 @@ class _Tiles:
     def _fetch(self, panel: Any, number: Any, step: int) -> list[_Statement]:
         """Fetch the part with this number of a panel into the cache; all tiles of a block together fetch all of it.
 
-        Weights come from memory, which takes as long as the products do.  A few cache lines are asked for between products,
-        since a core can wait for a dozen or so at once and then stands still.
+        Weights come from memory, which takes as long as the products do.  A few cache lines are asked for between
+        products, since a core can wait for a dozen or so at once and then stands still.
         """
         g = self._g
         lines = self._panel * 4 // _LINE

@@ -88,9 +88,7 @@ class TiledProduct:
             raise BuildError(f"{self.name} has 3 decisions, not {len(decisions)}")
         tiling, lanes = _tiling(found, variant, [at for (at,) in decisions]), _lanes(variant)
         if found.filters % (tiling.vectors * lanes * tiling.parts):
-            raise BuildError(
-                f"{tiling.parts} parts of {tiling.vectors} vectors do not divide {found.filters} columns"
-            )
+            raise BuildError(f"{tiling.parts} parts of {tiling.vectors} vectors do not divide {found.filters} columns")
         stages = make_tiles(found, lanes, tiling, matched.epilogue)
         return with_stages(matched.module, found, stages, matched.epilogue)
 
