@@ -160,6 +160,24 @@ def test_instructions_are_those_of_the_target(target: dict[str, Any], kind: list
     assert all(precision_of(sketch) == "fp32" and b"precision" not in sketch.trace for sketch in plain)
 
 
+@pytest.mark.parametrize("case", [None, Case(height=14, width=14, channels=64, filters=64, after=("bias", "relu"))])
+def test_candidates_have_features(case: Case | None) -> None:
+    from kintune.compiler.space.packing import packing_of
+    from kintune.compiler.space.replay import apply_candidate
+    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.compiler.space.tvm_space import TvmSpace
+
+    module = workload(case) if case else product(197, columns=96, reduced=128)
+    target = _target(SAPPHIRE_RAPIDS)
+    sketches = [s for s in generate_sketches("w", module, target, NARROW) if precision_of(s) == "bf16"]
+    space = TvmSpace({"w": module}, sketches, target, Processor(16, 32, 2), 1)
+    candidates = space.rules("w", 6)
+    assert len(candidates) == 6
+    drafts = space.verify(candidates)
+    assert all(draft is not None and np.isfinite(draft.features).all() for draft in drafts)
+    assert len({packing_of(apply_candidate(module, sketches[0], each, target)) for each in candidates}) == 1
+
+
 def test_first_candidates_divide_the_work() -> None:
     """Two threads have the same number of tasks, and no panel is computed for nothing."""
     from kintune.compiler.programs.panel_sum import NarrowPanels

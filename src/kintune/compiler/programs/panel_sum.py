@@ -33,7 +33,7 @@ _NEEDED = {AMX: ("amxbf16", "amxtile", "avx512bf16"), DOT: ("avx512bf16",), FMA:
 """The extensions that each kind of inner kernels needs beyond AVX-512."""
 
 _TILE_COLUMNS, _LANES, _VECTORS = 32, 16, 4
-_HEIGHTS = {DOT: (6, 5, 4), FMA: (7, 6, 5, 4)}
+_HEIGHTS = {DOT: (6, 5, 4), FMA: (6, 5, 4)}
 _UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _DEPTHS = (1, 2, 3, 4, 6, 8)
