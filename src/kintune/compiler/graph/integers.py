@@ -155,7 +155,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         build = getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
         filters = relax.const(integers.astype(kind), kind)
         layout = (a.data_layout, a.kernel_layout, a.out_layout)
-        sums = self._emit(build(wide, filters, a.strides, 0, a.dilation, a.groups, *layout, kind))
+        sums = self._emit(build(wide, filters, a.strides, [0] * len(padding), a.dilation, a.groups, *layout, kind))
         totals = integers.reshape(integers.shape[0], -1).sum(1)
         return _Sums(sums, self._correction(point, totals, 1, rank, kind), 1, rank)
 
