@@ -124,6 +124,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         FoldTensors(),
         *([UseIntegers()] if bytes_ else []),
         FoldDequantised(),
+        FoldTensors(),
         relax.transform.DeadCodeElimination(),
         relax.transform.FoldConstant(),
         relax.transform.CanonicalizeBindings(),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import tvm
 
 from kintune.compiler.programs.attention import AttentionProgram
+from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.program import Program, pattern_of
 from kintune.compiler.programs.recurrent import RecurrentProgram
@@ -21,6 +22,7 @@ PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
     RecurrentProgram(),
     RowProgram(),
+    ByteProducts(),
     PaddedProduct(),
     BlockedWinograd(),
     Winograd(),
