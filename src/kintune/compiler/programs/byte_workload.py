@@ -109,7 +109,7 @@ def find_bytes(module: tvm.IRModule) -> ByteWorkload | None:
     product, store = byte_product_of(block), block.body
     if product is None or not isinstance(store, tvm.tirx.BufferStore) or str(store.buffer.dtype) != _SUMS:
         return None
-    sources = {str(load.source.dtype): load.source for load in loads_in(block.body) if load.source is not store.buffer}
+    sources = {str(load.source.dtype): load.source for load in loads_in(block.body)}
     data, weights = sources.get(_BYTES), sources.get(_WEIGHTS)
     position = next((i for i in weight_positions(function) if function.params[i].same_as(weights)), None)
     if data is None or position is None:
