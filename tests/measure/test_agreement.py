@@ -67,3 +67,16 @@ def test_finiteness_is_of_floats_only() -> None:
     assert not_finite(np.array([1, -1], np.int32)) == ""
     assert not_finite(np.array([1, 2], np.float32)) == ""
     assert not_finite(np.array([1, np.inf], np.float32)).startswith("not finite: 1 of 2")
+
+
+def test_few_bytes_may_be_rounded_to_the_other_side() -> None:
+    expected = np.arange(1000).astype(np.uint8)
+    actual = expected.copy()
+    actual[:10] += 1
+    assert disagreement(actual, expected, 0, 0) == ""
+    assert disagreement(actual.astype(np.int32), expected.astype(np.int32), 0, 0) != ""
+    actual[10] += 1
+    assert disagreement(actual, expected, 0, 0) == "wrong numbers: 11 of 1000 elements differ"
+    actual[:11] = expected[:11]
+    actual[0] += 2
+    assert disagreement(actual, expected, 0, 0) == "wrong numbers: 1 of 1000 elements differ"
