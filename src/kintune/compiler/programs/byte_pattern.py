@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import tvm
+import tvm_ffi
 
-__all__ = ["ANNOTATION", "ByteProduct", "byte_product_of"]
+__all__ = ["ANNOTATION", "ByteProduct", "byte_product_of", "sums_bytes"]
 
 ANNOTATION = "kintune.bytes"
 """The annotation of the block that sums products of bytes."""
@@ -39,3 +41,12 @@ def byte_product_of(block: Any) -> ByteProduct | None:
     """What a block sums; None for another block."""
     text = (block.annotations or {}).get(ANNOTATION)
     return None if text is None else msgspec.json.decode(str(text), type=ByteProduct)
+
+
+def sums_bytes(function: Any) -> bool:
+    """Whether a function has a block that sums products of bytes."""
+    found: list[bool] = []
+    tvm_ffi.structural_walk(
+        function.body, [(tvm.s_tir.SBlock, lambda block: found.append(byte_product_of(block) is not None))]
+    )
+    return any(found)

@@ -12,6 +12,7 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.programs.registry import applicable
 from kintune.compiler.space.generator import load_intrinsics, space_generator
@@ -26,7 +27,8 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
     """All sketches of `module` (its one function is `main`) for `target`, without duplicates: ours, then the rules'.
 
     `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
-    own programs.  A function that was made for a pattern has them instead of MetaSchedule's.
+    own programs.  A function that was made for a pattern has them instead of MetaSchedule's, and so have sums of products of
+    bytes, whose operands a schedule can only widen.
     """
     found: dict[str, Sketch] = {}
     for program, variant, name in applicable(module, target):
@@ -36,7 +38,8 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
             found.setdefault(sketch.digest, sketch)
         else:
             found.update(_by_rules(workload, program.write(module, variant, ()), target, name))
-    if not (found and pattern_of(module["main"])):
+    main = module["main"]
+    if not (found and (pattern_of(main) or sums_bytes(main))):
         found.update(_by_rules(workload, module, target))
     return tuple(found.values())
 
