@@ -161,6 +161,8 @@ class _Writer:
     def _integer(self, in_step: float, out_step: float) -> tuple[str, int]:
         layer = self._layer
         weights, _, points, _ = self._filters()
+        if layer.kernel is not None:  # onnxruntime takes one zero point of a convolution's weights
+            points = self._constant(layer.weight_point, np.int8 if layer.signed_weights else np.uint8)
         operands = ["x", weights, self._constant(layer.points[0], self._type), points]
         if layer.kernel is None:
             return self._node("MatMulInteger", *operands), TensorProto.INT32
@@ -168,6 +170,8 @@ class _Writer:
 
     def _dynamic(self, in_step: float, out_step: float) -> tuple[str, int]:
         weights, scales, points, _ = self._filters()
+        if self._layer.kernel is not None:
+            points = self._constant(0, np.int8)
         x = self._node("DynamicQuantizeLinear", "x", outputs=3)
         scale, point = (f"{x[:-1]}{place}" for place in (1, 2))
         if self._layer.kernel is None:

@@ -60,21 +60,27 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
 
     def _data(self, expression: relax.Expr, kind: str) -> _Data | None:
-        """The bytes that are cast to the type, and what is put around them."""
-        cast = self._bindings.value(expression)
-        if operator_of(cast) != "relax.astype" or str(cast.ty.dtype) != kind or str(cast.args[0].ty.dtype) != _BYTES:
+        """The bytes that are cast to the type, and what is put around them; transposed first, if they are afterwards."""
+        value = self._bindings.value(expression)
+        if operator_of(value) == "relax.permute_dims" and value.attrs.axes is not None:
+            inner = self._data(value.args[0], kind)
+            if inner is None:
+                return None
+            axes = [int(axis) for axis in value.attrs.axes]
+            moved = self.builder_.emit(relax.op.permute_dims(inner.bytes, axes))
+            return _Data(moved, tuple(inner.widths[axis] for axis in axes), inner.value)
+        if operator_of(value) != "relax.astype" or str(value.ty.dtype) != kind or str(value.args[0].ty.dtype) != _BYTES:
             return None
-        shape = static_shape(cast.args[0])
+        shape = static_shape(value.args[0])
         if shape is None:
             return None
-        padded = self._bindings.value(cast.args[0])
-        if operator_of(padded) != "relax.nn.pad" or str(padded.attrs.pad_mode) != "constant":
-            return _Data(cast.args[0], ((0, 0),) * len(shape), 0)
-        sides = [int(width) for width in padded.attrs.pad_width]
-        if min(sides) < 0 or static_shape(padded.args[0]) is None:
-            return _Data(cast.args[0], ((0, 0),) * len(shape), 0)
+        padded = self._bindings.value(value.args[0])
+        plain = operator_of(padded) != "relax.nn.pad" or str(padded.attrs.pad_mode) != "constant"
+        sides = [] if plain else [int(width) for width in padded.attrs.pad_width]
+        if plain or min(sides) < 0 or static_shape(padded.args[0]) is None:
+            return _Data(self.visit_expr(value.args[0]), ((0, 0),) * len(shape), 0)
         pairs = tuple(zip(sides[::2], sides[1::2], strict=True))
-        return _Data(padded.args[0], pairs, int(float(padded.attrs.pad_value)))
+        return _Data(self.visit_expr(padded.args[0]), pairs, int(float(padded.attrs.pad_value)))
 
     def _convolution(self, call: relax.Call) -> relax.Expr | None:
         a, kind = call.attrs, str(call.ty.dtype)
@@ -113,7 +119,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         constant = relax.const(np.ascontiguousarray(weights), weights.dtype.name)
         attributes = {"op_pattern": _WITH_EPILOGUE}
         return self.builder_.call_te(
-            compute, self.visit_expr(data), constant, primfunc_name_hint=name, primfunc_attrs=attributes
+            compute, data, constant, primfunc_name_hint=name, primfunc_attrs=attributes
         )
 
 

@@ -80,7 +80,8 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value, name = binding.value, operator_of(binding.value)
         if name in _CONVOLUTIONS or name == "relax.matmul":
-            value = self._product(binding.var, value) or value
+            made = self._product(binding.var, value)
+            value = value if made is None else made
         elif name == "relax.quantize":
             value = self._quantised(value)
         elif name in _ELEMENTWISE and any(argument in self._summed for argument in value.args):
