@@ -42,7 +42,8 @@ class Kernel(NamedTuple):
 def kernel_text(kernel: Kernel) -> tuple[str, str]:
     """The name of the function and its text.
 
-    It takes the address of the data, for each row the bytes from there to its first, the address of a panel of weights
+    It takes the address of the data, for each row the bytes from there to its first (int32, since the compiler makes that
+    of indices which fit), the address of a panel of weights
     `[segments * steps, vectors * 16, 4]`, and that of the sums `[rows, vectors * 16]`, and returns 0.
     """
     text = "\n".join(_lines(kernel))
@@ -53,12 +54,12 @@ def kernel_text(kernel: Kernel) -> tuple[str, str]:
 def _lines(k: Kernel) -> list[str]:
     sums = [(row, vector) for row in range(k.rows) for vector in range(k.vectors)]
     width = k.vectors * LANES * STEP
-    offsets = ", ".join(f"i64 %o{row}" for row in range(k.rows))
+    offsets = ", ".join(f"i32 %o{row}" for row in range(k.rows))
     lines = [
         f"declare <16 x i32> @{_DOT}(<16 x i32>, <64 x i8>, <64 x i8>)",
         f"define i32 @{_NAME}(ptr %a, {offsets}, ptr %w, ptr %c) {{",
         "entry:",
-        *(f"  %r{row} = getelementptr i8, ptr %a, i64 %o{row}" for row in range(k.rows)),
+        *(f"  %r{row} = getelementptr i8, ptr %a, i32 %o{row}" for row in range(k.rows)),
         "  br label %segment",
         "segment:",
         "  %s = phi i64 [0, %entry], [%s1, %ended]",

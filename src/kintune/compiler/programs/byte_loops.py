@@ -264,7 +264,7 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
             "int32",
             name,
             first_byte,
-            *(_offset(w, each) for each in rows),
+            *(tirx.Cast("int32", _offset(w, each)) for each in rows),
             tirx.address_of(packed[o, index(0), index(0), index(0)]),
             tirx.address_of(sums[index(0)]),
         )
@@ -286,7 +286,7 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
             inner = loop("o", own, lambda o: loop("q", groups, lambda q: at(q, o)))
         else:
             inner = loop("q", groups, lambda q: loop("o", own, lambda o: at(q, o)))
-        return tirx.AttrStmt(index(0), _IMPORT, tirx.StringImm(text), inner)
+        return tirx.AttrStmt(index(0), _IMPORT, tvm.ir.StringImm(text), inner)
 
     target = w.result if epilogue is None else epilogue.target
     operands = [] if epilogue is None else epilogue.operands
