@@ -111,7 +111,7 @@ def _has_a_place(layer: Layer) -> bool:
     return layer.height + layer.pads[0] + layer.pads[2] >= reach[0] and layer.width + sum(layer.pads[1::2]) >= reach[1]
 
 
-@settings(max_examples=30, deadline=None, phases=[Phase.generate])
+@settings(max_examples=15, deadline=None, phases=[Phase.generate])
 @given(_layers().filter(_has_a_place), st.data())
 def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
     agree(layer, lambda count: data.draw(st.integers(0, count - 1)))

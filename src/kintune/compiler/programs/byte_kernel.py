@@ -44,7 +44,8 @@ def kernel_text(kernel: Kernel) -> tuple[str, str]:
 
     It takes the address of the data, for each row the bytes from there to its first (int32, since the compiler makes that
     of indices which fit), the address of a panel of weights
-    `[segments * steps, vectors * 16, 4]`, and that of the sums `[rows, vectors * 16]`, and returns 0.
+    `[segments * steps, vectors * 16, 4]`, and those of the first and last of the sums `[rows, vectors * 16]`, and
+    returns 0.  The last tells the compiler that all sums are written, or it may make their buffer smaller.
     """
     text = "\n".join(_lines(kernel))
     name = f"kintune_bytes_{digest_of(text.encode())[:16]}"
@@ -57,7 +58,7 @@ def _lines(k: Kernel) -> list[str]:
     offsets = ", ".join(f"i32 %o{row}" for row in range(k.rows))
     lines = [
         f"declare <16 x i32> @{_DOT}(<16 x i32>, <64 x i8>, <64 x i8>)",
-        f"define i32 @{_NAME}(ptr %a, {offsets}, ptr %w, ptr %c) {{",
+        f"define i32 @{_NAME}(ptr %a, {offsets}, ptr %w, ptr %c, ptr %last) {{",
         "entry:",
         *(f"  %r{row} = getelementptr i8, ptr %a, i32 %o{row}" for row in range(k.rows)),
         "  br label %segment",

@@ -267,6 +267,7 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
             *(tirx.Cast("int32", _offset(w, each)) for each in rows),
             tirx.address_of(packed[o, index(0), index(0), index(0)]),
             tirx.address_of(sums[index(0)]),
+            tirx.address_of(sums[index(b.rows * panel - 1)]),
         )
 
         def stored(r: Any) -> Any:
