@@ -83,7 +83,11 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
             made = self._product(binding.var, value)
             value = value if made is None else made
         elif name == "relax.quantize":
+            if value.args[0] in self._summed:
+                self._summed.add(binding.var)
             value = self._quantised(value)
+        elif name == "relax.dequantize" and value.args[0] in self._summed:
+            self._summed.add(binding.var)
         elif name in _ELEMENTWISE and any(argument in self._summed for argument in value.args):
             self._summed.add(binding.var)
             if any(argument in self._divided for argument in value.args):

@@ -36,6 +36,7 @@ from kintune.compiler.graph.provenance import (
     number_bindings,
     read_steps,
 )
+from kintune.compiler.graph.quantised_elementwise import CombineDequantised, ScalesAsTensors
 from kintune.compiler.graph.quantised_moves import FoldDequantised
 from kintune.compiler.graph.reshaping import DelayReshapes
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
@@ -145,8 +146,12 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         relax.transform.DeadCodeElimination(),
         LowerScalars(),
         relax.transform.EliminateCommonSubexpr(),
-        *([LowerByteProducts(), relax.transform.DeadCodeElimination()] if bytes_ else []),
+        *(_byte_passes() if bytes_ else []),
     ]
+
+
+def _byte_passes() -> list[tvm.transform.Pass]:
+    return [CombineDequantised(), ScalesAsTensors(), LowerByteProducts(), relax.transform.DeadCodeElimination()]
 
 
 def _operator_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:
