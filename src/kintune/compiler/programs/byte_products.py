@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tvm
 from tvm.target import codegen
@@ -56,7 +57,7 @@ class ByteProducts:
         Raises:
             BuildError: the workload sums no products of bytes.
         """
-        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(_found(module)))
+        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(_sizes(_found(module))))
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -68,24 +69,25 @@ class ByteProducts:
         if found is None:
             raise BuildError("there are no products of bytes")
         changed, workload, epilogue = found
-        choices = _choices(workload)
+        sizes = _sizes(workload)
+        choices = _choices(sizes)
         if len(decisions) != len(choices):
             raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
         rows, vectors, unroll, blocks, parts, first = (
             values[at] for values, (at,) in zip(choices, decisions, strict=True)
         )
         blocking = Blocking(rows, vectors, unroll, blocks, parts, bool(first))
-        if not _fits(workload, blocking):
+        if not _fits(sizes, blocking):
             raise BuildError(f"{rows} rows of {vectors} vectors, or {parts} parts of the panels, do not fit")
         return write_bytes(changed, workload, epilogue, blocking)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        workload = _found(module)
-        choices = _choices(workload)
+        sizes = _sizes(_found(module))
+        choices = _choices(sizes)
         found = [Blocking(*values[:-1], bool(values[-1])) for values in itertools.product(*choices)]
-        fitting = [blocking for blocking in found if _fits(workload, blocking)]
-        best = sorted(fitting, key=lambda blocking: (_cycles(workload, blocking, machine), blocking))[:_FIRST]
+        fitting = [blocking for blocking in found if _fits(sizes, blocking)]
+        best = sorted(fitting, key=lambda blocking: (_cycles(sizes, blocking, machine), blocking))[:_FIRST]
         return [
             tuple((values.index(int(value)),) for values, value in zip(choices, blocking, strict=True))
             for blocking in best
@@ -99,38 +101,55 @@ def _found(module: tvm.IRModule) -> ByteWorkload:
     return found
 
 
-def _segment(w: ByteWorkload) -> int:
-    """The steps that lie one after another."""
+class _Sizes(NamedTuple):
+    """Numbers of a workload: `rows` of the result, `filters`, and the `steps` of a sum, of which `segment` lie one after
+    another; the `depth` of the data, and `taps`, the rows of the weights.
+    """
+
+    rows: int
+    filters: int
+    steps: int
+    segment: int
+    depth: int
+    taps: int
+
+    def panels(self, vectors: int) -> int:
+        """How many panels of so many vectors the filters fill."""
+        return -(-self.filters // (vectors * LANES))
+
+
+def _sizes(w: ByteWorkload) -> _Sizes:
     together = w.taps[1] == 1 or w.product.dilations[1] == 1
-    return w.depth // STEP * (w.taps[1] if together else 1)
+    segment = w.depth // STEP * (w.taps[1] if together else 1)
+    return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0])
 
 
-def _choices(w: ByteWorkload) -> tuple[tuple[int, ...], ...]:
+def _choices(w: _Sizes) -> tuple[tuple[int, ...], ...]:
     """Rows, vectors, steps written out, blocks, parts, and whether panels come first."""
     vectors = -(-w.filters // LANES)
     return (
         tuple(rows for rows in _ROWS if rows <= w.rows),
         tuple(each for each in _VECTORS if each <= vectors),
-        tuple(each for each in _UNROLL if _segment(w) % each == 0),
+        tuple(each for each in _UNROLL if w.segment % each == 0),
         tuple(blocks for blocks in _BLOCKS if blocks <= w.rows),
         tuple(parts for parts in _PARTS if parts <= vectors),
         (0, 1),
     )
 
 
-def _fits(w: ByteWorkload, b: Blocking) -> bool:
+def _fits(w: _Sizes, b: Blocking) -> bool:
     """Whether the sums, a row of weights and a number of the data are in registers, and parts and blocks are whole."""
     tiles = -(-w.rows // b.rows)
     in_registers = b.rows * b.vectors + b.vectors + 1 <= _REGISTERS
     return in_registers and w.panels(b.vectors) % b.parts == 0 and b.blocks <= tiles
 
 
-def _cycles(w: ByteWorkload, b: Blocking, machine: Processor) -> float:
+def _cycles(w: _Sizes, b: Blocking, machine: Processor) -> float:
     """The estimated cycles of one core that has as many tasks as any."""
     groups = -(-w.rows // (b.blocks * b.rows))
     own = w.panels(b.vectors) // b.parts
     panel = w.steps * b.vectors * LANES * STEP
-    data = groups * b.rows * w.depth * max(1, w.taps[0])
+    data = groups * b.rows * w.depth * w.taps
     step = max(b.rows * b.vectors / _AT_ONCE, (b.rows + b.vectors) / _AT_ONCE, _LATENCY)
     nearest = machine.caches[0] / 2
     reused = panel if b.panels_first else own * panel
