@@ -29,8 +29,8 @@ def disagreement(
 
     Floats agree when |a - e| <= rtol * |e| + atol * max|e|: the absolute part scales with the output, or a softmax over
     thousands of classes would agree with zeros.  Not-a-number agrees with itself, infinity with the same infinity.
-    Integers and booleans agree when they are equal.  Of bytes, which stand for quantised numbers, few may differ by one: a
-    sum in another order is sometimes rounded to the other side.
+    Integers and booleans agree when they are equal.  Of bytes, which stand for quantised numbers, few may differ by
+    one: a sum in another order is sometimes rounded to the other side.
 
     `scratch` is a buffer of the same shape and type for the differences; without it one is allocated.
     """

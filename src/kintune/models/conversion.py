@@ -125,7 +125,7 @@ class Conversion:
         return self._results(node, converted)
 
     def _stays_quantised(self, node: NodeProto) -> bool:
-        """Whether the node makes real numbers of integers that products alone read: the compiler may multiply integers."""
+        """Whether the node dequantises what products alone read: the compiler may multiply the integers."""
         return node.op_type == "DequantizeLinear" and self._readers.get(node.output[0], frozenset()) <= _PRODUCTS
 
     def _results(self, node: NodeProto, converted: Any) -> list[Any]:

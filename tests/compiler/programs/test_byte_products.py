@@ -167,4 +167,5 @@ def test_equal_weights_stay_equal_when_packed() -> None:
     written = ByteProducts().write(module, "vnni", ByteProducts().rule(module, "vnni", MACHINE)[0])
     text = str(written.script())
     packing = text[text.index("packed_bytes") : text.index("bordered_bytes")]
-    assert "T.if_then_else" not in packing and "T.Select" not in packing
+    assert "T.if_then_else" not in packing
+    assert "T.Select" not in packing

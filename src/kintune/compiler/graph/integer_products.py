@@ -60,7 +60,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
 
     def _data(self, expression: relax.Expr, kind: str) -> _Data | None:
-        """The bytes that are cast to the type, and what is put around them; transposed first, if they are afterwards."""
+        """The bytes that are cast to the type, and what is put around them; they are transposed first, not last."""
         value = self._bindings.value(expression)
         if operator_of(value) == "relax.permute_dims" and value.attrs.axes is not None:
             inner = self._data(value.args[0], kind)
@@ -118,20 +118,18 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
     def _call(self, compute: Any, data: relax.Expr, weights: Numbers, name: str) -> relax.Expr:
         constant = relax.const(np.ascontiguousarray(weights), weights.dtype.name)
         attributes = {"op_pattern": _WITH_EPILOGUE}
-        return self.builder_.call_te(
-            compute, data, constant, primfunc_name_hint=name, primfunc_attrs=attributes
-        )
+        return self.builder_.call_te(compute, data, constant, primfunc_name_hint=name, primfunc_attrs=attributes)
 
 
 def _as_bytes(weights: Numbers) -> Numbers | None:
     """The weights as int8; None where they are larger."""
-    if weights.size and not (_LEAST <= int(weights.min()) and int(weights.max()) <= _MOST):
+    if weights.size and (int(weights.min()) < _LEAST or int(weights.max()) > _MOST):
         return None
     return weights.astype(np.int8)
 
 
 def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, groups: int, kind: str) -> te.Tensor:
-    n, height, width, channels = (int(extent) for extent in x.shape)
+    n, height, width, _ = (int(extent) for extent in x.shape)
     rows, columns, depth, filters = (int(extent) for extent in w.shape)
     (down, right), (tall, wide) = product.strides, product.dilations
     top, left, bottom, behind = product.pads
@@ -176,7 +174,7 @@ def _multiplied(x: te.Tensor, w: te.Tensor) -> te.Tensor:
     k = te.reduce_axis((_long(0), w.shape[0]), "k")
 
     def element(*at: Any) -> Any:
-        return te.sum(x[(*at[:-1], k)].astype("int32") * w[k, at[-1]].astype("int32"), axis=k)
+        return te.sum(x[tuple([*at[:-1], k])].astype("int32") * w[k, at[-1]].astype("int32"), axis=k)
 
     shape: Sequence[Any] = [*x.shape[:-1], w.shape[1]]
     return te.compute(shape, element, name="matmul_bytes", attrs={ANNOTATION: ByteProduct().text})

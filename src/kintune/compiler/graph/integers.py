@@ -154,7 +154,13 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         bytes_, point = self._unsigned(tensor)
         if any(padding):
             half = len(padding) // 2
-            widths = [0, 0, 0, 0, *(width for pair in zip(padding[:half], padding[half:], strict=True) for width in pair)]
+            widths = [
+                0,
+                0,
+                0,
+                0,
+                *(width for pair in zip(padding[:half], padding[half:], strict=True) for width in pair),
+            ]
             bytes_ = self._emit(relax.op.nn.pad(bytes_, widths, "constant", float(point)))
         wide = self._emit(relax.op.astype(bytes_, kind))
         build = getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
@@ -221,7 +227,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         return relax.Call(call.op, arguments, call.attrs, call.ty_args)
 
     def _quantised(self, call: relax.Call) -> relax.Call:
-        """Quantising what was computed from sums: by a factor instead of a division, which takes several times longer."""
+        """Quantising what was computed from sums: by a factor, since a division takes several times longer."""
         data, scale, point = call.args
         step = self._bindings.number(scale)
         if data not in self._summed or step is None or not step > 0 or str(data.ty.dtype) != "float32":

@@ -40,7 +40,7 @@ def ScalesAsTensors() -> tvm.transform.Pass:  # noqa: N802
 
 
 class _Operand(NamedTuple):
-    """The tensors that an operand is computed from: itself, or bytes with their scale and, if it is not 0, zero point."""
+    """The tensors that an operand is computed from: itself, or bytes, their scale and a zero point that is not 0."""
 
     tensors: tuple[relax.Expr, ...]
 
@@ -141,4 +141,4 @@ class _ScalesAsTensors(PyExprMutator):  # type: ignore[misc]
 
     def _is_quantised_next(self, variable: relax.Var) -> bool:
         readers = [None if each is None else self._bindings.value(each) for each in self._bindings.readers(variable)]
-        return bool(readers) and all(operator_of(reader) == "relax.quantize" for reader in readers)  # type: ignore[arg-type]
+        return bool(readers) and all(operator_of(reader) == "relax.quantize" for reader in readers)

@@ -85,7 +85,7 @@ class _UseUnsignedBytes(PyExprMutator):  # type: ignore[misc]
         return bool(readers) and all(self._dequantises(reader, variable) for reader in readers)
 
     def _dequantises(self, reader: relax.Expr | None, variable: relax.Var) -> bool:
-        if operator_of(reader) != "relax.dequantize":  # type: ignore[arg-type]
+        if operator_of(reader) != "relax.dequantize":
             return False
         point = self._bindings.number(reader.args[2])  # type: ignore[union-attr]
         return point is not None and reader.args[0].same_as(variable)  # type: ignore[union-attr]

@@ -18,6 +18,7 @@ BYTES = frozenset({"int8", "uint8"})
 
 Numbers: TypeAlias = "NDArray[Any]"
 
+
 class QuantisedTensor(NamedTuple):
     """A tensor that is `(integers - point) * scale`; without a scale it is the integers less the point, of int32.
 
@@ -112,7 +113,10 @@ class Bindings:
                 return self._dequantised(value)
             case "relax.permute_dims":
                 inner = self.weights(value.args[0])
-                return None if inner is None else QuantisedWeights(*(_permuted(value, each) for each in inner))
+                if inner is None:
+                    return None
+                scale = None if inner.scale is None else _permuted(value, inner.scale)
+                return QuantisedWeights(_permuted(value, inner.integers), scale)
         return None
 
     def _dequantised(self, value: relax.Call) -> QuantisedWeights | None:
@@ -156,9 +160,9 @@ def _along(values: Numbers, axis: int, rank: int) -> Numbers:
     return values.reshape([-1 if place == axis % rank else 1 for place in range(rank)])
 
 
-def _permuted(call: relax.Call, numbers: Numbers | None) -> Numbers | None:
+def _permuted(call: relax.Call, numbers: Numbers) -> Numbers:
     axes = call.attrs.axes
-    return None if numbers is None else np.transpose(numbers, None if axes is None else [int(axis) for axis in axes])
+    return np.transpose(numbers, None if axes is None else [int(axis) for axis in axes])
 
 
 def _variables(value: relax.Expr) -> list[relax.Var]:

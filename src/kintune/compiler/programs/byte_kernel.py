@@ -1,4 +1,4 @@
-"""The innermost loops of a sum of products of bytes, as text of LLVM: some rows by some vectors of filters in registers.
+"""The innermost loops of a sum of products of bytes, as text of LLVM: some rows by some vectors in registers.
 
 `vpdpbusd` takes four bytes of the data, the same ones in each of 16 lanes, and four weights of 16 filters, and adds
 each lane's four products to a sum of int32.  Nothing is rounded or saturated.
@@ -25,8 +25,8 @@ _DOT = "llvm.x86.avx512.vpdpbusd.512"
 class Kernel(NamedTuple):
     """`rows` of the data by `vectors` of filters; `unroll` steps are written out.
 
-    A row of the data is `segments` of `steps` each, of four bytes one after another.  Segments lie in groups of `inner`:
-    within a group they are `near` bytes apart, groups are `far` bytes apart.
+    A row of the data is `segments` of `steps` each, of four bytes one after another.  Segments lie in groups of
+    `inner`: within a group they are `near` bytes apart, groups are `far` bytes apart.
     """
 
     rows: int
@@ -42,10 +42,9 @@ class Kernel(NamedTuple):
 def kernel_text(kernel: Kernel) -> tuple[str, str]:
     """The name of the function and its text.
 
-    It takes the address of the data, for each row the bytes from there to its first (int32, since the compiler makes that
-    of indices which fit), the address of a panel of weights
-    `[segments * steps, vectors * 16, 4]`, and those of the first and last of the sums `[rows, vectors * 16]`, and
-    returns 0.  The last tells the compiler that all sums are written, or it may make their buffer smaller.
+    It takes the address of the data, for each row the bytes from there to its first (int32, since the compiler makes
+    that of indices which fit), the address of a panel of weights `[segments * steps, vectors * 16, 4]`, and those of
+    the first and last of the sums `[rows, vectors * 16]`, and returns 0.  The last tells the compiler that all sums are written, or it may make their buffer smaller.
     """
     text = "\n".join(_lines(kernel))
     name = f"kintune_bytes_{digest_of(text.encode())[:16]}"
@@ -71,10 +70,7 @@ def _lines(k: Kernel) -> list[str]:
         "  br label %step",
         "step:",
         "  %k = phi i64 [0, %segment], [%k1, %step]",
-        *(
-            f"  %t{r}_{v}_0 = phi <16 x i32> [%b{r}_{v}, %segment], [%t{r}_{v}_{k.unroll}, %step]"
-            for r, v in sums
-        ),
+        *(f"  %t{r}_{v}_0 = phi <16 x i32> [%b{r}_{v}, %segment], [%t{r}_{v}_{k.unroll}, %step]" for r, v in sums),
         f"  %kb = mul i64 %k, {STEP}",
         "  %at = add i64 %kb, %place",
         f"  %wk = mul i64 %k, {width}",

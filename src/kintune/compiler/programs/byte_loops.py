@@ -142,7 +142,7 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
         """A byte of a line of the data, all of whose channels lie one after another."""
         if not w.product.convolves:
             lead = _unravelled(row, [int(extent) for extent in w.data.shape[:-1]])
-            return w.data[(*lead, at)]
+            return w.data[tuple([*lead, at])]
         image, y = tirx.floordiv(row, index(height)), tirx.floormod(row, index(height)) - index(top)
         column, channel = tirx.floordiv(at, index(w.channels)), tirx.floormod(at, index(w.channels))
         return w.data[image, y, column, channel]
@@ -209,9 +209,7 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
         if not top and not bottom:
             return inside
         y = tirx.floormod(row, index(height))
-        return tirx.IfThenElse(
-            tirx.all(y >= index(top), y < index(top + rows)), inside, outside(start)
-        )
+        return tirx.IfThenElse(tirx.all(y >= index(top), y < index(top + rows)), inside, outside(start))
 
     return _block("bordered_bytes", [("row", images * height)], body, [w.data], [target])
 
@@ -294,7 +292,9 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
     return _tasks(w.name, b, body, [data, packed, *operands], [target], [sums])
 
 
-def _tasks(name: str, b: Blocking, body: Callable[..., Any], reads: list[Any], writes: list[Any], own: list[Any]) -> Any:
+def _tasks(
+    name: str, b: Blocking, body: Callable[..., Any], reads: list[Any], writes: list[Any], own: list[Any]
+) -> Any:
     """A block for each block of rows and part of the panels, in one parallel loop."""
     block, part, task = (tirx.Var(each, INDEX) for each in ("vblock", "vpart", "task"))
     variables = [

@@ -1,4 +1,4 @@
-"""What a sum of products of bytes computes, as a value: the windows of a convolution, or none for a product of matrices.
+"""What a sum of products of bytes computes, as a value: the windows of a convolution, or none for a product.
 
 The graph pass that makes the function writes it on the block of the sums; the program of our own reads it there.
 """
@@ -20,9 +20,9 @@ ANNOTATION = "kintune.bytes"
 class ByteProduct(msgspec.Struct, frozen=True):
     """Sums of products of bytes (uint8) with weights (int8), in int32.
 
-    A product has data [..., k] and weights [k, f].  A convolution has data [n, h, w, c] and weights [i, j, c, f]; it has
-    `strides` and `dilations` by rows and columns, and `point` stands around the data: `pads` rows above, columns to the
-    left, rows below and columns to the right.
+    A product has data [..., k] and weights [k, f].  A convolution has data [n, h, w, c] and weights [i, j, c, f]; it
+    has `strides` and `dilations` by rows and columns, and `point` stands around the data: `pads` rows above, columns to
+    the left, rows below and columns to the right.
     """
 
     convolves: bool = False

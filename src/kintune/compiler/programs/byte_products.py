@@ -37,8 +37,8 @@ _OWN_BYTES, _SHARED_BYTES = 40.0, 16.0  # a cycle and core, from the second cach
 class ByteProducts:
     """Implements `Program`, written as a whole.
 
-    The decisions are the rows and vectors in registers, the steps that are written out, the blocks of rows, the parts of
-    the panels, and whether a panel is used for all rows of a block first.
+    The decisions are the rows and vectors in registers, the steps that are written out, the blocks of rows, the parts
+    of the panels, and whether a panel is used for all rows of a block first.
     """
 
     name = "bytes"
@@ -85,7 +85,10 @@ class ByteProducts:
         """Return the decisions of the least estimated times."""
         sizes = _sizes(_found(module))
         choices = _choices(sizes)
-        found = [Blocking(*values[:-1], bool(values[-1])) for values in itertools.product(*choices)]
+        found = [
+            Blocking(rows, vectors, unroll, blocks, parts, bool(first))
+            for rows, vectors, unroll, blocks, parts, first in itertools.product(*choices)
+        ]
         fitting = [blocking for blocking in found if _fits(sizes, blocking)]
         best = sorted(fitting, key=lambda blocking: (_cycles(sizes, blocking, machine), blocking))[:_FIRST]
         return [
@@ -102,8 +105,8 @@ def _found(module: tvm.IRModule) -> ByteWorkload:
 
 
 class _Sizes(NamedTuple):
-    """Numbers of a workload: `rows` of the result, `filters`, and the `steps` of a sum, of which `segment` lie one after
-    another; the `depth` of the data, and `taps`, the rows of the weights.
+    """Numbers of a workload: `rows` of the result, `filters`, and the `steps` of a sum, of which `segment` lie side by
+    side; the `depth` of the data, and `taps`, the rows of the weights.
     """
 
     rows: int

@@ -27,8 +27,8 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
     """All sketches of `module` (its one function is `main`) for `target`, without duplicates: ours, then the rules'.
 
     `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
-    own programs.  A function that was made for a pattern has them instead of MetaSchedule's, and so have sums of products of
-    bytes, whose operands a schedule can only widen.
+    own programs.  A function that was made for a pattern has them instead of MetaSchedule's, and so have sums of
+    products of bytes, whose operands a schedule can only widen.
     """
     found: dict[str, Sketch] = {}
     for program, variant, name in applicable(module, target):
