@@ -174,7 +174,8 @@ def _multiplied(x: te.Tensor, w: te.Tensor) -> te.Tensor:
     k = te.reduce_axis((_long(0), w.shape[0]), "k")
 
     def element(*at: Any) -> Any:
-        return te.sum(x[tuple([*at[:-1], k])].astype("int32") * w[k, at[-1]].astype("int32"), axis=k)
+        place = (*at[:-1], k)
+        return te.sum(x[place].astype("int32") * w[k, at[-1]].astype("int32"), axis=k)
 
     shape: Sequence[Any] = [*x.shape[:-1], w.shape[1]]
     return te.compute(shape, element, name="matmul_bytes", attrs={ANNOTATION: ByteProduct().text})

@@ -142,7 +142,8 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
         """A byte of a line of the data, all of whose channels lie one after another."""
         if not w.product.convolves:
             lead = _unravelled(row, [int(extent) for extent in w.data.shape[:-1]])
-            return w.data[tuple([*lead, at])]
+            place = (*lead, at)
+            return w.data[place]
         image, y = tirx.floordiv(row, index(height)), tirx.floormod(row, index(height)) - index(top)
         column, channel = tirx.floordiv(at, index(w.channels)), tirx.floormod(at, index(w.channels))
         return w.data[image, y, column, channel]
