@@ -88,3 +88,16 @@ def test_what_computes_with_shorter_numbers_is_compared_by_norm() -> None:
     whole = np.arange(5)
     assert narrow_disagreement(whole, whole) == ""
     assert narrow_disagreement(whole + 1, whole).startswith("wrong numbers: 5 of 5")
+
+
+def test_few_bytes_may_be_rounded_to_the_other_side() -> None:
+    expected = np.arange(1000).astype(np.uint8)
+    actual = expected.copy()
+    actual[:10] += 1
+    assert disagreement(actual, expected, 0, 0) == ""
+    assert disagreement(actual.astype(np.int32), expected.astype(np.int32), 0, 0) != ""
+    actual[10] += 1
+    assert disagreement(actual, expected, 0, 0) == "wrong numbers: 11 of 1000 elements differ"
+    actual[:11] = expected[:11]
+    actual[0] += 2
+    assert disagreement(actual, expected, 0, 0) == "wrong numbers: 1 of 1000 elements differ"

@@ -26,6 +26,8 @@ __all__ = ["KNOWN", "Conversion"]
 _VALUE = "value_"  # how variables that hold the value of an ONNX tensor are named, with a number
 _MOST_EVALUATED_BYTES = 1 << 28  # of constant inputs, beyond which a node is left to the compiler
 
+_PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
+
 _STOCK: dict[str, Any] = onnx_frontend._get_convert_map()
 
 KNOWN = frozenset(_STOCK) | frozenset(CONVERTERS) | {"Constant", "If"}
@@ -42,6 +44,7 @@ class Conversion:
         self._shapes = shapes
         self._builder = relax.BlockBuilder()
         self._branches = 0  # around the node at hand
+        self._readers: dict[str, set[str]] = {}  # operators that read each tensor of the graph
 
     def convert(self, graph: GraphProto) -> tvm.IRModule:
         """The module whose `main` takes the inputs of `graph` in order and returns its outputs.
@@ -50,6 +53,11 @@ class Conversion:
             ModelError: naming the node that cannot be converted, and why.
         """
         values = _initial(graph)
+        for node in graph.node:
+            for name in node.input:
+                self._readers.setdefault(name, set()).add(node.op_type)
+        for port in graph.output:
+            self._readers.setdefault(port.name, set()).add("")
         parameters: list[relax.Var] = []
         for port in graph.input:
             if port.name in values:
@@ -101,7 +109,8 @@ class Conversion:
         constants = [None if given is None else constant_of(given) for given in inputs]
         size = sum(value.nbytes for value in constants if value is not None)
         known = all(given is None or value is not None for given, value in zip(inputs, constants, strict=True))
-        computed = evaluate(node, constants, self._opset) if known and size <= _MOST_EVALUATED_BYTES else None
+        known = known and size <= _MOST_EVALUATED_BYTES and not self._stays_quantised(node)
+        computed = evaluate(node, constants, self._opset) if known else None
         if computed is not None:
             return [relax.const(array, str(array.dtype)) for array in computed]
         attributes["tvm_custom"] = {
@@ -114,6 +123,10 @@ class Conversion:
         given = onnx_frontend.onnx_input(inputs)
         converted = converter(self._builder, given, attributes, [values, {}])
         return self._results(node, converted)
+
+    def _stays_quantised(self, node: NodeProto) -> bool:
+        """Whether the node dequantises what products alone read: the compiler may multiply the integers."""
+        return node.op_type == "DequantizeLinear" and self._readers.get(node.output[0], frozenset()) <= _PRODUCTS
 
     def _results(self, node: NodeProto, converted: Any) -> list[Any]:
         """One result an output, each of fixed shape."""

@@ -28,6 +28,8 @@ _CONTRIB_ALONE = frozenset(
     {
         *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "MatMulInteger16"),
         *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+        *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu"),
+        *("QLinearMul", "QLinearSigmoid"),
     }
 )
 _CONTRIB = _CONTRIB_ALONE | {"Gelu"}

@@ -70,3 +70,50 @@ def test_fewer_bits_are_refused(compare: Any, make_case: Any) -> None:
 
     with pytest.raises(ModelError, match="quantisation to int4 is not supported"):
         compare([make_case("QuantizeLinear", reals(4), np.array(1, np.float32), output_dtype=22)], 21, expected=[])
+
+
+def test_convolutions(compare: Any, make_case: Any) -> None:
+    a, b = whole("uint8", 1, 4, 6, 7), whole("int8", 6, 4, 3, 3)
+    point, one = np.array(7, np.uint8), np.array(3, np.int8)
+    scales_of = [np.array(0.1, np.float32), point]
+    result = [np.array(4, np.float32), np.array(100, np.uint8)]
+    quantised = [a, *scales_of, b, scales(6), np.zeros(6, np.int8), *result]
+    bias = RNG.integers(-900, 900, 6).astype(np.int32)
+    grouped = [whole("int8", 1, 4, 5, 5), np.array(0.1, np.float32), np.array(-3, np.int8)]
+    weights = [whole("int8", 8, 1, 3, 3), np.array(0.2, np.float32), np.array(0, np.int8)]
+    compare(
+        [
+            make_case("ConvInteger", a, b),
+            make_case("ConvInteger", a, b, point, one, pads=[1, 2, 0, 1], strides=[2, 1]),
+            make_case("ConvInteger", a, b, point, auto_pad="SAME_UPPER", strides=[2, 2]),
+            make_case("QLinearConv", *quantised),
+            make_case("QLinearConv", *quantised, bias, pads=[1, 1, 1, 1], dilations=[2, 1]),
+            make_case("QLinearConv", *grouped, *weights, np.array(3, np.float32), np.array(5, np.int8), group=4),
+        ],
+        13,
+        atol=1.0,  # a tie may be rounded to the other side
+    )
+
+
+def test_operators_of_onnxruntime(compare: Any, make_case: Any) -> None:
+    def triple(dtype: str, *shape: int) -> list[Any]:
+        return [whole(dtype, *shape), np.array(0.1, np.float32), np.array(7, dtype)]
+
+    after = [np.array(0.3, np.float32), np.array(100, np.uint8)]
+    ours = {"domain": "com.microsoft"}
+    x = triple("uint8", 1, 3, 6, 6)
+    gemm = [*triple("uint8", 4, 8), *triple("int8", 8, 5)]
+    compare(
+        [
+            make_case("QLinearAdd", *x, *triple("uint8", 3, 1, 6), *after, **ours),
+            make_case("QLinearMul", *x, *triple("uint8", 1, 3, 6, 6), *after, **ours),
+            make_case("QLinearGlobalAveragePool", *x, *after, channels_last=0, **ours),
+            make_case("QLinearAveragePool", *x, *after, kernel_shape=[2, 2], strides=[2, 2], **ours),
+            make_case("QLinearConcat", *after, *x, *triple("uint8", 1, 2, 6, 6), axis=1, **ours),
+            make_case("QLinearSigmoid", *x, np.array(0.01, np.float32), np.array(0, np.uint8), **ours),
+            make_case("QLinearLeakyRelu", *x, *after, alpha=0.1, **ours),
+            make_case("QGemm", *gemm, RNG.integers(-99, 99, 5).astype(np.int32), *after, **ours),
+        ],
+        13,
+        atol=1.0,
+    )

@@ -19,6 +19,8 @@ from kintune.compiler.graph.attention import FuseAttention
 from kintune.compiler.graph.fold import FoldTensors
 from kintune.compiler.graph.fusion_limits import LimitFusion
 from kintune.compiler.graph.fusion_patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
+from kintune.compiler.graph.integer_products import LowerByteProducts
+from kintune.compiler.graph.integers import UseIntegers, multiplies_bytes
 from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
 from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
@@ -34,6 +36,8 @@ from kintune.compiler.graph.provenance import (
     number_bindings,
     read_steps,
 )
+from kintune.compiler.graph.quantised_elementwise import CombineDequantised, ScalesAsTensors
+from kintune.compiler.graph.quantised_moves import FoldDequantised
 from kintune.compiler.graph.reshaping import DelayReshapes
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
@@ -111,12 +115,18 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
             CountAxesFromFront(),
             relax.transform.DecomposeOpsForInference(),
             FoldTensors(),
+            FoldDequantised(),
             relax.transform.FoldConstant(),
         ]
+    bytes_ = multiplies_bytes(target)
     passes = [
         CountAxesFromFront(),
         relax.transform.DecomposeOpsForInference(),
         FoldTensors(),
+        *([UseIntegers()] if bytes_ else []),
+        FoldDequantised(),
+        FoldTensors(),
+        relax.transform.DeadCodeElimination(),
         relax.transform.FoldConstant(),
         relax.transform.CanonicalizeBindings(),
         AbsorbIntoConvolutions(),
@@ -136,7 +146,12 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         relax.transform.DeadCodeElimination(),
         LowerScalars(),
         relax.transform.EliminateCommonSubexpr(),
+        *(_byte_passes() if bytes_ else []),
     ]
+
+
+def _byte_passes() -> list[tvm.transform.Pass]:
+    return [CombineDequantised(), ScalesAsTensors(), LowerByteProducts(), relax.transform.DeadCodeElimination()]
 
 
 def _operator_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:

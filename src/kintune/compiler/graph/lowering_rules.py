@@ -284,7 +284,7 @@ def divide_exactly() -> None:
 
         def quantise(x: te.Tensor, by: Any, offset: Any) -> te.Tensor:
             def compute(*indices: Any) -> Any:
-                steps = tirx.round(x[indices] / _opaque(_at(by, indices, axis)))
+                steps = tirx.round(_divided(x[indices], _at(by, indices, axis)))
                 moved = steps + _at(offset, indices, axis).astype(x.dtype)
                 low, high = (tirx.Cast(x.dtype, bound(wanted)) for bound in (tirx.min_value, tirx.max_value))
                 return tirx.max(low, tirx.min(high, moved)).astype(wanted)
@@ -304,6 +304,11 @@ def _at(parameter: Any, indices: tuple[Any, ...], axis: int) -> Any:
     if all(int(extent) == 1 for extent in parameter.shape):
         return parameter[(0,) * len(parameter.shape)]
     return parameter[indices[axis]]
+
+
+def _divided(value: Any, step: Any) -> Any:
+    is_one = isinstance(step, tirx.FloatImm) and float(step.value) == 1.0
+    return value if is_one else value / _opaque(step)
 
 
 def _opaque(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import tvm
 
 from kintune.compiler.programs.attention import AttentionProgram
+from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.panel_sum import NarrowPanels
 from kintune.compiler.programs.program import Narrow, Program, pattern_of, precision_of_program
@@ -25,6 +26,7 @@ PROGRAMS: tuple[Program, ...] = (
     RowProgram(),
     NarrowPanels(),
     TiledProduct(),
+    ByteProducts(),
     PaddedProduct(),
     BlockedWinograd(),
     Winograd(),

@@ -12,6 +12,7 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.compiler.programs.program import pattern_of, precision_of_program
 from kintune.compiler.programs.registry import applicable
 from kintune.compiler.space.generator import load_intrinsics, space_generator
@@ -38,8 +39,9 @@ def generate_sketches(
     """All sketches of `module` (its one function is `main`) for `target`, without duplicates: ours, then the rules'.
 
     `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
-    own programs.  A function that was made for a pattern has them instead of MetaSchedule's.  Those of programs that
-    compute with shorter numbers are among them only where their precision, such as "bf16", is one of `precisions`.
+    own programs.  A function that was made for a pattern has them instead of MetaSchedule's, and so have sums of
+    products of bytes, whose operands a schedule can only widen.  Those of programs that compute with shorter numbers
+    are among them only where their precision, such as "bf16", is one of `precisions`.
     """
     found: dict[str, Sketch] = {}
     for program, variant, name in applicable(module, target, precisions):
@@ -50,7 +52,8 @@ def generate_sketches(
         else:
             origin = _Origin(name, precision_of_program(program))
             found.update(_by_rules(workload, program.write(module, variant, ()), target, origin))
-    if not (found and pattern_of(module["main"])):
+    main = module["main"]
+    if not (found and (pattern_of(main) or sums_bytes(main))):
         found.update(_by_rules(workload, module, target))
     return tuple(found.values())
 

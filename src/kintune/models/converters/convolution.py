@@ -20,23 +20,23 @@ from kintune.models.converters.node import Convert, Node
 from kintune.models.converters.windows import windows_of
 from kintune.models.expressions import shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["CONVERTERS", "convolved"]
 
 _AXES = ("W", "HW", "DHW")
 _CONVOLUTIONS = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)
 _TRANSPOSED = (relax.op.nn.conv1d_transpose, relax.op.nn.conv2d_transpose, relax.op.nn.conv3d_transpose)
 
 
-def _spatial(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _spatial(data: relax.Expr, weight: relax.Expr) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The spatial sizes of data and weights.
 
     Raises:
         ValueError: when there are none, or more than three.
     """
-    data, weight = shape_of(node.required(0)), shape_of(node.required(1))
-    if not 3 <= len(data) <= 5 or len(weight) != len(data):
-        raise ValueError(f"it has {len(data) - 2} spatial dimensions; 1, 2 and 3 can be computed")
-    return data[2:], weight[2:]
+    sizes, kernel = shape_of(data), shape_of(weight)
+    if not 3 <= len(sizes) <= 5 or len(kernel) != len(sizes):
+        raise ValueError(f"it has {len(sizes) - 2} spatial dimensions; 1, 2 and 3 can be computed")
+    return sizes[2:], kernel[2:]
 
 
 def _with_bias(node: Node, result: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
@@ -45,13 +45,18 @@ def _with_bias(node: Node, result: relax.Expr, bias: relax.Expr | None) -> relax
     return node.emit(relax.op.add(result, node.per_channel(bias, len(shape_of(result)))))
 
 
-def _convolution(node: Node) -> relax.Expr:
-    sizes, kernel = _spatial(node)
+def convolved(node: Node, data: relax.Expr, weight: relax.Expr) -> relax.Expr:
+    """The convolution of these tensors, with the windows and groups of the node's attributes.
+
+    Raises:
+        ValueError: the tensors or the attributes are not of 1 to 3 spatial dimensions.
+    """
+    sizes, kernel = _spatial(data, weight)
     windows = windows_of(node, sizes, kernel)
     axes = _AXES[len(sizes) - 1]
-    result = _CONVOLUTIONS[len(sizes) - 1](
-        node.required(0),
-        node.required(1),
+    return _CONVOLUTIONS[len(sizes) - 1](
+        data,
+        weight,
         strides=windows.strides,
         padding=windows.padding,
         dilation=windows.dilations,
@@ -59,11 +64,15 @@ def _convolution(node: Node) -> relax.Expr:
         data_layout="NC" + axes,
         kernel_layout="OI" + axes,
     )
-    return _with_bias(node, node.emit(result), node.operand(2))
+
+
+def _convolution(node: Node) -> relax.Expr:
+    result = node.emit(convolved(node, node.required(0), node.required(1)))
+    return _with_bias(node, result, node.operand(2))
 
 
 def _transposed_convolution(node: Node) -> relax.Expr:
-    sizes, kernel = _spatial(node)
+    sizes, kernel = _spatial(node.required(0), node.required(1))
     rank = len(sizes)
     strides, dilations = (node.integers(name, (1,) * rank) for name in ("strides", "dilations"))
     reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(kernel, dilations, strict=True)]
@@ -210,7 +219,7 @@ def _phase_weights(weight: NDArray[Any], groups: int, strides: tuple[int, ...], 
 
 def _deformable_convolution(node: Node) -> relax.Expr:
     data, weight, offset, bias, mask = (node.operand(index) for index in range(5))
-    sizes, kernel = _spatial(node)
+    sizes, kernel = _spatial(node.required(0), node.required(1))
     if len(sizes) != 2:
         raise ValueError(f"it has {len(sizes)} spatial dimensions; 2 can be computed")
     windows = windows_of(node, sizes, kernel)

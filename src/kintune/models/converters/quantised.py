@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from kintune.models.converters.node import Convert, Node, axis_of, like
-from kintune.models.expressions import dtype_of, is_integer, shape_of
+from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["CONVERTERS", "saturated", "single"]
 
 _QUANTISED = frozenset({"int8", "uint8", "int16", "uint16"})
 _DEQUANTISED = _QUANTISED | {"int32"}
@@ -33,7 +34,14 @@ def _spread(node: Node, values: relax.Expr, data: relax.Expr, axis: int, block: 
     return whole if count * block == size else node.emit(relax.op.strided_slice(whole, [axis], [0], [size], [1]))
 
 
-def _saturated(node: Node, rounded: relax.Expr, dtype: str) -> relax.Expr:
+def single(values: relax.Expr) -> relax.Expr:
+    """A constant of one element as a scalar; anything else as it is."""
+    if isinstance(values, tvm.ir.GenericConst) and shape_of(values) and values.value.numpy().size == 1:
+        return relax.const(values.value.numpy().reshape(()), dtype_of(values))
+    return values
+
+
+def saturated(node: Node, rounded: relax.Expr, dtype: str) -> relax.Expr:
     """Whole numbers as integers of `dtype`; those beyond its bounds become the bounds."""
     limits = np.iinfo(dtype)
     above = node.emit(relax.op.maximum(rounded, like(limits.min, rounded)))
@@ -45,7 +53,7 @@ def _quantised(node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr
     rounded = node.emit(relax.op.round(node.emit(relax.op.divide(data, scale))))
     if zero is not None:
         rounded = node.emit(relax.op.add(rounded, node.cast(zero, dtype_of(rounded))))
-    return _saturated(node, rounded, dtype)
+    return saturated(node, rounded, dtype)
 
 
 def _quantize(node: Node) -> relax.Expr:
@@ -59,7 +67,7 @@ def _quantize(node: Node) -> relax.Expr:
         scale = _spread(node, node.cast(scale, "float32"), data, axis, block)
         point = None if zero is None else _spread(node, zero, data, axis, block)
         return _quantised(node, wide, scale, point, dtype)
-    return relax.op.quantize(data, scale, _like_zero(zero, dtype), axis=axis, out_dtype=dtype)
+    return relax.op.quantize(data, single(scale), single(_like_zero(zero, dtype)), axis=axis, out_dtype=dtype)
 
 
 def _like_zero(zero: relax.Expr | None, dtype: str) -> relax.Expr:
@@ -73,7 +81,8 @@ def _dequantize(node: Node) -> relax.Expr:
     dtype = node.element_type("output_dtype") or dtype_of(scale)
     axis, block = _axis(node, data), int(node.attributes.get("block_size", 0))
     if not block:
-        return relax.op.dequantize(data, scale, _like_zero(zero, dtype_of(data)), axis=axis, out_dtype=dtype)
+        zero = single(_like_zero(zero, dtype_of(data)))
+        return relax.op.dequantize(data, single(scale), zero, axis=axis, out_dtype=dtype)
     whole = node.cast(data, "int32")
     if zero is not None:
         moved = _spread(node, node.cast(zero, "int32"), data, axis, block)
@@ -91,54 +100,13 @@ def _dynamic_quantize(node: Node) -> relax.Expr:
     scale = emit(relax.op.where(emit(relax.op.equal(extent, zero)), like(1, data), extent))
     offset = emit(relax.op.round(emit(relax.op.divide(emit(relax.op.negative(least)), scale))))
     scale = node.builder.emit(scale)
-    point = node.builder.emit(_saturated(node, offset, "uint8"))
+    point = node.builder.emit(saturated(node, offset, "uint8"))
     return relax.Tuple([_quantised(node, data, scale, point, "uint8"), scale, point])
-
-
-def _centred(node: Node, data: relax.Expr, zero: relax.Expr | None, rows: bool) -> relax.Expr:
-    """The integers less their zero point, which may be one for each row or column."""
-    whole = node.cast(data, "int32")
-    if zero is None:
-        return whole
-    point = node.cast(zero, "int32")
-    shape = shape_of(point)
-    if len(shape) == 1 and shape[0] > 1:
-        point = node.emit(relax.op.expand_dims(point, [1] if rows else [0]))
-    elif len(shape) == 1:
-        point = node.emit(relax.op.reshape(point, []))
-    return node.emit(relax.op.subtract(whole, point))
-
-
-def _integer_product(node: Node) -> relax.Expr:
-    left = _centred(node, node.required(0), node.operand(2), rows=True)
-    right = _centred(node, node.required(1), node.operand(3), rows=False)
-    return relax.op.matmul(left, right, out_dtype="int32")
-
-
-def _per_row(node: Node, values: relax.Expr) -> relax.Expr:
-    """Scales of rows, shaped to meet a product."""
-    values = node.cast(values, "float32")
-    shape = shape_of(values)
-    return node.emit(relax.op.expand_dims(values, [1])) if len(shape) == 1 and shape[0] > 1 else values
-
-
-def _quantised_product(node: Node) -> relax.Expr:
-    """The product of two quantised matrices, quantised again."""
-    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (node.required(index) for index in range(8))
-    if not all(is_integer(dtype_of(tensor)) for tensor in (a, b, zero)):
-        raise ValueError("it multiplies tensors that are no integers")
-    left, right = _centred(node, a, a_zero, rows=True), _centred(node, b, b_zero, rows=False)
-    product = node.cast(node.emit(relax.op.matmul(left, right, out_dtype="int32")), "float32")
-    factor = node.emit(relax.op.multiply(_per_row(node, a_scale), node.cast(b_scale, "float32")))
-    factor = node.emit(relax.op.divide(factor, node.cast(scale, "float32")))
-    return _quantised(node, node.emit(relax.op.multiply(product, factor)), like(1, product), zero, dtype_of(zero))
 
 
 CONVERTERS: dict[str, Convert] = {
     "DequantizeLinear": _dequantize,
     "DynamicQuantizeLinear": _dynamic_quantize,
-    "MatMulInteger": _integer_product,
-    "QLinearMatMul": _quantised_product,
     "QuantizeLinear": _quantize,
 }
 """Operator -> what converts it."""

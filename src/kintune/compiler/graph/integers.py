@@ -1,0 +1,247 @@
+"""Products and convolutions of quantised tensors become sums of integers.
+
+What multiplies a dequantised tensor by dequantised weights becomes a convolution or product of int32 whose operand is
+cast from bytes, followed by one scale for each channel.  What the zero point of the tensor adds to each sum depends on
+the weights alone, and is subtracted as a constant; the borders of a convolution are filled with the zero point, which
+stands for zero.  So nothing but integers is multiplied, and the sums are exact.
+
+Depthwise and other grouped convolutions have short sums, which float32 holds exactly: they stay convolutions of float32
+whose operand is cast from bytes.
+
+Where what follows is quantised again, the scale takes in the inverse of the next step: sums are multiplied once,
+rounded to the nearest and then to the even number, as other runtimes do, and clipped to the type.
+
+`integer_products` makes functions of these convolutions and products, which read the bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.target import codegen
+
+from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
+from kintune.compiler.graph.quantised_moves import KeepQuantised, UseUnsignedBytes
+from kintune.compiler.graph.quantised_operands import Bindings, Numbers, QuantisedTensor, QuantisedWeights
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass
+
+__all__ = ["UseIntegers", "multiplies_bytes"]
+
+_CONVOLUTIONS = {"relax.nn.conv1d": ("NCW", "OIW"), "relax.nn.conv2d": ("NCHW", "OIHW")}
+_FEATURE = "avx512vnni"
+_LEAST, _MOST = -128, 127
+_EXACT = 1 << 24  # whole numbers up to which float32 holds all
+_LARGEST_SUM = 1 << 31
+_BYTE = 255
+_SHIFT = 128
+_ELEMENTWISE = frozenset(f"relax.{name}" for name in (*UNARY, *BROADCAST))
+
+
+def multiplies_bytes(target: tvm.target.Target) -> bool:
+    """Whether the target has an instruction that adds up products of bytes, and a program of ours uses it."""
+    return target.kind.name == "llvm" and bool(codegen.target_has_features(_FEATURE, target))
+
+
+def UseIntegers() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that computes products and convolutions of quantised tensors with constant weights in integers."""
+    passes = [UseUnsignedBytes(), KeepQuantised(), rewriting_pass("UseIntegers", _UseIntegers)]
+    return tvm.transform.Sequential(passes, name="UseIntegers")
+
+
+class _Sums(NamedTuple):
+    """Exact sums of products as an expression, and what is subtracted from them for the zero point: None for nothing.
+
+    `axis` is that of the channels.
+    """
+
+    sums: relax.Expr
+    correction: relax.Expr | None
+    axis: int
+    rank: int
+
+
+@mutator
+class _UseIntegers(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._bindings = Bindings()
+        self._summed: set[relax.Var] = set()  # what is computed from sums, element by element
+        self._divided: dict[relax.Var, float] = {}  # by which step the values of these variables are divided already
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._bindings.learn(block)
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value, name = binding.value, operator_of(binding.value)
+        if name in _CONVOLUTIONS or name == "relax.matmul":
+            made = self._product(binding.var, value)
+            value = value if made is None else made
+        elif name == "relax.quantize":
+            if value.args[0] in self._summed:
+                self._summed.add(binding.var)
+            value = self._quantised(value)
+        elif name == "relax.dequantize" and value.args[0] in self._summed:
+            self._summed.add(binding.var)
+        elif name in _ELEMENTWISE and any(argument in self._summed for argument in value.args):
+            self._summed.add(binding.var)
+            if any(argument in self._divided for argument in value.args):
+                value = self._on_divided(binding.var, value)
+        super().visit_var_binding_(relax.VarBinding(binding.var, value))
+
+    def _emit(self, expression: relax.Expr) -> relax.Expr:
+        return self.builder_.emit(expression)
+
+    # From a product of quantised operands to sums
+
+    def _product(self, variable: relax.Var, call: relax.Call) -> relax.Expr | None:
+        tensor, weights = self._bindings.tensor(call.args[0]), self._bindings.weights(call.args[1])
+        if tensor is None or weights is None or (tensor.scale is None) != (weights.scale is None):
+            return None
+        if str(call.ty.dtype) != ("int32" if tensor.scale is None else "float32"):
+            return None
+        smallest, largest = int(weights.integers.min(initial=0)), int(weights.integers.max(initial=0))
+        if smallest < _LEAST or largest > _MOST:
+            return None
+        is_product = operator_of(call) == "relax.matmul"
+        sums = self._matmul(call, tensor, weights) if is_product else self._convolution(call, tensor, weights)
+        if sums is None:
+            return None
+        self._summed.add(variable)
+        result = sums.sums
+        if sums.correction is not None:
+            result = self._emit(relax.op.subtract(result, sums.correction))
+        if tensor.scale is None or weights.scale is None:
+            return result if str(result.ty.dtype) == "int32" else relax.op.astype(result, "int32")
+        if str(result.ty.dtype) != "float32":
+            result = self._emit(relax.op.astype(result, "float32"))
+        step = self._next_step(variable, variable)
+        factor = weights.scale.astype(np.float64) * tensor.scale / (step or 1.0)
+        if step is not None:
+            self._divided[variable] = step
+        factor = factor.reshape(()) if factor.size == 1 else _shaped(factor, sums.axis, sums.rank)
+        return relax.op.multiply(result, relax.const(factor.astype(np.float32), "float32"))
+
+    def _matmul(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
+        integers, rank = weights.integers, int(call.ty.ndim)
+        if integers.ndim != 2 or not _varies_along(weights.scale, 1) or int(call.args[0].ty.ndim) < 2:
+            return None
+        if integers.shape[0] * _BYTE * _SHIFT >= _LARGEST_SUM:
+            return None
+        bytes_, point = self._unsigned(tensor)
+        wide = self._emit(relax.op.astype(bytes_, "int32"))
+        sums = self._emit(relax.op.matmul(wide, relax.const(integers.astype(np.int32), "int32"), out_dtype="int32"))
+        return _Sums(sums, self._correction(point, integers.sum(0), rank - 1, rank, "int32"), rank - 1, rank)
+
+    def _convolution(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
+        a, integers = call.attrs, weights.integers
+        layouts = _CONVOLUTIONS[operator_of(call)]
+        if (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) != (*layouts, layouts[0]):
+            return None
+        terms = math.prod(integers.shape[1:])
+        if not _varies_along(weights.scale, 0) or terms * _BYTE * _SHIFT >= _LARGEST_SUM:
+            return None
+        padding, rank = [int(width) for width in a.padding], integers.ndim
+        if any(padding) and not isinstance(tensor.point, int):
+            return None
+        exact = int(a.groups) > 1 and terms * _BYTE * _SHIFT < _EXACT
+        kind = "float32" if exact else "int32"
+        bytes_, point = self._unsigned(tensor)
+        if any(padding):
+            half = len(padding) // 2
+            widths = [
+                0,
+                0,
+                0,
+                0,
+                *(width for pair in zip(padding[:half], padding[half:], strict=True) for width in pair),
+            ]
+            bytes_ = self._emit(relax.op.nn.pad(bytes_, widths, "constant", float(point)))
+        wide = self._emit(relax.op.astype(bytes_, kind))
+        build = getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
+        filters = relax.const(integers.astype(kind), kind)
+        layout = (a.data_layout, a.kernel_layout, a.out_layout)
+        sums = self._emit(build(wide, filters, a.strides, [0] * len(padding), a.dilation, a.groups, *layout, kind))
+        totals = integers.reshape(integers.shape[0], -1).sum(1)
+        return _Sums(sums, self._correction(point, totals, 1, rank, kind), 1, rank)
+
+    def _unsigned(self, tensor: QuantisedTensor) -> tuple[relax.Expr, Any]:
+        """The integers as uint8, and their zero point: a number, or an expression."""
+        integers = self.visit_expr(tensor.integers)
+        point = tensor.point if isinstance(tensor.point, int) else self.visit_expr(tensor.point)
+        if tensor.dtype == "uint8":
+            return integers, point
+        wide = self._emit(relax.op.astype(integers, "int16"))
+        moved = self._emit(relax.op.add(wide, relax.const(_SHIFT, "int16")))
+        if isinstance(point, int):
+            return self._emit(relax.op.astype(moved, "uint8")), point + _SHIFT
+        more = self._emit(relax.op.add(point, relax.const(_SHIFT, "int32")))
+        return self._emit(relax.op.astype(moved, "uint8")), more
+
+    def _correction(self, point: Any, totals: Numbers, axis: int, rank: int, kind: str) -> relax.Expr | None:
+        """The zero point times the sums of the weights, one for each channel."""
+        if isinstance(point, int):
+            if not point or not totals.any():
+                return None
+            return relax.const(_shaped(totals.astype(np.int64) * point, axis, rank).astype(kind), kind)
+        whole = relax.const(_shaped(totals, axis, rank).astype(kind), kind)
+        number = point if kind == "int32" else self._emit(relax.op.astype(point, kind))
+        return self._emit(relax.op.multiply(number, whole))
+
+    # What follows the sums
+
+    def _next_step(self, variable: relax.Var, source: relax.Var) -> float | None:
+        """The step by which the values of the variable are quantised, if nothing else is done with them before than
+        adding constants and bounding them at zero.
+        """
+        readers = self._bindings.readers(variable)
+        if len(readers) != 1 or readers[0] is None or not isinstance(variable, relax.DataflowVar):
+            return None
+        value = self._bindings.value(readers[0])
+        match operator_of(value):
+            case "relax.quantize":
+                step = self._bindings.number(value.args[1])
+                same = value.args[0].same_as(variable) and str(value.args[0].ty.dtype) == "float32"
+                return step if same and step is not None and step > 0 else None
+            case "relax.nn.relu":
+                return self._next_step(readers[0], source)
+            case "relax.add" if any(self._bindings.real(argument) is not None for argument in value.args):
+                return self._next_step(readers[0], source)
+        return None
+
+    def _on_divided(self, variable: relax.Var, call: relax.Call) -> relax.Call:
+        """The operator on values that are divided by a step already: constants are divided too."""
+        step = next(self._divided[argument] for argument in call.args if argument in self._divided)
+        self._divided[variable] = step
+        arguments = []
+        for argument in call.args:
+            real = None if argument in self._divided else self._bindings.real(argument)
+            if real is not None:
+                argument = relax.const((real.astype(np.float64) / step).astype(np.float32), "float32")
+            arguments.append(argument)
+        return relax.Call(call.op, arguments, call.attrs, call.ty_args)
+
+    def _quantised(self, call: relax.Call) -> relax.Call:
+        """Quantising what was computed from sums: by a factor, since a division takes several times longer."""
+        data, scale, point = call.args
+        step = self._bindings.number(scale)
+        if data not in self._summed or step is None or not step > 0 or str(data.ty.dtype) != "float32":
+            return call
+        moved = self.visit_expr(data)
+        if data not in self._divided:
+            moved = self._emit(relax.op.multiply(moved, relax.const(np.float32(1.0 / step), "float32")))
+        one = relax.const(np.float32(1.0), "float32")
+        return relax.op.quantize(moved, one, point, int(call.attrs.axis), str(call.attrs.out_dtype))
+
+
+def _shaped(values: Numbers, axis: int, rank: int) -> Numbers:
+    return values.reshape([-1 if place == axis else 1 for place in range(rank)])
+
+
+def _varies_along(scale: Numbers | None, axis: int) -> bool:
+    return scale is None or all(extent == 1 for place, extent in enumerate(scale.shape) if place != axis)

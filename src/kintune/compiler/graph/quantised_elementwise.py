@@ -1,0 +1,144 @@
+"""Makes element-wise operators on quantised tensors read bytes, and kernels that differ in scales alone the same.
+
+`CombineDequantised`: a sum or product of tensors of which some are dequantised is one function that reads their bytes.
+Otherwise fusion would compute the real numbers where the bytes are made, and store those.
+
+`ScalesAsTensors`: scales and zero points are tensors of one element instead of numbers, so that they are no part of a
+kernel's text.  A network has as many of them as layers, but far fewer distinct kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tvm import relax, te
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.quantised_operands import BYTES, Bindings
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
+
+__all__ = ["CombineDequantised", "ScalesAsTensors"]
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "relax.add": lambda a, b: a + b,
+    "relax.multiply": lambda a, b: a * b,
+    "relax.subtract": lambda a, b: a - b,
+}
+
+
+def CombineDequantised() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that makes one function of a sum or product and what dequantises its operands."""
+    return rewriting_pass("CombineDequantised", _CombineDequantised)
+
+
+def ScalesAsTensors() -> tvm.transform.Pass:  # noqa: N802
+    """A pass that makes tensors of the scales and zero points of quantised tensors."""
+    return rewriting_pass("ScalesAsTensors", _ScalesAsTensors)
+
+
+class _Operand(NamedTuple):
+    """The tensors that an operand is computed from: itself, or bytes, their scale and a zero point that is not 0."""
+
+    tensors: tuple[relax.Expr, ...]
+
+    def element(self, given: list[te.Tensor], at: tuple[Any, ...]) -> Any:
+        """The operand's element, of the tensors that stand for its own."""
+        if len(given) == 1:
+            return given[0](*at)
+        whole = given[0](*at).astype("int32")
+        if len(given) == 3:
+            whole = whole - given[2](0).astype("int32")
+        return whole.astype("float32") * given[1](0)
+
+
+@mutator
+class _CombineDequantised(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._bindings = Bindings()
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._bindings.learn(block)
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        made = self._combined(binding.value) if operator_of(binding.value) in _OPERATORS else None
+        super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
+
+    def _combined(self, call: relax.Call) -> relax.Expr | None:
+        shape = static_shape(call)
+        if shape is None or not shape or any(static_shape(each) != shape for each in call.args):
+            return None
+        operands = [self._operand(each) for each in call.args]
+        if all(len(operand.tensors) == 1 for operand in operands):
+            return None
+        name = operator_of(call)
+        operator, counts = _OPERATORS[name], [len(operand.tensors) for operand in operands]
+
+        def combined(*given: te.Tensor) -> te.Tensor:
+            parts = list(given[: counts[0]]), list(given[counts[0] :])
+
+            def element(*at: Any) -> Any:
+                found = [operand.element(part, at) for operand, part in zip(operands, parts, strict=True)]
+                return operator(*found)
+
+            return te.compute(given[0].shape, element, name="combined")
+
+        tensors = [tensor for operand in operands for tensor in operand.tensors]
+        return self.builder_.call_te(combined, *tensors, primfunc_name_hint=f"dequantize_{name.rpartition('.')[2]}")
+
+    def _operand(self, expression: relax.Expr) -> _Operand:
+        value = self._bindings.value(expression)
+        if operator_of(value) == "relax.dequantize" and str(value.ty.dtype) == "float32":
+            scale, point = (self._bindings.number(argument) for argument in value.args[1:])
+            dtype = str(value.args[0].ty.dtype)
+            if scale is not None and point is not None and dtype in BYTES:
+                tensors = [self.visit_expr(value.args[0]), _one(scale, "float32")]
+                return _Operand((*tensors, _one(point, dtype)) if point else tuple(tensors))
+        return _Operand((self.visit_expr(expression),))
+
+
+def _one(value: float, dtype: str) -> relax.Expr:
+    return relax.const(np.array([value]).astype(dtype), dtype)
+
+
+@mutator
+class _ScalesAsTensors(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._bindings = Bindings()
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._bindings.learn(block)
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value, name = binding.value, operator_of(binding.value)
+        if name in ("relax.quantize", "relax.dequantize") and int(value.ty.ndim) > 0:
+            value = self._with_tensors(value)
+        elif name == "relax.multiply" and self._is_quantised_next(binding.var):
+            value = relax.Call(value.op, [self._factor(argument) for argument in value.args], value.attrs)
+        super().visit_var_binding_(relax.VarBinding(binding.var, value))
+
+    def _with_tensors(self, call: relax.Call) -> relax.Call:
+        data, *parameters = call.args
+        quantised = call if operator_of(call) == "relax.quantize" else data
+        made = []
+        for parameter, neutral, dtype in zip(parameters, (1.0, 0.0), ("float32", str(quantised.ty.dtype)), strict=True):
+            number = self._bindings.number(parameter)
+            plain = number is None or number == neutral or str(parameter.ty.dtype) != dtype
+            made.append(parameter if plain or number is None else _one(number, dtype))
+        return relax.Call(call.op, [data, *made], call.attrs, call.ty_args)
+
+    def _factor(self, argument: relax.Expr) -> relax.Expr:
+        number = self._bindings.number(argument)
+        if number is None or int(argument.ty.ndim) or str(argument.ty.dtype) != "float32":
+            return argument
+        return _one(number, "float32")
+
+    def _is_quantised_next(self, variable: relax.Var) -> bool:
+        readers = [None if each is None else self._bindings.value(each) for each in self._bindings.readers(variable)]
+        return bool(readers) and all(operator_of(reader) == "relax.quantize" for reader in readers)

@@ -1,0 +1,156 @@
+"""Passes over quantised tensors that no arithmetic is done on.
+
+`UseUnsignedBytes`: tensors that are quantised to int8 become uint8, with a zero point that is 128 more.  They stand for
+the same numbers, and are what products of bytes take as their first operand.
+
+`KeepQuantised`: what dequantises a tensor, only moves or compares its elements, and quantises them with the same scale
+and zero point, is done on the integers themselves.
+
+`FoldDequantised`: constants are dequantised here, since the compiler would make a program for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.quantised_operands import Bindings
+from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass
+
+__all__ = ["FoldDequantised", "KeepQuantised", "UseUnsignedBytes"]
+
+_SHIFT = 128
+_MOVES = frozenset(
+    {
+        *("relax.expand_dims", "relax.flatten", "relax.permute_dims", "relax.reshape", "relax.squeeze"),
+        *("relax.nn.batch_flatten", "relax.nn.max_pool1d", "relax.nn.max_pool2d", "relax.nn.max_pool3d"),
+        "relax.strided_slice",
+    }
+)
+"""Operators of one tensor that give some of its elements, and nothing else."""
+
+
+def UseUnsignedBytes() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that quantises to uint8 what is quantised to int8 and read by nothing but what dequantises it."""
+    return rewriting_pass("UseUnsignedBytes", _UseUnsignedBytes)
+
+
+def KeepQuantised() -> tvm.transform.Pass:  # noqa: N802
+    """A pass that moves the integers of quantised tensors instead of the real numbers that they stand for."""
+    return rewriting_pass("KeepQuantised", _KeepQuantised)
+
+
+def FoldDequantised() -> tvm.transform.Pass:  # noqa: N802
+    """A pass that dequantises constants."""
+    return rewriting_pass("FoldDequantised", _FoldDequantised)
+
+
+@mutator
+class _UseUnsignedBytes(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._bindings = Bindings()
+        self._moved: dict[relax.Var, relax.Var] = {}
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._bindings.learn(block)
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value = binding.value
+        if operator_of(value) == "relax.quantize" and self._can_move(binding.var, value):
+            data, scale, point = value.args
+            moved = relax.op.quantize(
+                self.visit_expr(data), self.visit_expr(scale), self._unsigned(point), int(value.attrs.axis), "uint8"
+            )
+            self._moved[binding.var] = emit_as(self.builder_, binding.var, moved)
+            return
+        if operator_of(value) == "relax.dequantize" and value.args[0] in self._moved:
+            integers, scale, point = value.args
+            value = relax.op.dequantize(
+                self._moved[integers], scale, self._unsigned(point), int(value.attrs.axis), str(value.ty.dtype)
+            )
+            binding = relax.VarBinding(binding.var, value)
+        super().visit_var_binding_(binding)
+
+    def _can_move(self, variable: relax.Var, call: relax.Call) -> bool:
+        point = self._bindings.number(call.args[2])
+        if str(call.attrs.out_dtype) != "int8" or point is None or not isinstance(variable, relax.DataflowVar):
+            return False
+        readers = [None if each is None else self._bindings.value(each) for each in self._bindings.readers(variable)]
+        return bool(readers) and all(self._dequantises(reader, variable) for reader in readers)
+
+    def _dequantises(self, reader: relax.Expr | None, variable: relax.Var) -> bool:
+        if operator_of(reader) != "relax.dequantize":
+            return False
+        point = self._bindings.number(reader.args[2])  # type: ignore[union-attr]
+        return point is not None and reader.args[0].same_as(variable)  # type: ignore[union-attr]
+
+    def _unsigned(self, point: relax.Expr) -> relax.Expr:
+        return relax.const(np.uint8(int(self._bindings.number(point) or 0) + _SHIFT), "uint8")
+
+
+@mutator
+class _KeepQuantised(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._bindings = Bindings()
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._bindings.learn(block)
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value = binding.value
+        if operator_of(value) == "relax.quantize":
+            step = tuple(self._bindings.number(argument) for argument in value.args[1:])
+            kept = None if None in step else self._kept(value.args[0], (*step, str(value.attrs.out_dtype)))
+            if kept is not None:
+                binding = relax.VarBinding(binding.var, kept())
+        super().visit_var_binding_(binding)
+
+    def _kept(self, data: relax.Expr, step: tuple[object, ...]) -> Callable[[], relax.Expr] | None:
+        """What gives the integers of real numbers that were dequantised by this scale, zero point and type."""
+        value = self._bindings.value(data)
+        name = operator_of(value)
+        if name == "relax.dequantize":
+            integers = value.args[0]
+            own = (*(self._bindings.number(argument) for argument in value.args[1:]), str(integers.ty.dtype))
+            return (lambda: self.visit_expr(integers)) if own == step else None
+        if name in _MOVES:
+            inner = self._kept(value.args[0], step)
+            if inner is None:
+                return None
+            before = inner
+            others = list(value.args[1:])
+            return lambda: self.builder_.emit(
+                relax.Call(value.op, [before(), *map(self.visit_expr, others)], value.attrs, value.ty_args)
+            )
+        if name == "relax.concat" and isinstance(value.args[0], relax.Tuple):
+            fields = [self._kept(field, step) for field in value.args[0].fields]
+            found = [field for field in fields if field is not None]
+            if len(found) == len(fields):
+                return lambda: self.builder_.emit(relax.op.concat([field() for field in found], int(value.attrs.axis)))
+        return None
+
+
+@mutator
+class _FoldDequantised(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._bindings = Bindings()
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._bindings.learn(block)
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        if operator_of(binding.value) == "relax.dequantize":
+            numbers = self._bindings.dequantised(binding.value)
+            if numbers is not None:
+                binding = relax.VarBinding(binding.var, relax.const(numbers, "float32"))
+        super().visit_var_binding_(binding)

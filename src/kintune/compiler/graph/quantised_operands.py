@@ -1,0 +1,172 @@
+"""Reads what quantised tensors stand for: integers, a zero point and a scale."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from kintune.compiler.graph.rewriting import operator_of, value_of
+
+__all__ = ["BYTES", "Bindings", "Numbers", "QuantisedTensor", "QuantisedWeights"]
+
+BYTES = frozenset({"int8", "uint8"})
+"""The types of quantised tensors."""
+
+Numbers: TypeAlias = "NDArray[Any]"
+
+
+class QuantisedTensor(NamedTuple):
+    """A tensor that is `(integers - point) * scale`; without a scale it is the integers less the point, of int32.
+
+    `point` is a number, or an expression of int32 without dimensions.
+    """
+
+    integers: relax.Expr
+    point: int | relax.Expr
+    scale: float | None
+
+    @property
+    def dtype(self) -> str:
+        """The type of the integers."""
+        return str(self.integers.ty.dtype)
+
+
+class QuantisedWeights(NamedTuple):
+    """Constant weights that are `integers * scale`, which broadcasts; the integers are of int32, less a zero point."""
+
+    integers: Numbers
+    scale: Numbers | None
+
+
+class Bindings:
+    """What the variables of a dataflow block are bound to, and how often each is read."""
+
+    def __init__(self) -> None:
+        self._values: dict[relax.Var, relax.Expr] = {}
+        self._readers: dict[relax.Var, list[relax.Var | None]] = {}
+
+    def learn(self, block: relax.DataflowBlock) -> None:
+        """Take in the bindings of a block."""
+        for binding in block.bindings:
+            self._values[binding.var] = binding.value
+            for variable in _variables(binding.value):
+                self._readers.setdefault(variable, []).append(binding.var)
+            if not isinstance(binding.var, relax.DataflowVar):
+                self._readers.setdefault(binding.var, []).append(None)
+
+    def value(self, expression: relax.Expr) -> Any:
+        """What a variable is bound to; any other expression itself."""
+        return self._values.get(expression, expression) if isinstance(expression, relax.Var) else expression
+
+    def readers(self, variable: relax.Var) -> list[relax.Var | None]:
+        """The variables whose values read this one, once for each place; None stands for a reader outside the block."""
+        return self._readers.get(variable, [])
+
+    def constant(self, expression: relax.Expr) -> Numbers | None:
+        """The value of a constant."""
+        value = self.value(expression)
+        return value_of(value) if isinstance(value, tvm.ir.GenericConst) else None
+
+    def number(self, expression: relax.Expr) -> float | None:
+        """The value of a constant of one element."""
+        found = self.constant(expression)
+        return None if found is None or found.size != 1 else float(found.reshape(()))
+
+    def tensor(self, expression: relax.Expr) -> QuantisedTensor | None:
+        """The quantised tensor of bytes that the expression stands for."""
+        value = self.value(expression)
+        name = operator_of(value)
+        if name == "relax.dequantize":
+            scale, point = (self.number(argument) for argument in value.args[1:])
+            if scale is None or point is None or str(value.ty.dtype) != "float32":
+                return None
+            return self._of_bytes(value.args[0], int(point), scale)
+        if name == "relax.astype" and str(value.ty.dtype) == "int32":
+            return self._of_bytes(value.args[0], 0, None)
+        if name == "relax.subtract" and str(value.ty.dtype) == "int32":
+            whole, point = self.tensor(value.args[0]), self.number(value.args[1])
+            if whole is None or whole.scale is not None or whole.point != 0:
+                return None
+            if point is None and int(value.args[1].ty.ndim) == 0:
+                return whole._replace(point=value.args[1])
+            return None if point is None else whole._replace(point=int(point))
+        return None
+
+    @staticmethod
+    def _of_bytes(integers: relax.Expr, point: int, scale: float | None) -> QuantisedTensor | None:
+        if isinstance(integers, tvm.ir.GenericConst) or str(integers.ty.dtype) not in BYTES:
+            return None
+        return QuantisedTensor(integers, point, scale)
+
+    def weights(self, expression: relax.Expr) -> QuantisedWeights | None:
+        """The constant weights that the expression stands for, if they are integers."""
+        value = self.value(expression)
+        if isinstance(value, tvm.ir.GenericConst):
+            found = value_of(value)
+            return QuantisedWeights(found.astype(np.int32), None) if found.dtype.name in (*BYTES, "int32") else None
+        match operator_of(value):
+            case "relax.dequantize":
+                return self._dequantised(value)
+            case "relax.permute_dims":
+                inner = self.weights(value.args[0])
+                if inner is None:
+                    return None
+                scale = None if inner.scale is None else _permuted(value, inner.scale)
+                return QuantisedWeights(_permuted(value, inner.integers), scale)
+        return None
+
+    def _dequantised(self, value: relax.Call) -> QuantisedWeights | None:
+        integers, scale, point = (self.constant(argument) for argument in value.args)
+        if integers is None or scale is None or point is None or integers.dtype.name not in BYTES:
+            return None
+        if str(value.ty.dtype) != "float32":
+            return None
+        shaped = [_along(each, int(value.attrs.axis), integers.ndim) for each in (scale, point)]
+        return QuantisedWeights(integers.astype(np.int32) - shaped[1].astype(np.int32), shaped[0].astype(np.float32))
+
+    def real(self, expression: relax.Expr) -> Numbers | None:
+        """The numbers of a constant of float32, also of one that is dequantised, and reshaped."""
+        value = self.value(expression)
+        if isinstance(value, tvm.ir.GenericConst):
+            return value_of(value) if str(value.ty.dtype) == "float32" else None
+        match operator_of(value):
+            case "relax.reshape":
+                inner = self.real(value.args[0])
+                return None if inner is None else inner.reshape([int(extent) for extent in value.ty.shape])
+            case "relax.dequantize":
+                return self.dequantised(value)
+        return None
+
+    def dequantised(self, value: relax.Call) -> Numbers | None:
+        """The result of dequantising constants to float32."""
+        integers, scale, point = (self.constant(argument) for argument in value.args)
+        if integers is None or scale is None or point is None or str(value.ty.dtype) != "float32":
+            return None
+        if scale.dtype != np.float32 or integers.dtype.kind not in "iu" or integers.dtype.itemsize > 4:
+            return None
+        shaped = [_along(each, int(value.attrs.axis), integers.ndim) for each in (scale, point)]
+        whole = integers.astype(np.int64) - shaped[1].astype(np.int64)
+        return np.asarray(whole.astype(np.float32) * shaped[0])
+
+
+def _along(values: Numbers, axis: int, rank: int) -> Numbers:
+    """One value, or one for each element of an axis, shaped to meet a tensor of a rank."""
+    if values.size == 1:
+        return values.reshape([1] * rank)
+    return values.reshape([-1 if place == axis % rank else 1 for place in range(rank)])
+
+
+def _permuted(call: relax.Call, numbers: Numbers) -> Numbers:
+    axes = call.attrs.axes
+    return np.transpose(numbers, None if axes is None else [int(axis) for axis in axes])
+
+
+def _variables(value: relax.Expr) -> list[relax.Var]:
+    """Every occurrence of a variable in an expression."""
+    found: list[relax.Var] = []
+    relax.analysis.post_order_visit(value, lambda part: found.append(part) if isinstance(part, relax.Var) else None)
+    return found

@@ -1,0 +1,135 @@
+"""The innermost loops of a sum of products of bytes, as text of LLVM: some rows by some vectors in registers.
+
+`vpdpbusd` takes four bytes of the data, the same ones in each of 16 lanes, and four weights of 16 filters, and adds
+each lane's four products to a sum of int32.  Nothing is rounded or saturated.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kintune.core.candidate import digest_of
+
+__all__ = ["LANES", "STEP", "Kernel", "kernel_text"]
+
+LANES = 16
+"""Sums of int32 in a vector."""
+
+STEP = 4
+"""Bytes of the data that are multiplied at once."""
+
+_NAME = "KERNEL"
+_DOT = "llvm.x86.avx512.vpdpbusd.512"
+
+
+class Kernel(NamedTuple):
+    """`rows` of the data by `vectors` of filters; `unroll` steps are written out.
+
+    A row of the data is `segments` of `steps` each, of four bytes one after another.  Segments lie in groups of
+    `inner`: within a group they are `near` bytes apart, groups are `far` bytes apart.
+    """
+
+    rows: int
+    vectors: int
+    unroll: int
+    segments: int
+    steps: int
+    inner: int
+    near: int
+    far: int
+
+
+def kernel_text(kernel: Kernel) -> tuple[str, str]:
+    """The name of the function and its text.
+
+    It takes the address of the data; for each row the bytes from there to its first, of int32, since the compiler makes
+    that of indices which fit; the address of a panel of weights `[segments * steps, vectors * 16, 4]`; and those of the
+    first and the last of the sums `[rows, vectors * 16]`.  It returns 0.  The last tells the compiler that all sums are
+    written, or it might make their buffer smaller.
+    """
+    text = "\n".join(_lines(kernel))
+    name = f"kintune_bytes_{digest_of(text.encode())[:16]}"
+    return name, text.replace(_NAME, name)
+
+
+def _lines(k: Kernel) -> list[str]:
+    sums = [(row, vector) for row in range(k.rows) for vector in range(k.vectors)]
+    width = k.vectors * LANES * STEP
+    offsets = ", ".join(f"i32 %o{row}" for row in range(k.rows))
+    lines = [
+        f"declare <16 x i32> @{_DOT}(<16 x i32>, <64 x i8>, <64 x i8>)",
+        f"define i32 @{_NAME}(ptr %a, {offsets}, ptr %w, ptr %c, ptr %last) {{",
+        "entry:",
+        *(f"  %r{row} = getelementptr i8, ptr %a, i32 %o{row}" for row in range(k.rows)),
+        "  br label %segment",
+        "segment:",
+        "  %s = phi i64 [0, %entry], [%s1, %ended]",
+        *(f"  %b{r}_{v} = phi <16 x i32> [zeroinitializer, %entry], [%e{r}_{v}, %ended]" for r, v in sums),
+        *_place(k),
+        f"  %ws = mul i64 %s, {k.steps * width}",
+        "  %wp = getelementptr i8, ptr %w, i64 %ws",
+        "  br label %step",
+        "step:",
+        "  %k = phi i64 [0, %segment], [%k1, %step]",
+        *(f"  %t{r}_{v}_0 = phi <16 x i32> [%b{r}_{v}, %segment], [%t{r}_{v}_{k.unroll}, %step]" for r, v in sums),
+        f"  %kb = mul i64 %k, {STEP}",
+        "  %at = add i64 %kb, %place",
+        f"  %wk = mul i64 %k, {width}",
+    ]
+    for u in range(k.unroll):
+        lines += _step(k, u, width)
+    lines += [
+        f"  %k1 = add i64 %k, {k.unroll}",
+        f"  %more = icmp ult i64 %k1, {k.steps}",
+        "  br i1 %more, label %step, label %ended",
+        "ended:",
+        *(f"  %e{r}_{v} = phi <16 x i32> [%t{r}_{v}_{k.unroll}, %step]" for r, v in sums),
+        "  %s1 = add i64 %s, 1",
+        f"  %again = icmp ult i64 %s1, {k.segments}",
+        "  br i1 %again, label %segment, label %done",
+        "done:",
+    ]
+    for r, v in sums:
+        lines += [
+            f"  %c{r}_{v} = getelementptr i8, ptr %c, i64 {(r * k.vectors + v) * LANES * 4}",
+            f"  store <16 x i32> %e{r}_{v}, ptr %c{r}_{v}, align 4",
+        ]
+    return [*lines, "  ret i32 0", "}"]
+
+
+def _place(k: Kernel) -> list[str]:
+    """The bytes from the first segment of a row to this one."""
+    if k.inner == 1:
+        return [f"  %place = mul i64 %s, {k.far}"]
+    return [
+        f"  %group = udiv i64 %s, {k.inner}",
+        f"  %within = urem i64 %s, {k.inner}",
+        f"  %gb = mul i64 %group, {k.far}",
+        f"  %nb = mul i64 %within, {k.near}",
+        "  %place = add i64 %gb, %nb",
+    ]
+
+
+def _step(k: Kernel, u: int, width: int) -> list[str]:
+    lines = []
+    for v in range(k.vectors):
+        lines += [
+            f"  %wo{u}_{v} = add i64 %wk, {u * width + v * LANES * STEP}",
+            f"  %wa{u}_{v} = getelementptr i8, ptr %wp, i64 %wo{u}_{v}",
+            f"  %w{u}_{v} = load <64 x i8>, ptr %wa{u}_{v}, align 1",
+        ]
+    for r in range(k.rows):
+        lines += [
+            f"  %ao{u}_{r} = add i64 %at, {u * STEP}",
+            f"  %aa{u}_{r} = getelementptr i8, ptr %r{r}, i64 %ao{u}_{r}",
+            f"  %a{u}_{r} = load i32, ptr %aa{u}_{r}, align 1",
+            f"  %ai{u}_{r} = insertelement <16 x i32> poison, i32 %a{u}_{r}, i32 0",
+            f"  %as{u}_{r} = shufflevector <16 x i32> %ai{u}_{r}, <16 x i32> poison, <16 x i32> zeroinitializer",
+            f"  %ab{u}_{r} = bitcast <16 x i32> %as{u}_{r} to <64 x i8>",
+        ]
+        for v in range(k.vectors):
+            lines.append(
+                f"  %t{r}_{v}_{u + 1} = call <16 x i32> @{_DOT}"
+                f"(<16 x i32> %t{r}_{v}_{u}, <64 x i8> %ab{u}_{r}, <64 x i8> %w{u}_{v})"
+            )
+    return lines

@@ -1,0 +1,166 @@
+"""The program for sums of products of bytes: convolutions and products of quantised networks, by `vpdpbusd`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tvm
+from tvm.target import codegen
+
+from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.programs.byte_loops import Blocking, write_bytes
+from kintune.compiler.programs.byte_workload import ByteWorkload, find_bytes, joined_bytes
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.search.processor import Processor
+
+__all__ = ["ByteProducts"]
+
+_FEATURE = "avx512vnni"
+_REGISTERS = 32
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
+_VECTORS = (1, 2, 3, 4)
+_UNROLL = (1, 2, 4)
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_PARTS = (1, 2, 4, 8, 16)
+_FIRST = 32  # candidates of the rule
+
+_AT_ONCE = 2.0  # vector instructions a cycle: products, and loads
+_LATENCY = 5.0  # cycles of a product that is added
+_START = 30.0  # cycles of a tile beside its products
+_AFTER = 12.0  # cycles for what follows a vector of sums
+_OWN_BYTES, _SHARED_BYTES = 40.0, 16.0  # a cycle and core, from the second cache and from the shared one
+
+
+class ByteProducts:
+    """Implements `Program`, written as a whole.
+
+    The decisions are the rows and vectors in registers, the steps that are written out, the blocks of rows, the parts
+    of the panels, and whether a panel is used for all rows of a block first.
+    """
+
+    name = "bytes"
+    version = 1
+    patterns: tuple[str, ...] = ()
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """Return "vnni" for sums of products of bytes, with what is computed of each alone, on a CPU that has it."""
+        if target.kind.name != "llvm" or not codegen.target_has_features(_FEATURE, target):
+            return ()
+        return ("vnni",) if joined_bytes(module) is not None else ()
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """Return the choices.
+
+        Raises:
+            BuildError: the workload sums no products of bytes.
+        """
+        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(_sizes(_found(module))))
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """Return the program.
+
+        Raises:
+            BuildError: the workload sums no products of bytes, or the decisions make no program.
+        """
+        found = joined_bytes(module)
+        if found is None:
+            raise BuildError("there are no products of bytes")
+        changed, workload, epilogue = found
+        sizes = _sizes(workload)
+        choices = _choices(sizes)
+        if len(decisions) != len(choices):
+            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
+        rows, vectors, unroll, blocks, parts, first = (
+            values[at] for values, (at,) in zip(choices, decisions, strict=True)
+        )
+        blocking = Blocking(rows, vectors, unroll, blocks, parts, bool(first))
+        if not _fits(sizes, blocking):
+            raise BuildError(f"{rows} rows of {vectors} vectors, or {parts} parts of the panels, do not fit")
+        return write_bytes(changed, workload, epilogue, blocking)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Return the decisions of the least estimated times."""
+        sizes = _sizes(_found(module))
+        choices = _choices(sizes)
+        found = [
+            Blocking(rows, vectors, unroll, blocks, parts, bool(first))
+            for rows, vectors, unroll, blocks, parts, first in itertools.product(*choices)
+        ]
+        fitting = [blocking for blocking in found if _fits(sizes, blocking)]
+        best = sorted(fitting, key=lambda blocking: (_cycles(sizes, blocking, machine), blocking))[:_FIRST]
+        return [
+            tuple((values.index(int(value)),) for values, value in zip(choices, blocking, strict=True))
+            for blocking in best
+        ]
+
+
+def _found(module: tvm.IRModule) -> ByteWorkload:
+    found = find_bytes(module)
+    if found is None:
+        raise BuildError("there are no products of bytes")
+    return found
+
+
+class _Sizes(NamedTuple):
+    """Numbers of a workload: `rows` of the result, `filters`, and the `steps` of a sum, of which `segment` lie side by
+    side; the `depth` of the data, and `taps`, the rows of the weights.
+    """
+
+    rows: int
+    filters: int
+    steps: int
+    segment: int
+    depth: int
+    taps: int
+
+    def panels(self, vectors: int) -> int:
+        """How many panels of so many vectors the filters fill."""
+        return -(-self.filters // (vectors * LANES))
+
+
+def _sizes(w: ByteWorkload) -> _Sizes:
+    together = w.taps[1] == 1 or w.product.dilations[1] == 1
+    segment = w.depth // STEP * (w.taps[1] if together else 1)
+    return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0])
+
+
+def _choices(w: _Sizes) -> tuple[tuple[int, ...], ...]:
+    """Rows, vectors, steps written out, blocks, parts, and whether panels come first."""
+    vectors = -(-w.filters // LANES)
+    return (
+        tuple(rows for rows in _ROWS if rows <= w.rows),
+        tuple(each for each in _VECTORS if each <= vectors),
+        tuple(each for each in _UNROLL if w.segment % each == 0),
+        tuple(blocks for blocks in _BLOCKS if blocks <= w.rows),
+        tuple(parts for parts in _PARTS if parts <= vectors),
+        (0, 1),
+    )
+
+
+def _fits(w: _Sizes, b: Blocking) -> bool:
+    """Whether the sums, a row of weights and a number of the data are in registers, and parts and blocks are whole."""
+    tiles = -(-w.rows // b.rows)
+    in_registers = b.rows * b.vectors + b.vectors + 1 <= _REGISTERS
+    return in_registers and w.panels(b.vectors) % b.parts == 0 and b.blocks <= tiles
+
+
+def _cycles(w: _Sizes, b: Blocking, machine: Processor) -> float:
+    """The estimated cycles of one core that has as many tasks as any."""
+    groups = -(-w.rows // (b.blocks * b.rows))
+    own = w.panels(b.vectors) // b.parts
+    panel = w.steps * b.vectors * LANES * STEP
+    data = groups * b.rows * w.depth * w.taps
+    step = max(b.rows * b.vectors / _AT_ONCE, (b.rows + b.vectors) / _AT_ONCE, _LATENCY)
+    nearest = machine.caches[0] / 2
+    reused = panel if b.panels_first else own * panel
+    if reused > nearest:
+        step = max(step, b.vectors * LANES * STEP / (_OWN_BYTES if reused < machine.caches[1] / 2 else _SHARED_BYTES))
+    follows = _AFTER * b.rows * b.vectors
+    loop = 1.0 + 0.1 / b.unroll
+    tile = w.steps * step * loop + follows + _START
+    again = own * data / _OWN_BYTES if b.panels_first and data > nearest else 0.0
+    tasks = -(-b.blocks * b.parts // machine.threads)
+    return tasks * (groups * own * tile + again)

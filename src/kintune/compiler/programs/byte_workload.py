@@ -1,0 +1,158 @@
+"""Recognises a workload that sums products of bytes, and what it reads, sums and writes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import tvm
+from tvm.s_tir import Schedule, ScheduleError
+
+from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in, nests_of
+from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.programs.byte_pattern import ByteProduct, byte_product_of
+from kintune.compiler.programs.epilogue import Epilogue, joined
+from kintune.compiler.space.weights import weight_positions
+
+__all__ = ["ByteWorkload", "find_bytes", "joined_bytes"]
+
+_BORDERS = "pad_temp"
+_BYTES, _WEIGHTS, _SUMS = "uint8", "int8", "int32"
+
+
+class ByteWorkload(NamedTuple):
+    """Sums of products of `data` and `weights` in `result`; `position` is the weights' among the parameters.
+
+    `nests` are all blocks of the function; `replaced` the positions among them of the sums and of what writes the
+    borders of the data.
+    """
+
+    product: ByteProduct
+    nests: tuple[Nest, ...]
+    replaced: tuple[int, ...]
+    data: Any
+    weights: Any
+    result: Any
+    position: int
+
+    @property
+    def name(self) -> str:
+        """The name of the block of the sums."""
+        return str(self.nests[self.replaced[-1]].block.name_hint)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The extents of the result but for the filters."""
+        return tuple(int(extent) for extent in self.result.shape[:-1])
+
+    @property
+    def rows(self) -> int:
+        """The rows of the result, one for each place."""
+        return math.prod(self.lead)
+
+    @property
+    def filters(self) -> int:
+        """The filters, or columns of the result."""
+        return int(self.result.shape[-1])
+
+    @property
+    def channels(self) -> int:
+        """The channels of the data, or columns."""
+        return int(self.data.shape[-1])
+
+    @property
+    def depth(self) -> int:
+        """The channels with those that make whole steps."""
+        return -(-self.channels // STEP) * STEP
+
+    @property
+    def taps(self) -> tuple[int, int]:
+        """The rows and columns of the weights."""
+        shape = [int(extent) for extent in self.weights.shape]
+        return (shape[0], shape[1]) if self.product.convolves else (1, 1)
+
+    @property
+    def steps(self) -> int:
+        """The steps of a sum."""
+        return math.prod(self.taps) * self.depth // STEP
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """The extents of the data with its borders: images, rows and columns; a product has one column a row."""
+        if not self.product.convolves:
+            return 1, self.rows, 1
+        n, height, width, _ = (int(extent) for extent in self.data.shape)
+        top, left, bottom, right = self.product.pads
+        return n, height + top + bottom, width + left + right
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the data is copied: for its borders, or to make whole steps of its channels."""
+        return any(self.product.pads) or self.depth != self.channels
+
+    def panels(self, vectors: int) -> int:
+        """How many panels of so many vectors the filters fill."""
+        return -(-self.filters // (vectors * LANES))
+
+
+def find_bytes(module: tvm.IRModule) -> ByteWorkload | None:
+    """The sums of products of bytes of a workload (function `main`), where it has exactly one block of them."""
+    function = module["main"]
+    nests = nests_of(function)
+    if nests is None:
+        return None
+    found = [at for at, nest in enumerate(nests) if byte_product_of(nest.block) is not None]
+    if len(found) != 1:
+        return None
+    at = found[0]
+    block = nests[at].block
+    product, store = byte_product_of(block), block.body
+    if product is None or not isinstance(store, tvm.tirx.BufferStore) or str(store.buffer.dtype) != _SUMS:
+        return None
+    sources = {str(load.source.dtype): load.source for load in loads_in(block.body)}
+    data, weights = sources.get(_BYTES), sources.get(_WEIGHTS)
+    position = next((i for i in weight_positions(function) if function.params[i].same_as(weights)), None)
+    if data is None or position is None:
+        return None
+    if sum(len(loads_in(nest.block.body, weights)) for nest in nests) != 1:
+        return None
+    replaced: tuple[int, ...] = (at,)
+    if any(product.pads):
+        writers = [i for i, nest in enumerate(nests) if nest.block.body.buffer.same_as(data)]
+        if len(writers) != 1 or str(nests[writers[0]].block.name_hint) != _BORDERS:
+            return None
+        sources_of = [load.source for load in loads_in(nests[writers[0]].block.body)]
+        if len(sources_of) != 1:
+            return None
+        data, replaced = sources_of[0], (writers[0], at)
+    if not any(parameter.same_as(data) for parameter in function.params) or constant_shape(data) is None:
+        return None
+    return ByteWorkload(product, tuple(nests), replaced, data, weights, store.buffer, position)
+
+
+def joined_bytes(module: tvm.IRModule) -> tuple[tvm.IRModule, ByteWorkload, Epilogue | None] | None:
+    """The workload with all that follows the sums in one block, the sums, and that block; None where that cannot be.
+
+    The block is None where the sums are the result.
+    """
+    found = find_bytes(module)
+    if found is None:
+        return None
+    if any(parameter.same_as(found.result) for parameter in module["main"].params):
+        return (module, found, None) if len(found.nests) == len(found.replaced) else None
+    kept = {str(found.nests[at].block.name_hint) for at in found.replaced}
+    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    try:
+        for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name="main")):
+            if schedule.get(block).name_hint not in kept and schedule.get_consumers(block):
+                schedule.compute_inline(block)
+    except ScheduleError:
+        return None
+    follows = joined(schedule.mod, found.name)
+    if follows is None:
+        return None
+    changed, epilogue = follows
+    found = find_bytes(changed)
+    if found is None or len(found.nests) != len(found.replaced) + 1:
+        return None
+    return changed, found, epilogue

@@ -1,0 +1,139 @@
+"""Quantised operators of onnxruntime's own set: the ordinary operator between dequantising and quantising.
+
+Their operands come as triples: integers, scale, zero point, which may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax
+
+from kintune.models.converters.node import Convert, Node, axis_of
+from kintune.models.converters.quantised import single
+from kintune.models.converters.windows import windows_of
+from kintune.models.expressions import dtype_of, is_integer, shape_of
+
+__all__ = ["CONVERTERS"]
+
+_POOLS = (relax.op.nn.avg_pool1d, relax.op.nn.avg_pool2d, relax.op.nn.avg_pool3d)
+_LAYOUTS = ("NCW", "NCHW", "NCDHW")
+
+
+def _real(node: Node, at: int, axis: int = 0) -> relax.Expr:
+    """The numbers that the triple from `at` on stands for.
+
+    Raises:
+        ValueError: it has no integers.
+    """
+    tensor, scale, zero = node.required(at), node.required(at + 1), node.operand(at + 2)
+    if not is_integer(dtype_of(tensor)):
+        raise ValueError(f"input {at} has no integers")
+    point = relax.const(0, dtype_of(tensor)) if zero is None else single(zero)
+    return node.emit(relax.op.dequantize(tensor, single(scale), point, axis=axis, out_dtype="float32"))
+
+
+def _quantised(node: Node, result: relax.Expr, at: int, dtype: str) -> relax.Expr:
+    """The result as integers of a type, by the scale and zero point at `at`."""
+    scale, zero = node.required(at), node.operand(at + 1)
+    point = relax.const(0, dtype) if zero is None else single(zero)
+    return relax.op.quantize(result, single(scale), point, axis=0, out_dtype=dtype)
+
+
+def _pairwise(operator: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
+    def convert(node: Node) -> relax.Expr:
+        found = node.emit(operator(_real(node, 0), _real(node, 3)))
+        return _quantised(node, found, 6, dtype_of(node.required(0)))
+
+    return convert
+
+
+def _of_one(operator: Callable[[Node, relax.Expr], relax.Expr]) -> Convert:
+    def convert(node: Node) -> relax.Expr:
+        found = node.emit(operator(node, _real(node, 0)))
+        return _quantised(node, found, 3, dtype_of(node.required(0)))
+
+    return convert
+
+
+def _leaky_relu(node: Node, data: relax.Expr) -> relax.Expr:
+    return relax.op.nn.leakyrelu(data, float(node.attributes.get("alpha", 0.01)))
+
+
+def _channels_first(node: Node, data: relax.Expr) -> tuple[relax.Expr, bool]:
+    """The tensor with its channels second, and whether they were last."""
+    if not int(node.attributes.get("channels_last", 0)):
+        return data, False
+    rank = len(shape_of(data))
+    return node.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)])), True
+
+
+def _channels_back(node: Node, data: relax.Expr, moved: bool) -> relax.Expr:
+    rank = len(shape_of(data))
+    return relax.op.permute_dims(data, [0, *range(2, rank), 1]) if moved else data
+
+
+def _global_average(node: Node, data: relax.Expr) -> relax.Expr:
+    data, moved = _channels_first(node, data)
+    found = node.emit(relax.op.mean(data, list(range(2, len(shape_of(data)))), keepdims=True))
+    return _channels_back(node, found, moved)
+
+
+def _average(node: Node, data: relax.Expr) -> relax.Expr:
+    data, moved = _channels_first(node, data)
+    sizes = shape_of(data)[2:]
+    windows = windows_of(node, sizes, node.integers("kernel_shape", ()), bool(node.attributes.get("ceil_mode", 0)))
+    if not 1 <= len(sizes) <= len(_POOLS):
+        raise ValueError(f"it has {len(sizes)} spatial dimensions; 1, 2 and 3 can be computed")
+    if windows.after != windows.declared_after and bool(node.attributes.get("ceil_mode", 0)):
+        raise ValueError("windows that reach past the padding are not supported")
+    found = _POOLS[len(sizes) - 1](
+        data,
+        pool_size=windows.kernel,
+        strides=windows.strides,
+        padding=windows.padding,
+        dilation=windows.dilations,
+        count_include_pad=bool(node.attributes.get("count_include_pad", 0)),
+        layout=_LAYOUTS[len(sizes) - 1],
+    )
+    return _channels_back(node, node.emit(found), moved)
+
+
+def _concat(node: Node) -> relax.Expr:
+    """The scale and zero point of the result come first, then a triple for each operand."""
+    parts = [_real(node, at) for at in range(2, len(node.operands), 3)]
+    axis = axis_of(int(node.attributes["axis"]), len(shape_of(parts[0])))
+    found = node.emit(relax.op.concat(parts, axis))
+    return _quantised(node, found, 0, dtype_of(node.required(2)))
+
+
+def _gemm(node: Node) -> relax.Expr:
+    """A product of matrices; the bias counts steps of `alpha` times both scales."""
+    transposed = [bool(node.attributes.get(name, 0)) for name in ("transA", "transB")]
+    alpha = float(node.attributes.get("alpha", 1.0))
+    left, right = _real(node, 0), _real(node, 3, 0 if transposed[1] else 1)
+    left, right = (
+        node.emit(relax.op.permute_dims(each, [1, 0])) if turned else each
+        for each, turned in zip((left, right), transposed, strict=True)
+    )
+    found = node.emit(relax.op.matmul(left, right))
+    if alpha != 1.0:
+        found = node.emit(relax.op.multiply(found, relax.const(alpha, "float32")))
+    if (bias := node.operand(6)) is not None:
+        step = node.emit(relax.op.multiply(single(node.required(1)), single(node.required(4))))
+        step = node.emit(relax.op.multiply(step, relax.const(alpha, "float32")))
+        found = node.emit(relax.op.add(found, node.emit(relax.op.multiply(node.cast(bias, "float32"), step))))
+    return found if node.operand(7) is None else _quantised(node, found, 7, dtype_of(node.required(0)))
+
+
+CONVERTERS: dict[str, Convert] = {
+    "QGemm": _gemm,
+    "QLinearAdd": _pairwise(relax.op.add),
+    "QLinearAveragePool": _of_one(_average),
+    "QLinearConcat": _concat,
+    "QLinearGlobalAveragePool": _of_one(_global_average),
+    "QLinearLeakyRelu": _of_one(_leaky_relu),
+    "QLinearMul": _pairwise(relax.op.multiply),
+    "QLinearSigmoid": _of_one(lambda _node, data: relax.op.sigmoid(data)),
+}
+"""Operator -> what converts it."""

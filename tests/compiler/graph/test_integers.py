@@ -1,0 +1,123 @@
+"""Quantised networks are computed on integers, within one step of what onnxruntime computes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.quantised import Layer, lowered, run_onnxruntime, run_untuned, write_layer, written_kernels
+
+pytestmark = pytest.mark.tvm
+
+CPU = "cascadelake"
+
+
+def agree(layer: Layer) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        written = write_layer(layer, Path(folder))
+        found, expected = run_untuned(written), run_onnxruntime(written)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    steps = abs(found.astype(np.float64) - expected.astype(np.float64))
+    assert steps.max(initial=0) <= written.step * 1.001
+    assert (steps > written.step * 0.5).mean() <= (0.02 if layer.form != "dynamic" else 0)
+
+
+def kernels(layer: Layer, cpu: str = CPU) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        return "\n".join(written_kernels(lowered(write_layer(layer, Path(folder)), cpu)[0]))
+
+
+EXAMPLES: tuple[Layer, ...] = (
+    Layer(),
+    Layer(points=(3, 120), after="relu"),
+    Layer(signed=True, points=(-128, 5), after="relu"),
+    Layer(signed=True, points=(7, -3), after="residual", pads=(0, 1, 2, 0)),
+    Layer(points=(9, 9), after="hard", strides=(2, 1), dilations=(1, 2), channels=3),
+    Layer(groups=8, filters=16, points=(4, 10), after="relu"),
+    Layer(signed_weights=False, weight_point=128, points=(1, 2)),
+    Layer(kernel=None, points=(100, 128)),
+    Layer(kernel=None, signed=True, points=(-7, 0), after="relu"),
+    Layer("qlinear", points=(10, 100)),
+    Layer("qlinear", signed=True, points=(-10, 7), groups=4, per_channel=False),
+    Layer("qlinear", kernel=None, points=(10, 100)),
+    Layer("integer", points=(10, 0)),
+    Layer("integer", kernel=None, signed=True, points=(10, 0)),
+    Layer("integer", signed_weights=False, weight_point=3, points=(10, 0)),
+    Layer("dynamic", kernel=None),
+    Layer("dynamic"),
+)
+
+
+@pytest.mark.parametrize("layer", EXAMPLES)
+def test_within_one_step_of_onnxruntime(layer: Layer) -> None:
+    agree(layer)
+
+
+def _layers() -> st.SearchStrategy[Layer]:
+    def whole(layer: Layer) -> Layer:
+        low = -128 if layer.signed else 0
+        points = tuple(min(max(point + low, low), low + 255) for point in layer.points)
+        groups = layer.groups if layer.kernel is not None else 1
+        return msgspec.structs.replace(
+            layer, points=points, groups=groups, channels=layer.channels * groups, filters=layer.filters * groups
+        )
+
+    return st.builds(
+        Layer,
+        form=st.sampled_from(("qdq", "qdq", "qlinear", "integer", "dynamic")),
+        channels=st.integers(1, 9),
+        filters=st.integers(1, 20),
+        height=st.integers(1, 9),
+        width=st.integers(1, 9),
+        kernel=st.sampled_from((None, (1, 1), (3, 3), (1, 3), (2, 2))),
+        strides=st.sampled_from(((1, 1), (2, 2), (1, 2))),
+        dilations=st.sampled_from(((1, 1), (1, 1), (2, 1), (1, 2))),
+        pads=st.sampled_from(((1, 1, 1, 1), (2, 2, 2, 2), (4, 4, 4, 4), (2, 3, 4, 5))),
+        groups=st.sampled_from((1, 1, 1, 2, 8)),
+        signed=st.booleans(),
+        signed_weights=st.just(True),
+        points=st.tuples(st.integers(0, 255), st.integers(0, 255)),
+        weight_point=st.sampled_from((0, 0, 0, 1)),
+        per_channel=st.booleans(),
+        bias=st.booleans(),
+        after=st.sampled_from(("", "relu", "hard", "residual")),
+        seed=st.integers(0, 99),
+    ).map(whole)
+
+
+@settings(max_examples=25, deadline=None)
+@given(_layers().filter(lambda layer: not (layer.form == "dynamic" and layer.kernel is not None)))
+def test_any_layer_is_within_one_step(layer: Layer) -> None:
+    agree(layer)
+
+
+@pytest.mark.parametrize("layer", [example for example in EXAMPLES if example.weight_point != 3])
+def test_bytes_are_what_is_multiplied(layer: Layer) -> None:
+    """Where nothing is in the way; a zero point that is computed is, where a convolution has borders."""
+    borders = layer.form == "dynamic" and layer.kernel is not None
+    text = kernels(layer)
+    assert ("kintune.bytes" in text) == (layer.groups == 1 and not borders)
+
+
+def test_a_convolution_is_one_kernel_with_its_borders_and_what_follows() -> None:
+    for after in ("relu", "residual"):
+        with tempfile.TemporaryDirectory() as folder:
+            written = write_layer(Layer(points=(5, 5), after=after), Path(folder))
+            network, _ = lowered(written, CPU)
+        (kernel,) = [each for each in network.workloads if "kintune.bytes" in str(each.module.script())]
+        assert "pad_temp" in str(kernel.module.script())
+
+
+def test_a_cpu_without_products_of_bytes_computes_in_float32() -> None:
+    assert "kintune.bytes" not in kernels(Layer(), "core-avx2")
+
+
+def test_large_weights_stay_as_they_are() -> None:
+    """The weights less their zero point are no bytes."""
+    assert "kintune.bytes" not in kernels(Layer(signed_weights=False, weight_point=3))

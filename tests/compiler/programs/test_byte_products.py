@@ -1,0 +1,171 @@
+"""The program for products of bytes computes exactly what the untuned program does."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from kintune.errors import BuildError
+from kintune.search.processor import Processor
+from tests.support.quantised import Layer, lowered, write_layer
+
+pytestmark = pytest.mark.tvm
+
+CPU = "cascadelake"
+MACHINE = Processor(lanes=16, registers=32, threads=2, caches=(32 << 10, 1 << 20, 16 << 20))
+
+
+def workload_of(layer: Layer) -> tuple[Any, Any]:
+    """The kernel that multiplies bytes, and its target."""
+    with tempfile.TemporaryDirectory() as folder:
+        network, target = lowered(write_layer(layer, Path(folder)), CPU)
+    (kernel,) = [each.module for each in network.workloads if "kintune.bytes" in str(each.module.script())]
+    return kernel, target
+
+
+def here() -> Any:
+    import tvm
+
+    from kintune.runtime.target import resolve_target
+
+    return tvm.target.Target(json.loads(resolve_target("native", 1)))
+
+
+def multiplies_bytes() -> bool:
+    from kintune.compiler.graph.integers import multiplies_bytes as known
+
+    return known(here())
+
+
+def run(module: Any) -> np.ndarray[Any, Any]:
+    """What a module computes of drawn operands, the weights among them in their own layout."""
+    import tvm
+
+    random = np.random.default_rng(3)
+    arrays = []
+    for parameter in module["main"].params:
+        shape, dtype = tuple(int(extent) for extent in parameter.shape), np.dtype(str(parameter.dtype))
+        if dtype.kind == "f":
+            drawn = (random.standard_normal(shape) * 0.01).astype(dtype)
+        elif dtype.itemsize == 1:
+            drawn = random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape).astype(dtype)
+        else:
+            drawn = random.integers(-999, 1000, shape).astype(dtype)
+        arrays.append(tvm.runtime.tensor(drawn))
+    tvm.compile(module, here())["main"](*arrays)
+    return np.asarray(arrays[-1].numpy())
+
+
+def agree(layer: Layer, draw: Any) -> None:
+    from kintune.compiler.programs.byte_products import ByteProducts
+    from kintune.compiler.space.generator import default_schedule
+
+    module, target = workload_of(layer)
+    program = ByteProducts()
+    (variant,) = program.variants(module, target)
+    decisions = tuple((draw(len(axis.values)),) for axis in program.axes(module, variant) or ())
+    try:
+        written = program.write(module, variant, decisions)
+    except BuildError:
+        decisions = program.rule(module, variant, MACHINE)[draw(3) % 3]
+        written = program.write(module, variant, decisions)
+    if not multiplies_bytes():
+        assert "kintune_bytes" in str(written.script())
+        return
+    np.testing.assert_array_equal(run(written), run(default_schedule(module, here())), err_msg=str(decisions))
+
+
+def _layers() -> st.SearchStrategy[Layer]:
+    def whole(layer: Layer) -> Layer:
+        return msgspec.structs.replace(layer, points=(layer.points[0], layer.points[1]))
+
+    return st.builds(
+        Layer,
+        form=st.sampled_from(("qdq", "integer")),
+        channels=st.integers(1, 40),
+        filters=st.integers(1, 70),
+        height=st.integers(3, 12),
+        width=st.integers(3, 12),
+        kernel=st.sampled_from((None, (1, 1), (3, 3), (1, 3), (2, 2))),
+        strides=st.sampled_from(((1, 1), (2, 2), (1, 2))),
+        dilations=st.sampled_from(((1, 1), (1, 1), (2, 1), (1, 2))),
+        pads=st.sampled_from(((1, 1, 1, 1), (2, 2, 2, 2), (4, 4, 4, 4), (2, 3, 4, 5), (0, 0, 0, 0))),
+        points=st.tuples(st.integers(0, 255), st.integers(0, 255)),
+        after=st.sampled_from(("", "relu", "hard", "residual")),
+        seed=st.integers(0, 99),
+    ).map(whole)
+
+
+def _has_a_place(layer: Layer) -> bool:
+    if layer.kernel is None:
+        return True
+    reach = [(taps - 1) * apart + 1 for taps, apart in zip(layer.kernel, layer.dilations, strict=True)]
+    return layer.height + layer.pads[0] + layer.pads[2] >= reach[0] and layer.width + sum(layer.pads[1::2]) >= reach[1]
+
+
+@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@given(_layers().filter(_has_a_place), st.data())
+def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
+    agree(layer, lambda count: data.draw(st.integers(0, count - 1)))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Layer(channels=64, filters=64, points=(0, 0), after="relu"),
+        Layer(channels=3, filters=32, kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3), height=20, width=22),
+        Layer(channels=32, filters=100, kernel=None, height=3, width=5),
+    ],
+)
+def test_the_first_candidates(layer: Layer) -> None:
+    from kintune.compiler.programs.byte_products import ByteProducts
+
+    module, _ = workload_of(layer)
+    assert len(ByteProducts().rule(module, "vnni", MACHINE)) >= 8
+    agree(layer, lambda count: 0)
+    agree(layer, lambda count: count - 1)
+
+
+def test_decisions_that_make_no_program_are_refused() -> None:
+    from kintune.compiler.programs.byte_products import ByteProducts
+
+    module, _ = workload_of(Layer(filters=64))
+    program = ByteProducts()
+    axes = program.axes(module, "vnni") or ()
+    with pytest.raises(BuildError, match="do not fit"):
+        program.write(module, "vnni", tuple((len(axis.values) - 1,) for axis in axes))
+    with pytest.raises(BuildError, match="6 decisions, not 1"):
+        program.write(module, "vnni", ((0,),))
+
+
+def test_it_is_offered_for_products_of_bytes_alone() -> None:
+    import tvm
+
+    from kintune.compiler.programs.byte_products import ByteProducts
+    from tests.support.convolutions import Case, workload
+
+    target = tvm.target.Target({"kind": "llvm", "mcpu": CPU, "num-cores": 2})
+    assert not ByteProducts().variants(workload(Case()), target)
+    module, _ = workload_of(Layer())
+    assert ByteProducts().variants(module, target) == ("vnni",)
+    assert not ByteProducts().variants(module, tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2}))
+
+
+def test_equal_weights_stay_equal_when_packed() -> None:
+    """Measurements fill them with one value, in whatever form they are."""
+    from kintune.compiler.programs.byte_products import ByteProducts
+
+    module, _ = workload_of(Layer(channels=5, filters=19))
+    written = ByteProducts().write(module, "vnni", ByteProducts().rule(module, "vnni", MACHINE)[0])
+    text = str(written.script())
+    packing = text[text.index("packed_bytes") : text.index("bordered_bytes")]
+    assert "T.if_then_else" not in packing
+    assert "T.Select" not in packing

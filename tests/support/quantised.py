@@ -1,0 +1,227 @@
+"""Small quantised networks: one convolution or product, written with QuantizeLinear/DequantizeLinear or as integers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from kintune.compiler.graph.lower import Lowered
+
+__all__ = ["Layer", "Written", "lowered", "run_onnxruntime", "run_untuned", "write_layer", "written_kernels"]
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """A convolution of `[1, channels, height, width]`, or, without a kernel, a product of `[height, width, channels]`.
+
+    `form` is "qdq", "qlinear", "integer" or "dynamic".  `points` are the zero points of data and result, `weight_point`
+    that of the weights.  `after` is a word out of "", "relu", "residual" and "hard".
+    """
+
+    form: str = "qdq"
+    channels: int = 8
+    filters: int = 16
+    height: int = 6
+    width: int = 7
+    kernel: tuple[int, int] | None = (3, 3)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    groups: int = 1
+    signed: bool = False
+    signed_weights: bool = True
+    points: tuple[int, int] = (0, 0)
+    weight_point: int = 0
+    per_channel: bool = True
+    bias: bool = True
+    after: str = ""
+    seed: int = 0
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A file, what it is fed, and the step of its result (0 where that is of integers)."""
+
+    path: Path
+    feeds: dict[str, NDArray[Any]]
+    step: float
+
+
+def write_layer(layer: Layer, folder: Path) -> Written:
+    """Write the network to `layer.onnx` in the folder, with drawn weights and inputs."""
+    return _Writer(layer).written(folder / "layer.onnx")
+
+
+class _Writer:
+    def __init__(self, layer: Layer) -> None:
+        self._layer = layer
+        self._draw = np.random.default_rng(layer.seed)
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
+        self._type = np.int8 if layer.signed else np.uint8
+
+    def written(self, path: Path) -> Written:
+        layer = self._layer
+        shape = (layer.height, layer.width, layer.channels) if layer.kernel is None else self._image()
+        terms = layer.channels // layer.groups * int(np.prod(layer.kernel or (1, 1)))
+        in_step, out_step = 0.02, 0.02 * 0.01 * 40 * np.sqrt(terms)
+        integers = layer.form in ("qlinear", "integer")
+        if integers:
+            limits = np.iinfo(self._type)
+            x = self._draw.integers(limits.min, limits.max + 1, shape).astype(self._type)
+        else:
+            x = (self._draw.standard_normal(shape) * 1.5).astype(np.float32)
+        result, kind = getattr(self, f"_{layer.form}")(in_step, out_step)
+        graph = helper.make_graph(
+            self._nodes,
+            "layer",
+            [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), shape)],
+            [helper.make_tensor_value_info(result, kind, None)],
+            self._weights,
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+        step = {"qdq": out_step, "qlinear": 1.0, "integer": 0.0, "dynamic": 0.01}[layer.form]
+        return Written(path, {"x": x}, step)
+
+    def _image(self) -> tuple[int, int, int, int]:
+        return 1, self._layer.channels, self._layer.height, self._layer.width
+
+    def _node(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        names = [f"{operator}_{len(self._nodes)}_{place}" for place in range(outputs)]
+        self._nodes.append(helper.make_node(operator, inputs, names, **attributes))
+        return names[0]
+
+    def _constant(self, values: Any, kind: Any) -> str:
+        name = f"weight_{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(np.asarray(values, kind), name))
+        return name
+
+    def _filters(self) -> tuple[str, str, str, int]:
+        """The names of the weights, their scales and zero points, and the axis of these."""
+        layer = self._layer
+        kind = np.int8 if layer.signed_weights else np.uint8
+        if layer.kernel is None:
+            shape: tuple[int, ...] = (layer.channels, layer.filters)
+        else:
+            shape = (layer.filters, layer.channels // layer.groups, *layer.kernel)
+        axis = 1 if layer.kernel is None else 0
+        limits = np.iinfo(kind)
+        weights = self._draw.integers(limits.min, limits.max + 1, shape)
+        count = (layer.filters,) if layer.per_channel else ()
+        scales = self._draw.uniform(0.005, 0.015, count)
+        points = np.full(count, layer.weight_point)
+        return self._constant(weights, kind), self._constant(scales, np.float32), self._constant(points, kind), axis
+
+    def _attributes(self) -> dict[str, Any]:
+        layer = self._layer
+        return {"strides": layer.strides, "dilations": layer.dilations, "pads": layer.pads, "group": layer.groups}
+
+    def _qdq(self, in_step: float, out_step: float) -> tuple[str, int]:
+        layer = self._layer
+        first = self._constant(in_step, np.float32), self._constant(layer.points[0], self._type)
+        last = self._constant(out_step, np.float32), self._constant(layer.points[1], self._type)
+        x = self._node("DequantizeLinear", self._node("QuantizeLinear", "x", *first), *first)
+        weights, scales, points, axis = self._filters()
+        w = self._node("DequantizeLinear", weights, scales, points, axis=axis)
+        if layer.kernel is None:
+            y = self._node("MatMul", x, w)
+            if layer.bias:
+                y = self._node("Add", y, self._constant(self._draw.standard_normal(layer.filters), np.float32))
+        else:
+            bias = [self._constant(self._draw.standard_normal(layer.filters), np.float32)] if layer.bias else []
+            y = self._node("Conv", x, w, *bias, **self._attributes())
+        if layer.after == "relu":
+            y = self._node("Relu", y)
+        elif layer.after == "hard":
+            y = self._node("Mul", y, self._node("HardSigmoid", y))
+        elif layer.after == "residual":
+            again = self._node("DequantizeLinear", self._node("QuantizeLinear", y, *last), *last)
+            y = self._node("Relu", self._node("Add", y, again))
+        y = self._node("DequantizeLinear", self._node("QuantizeLinear", y, *last), *last)
+        return y, TensorProto.FLOAT
+
+    def _qlinear(self, in_step: float, out_step: float) -> tuple[str, int]:
+        layer = self._layer
+        first = self._constant(in_step, np.float32), self._constant(layer.points[0], self._type)
+        last = self._constant(out_step, np.float32), self._constant(layer.points[1], self._type)
+        weights, scales, points, _ = self._filters()
+        operands = ["x", *first, weights, scales, points, *last]
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(self._type))
+        if layer.kernel is None:
+            return self._node("QLinearMatMul", *operands), kind
+        bias = [self._constant(self._draw.integers(-5000, 5000, layer.filters), np.int32)] if layer.bias else []
+        return self._node("QLinearConv", *operands, *bias, **self._attributes()), kind
+
+    def _integer(self, in_step: float, out_step: float) -> tuple[str, int]:
+        layer = self._layer
+        weights, _, points, _ = self._filters()
+        if layer.kernel is not None:  # onnxruntime takes one zero point of a convolution's weights
+            points = self._constant(layer.weight_point, np.int8 if layer.signed_weights else np.uint8)
+        operands = ["x", weights, self._constant(layer.points[0], self._type), points]
+        if layer.kernel is None:
+            return self._node("MatMulInteger", *operands), TensorProto.INT32
+        return self._node("ConvInteger", *operands, **self._attributes()), TensorProto.INT32
+
+    def _dynamic(self, in_step: float, out_step: float) -> tuple[str, int]:
+        weights, scales, points, _ = self._filters()
+        if self._layer.kernel is not None:
+            points = self._constant(0, np.int8)
+        x = self._node("DynamicQuantizeLinear", "x", outputs=3)
+        scale, point = (f"{x[:-1]}{place}" for place in (1, 2))
+        if self._layer.kernel is None:
+            sums = self._node("MatMulInteger", x, weights, point, points)
+        else:
+            sums = self._node("ConvInteger", x, weights, point, points, **self._attributes())
+        real = self._node("Cast", sums, to=TensorProto.FLOAT)
+        if self._layer.kernel is not None and self._layer.per_channel:
+            scales = self._node("Reshape", scales, self._constant([-1, 1, 1], np.int64))
+        return self._node("Mul", real, self._node("Mul", scale, scales)), TensorProto.FLOAT
+
+
+def run_onnxruntime(written: Written) -> NDArray[Any]:
+    """What onnxruntime computes, with nothing rewritten."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(written.path), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, dict(written.feeds))[0])
+
+
+def lowered(written: Written, cpu: str = "") -> tuple[Lowered, Any]:
+    """The lowered network, and its target: this machine, or a CPU of that name."""
+    import tvm
+
+    from kintune.compiler.graph.lower import lower
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+    from kintune.runtime.target import resolve_target
+
+    target = tvm.target.Target(json.loads(resolve_target(f"llvm -mcpu={cpu}" if cpu else "native", 1)))
+    return lower(load(parse_ref(str(written.path))).module, target), target
+
+
+def run_untuned(written: Written) -> NDArray[Any]:
+    """What the untuned network computes on this machine."""
+    import tvm
+    from tvm import relax
+
+    from kintune.compiler.graph.assemble import assemble
+
+    network, target = lowered(written)
+    program = assemble(network, {}, target)
+    machine = relax.VirtualMachine(program.executable, tvm.cpu())
+    result = machine["main"](*[tvm.runtime.tensor(values) for values in written.feeds.values()], *program.weights)
+    return np.asarray((result if isinstance(result, tvm.runtime.Tensor) else result[0]).numpy())
+
+
+def written_kernels(network: Lowered) -> list[str]:
+    """The scripts of the network's kernels."""
+    return [str(workload.module.script()) for workload in network.workloads]
