@@ -13,6 +13,7 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.merge import VariantSummary, describe_variant
 from kintune.cli.run import read_arrays
+from kintune.cli.sections import SectionedCommand, Sections
 from kintune.core.hybrid import Hybrid
 from kintune.core.model import Combination, spell_shapes
 from kintune.errors import InputError
@@ -28,6 +29,11 @@ __all__ = ["EvaluateDocument", "KernelCallTime", "command"]
 
 _SHOWN = 20  # kernels in the table
 _REASONS = 5  # why nodes run in onnxruntime
+
+_SECTIONS: Sections = (
+    ("What is timed", ("inputs", "threads", "streams", "kernels", "variant")),
+    ("How often", ("repeats", "warmups")),
+)
 
 _Inputs: TypeAlias = tuple[Mapping[str, Any], ...]
 """One mapping, or none where they are drawn."""
@@ -83,7 +89,7 @@ class _Way(NamedTuple):
     kernels: bool
 
 
-@click.command("evaluate", short_help="Time a tuned model.")
+@click.command("evaluate", cls=SectionedCommand, sections=_SECTIONS, short_help="Time a tuned model.")
 @click.argument("executable", metavar="FILE.kt")
 @click.option("--input", "inputs", metavar="FILE.npz", help="Run on these inputs.  [default: random ones]")
 @click.option("--repeats", type=click.IntRange(min=1), default=50, show_default=True, help="Timed runs of a stream.")

@@ -71,7 +71,7 @@ def retry(job: str, token: str | None, service: str | None) -> None:
 @click.command("download", short_help="Fetch the result.")
 @click.argument("job")
 @service_options
-@click.option("--output", metavar="FILE.kt", required=True, help="Where it goes.")
+@click.option("-o", "--output", metavar="FILE.kt", required=True, help="Where it goes.")
 def download(job: str, token: str | None, service: str | None, output: str) -> None:
     """Fetch the executable of JOB."""
     with Client(service, token) as client:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kintune.core.model import spell_shapes
 from kintune.core.report import BaselineVerdict, RunReport, StopReason
 from kintune.terminal.comparison import describe_against, describe_result
@@ -20,8 +22,8 @@ _REASONS = {
 }
 
 
-def summarize(report: RunReport) -> list[str]:
-    """The final summary, a line each.
+def summarize(report: RunReport, written: Path | None = None) -> list[str]:
+    """The final summary, a line each; `written` is the file of the report itself.
 
     What was won or lost against the fastest other runtime comes first; only outputs that differ too much come before:
     nobody should have to look for bad news.
@@ -37,7 +39,7 @@ def summarize(report: RunReport) -> list[str]:
         *_others(report),
         *_kin(report),
         *_failures(report),
-        *_whereabouts(report),
+        *_whereabouts(report, written),
         *_next_steps(report),
     ]
 
@@ -154,10 +156,12 @@ def _failures(report: RunReport) -> list[str]:
     return lines
 
 
-def _whereabouts(report: RunReport) -> list[str]:
+def _whereabouts(report: RunReport, written: Path | None) -> list[str]:
     lines = [f"The executable is {report.output}"]
     if report.log:
         lines.append(f"The log is {report.log}")
+    if written is not None:
+        lines.append(f"The report is {written}")
     return lines
 
 

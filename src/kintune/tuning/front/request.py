@@ -23,7 +23,7 @@ from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "check_until", "refuse_several_shapes", "request_of", "run_key"]
+__all__ = ["TuneRequest", "check_until", "options_of", "refuse_several_shapes", "request_of", "run_key"]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         target=config.target,
         threads=config.threads,
         device=config.device,
-        options=_options(config, search=search),
+        options=options_of(config, search=search),
         records=config.records,
         output=str(check_writable(config.output or f"{model.name}.kt", "the output")),
         fresh=config.fresh,
@@ -132,7 +132,12 @@ def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
         raise InputError("other shapes cannot run in onnxruntime where no node may; leave one of the two options out")
 
 
-def _options(config: TuneConfig, *, search: bool) -> Options:
+def options_of(config: TuneConfig, *, search: bool = True) -> Options:
+    """Return the options of a run that tunes, or without `search` compiles, as `config` says.
+
+    Raises:
+        InputError: its target does not read as one.
+    """
     limited = (config.trials, config.minutes, config.until) != (None, None, None)
     trials = config.trials if limited or not search else DEFAULT_TRIALS
     strategy = Strategy(families=config.families, foresee=config.foresee, carry=config.carry)
