@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["help_width", "output_width"]
+__all__ = ["help_width", "output_width", "prose_width"]
 
 _MOST_COLUMNS = 100
 """Of help: longer lines are hard to read."""
@@ -16,6 +16,11 @@ _ELSEWHERE = 80  # the columns of help that goes to a file
 def help_width() -> int:
     """The columns that help is wrapped to."""
     return min(_columns() or _ELSEWHERE, _MOST_COLUMNS) - 1  # some terminals wrap a line that fills them
+
+
+def prose_width() -> int | None:
+    """The columns of the terminal that standard output goes to; None where there is none."""
+    return _terminal_columns()
 
 
 def output_width() -> int | None:
@@ -29,6 +34,10 @@ def output_width() -> int | None:
 def _columns() -> int | None:
     if (told := os.environ.get("COLUMNS", "")).isdecimal() and int(told) > 0:
         return int(told)
+    return _terminal_columns()
+
+
+def _terminal_columns() -> int | None:
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (AttributeError, OSError, ValueError):
