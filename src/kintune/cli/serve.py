@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from kintune.cli.sections import SectionedCommand, Sections
 from kintune.errors import InputError
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
@@ -20,6 +21,14 @@ from kintune.tuning.front.placement import choose_placement
 from kintune.workers.fleet.ray_cluster import ray_address
 
 __all__ = ["command"]
+
+
+_SECTIONS: Sections = (
+    ("Where it keeps and listens", ("data", "host", "port", "database", "agents")),
+    ("What measures", ("device", "device_name", "jobs_at_once", "policy")),
+    ("Limits", ("minutes", "keep_days", "local_webhooks")),
+    ("Clusters, for experts", ("engine", "cores_a_job", "grow_to", "grow_after", "alike", "part")),
+)
 
 
 @click.command("serve", cls=SectionedCommand, sections=_SECTIONS, short_help="Tune models as a service.")
