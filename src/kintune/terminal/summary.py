@@ -9,10 +9,10 @@ from kintune.core.report import BaselineVerdict, RunReport, StopReason
 from kintune.terminal.comparison import describe_against, describe_result
 from kintune.terminal.formatting import clock, describe_interference, milliseconds
 
-__all__ = ["summarize"]
+__all__ = ["REASONS", "summarize"]
 
 _MAX_CAUSES = 6
-_REASONS = {
+REASONS = {
     StopReason.TRIALS: "all trials were spent",
     StopReason.TIME: "the time was spent",
     StopReason.TARGET_MET: "the wanted latency was reached",
@@ -20,6 +20,7 @@ _REASONS = {
     StopReason.INTERRUPTED: "it was interrupted",
     StopReason.COMPILED: "no search was asked for",
 }
+"""Why a search ended, in words."""
 
 
 def summarize(report: RunReport, written: Path | None = None) -> list[str]:
@@ -114,7 +115,7 @@ def _search(report: RunReport) -> list[str]:
     if report.reason is StopReason.COMPILED:
         return [f"{_counted(report.reused_records, 'measured program')} known before; the others are the rule's."]
     reused = f", {report.reused_records} known before" if report.reused_records else ""
-    return [f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {_REASONS[report.reason]}."]
+    return [f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {REASONS[report.reason]}."]
 
 
 def _others(report: RunReport) -> list[str]:
