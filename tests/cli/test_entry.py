@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -113,6 +114,11 @@ def test_the_module_is_the_command() -> None:
 
 
 RUN = f"{sys.executable} -m kintune"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def in_shell(command: str) -> subprocess.CompletedProcess[str]:
