@@ -28,6 +28,9 @@ class Balanced(HTMLParser):
         if tag not in _VOID:
             self.open.append(tag)
 
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        """An element without content."""
+
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 

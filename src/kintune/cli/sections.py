@@ -71,7 +71,7 @@ class SectionedCommand(click.Command):
         for title, rows in listed:
             if rows:
                 with formatter.section(title):
-                    formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+                    formatter.write_dl([(name.ljust(width), text) for name, text in rows], col_max=max(width, 1))
 
 
 _FIRST = 26  # columns of names; a longer one stands above its text

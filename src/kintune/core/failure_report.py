@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -51,7 +51,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-AnyReport = RunReport | FailureReport | CampaignReport
+AnyReport: TypeAlias = RunReport | FailureReport | CampaignReport
 
 
 class _Kind(msgspec.Struct, frozen=True):

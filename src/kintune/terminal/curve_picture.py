@@ -112,11 +112,17 @@ def _steps(curve: Sequence[CurvePoint], x: _Place, scale: _Scale) -> str:
 
 def _labels(ends: Mapping[str, tuple[float, str]], scale: _Scale) -> Iterator[str]:
     """The names at the right, moved apart where they would cover each other."""
-    below = -math.inf
-    for name, (value, colour) in sorted(ends.items(), key=lambda item: scale.y(item[1][0])):
-        below = max(below + _LABEL, scale.y(value) + 4)
-        at = _WIDTH - _RIGHT + 8
+    ordered = sorted(ends.items(), key=lambda item: scale.y(item[1][0]))
+    places: list[float] = []
+    for _, (value, _) in ordered:
+        places.append(max(scale.y(value) + 4, places[-1] + _LABEL if places else 0.0))
+    below = _HEIGHT - _BOTTOM / 2
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], below)
+        below = places[number] - _LABEL
+    at = _WIDTH - _RIGHT + 8
+    for (name, (value, colour)), y in zip(ordered, places, strict=True):
         yield (
-            f'<rect x="{at}" y="{below - 9:.1f}" width="10" height="10" rx="2" fill="{colour}"/>'
-            f'<text x="{at + 16}" y="{below:.1f}">{escape(name)} {milliseconds(value)}</text>'
+            f'<rect x="{at}" y="{y - 9:.1f}" width="10" height="10" rx="2" fill="{colour}"/>'
+            f'<text x="{at + 16}" y="{y:.1f}">{escape(name)} {milliseconds(value)}</text>'
         )
