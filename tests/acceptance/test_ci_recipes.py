@@ -46,7 +46,7 @@ def test_the_script_runs_and_fails_when_the_model_is_slower(empty_place: Place) 
     folder = empty_place.folder
     empty_place.model.rename(folder / "model.onnx")
     program = folder / "kintune"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -m kintune \"$@\"\n")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kintune "$@"\n')
     program.chmod(0o755)
     lines = "\n".join(shell_recipe())
     script = lines.replace("--minutes 10", "--trials 8").replace("--at-most 1.05", "--at-most 50 --seconds 1")

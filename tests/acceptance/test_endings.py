@@ -82,9 +82,8 @@ def test_a_run_goes_on_without_anybody_who_listens(empty_place: Place) -> None:
 
 
 def test_a_reader_who_leaves_does_not_end_a_run(empty_place: Place) -> None:
-    command = (
-        f"set -o pipefail; {sys.executable} -m kintune tune {empty_place.model} --trials 8 --round-size 8 2>&1 | head -1"
-    )
+    tune = f"{sys.executable} -m kintune tune {empty_place.model} --trials 8 --round-size 8"
+    command = f"set -o pipefail; {tune} 2>&1 | head -1"
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=empty_place.folder,

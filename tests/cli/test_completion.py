@@ -24,7 +24,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "kintune"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -m kintune \"$@\"\n")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kintune "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     work = tmp_path / "work"

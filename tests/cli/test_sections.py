@@ -81,4 +81,3 @@ def test_wherever_there_is_an_output_it_has_the_short_option() -> None:
         for param in command.params:
             for long, short in (("--output", "-o"), ("--quiet", "-q"), ("--verbose", "-v")):
                 assert long not in param.opts or short in param.opts, path
-

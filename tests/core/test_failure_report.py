@@ -77,7 +77,12 @@ def test_what_is_no_report_is_refused(content: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("output", "expected"),
-    [("a/net.kt", "a/net.report.json"), ("net", "net.report.json"), ("v1.5.kt", "v1.5.report.json"), ("x.bin", "x.bin.report.json")],
+    [
+        ("a/net.kt", "a/net.report.json"),
+        ("net", "net.report.json"),
+        ("v1.5.kt", "v1.5.report.json"),
+        ("x.bin", "x.bin.report.json"),
+    ],
 )
 def test_a_report_lies_beside_its_executable(output: str, expected: str) -> None:
     assert report_path(output) == Path(expected)

@@ -2,8 +2,8 @@
 
     python -m tests.golden.public_face
 
-writes `help.txt`, `documents.json` and `docs/report.schema.json` anew.  Users' scripts rely on what they hold: a change here changes the public
-face, and belongs into CHANGELOG.md.
+writes `help.txt`, `documents.json` and `docs/report.schema.json` anew.  Users' scripts rely on what they hold: a change
+here changes the public face, and belongs into CHANGELOG.md.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def test_a_page_is_whole_and_by_itself(report: object) -> None:
 
 def test_the_headline_says_what_was_won() -> None:
     page = report_page(example_report()).decode()
-    assert "<h1>resnet18: 15.0 ms, <span class=\"faster\">1.08x as fast as onnxruntime (16.2 ms)</span></h1>" in page
+    assert '<h1>resnet18: 15.0 ms, <span class="faster">1.08x as fast as onnxruntime (16.2 ms)</span></h1>' in page
     slower = example_report(latency_ms=Latencies.of({"tuned": [15.5], "onnxruntime": [12.7]}))
     assert '<span class="slower">slower than onnxruntime' in report_page(slower).decode()
 

@@ -19,7 +19,9 @@ CONTEXT = BaselineContext("", BaselineModel("net.kt", "net.onnx"), (Tensor("x", 
 class Scripted:
     """A process whose runs take these times, one after the other, and the last one for good."""
 
-    def __init__(self, name: str, times_ms: Sequence[float], order: list[str], trouble: Exception | None = None) -> None:
+    def __init__(
+        self, name: str, times_ms: Sequence[float], order: list[str], trouble: Exception | None = None
+    ) -> None:
         self.name = name
         self._times = list(times_ms)
         self._order = order
@@ -46,7 +48,9 @@ class Scripted:
 class Checked:
     """Checks with scripted processes, in so many rounds."""
 
-    def __init__(self, ours: Sequence[float], theirs: Sequence[float], troubles: dict[str, Exception] | None = None) -> None:
+    def __init__(
+        self, ours: Sequence[float], theirs: Sequence[float], troubles: dict[str, Exception] | None = None
+    ) -> None:
         self.order: list[str] = []
         self._times = {"kintune": ours, "onnxruntime": theirs}
         self._troubles = troubles or {}

@@ -85,9 +85,7 @@ def script_for(shell: str) -> str:
 def command(shell: str) -> None:
     """Print the script that has SHELL complete commands, options, files and names of models.
 
-    \b
-    bash:  echo 'eval "$(kintune completion bash)"' >> ~/.bashrc
-    zsh:   echo 'eval "$(kintune completion zsh)"' >> ~/.zshrc
-    fish:  kintune completion fish > ~/.config/fish/completions/kintune.fish
+    Put the line  eval "$(kintune completion bash)"  into ~/.bashrc, or the same with zsh into ~/.zshrc.  For fish, write
+    the script to a file: kintune completion fish > ~/.config/fish/completions/kintune.fish
     """
     click.echo(script_for(shell), nl=False)

@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    streams = sys.stdout, sys.stderr
     if COMPLETION_VARIABLE in os.environ:
         import kintune.cli.completion  # noqa: F401  (its import tells click of our shells)
     try:
@@ -67,10 +68,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         return code if isinstance(code, int) else ExitCode.OK
     except BrokenPipeError:  # the reader of our output has left, as `kintune models | head` does
         return ExitCode.CLOSED_PIPE
-    except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # so says click
-            return ExitCode.CLOSED_PIPE
-        raise
+    except SystemExit:
+        if sys.stdout is streams[0]:
+            raise
+        sys.stdout, sys.stderr = streams  # click has replaced them, which is how it says that a pipe was closed
+        return ExitCode.CLOSED_PIPE
     except (KeyboardInterrupt, click.Abort) as error:
         _say("interrupted")
         return _SIGNALLED + getattr(error.__cause__ or error, "number", signal.SIGINT)

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
 from kintune.cli.completing import complete_by_metavar
 from kintune.cli.sections import Context
 from kintune.errors import EnvironmentProblem

@@ -16,7 +16,17 @@ from kintune.records import Counts, Damage, FailureCount, Run, RunState, Store
 from kintune.terminal.formatting import clock, milliseconds
 from kintune.terminal.table import Column, table_lines
 
-__all__ = ["CheckDocument", "ListDocument", "RunLine", "ShowDocument", "check", "find_run", "finished_report", "list_runs", "show_run"]
+__all__ = [
+    "CheckDocument",
+    "ListDocument",
+    "RunLine",
+    "ShowDocument",
+    "check",
+    "find_run",
+    "finished_report",
+    "list_runs",
+    "show_run",
+]
 
 
 _COLUMNS = (

@@ -72,9 +72,7 @@ COMMANDS = {
     "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", "list_jobs", "client", section=_AT_SERVICE),
     "job": Entry("kintune.cli.root", "Look at one job at a service, or change it.", "job", section=_AT_SERVICE),
     "serve": Entry("kintune.cli.serve", "Tune models as a service.", extra="service", section=_AT_SERVICE),
-    "service": Entry(
-        "kintune.cli.root", "Look after a service on this machine.", "service", section=_AT_SERVICE
-    ),
+    "service": Entry("kintune.cli.root", "Look after a service on this machine.", "service", section=_AT_SERVICE),
     "device": Entry("kintune.cli.root", "Lend this machine's devices to a service.", "device", section=_AT_SERVICE),
     "worker": Entry("kintune.cli.root", "Lend this machine's cores to a service.", "worker", section=_AT_SERVICE),
     "records": Entry(
@@ -84,7 +82,6 @@ COMMANDS = {
     "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune.", section=_MACHINE),
     "completion": Entry("kintune.cli.completion", "Print the script for completion in a shell.", section=_MACHINE),
 }
-
 
 
 def _group(name: str, entries: dict[str, Entry]) -> LazyGroup:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-
 from kintune.cli.document import JsonTarget, write_document
 from kintune.core.config import TuneConfig
 from kintune.core.failure_report import FailureReport, report_path
@@ -31,9 +29,7 @@ class RunReports:
     is one for each model beside its executable.
     """
 
-    def __init__(
-        self, models: Sequence[api.Model], config: TuneConfig, json_target: JsonTarget, policy: str
-    ) -> None:
+    def __init__(self, models: Sequence[api.Model], config: TuneConfig, json_target: JsonTarget, policy: str) -> None:
         self._models = models
         self._config = config
         self._json_target = json_target

@@ -20,9 +20,7 @@ from kintune.service.job_request import JobRequest
 __all__ = ["command"]
 
 
-@click.command(
-    "submit", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Have a service make a model fast."
-)
+@click.command("submit", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Have a service make a model fast.")
 @click.argument("model")
 @service_options
 @shape_option

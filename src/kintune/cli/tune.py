@@ -30,9 +30,7 @@ _LIKE_SHAPE = re.compile(r".+=(\d+x)*\d+")
 Ending: TypeAlias = "api.Result | KintuneError"
 
 
-@click.command(
-    "tune", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Make a model fast on this machine."
-)
+@click.command("tune", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Make a model fast on this machine.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @shape_option
 @constant_option

@@ -62,7 +62,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 def report_path(output: str) -> Path:
-    """Returns where the report of a run lies whose executable is written to `output`: MODEL.report.json for MODEL.kt."""
+    """Returns where the report of a run lies whose executable is written to `output`: `MODEL.report.json`."""
     path = Path(output)
     return path.with_name(f"{path.stem if path.suffix == _SUFFIX else path.name}.report.json")
 
@@ -85,10 +85,12 @@ def report_schema() -> dict[str, Any]:
     """Returns the JSON schema of the reports that `kintune tune` writes."""
     kinds = (RunReport, FailureReport, CampaignReport)
     references, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
-    return {
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Report of kintune tune",
         "description": "A finished run, a run of which nothing came, or several models that were tuned at once.",
         "oneOf": list(references),
         "$defs": definitions,
     }
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))  # without tuples
+    return plain

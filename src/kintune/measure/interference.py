@@ -4,8 +4,8 @@ Linux counts for every thread how long it was ready to run and waited for a core
 `/proc/PID/task/TID/schedstat`, in nanoseconds).  A measurement that has its cores to itself waits for next to nothing;
 one that shares them waits while the others run.
 
-Where a control group limits the CPU time, Linux also counts the periods in which the group was stopped.  A measurement in
-which that happened has lost an unknown part of its time.
+Where a control group limits the CPU time, Linux also counts the periods in which the group was stopped.  A measurement
+in which that happened has lost an unknown part of its time.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ body { font: 14px/1.45 system-ui, sans-serif; margin: 24px auto; max-width: 1200
 h1 { font-size: 22px; margin: 0 0 4px; overflow-wrap: anywhere; } h2 { font-size: 16px; margin: 28px 0 8px; }
 p { margin: 4px 0; overflow-wrap: anywhere; }
 .facts { color: var(--faint); } code { font-size: 13px; }
-.bar { display: flex; height: 26px; border-radius: 4px; overflow: hidden; margin: 12px 0 6px; background: var(--track); }
+.bar { display: flex; height: 26px; border-radius: 4px; overflow: hidden;
+  margin: 12px 0 6px; background: var(--track); }
 .bar span { display: block; min-width: 1px; border-right: 1px solid #fff8; }
 .key span { display: inline-block; margin-right: 16px; }
 .key i { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 5px; }

@@ -40,9 +40,7 @@ class Silence:
         """Nothing was opened."""
 
 
-def open_display(
-    title: str, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None
-) -> Display:
+def open_display(title: str, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> Display:
     """Return a display on `stream` (default: standard error): live on a terminal, plain lines elsewhere.
 
     A `verbose` one has a line for every report.  Should the stream break, the display goes silent.  rich takes long to

@@ -98,7 +98,8 @@ def _latencies(report: RunReport) -> Iterator[str]:
     if not ran:
         return
     yield "<h2>Latency, timed in turns</h2><div class=wide><table><thead><tr><th>runtime</th><th>median</th>"
-    yield '<th>8 of 10 runs</th><th>runs</th><th>Kintune takes</th><th class="text" style="width:45%"></th></tr></thead>'
+    yield "<th>8 of 10 runs</th><th>runs</th><th>Kintune takes</th>"
+    yield '<th class="text" style="width:45%"></th></tr></thead>'
     longest = max((value for name, value in ran.items() if name != "untuned"), default=max(ran.values()))
     for name, value in ran.items():
         spread = latency.spread.get("tuned" if name == _OURS else name)
@@ -163,9 +164,8 @@ def _causes(failures: Mapping[str, int]) -> Iterator[str]:
 
 def _times(report: RunReport) -> Iterator[str]:
     spent = report.stage_seconds
-    stages = {
-        "choose": spent.select, "build": spent.build, "measure": spent.profile, "learn": spent.update, "other": spent.other,
-    }  # fmt: skip
+    stages = {"choose": spent.select, "build": spent.build, "measure": spent.profile, "learn": spent.update}
+    stages["other"] = spent.other
     yield "<h2>Where the time of tuning went</h2><div class=wide><table><tbody>"
     for name, seconds in stages.items():
         yield f"<tr><td>{name}</td><td>{clock(seconds)}</td></tr>"

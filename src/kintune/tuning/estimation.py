@@ -170,9 +170,7 @@ def _tallies(store: Store, about: DeviceDescription) -> dict[str, MeasurementTal
     """Return what was measured on this device with this compiler, by workload."""
     here = about.device_type.digest, about.compiler
     return {
-        tally.workload: tally
-        for tally in store.measurements.tallies()
-        if (tally.device_type, tally.compiler) == here
+        tally.workload: tally for tally in store.measurements.tallies() if (tally.device_type, tally.compiler) == here
     }
 
 

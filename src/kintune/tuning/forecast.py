@@ -84,9 +84,7 @@ def forecast(
     return Forecast(low / 1e3, _AROUND * high / 1e3, judged_by)
 
 
-def _times_us(
-    subgraph: Subgraph, tally: MeasurementTally | None, shares: Shares, peak: Peak
-) -> tuple[float, float]:
+def _times_us(subgraph: Subgraph, tally: MeasurementTally | None, shares: Shares, peak: Peak) -> tuple[float, float]:
     """The least and the longest time of one run in microseconds that is likely."""
     if tally is not None and tally.best_us is not None and (tally.measured >= _LEAST_MEASURED or not subgraph.tunable):
         return _STILL_GAINED * tally.best_us, tally.best_us

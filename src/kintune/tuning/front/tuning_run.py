@@ -103,9 +103,7 @@ class TuningRun:
         if self._run is None:
             return None
         resumed = self._unfinished is not None
-        report = failure_report(
-            self._store, self._run, self._spec, end, error, log=str(self.log), resumed=resumed
-        )
+        report = failure_report(self._store, self._run, self._spec, end, error, log=str(self.log), resumed=resumed)
         if not isinstance(error, StorageError):
             self._store.runs.update(self.run_id, summary=msgspec.json.encode(report))
         return report

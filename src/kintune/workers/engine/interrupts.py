@@ -47,8 +47,9 @@ def ending_by_signals() -> Iterator[None]:
 class Interrupts:
     """While entered, a signal calls `stop` once, and the next one raises `Interrupted`.
 
-    The signals are SIGINT and, inside `ending_by_signals`, SIGTERM and SIGHUP: a program that calls Kintune has its own
-    way with these.  In a thread other than the main one, which gets no signals, it does nothing.  `clock` tells seconds.
+    The signals are SIGINT and, inside `ending_by_signals`, SIGTERM and SIGHUP: a program that calls Kintune has its
+    own way with these.  In a thread other than the main one, which gets no signals, it does nothing.  `clock` tells
+    seconds.
     """
 
     def __init__(self, stop: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
