@@ -59,7 +59,7 @@ class _Bash(BashComplete):
         lexer = shlex.shlex(line, posix=True)
         lexer.whitespace_split = True
         lexer.commenters = ""
-        words = []
+        words: list[str] = []
         try:
             words.extend(lexer)
         except ValueError:  # a quote is open
@@ -85,7 +85,7 @@ def script_for(shell: str) -> str:
 def command(shell: str) -> None:
     """Print the script that has SHELL complete commands, options, files and names of models.
 
-    Put the line  eval "$(kintune completion bash)"  into ~/.bashrc, or the same with zsh into ~/.zshrc.  For fish, write
-    the script to a file: kintune completion fish > ~/.config/fish/completions/kintune.fish
+    Put the line  eval "$(kintune completion bash)"  into ~/.bashrc, or the same with zsh into ~/.zshrc.  For fish,
+    write the script to a file: kintune completion fish > ~/.config/fish/completions/kintune.fish
     """
     click.echo(script_for(shell), nl=False)
