@@ -97,11 +97,13 @@ def _calls(profile: Profile) -> Iterator[str]:
     yield "<h2>Kernel calls</h2>"
     if profile.prefix:
         yield f'<p class="facts">Names without <code>{escape(profile.prefix)}</code></p>'
-    yield "<table><thead><tr>" + "".join(f"<th>{name}</th>" for name in columns + ["onnxruntime"] * beside)
+    yield "<div class=wide><table><thead><tr>" + "".join(
+        f"<th>{name}</th>" for name in columns + ["onnxruntime"] * beside
+    )
     yield "</tr></thead><tbody>"
     for call in profile.slowest:
         yield _row(call, profile)
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
 
 
 def _row(call: ProfiledCall, profile: Profile) -> str:
@@ -137,13 +139,13 @@ def _regions(profile: Profile) -> Iterator[str]:
     """The regions, their times in the network against the sums of their kernels."""
     if not profile.regions:
         return
-    yield "<h2>Regions, as nodes of onnxruntime</h2><table><thead><tr>"
+    yield "<h2>Regions, as nodes of onnxruntime</h2><div class=wide><table><thead><tr>"
     columns = ("region", "time in the network", "share of all nodes", "runs", "kernel calls", "kernels", "boundary")
     yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
     for region in sorted(profile.regions, key=lambda region: -region.us):
         cells = [escape(region.title), *_region_cells(region)]
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
 
 
 def _region_cells(region: RegionProfile) -> list[str]:
@@ -172,12 +174,12 @@ def _others(profile: Profile) -> Iterator[str]:
     alone = [node for node in profile.onnxruntime.nodes if node.group < 0]
     if not alone:
         return
-    yield "<h2>Nodes of onnxruntime that no call was matched with</h2><table><thead><tr>"
+    yield "<h2>Nodes of onnxruntime that no call was matched with</h2><div class=wide><table><thead><tr>"
     yield "<th>node</th><th>operator</th><th>time</th></tr></thead><tbody>"
     slowest: list[NodeProfile] = sorted(alone, key=lambda node: -node.us)
     for node in slowest:
         yield f"<tr><td>{escape(node.name)}</td><td>{escape(node.op)}</td><td>{_us(node.us)}</td></tr>"
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
 
 
 def _ms(value: float) -> str:

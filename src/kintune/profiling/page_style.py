@@ -33,14 +33,14 @@ p { margin: 4px 0; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: right; padding: 4px 8px; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { position: sticky; top: 0; background: var(--ground); font-weight: 600; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
+th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; min-width: 130px; }
 td { font-variant-numeric: tabular-nums; white-space: nowrap; } td:first-child { white-space: normal; }
 td.limit, th.limit, td.text, th.text { text-align: left; white-space: normal; }
 details > summary { cursor: pointer; } details div { color: var(--faint); font-size: 12px; padding: 3px 0 3px 16px; }
 .share { display: inline-block; height: 8px; border-radius: 2px; vertical-align: middle; margin-left: 6px; }
 .faster { color: var(--good); } .slower { color: var(--bad); }
 .note { background: var(--note); padding: 6px 10px; border-radius: 4px; margin: 8px 0; }
-svg { max-width: 100%; height: auto; } svg text { fill: var(--text); font: 12px system-ui, sans-serif; }
+svg { width: 100%; min-width: 640px; height: auto; } svg text { fill: var(--text); font: 12px system-ui, sans-serif; }
 """
 
 

@@ -17,7 +17,7 @@ from kintune.terminal.summary import REASONS
 __all__ = ["report_page"]
 
 _MOST_CAUSES = 20
-_OURS = "kintune"
+_OURS = "Kintune"
 
 
 def report_page(report: AnyReport) -> bytes:
@@ -45,7 +45,7 @@ def _one(report: RunReport | FailureReport) -> Iterator[str]:
         yield from _latencies(report)
         yield from _curve(report)
     yield from _operators(report.subgraphs)
-    yield from _causes(report.failures)
+    yield from _causes(report.failures, is_normal=isinstance(report, RunReport))
     if isinstance(report, RunReport):
         yield from _times(report)
     yield from _facts(report)
@@ -107,6 +107,8 @@ def _latencies(report: RunReport) -> Iterator[str]:
         runs = "" if spread is None else str(spread.runs)
         share = "" if name == _OURS or not latency.tuned else f"{latency.tuned / value:.2f} of that"
         colour = "var(--accent)" if name == _OURS else "var(--faint)"
+        if value > longest:  # it goes on beyond the picture
+            colour = f"linear-gradient(to right,{colour},transparent)"
         bar = f'<i class="share" style="width:{100 * min(1.0, value / longest):.1f}%;background:{colour}"></i>'
         cells = "".join(f"<td>{cell}</td>" for cell in (escape(name), milliseconds(value), between, runs, share))
         yield f'<tr>{cells}<td class="text">{bar}</td></tr>'
@@ -119,7 +121,7 @@ def _curve(report: RunReport) -> Iterator[str]:
     lines = report.baselines_before_ms or report.latency_ms.rivals
     picture = curve_svg(report.curve, dict(sorted(lines.items(), key=lambda item: item[1])))
     if picture:
-        yield f"<h2>The search</h2>{picture}"
+        yield f"<h2>The search</h2><div class=wide>{picture}</div>"
 
 
 def _operators(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
@@ -150,11 +152,13 @@ def _operators(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _causes(failures: Mapping[str, int]) -> Iterator[str]:
+def _causes(failures: Mapping[str, int], *, is_normal: bool) -> Iterator[str]:
     if not failures:
         return
     yield "<h2>Candidates that failed</h2>"
-    yield '<p class="facts">This is normal as long as most do not.</p><div class=wide><table><tbody>'
+    if is_normal:
+        yield '<p class="facts">This is normal as long as most do not.</p>'
+    yield "<div class=wide><table><tbody>"
     for cause, number in list(failures.items())[:_MOST_CAUSES]:
         yield f"<tr><td>{escape(cause)}</td><td>{number}</td></tr>"
     yield "</tbody></table></div>"
