@@ -36,6 +36,15 @@ def test_no_line_is_wider_than_the_terminal(rows: list[list[str]], width: int) -
     assert all(len(line) <= width and line.isprintable() for line in lines)
 
 
+def test_optional_columns_are_left_out_before_others_are_shortened() -> None:
+    columns = (Column("run"), Column("made", optional=True), Column("spent", optional=True), Column("won"))
+    rows = [["abcdef", "2026-11-26", "12:00", "1.22x"]]
+    assert table_lines(columns, rows, 40)[1] == "abcdef  2026-11-26  12:00  1.22x"
+    assert table_lines(columns, rows, 31)[1] == "abcdef  2026-11-26  1.22x"
+    assert table_lines(columns, rows, 20)[1] == "abcdef  1.22x"
+    assert len(table_lines(columns, rows, 11)[1]) <= 11
+
+
 def test_what_others_have_named_cannot_steer_the_terminal() -> None:
     assert table_lines((Column("name"),), [["a\x1b[2Jb\nc"]])[1] == "a [2Jb c"
 

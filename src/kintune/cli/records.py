@@ -33,8 +33,8 @@ _COLUMNS = (
     Column("run"),
     Column("model", yields=True),
     Column("state"),
-    Column("created"),
-    Column("worked on", right=True),
+    Column("created", optional=True),
+    Column("worked on", right=True, optional=True),
     Column("latency", right=True),
     Column("of fastest", right=True),
 )

@@ -60,9 +60,9 @@ def job_line(job: Mapping[str, Any], now: float) -> str:
 _JOB_COLUMNS = (
     Column("job"),
     Column("model", yields=True),
-    Column("device"),
+    Column("device", optional=True),
     Column("state"),
-    Column("age", right=True),
+    Column("age", right=True, optional=True),
     Column("latency", right=True),
     Column("of fastest", right=True),
     Column("notes", yields=True),

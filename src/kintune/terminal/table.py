@@ -13,24 +13,30 @@ _DOTS = "..."
 
 
 class Column(NamedTuple):
-    """A column: its heading, whether it is aligned to the right, and whether its cells are shortened first."""
+    """A column: its heading, whether it is aligned to the right, and what becomes of it on a narrow terminal.
+
+    The cells of one that yields are shortened first; one that is optional is left out before any other is shortened.
+    """
 
     title: str
     right: bool = False
     yields: bool = False
+    optional: bool = False
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
     """Returns a heading and a line for each row, no longer than `width` (None: as long as it takes).
 
-    Where there is no room, cells are shortened: first those of columns that yield, then those of the widest.  Control
-    characters are left out: cells may come from others.
+    Where there is no room, the cells of columns that yield are shortened, then optional columns are left out from the
+    right, and then the widest are shortened.  Control characters are left out: cells may come from others.
     """
     cells = [[_printable(cell) for cell in row] for row in ([column.title for column in columns], *rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
+    kept = list(range(len(columns))) if width is None else _kept(widths, columns, width)
+    columns, widths = [columns[at] for at in kept], [widths[at] for at in kept]
     if width is not None:
         _fit(widths, columns, width)
-    return [_line(row, columns, widths) for row in cells]
+    return [_line([row[at] for at in kept], columns, widths) for row in cells]
 
 
 def shortened(text: str, width: int) -> str:
@@ -38,6 +44,16 @@ def shortened(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     return f"{text[: width - len(_DOTS)]}{_DOTS}" if width > len(_DOTS) else text[:width]
+
+
+def _kept(widths: Sequence[int], columns: Sequence[Column], width: int) -> list[int]:
+    """The places of columns that are not left out."""
+    kept = list(range(len(columns)))
+    for at in reversed(range(len(columns))):
+        narrowest = sum(min(widths[one], _LEAST) if columns[one].yields else widths[one] for one in kept)
+        if narrowest + len(_GAP) * (len(kept) - 1) > width and columns[at].optional:
+            kept.remove(at)
+    return kept
 
 
 def _fit(widths: list[int], columns: Sequence[Column], width: int) -> None:
