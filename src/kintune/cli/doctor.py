@@ -63,7 +63,7 @@ def _describe(machine: Machine) -> list[str]:
     return [
         f"{'CPU':<16} {machine.cpu} ({machine.architecture})",
         f"{'cores':<16} {machine.physical_cores} physical, {machine.logical_cores} logical, "
-        f"{machine.usable_cores} usable by this process; Kintune uses {machine.threads} threads",
+        f"{machine.usable_cores} usable by this process; Kintune uses {machine.threads} thread{'s' if machine.threads > 1 else ''}",
         f"{'memory':<16} {count(machine.memory, 'B')}",
         f"{'caches':<16} {caches}",
         f"{'instructions':<16} {' '.join(machine.features) or 'none that matter'}",

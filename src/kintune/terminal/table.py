@@ -8,7 +8,7 @@ from typing import NamedTuple
 __all__ = ["Column", "shortened", "table_lines"]
 
 _GAP = "  "
-_LEAST = 6  # columns that a cell keeps when it is shortened
+_LEAST = 12  # columns that a cell keeps when it is shortened
 _DOTS = "..."
 
 
