@@ -115,3 +115,10 @@ def test_without_a_baseline_the_latency_is_foretold(kintune: Kintune, answers: d
     answers["answer"] = msgspec.structs.replace(ESTIMATE, forecast=Forecast(10.0, 20.0, 0))
     line = kintune("estimate", "zoo:resnet18").out.splitlines()[3]
     assert line == "Tuned, it will likely take 10.0 ms to 20.0 ms (a first guess, since nothing was tuned here before)"
+
+
+def test_a_baseline_that_was_disturbed_foretells_nothing_for_certain(kintune: Kintune, answers: dict[str, Any]) -> None:
+    foretold = Forecast(10.0, 12.0, 34, FastestBaseline("onnxruntime", 60.0), spread=2.0)
+    answers["answer"] = msgspec.structs.replace(ESTIMATE, forecast=foretold)
+    line = kintune("estimate", "zoo:resnet18").out.splitlines()[3]
+    assert line.endswith("; other programs use the cores, so this is not certain")

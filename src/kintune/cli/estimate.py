@@ -14,6 +14,7 @@ from kintune.tuning.forecast import Forecast
 __all__ = ["command"]
 
 _HARDLY = 1.05  # times as fast at most, below which nobody needs to tune
+_DISTURBED = 1.4  # by which a baseline's runs differ where other programs use the cores
 
 
 @click.command("estimate", short_help="Say what tuning a model will take, before doing it.")
@@ -91,7 +92,9 @@ def _foretold(found: Forecast | None) -> list[str]:
     if found.baseline is None or (gains := found.gains) is None:
         return [f"Tuned, {reach} ({basis})"]
     pays = ""
-    if gains[1] < _HARDLY:
+    if found.spread > _DISTURBED:
+        pays = "; other programs use the cores, so this is not certain"
+    elif gains[1] < _HARDLY:
         pays = "; tuning will hardly pay"
     elif gains[0] < 1.0:
         pays = "; whether tuning pays is not certain"

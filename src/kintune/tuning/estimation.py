@@ -15,6 +15,7 @@ from kintune.core.config import JobSpec, Options
 from kintune.core.device import DeviceDescription, Peak
 from kintune.core.latency_target import COMPARED
 from kintune.core.model import ModelRef
+from kintune.core.quantiles import quantile
 from kintune.core.report import FastestBaseline
 from kintune.core.stage_requests import BaselineItem
 from kintune.core.stage_results import Prepared
@@ -128,7 +129,7 @@ def estimate_model(
         workloads = () if store is None else store.workloads.list(on_damage=lambda _: None)
         shares, judged_by = shares_reached(workloads, tallies, peak)
         foretold = forecast(prepared.subgraphs, tallies, shares, judged_by, peak)
-        foretold = msgspec.structs.replace(foretold, baseline=_fastest_baseline(ref, prepared, about))
+        foretold = _beside_baseline(foretold, ref, prepared, about)
     baseline_seconds = _baselines_s(ref, about)
     networks = by_combination(prepared.subgraphs)
     flops = [sum(s.weight * s.flops for s in network) for network in networks]
@@ -198,17 +199,23 @@ def _pace(store: Store) -> float | None:
     return spent / measured if measured >= _ENOUGH_TRIALS and spent > 0 else None
 
 
-def _fastest_baseline(ref: ModelRef, prepared: Prepared, about: DeviceDescription) -> FastestBaseline | None:
-    """Time other runtimes on an ONNX model for a short while; returns the fastest, None if none runs."""
+def _beside_baseline(foretold: Forecast, ref: ModelRef, prepared: Prepared, about: DeviceDescription) -> Forecast:
+    """Time other runtimes on an ONNX model for a short while; returns the forecast with the fastest, if any runs."""
     if ref.kind not in (ONNX, ZOO) or not run_on(about.device_type):
-        return None
+        return foretold
     item = BaselineItem(
         combinations=tuple(combination.inputs for combination in prepared.combinations),
         onnx=os.fspath(onnx_path_of(ref)),
         constants=ref.constants,
     )
     conditions = baseline_conditions(about.device_type.threads, minutes=_BRIEFLY, combinations=len(item.combinations))
-    return FastestBaseline.of(time_models(conditions, item).together_ms(), None)
+    timed = time_models(conditions, item)
+    fastest = FastestBaseline.of(timed.together_ms(), None)
+    if fastest is None:
+        return foretold
+    times = sorted(timed.each[0][fastest.name])
+    spread = quantile(times, 0.9) / max(quantile(times, 0.1), 1e-9)
+    return msgspec.structs.replace(foretold, baseline=fastest, spread=spread)
 
 
 def _baselines_s(ref: ModelRef, about: DeviceDescription) -> float:

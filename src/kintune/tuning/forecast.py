@@ -36,13 +36,15 @@ class Forecast(msgspec.Struct, frozen=True):
     """The latency that tuning will likely reach lies between `low_ms` and `high_ms`.
 
     So many workloads that were tuned on this device before were `judged_by`.  `baseline` is the fastest other runtime
-    as it was timed now, None if none was.
+    as it was timed now, None if none was; its slow runs took `spread` times as long as its fast
+    ones (the 90th percentile by the 10th).
     """
 
     low_ms: float
     high_ms: float
     judged_by: int
     baseline: FastestBaseline | None = None
+    spread: float = 1.0
 
     @property
     def gains(self) -> tuple[float, float] | None:
