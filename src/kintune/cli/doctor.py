@@ -60,10 +60,11 @@ def _waiting(holder: str) -> None:
 
 def _describe(machine: Machine) -> list[str]:
     caches = ", ".join(f"L{c.level} {c.kind} {c.size // 1024} KiB" for c in machine.caches) or "unknown"
+    threads = f"{machine.threads} thread{'s' if machine.threads > 1 else ''}"
     return [
         f"{'CPU':<16} {machine.cpu} ({machine.architecture})",
         f"{'cores':<16} {machine.physical_cores} physical, {machine.logical_cores} logical, "
-        f"{machine.usable_cores} usable by this process; Kintune uses {machine.threads} thread{'s' if machine.threads > 1 else ''}",
+        f"{machine.usable_cores} usable by this process; Kintune uses {threads}",
         f"{'memory':<16} {count(machine.memory, 'B')}",
         f"{'caches':<16} {caches}",
         f"{'instructions':<16} {' '.join(machine.features) or 'none that matter'}",
