@@ -90,7 +90,11 @@ class FakeFront:
         return outcome
 
     def tune_all(
-        self, requests: Sequence[TuneRequest], scheduling: Scheduling, on_progress: OnProgress
+        self,
+        requests: Sequence[TuneRequest],
+        scheduling: Scheduling,
+        on_progress: OnProgress,
+        on_failure: object = None,
     ) -> list[Ending]:
         self.scheduling = scheduling
         endings: list[Ending] = []

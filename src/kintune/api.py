@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import msgspec
 
 from kintune.core.config import COMPILE_FIELDS, DEFAULT_TRIALS, PolicyName, TuneConfig
+from kintune.core.failure_report import FailureReport
 from kintune.core.model import ModelRef
 from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import InputError, KintuneError, ModelError, OrderError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from kintune.runtime.hybrid_executable import HybridExecutable
     from kintune.runtime.opening import AnyExecutable
 
-__all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "profile", "tune_all"]
+__all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "outputs_of", "profile", "tune_all"]
 
 Shapes = Mapping[str, Sequence[int] | Sequence[Sequence[int]]]
 Inputs = str | os.PathLike[str] | Sequence[Mapping[str, Any]]
@@ -257,6 +258,7 @@ def tune_all(
     pipelined: bool = True,
     schedule: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, ProgressReport], None] = True,
+    on_failure: Callable[[int, FailureReport], None] | None = None,
     return_exceptions: bool = False,
     **options: Any,
 ) -> list[Result] | list[Result | KintuneError]:
@@ -268,7 +270,8 @@ def tune_all(
     goes first when several could; `priorities` has a weight for each model: of what is scarce, one of weight 2 gets
     twice as much as one of weight 1.  With `bundling`, a model keeps a resource that its next step wants as well;
     `pipelined` models prepare a round while another is measured, where the device is not the host.  What the scheduler
-    is told and decides is recorded in the file `schedule`.
+    is told and decides is recorded in the file `schedule`.  `on_failure` is called with the number of a model of which
+    nothing came, and the report of its run.
 
     Raises:
         InputError: something is wrong with what is asked; it is raised before any work.
@@ -278,7 +281,7 @@ def tune_all(
     from kintune.tuning.front.driver import Scheduling, tune_all
 
     chosen = _config(config, target, options)
-    outputs = _outputs(models, chosen["output"])
+    outputs = outputs_of(models, chosen["output"])
     weights = priorities if priorities is not None else [1.0] * len(models)
     if len(weights) != len(models):
         raise InputError(f"priorities: there are {len(weights)} of them for {len(models)} models; name one for each")
@@ -293,7 +296,7 @@ def tune_all(
         scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
         names = [_titled(model.ref) if len(models) == 1 else model.name for model in models]
         with _watching_all(progress, chosen["target"], policy, names) as watch:
-            endings = tune_all(requests, scheduling, watch)
+            endings = tune_all(requests, scheduling, watch, on_failure)
     failed = next((ending for ending in endings if isinstance(ending, KintuneError)), None)
     if failed is not None and not return_exceptions:
         raise failed
@@ -324,7 +327,7 @@ def _titled(ref: ModelRef) -> str:
     return ref.name if count == 1 else f"{ref.name} (one run with each of {count} combinations of shapes)"
 
 
-def _outputs(models: Sequence[Model], output: str | os.PathLike[str] | None) -> list[str | os.PathLike[str]]:
+def outputs_of(models: Sequence[Model], output: str | os.PathLike[str] | None) -> list[str | os.PathLike[str]]:
     """Where each executable goes."""
     if len(models) == 1:
         return [output or f"{models[0].name}.kt"]

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -11,6 +14,7 @@ import kintune as package
 from kintune.cli import entry
 from kintune.cli.entry import main
 from kintune.errors import InputError, JobFailed
+from kintune.workers.engine.interrupts import Interrupted
 
 HEAVY = {"tvm", "tvm_ffi", "numpy", "sqlalchemy", "rich", "onnx", "onnxruntime", "torch", "xgboost", "psutil"}
 
@@ -36,6 +40,15 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         (InputError("two\nlines"), 2, "kintune: error: two lines"),
         (JobFailed("nothing was measured"), 1, "kintune: error: nothing was measured"),
         (KeyboardInterrupt(), 130, "kintune: interrupted"),
+        (Interrupted(signal.SIGTERM), 143, "kintune: interrupted"),
+        (Interrupted(signal.SIGHUP), 129, "kintune: interrupted"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            2,
+            "kintune: error: the output cannot be written: No space left on device",
+        ),
+        (OSError(errno.EIO, "Input/output error"), 2, "kintune: error: the output cannot be written: Input"),
+        (OSError(errno.EACCES, "Permission denied", "x"), 1, "kintune: internal error: PermissionError"),
         (click.Abort(), 130, "kintune: interrupted"),
         (click.UsageError("no such option."), 2, "kintune: error: no such option (see kintune --help)"),
         (
@@ -86,7 +99,7 @@ def test_help_imports_nothing_heavy() -> None:
     imported = set(done.stderr.split())
     assert "click" in imported
     assert not HEAVY & imported
-    assert "Commands:" in done.stdout
+    assert "A model:" in done.stdout
 
 
 def test_a_reader_who_leaves_is_no_error() -> None:
@@ -98,3 +111,60 @@ def test_a_reader_who_leaves_is_no_error() -> None:
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "kintune", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"kintune {package.__version__}\n"
+
+
+RUN = f"{sys.executable} -m kintune"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", ["--help", "models", "tune --help", "records list --records none.sqlite"])
+def test_a_closed_pipe_ends_a_command_as_the_signal_would(arguments: str) -> None:
+    done = in_shell(f"set -o pipefail; {RUN} {arguments} 2>err | true; cat err; rm err; exit ${{PIPESTATUS[0]}}")
+    assert "internal error" not in done.stdout
+
+
+def test_who_reads_only_the_first_line_gets_it() -> None:
+    done = in_shell(f"{RUN} models | head -1; echo ${{PIPESTATUS[0]}}")
+    assert done.stdout.splitlines()[0].startswith("name")
+    assert done.stdout.splitlines()[1] in ("0", "141")  # whether it had written all by then
+    assert done.stderr == ""
+
+
+def test_a_pipe_that_was_closed_before_is_told_by_the_exit_code() -> None:
+    code = (
+        "import os, subprocess, sys\n"
+        "reader, writer = os.pipe(); os.close(reader)\n"
+        "done = subprocess.run([sys.executable, '-m', 'kintune', 'models'], stdout=writer, stderr=subprocess.PIPE)\n"
+        "print(done.returncode, done.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "141 b''\n"
+
+
+@pytest.mark.parametrize("arguments", ["--help", "models", "models --json -", "--version", "completion bash"])
+def test_a_full_disk_is_one_line(arguments: str) -> None:
+    done = in_shell(f"{RUN} {arguments} > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr == "kintune: error: the output cannot be written: No space left on device\n"
+
+
+def test_a_document_on_a_full_disk_is_one_line() -> None:
+    done = in_shell(f"{RUN} models --json /dev/full")
+    assert done.returncode == 2
+    assert done.stderr == "kintune: error: cannot write /dev/full: No space left on device\n"
+
+
+@pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", ">&-"])
+def test_nobody_needs_to_listen(stream: str) -> None:
+    done = in_shell(f"{RUN} models --json models.json {stream}; code=$?; rm -f models.json; exit $code")
+    assert done.returncode == 0
+    done = in_shell(f"{RUN} tune there-is-none.onnx {stream}")
+    assert done.returncode == 2

@@ -8,7 +8,9 @@ import pytest
 
 from kintune.cli import estimate as module
 from kintune.core.device import Peak
+from kintune.core.report import FastestBaseline
 from kintune.tuning.estimation import Estimate, KnownDevice
+from kintune.tuning.forecast import Forecast
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -89,3 +91,34 @@ def test_of_several_shapes_one_run_with_each_is_said(kintune: Kintune, answers: 
     assert first.startswith(
         "resnet18: 3.63 GFLOP for one run with each of 3 combinations of shapes, 46.8 MB of weights"
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (10.0, 12.5, "it will likely take 10.0 ms to 12.5 ms, 1.20x to 1.50x as fast (judged by 34 subgraphs tuned"),
+        (12.5, 30.0, "0.50x to 1.20x as fast (judged by 34 subgraphs tuned here before); whether tuning pays is not"),
+        (15.0, 30.0, "0.50x to 1.00x as fast (judged by 34 subgraphs tuned here before); tuning will hardly pay"),
+    ],
+)
+def test_the_likely_gain_is_foretold(
+    kintune: Kintune, answers: dict[str, Any], low: float, high: float, said: str
+) -> None:
+    foretold = Forecast(low, high, 34, FastestBaseline("onnxruntime", 15.0))
+    answers["answer"] = msgspec.structs.replace(ESTIMATE, forecast=foretold)
+    line = kintune("estimate", "zoo:resnet18").out.splitlines()[3]
+    assert line.startswith("onnxruntime takes 15.0 ms; tuned, ")
+    assert said in line
+
+
+def test_without_a_baseline_the_latency_is_foretold(kintune: Kintune, answers: dict[str, Any]) -> None:
+    answers["answer"] = msgspec.structs.replace(ESTIMATE, forecast=Forecast(10.0, 20.0, 0))
+    line = kintune("estimate", "zoo:resnet18").out.splitlines()[3]
+    assert line == "Tuned, it will likely take 10.0 ms to 20.0 ms (a first guess, since nothing was tuned here before)"
+
+
+def test_a_baseline_that_was_disturbed_foretells_nothing_for_certain(kintune: Kintune, answers: dict[str, Any]) -> None:
+    foretold = Forecast(10.0, 12.0, 34, FastestBaseline("onnxruntime", 60.0), spread=2.0)
+    answers["answer"] = msgspec.structs.replace(ESTIMATE, forecast=foretold)
+    line = kintune("estimate", "zoo:resnet18").out.splitlines()[3]
+    assert line.endswith("; other programs use the cores, so this is not certain")

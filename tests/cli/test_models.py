@@ -17,7 +17,7 @@ def test_every_model_of_the_zoo_is_described() -> None:
 def test_the_list_has_a_line_for_each(kintune: Kintune) -> None:
     lines = kintune("models").out.splitlines()[1:]
     assert [line.split()[0] for line in lines] == list(zoo.names())
-    assert "11.7 M   3.63 GFLOP" in next(line for line in lines if line.startswith("resnet18"))
+    assert "11.7 M  3.63 GFLOP" in next(line for line in lines if line.startswith("resnet18"))
 
 
 def test_the_document_has_sizes_as_published(kintune: Kintune) -> None:

@@ -14,6 +14,7 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.workload import Subgraph
 from kintune.integrations.exchange import Exported, TuningDatabase, gather
 from kintune.records import Measurement, RunState, Store
+from tests.support.reports import example_report
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -50,10 +51,11 @@ def measured(where: Path) -> Path:
 
 def test_runs_are_listed_latest_first(kintune: Kintune, where: Path) -> None:
     said = kintune("records", "list", "--records", where)
-    head, latest, first = said.out.splitlines()
+    head, titles, latest, first = said.out.splitlines()
     assert "2 runs, 0 workloads, 0 measurements" in head
-    assert [latest.split()[0], latest.split()[-1]] == ["abd2", "gpt2"]
-    assert first.split()[2:] == ["finished", "01:15", "resnet18"]
+    assert titles.split()[:3] == ["run", "model", "state"]
+    assert latest.split()[:3] == ["abd2", "gpt2", "running"]
+    assert first.split()[1:3] + first.split()[-1:] == ["resnet18", "finished", "01:15"]
 
 
 def test_the_list_for_machines(kintune: Kintune, where: Path) -> None:
@@ -188,3 +190,13 @@ def test_looking_creates_no_records(
     assert said.code == 2
     assert "none.sqlite" in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_run_is_listed_with_what_was_won(kintune: Kintune, tmp_path: Path) -> None:
+    where = str(tmp_path / "won.sqlite")
+    with Store.open(where) as store:
+        store.runs.create("won1", key="won1", model_name="resnet18")
+        store.runs.update("won1", state=RunState.FINISHED, summary=msgspec.json.encode(example_report()))
+    assert kintune("records", "list", "--records", where).out.splitlines()[-1].endswith("15.0 ms  0.93 onnxruntime")
+    (run,) = json.loads(kintune("records", "list", "--records", where, "--json", "-").out)["runs"]
+    assert (run["latency_ms"], run["fastest_baseline"]["name"]) == (15.0, "onnxruntime")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from kintune.cli.remote import JobDisplay, job_line
+from kintune.cli.remote import JobDisplay, job_line, job_table
 from kintune.core.report import ProgressReport
 
 if TYPE_CHECKING:
@@ -121,3 +121,23 @@ def test_a_job_in_a_list_stands_against_the_fastest_other_runtime() -> None:
     assert job_line(job("tuning", progress=progress), 60.0).endswith(
         "64 trials, estimated 2.00 ms, 0.80 of onnxruntime's 2.50 ms"
     )
+
+
+def test_jobs_are_a_table_with_the_names_of_their_models() -> None:
+    fastest = {"name": "onnxruntime", "ms": 2.5, "ratio": 0.8}
+    running = job(
+        "tuning", model=7, model_name="resnet50.onnx", wanted={"device": "pi5"},
+        progress={"trials": 64, "best_ms": 2.0, "fastest_baseline": fastest, "time_left_s": 90.0},
+    )  # fmt: skip
+    old = job(
+        "failed", model=8, reason="no memory", progress={"trials": "many"}
+    )  # of an earlier version of the service
+    lines = job_table([running, old], 60.0, None)
+    assert lines[0].split() == ["job", "model", "device", "state", "age", "latency", "of", "fastest", "notes"]
+    assert lines[1].split() == [
+        "abc", "resnet50.onnx", "pi5", "tuning", "60", "s", "2.00", "ms", "0.80", "onnxruntime",
+        "about", "2", "min", "left",
+    ]  # fmt: skip
+    assert lines[2].split()[:4] == ["abc", "model", "8", "failed"]
+    assert lines[2].endswith("no memory")
+    assert all(len(line) <= 60 for line in job_table([running, old], 60.0, 60))

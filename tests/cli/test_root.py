@@ -32,7 +32,8 @@ SAY_NOTHING = {
     ("serve",),
     *((name, "start") for name in ("device", "worker")),
     *(("service", name) for name in ("add-user", "lock", "add-token", "revoke", "forget-type", "backup", "restore")),
-    *(("job", name) for name in ("watch", "logs", "cancel", "retry", "download")),
+    ("completion",),
+    *(("job", name) for name in ("logs", "download")),
 }
 """Commands that do something, and have nothing to tell that a machine could not read from their line or exit code."""
 

@@ -186,7 +186,8 @@ def test_what_the_tuner_refuses_is_input_that_was_wrong(kintune: Kintune, fake_f
     said = kintune("tune", ZOO, "--quiet", "--json", "report.json")
     assert (said.code, said.out) == (2, "")
     assert said.err == "kintune: error: unknown target 'z80'; use native or a target of TVM\n"
-    assert not Path("report.json").exists()
+    report = json.loads(Path("report.json").read_text())
+    assert (report["error"], report["trials"]) == ("TargetError", 0)
 
 
 def test_a_job_without_a_result_has_failed(kintune: Kintune, fake_front: FakeFront) -> None:

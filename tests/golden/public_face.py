@@ -2,8 +2,8 @@
 
     python -m tests.golden.public_face
 
-writes `help.txt` and `documents.json` anew.  Users' scripts rely on what they hold: a change here changes the public
-face, and belongs into CHANGELOG.md.
+writes `help.txt`, `documents.json` and `docs/report.schema.json` anew.  Users' scripts rely on what they hold: a change
+here changes the public face, and belongs into CHANGELOG.md.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ import msgspec
 
 import kintune
 import kintune_lab
+from kintune.core.failure_report import report_schema
 
 HERE = Path(__file__).parent
+
+SCHEMA = HERE.parents[1] / "docs/report.schema.json"
 
 _WIDTH = 80
 
@@ -34,7 +37,9 @@ def help_text() -> str:
 
 
 def _helps(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
-    context = click.Context(command, parent=parent, info_name=name, terminal_width=_WIDTH, max_content_width=_WIDTH)
+    context = command.context_class(
+        command, parent=parent, info_name=name, terminal_width=_WIDTH, **command.context_settings
+    )
     yield f"$ {context.command_path} --help\n{command.get_help(context)}\n"
     if isinstance(command, click.Group):
         for below in sorted(command.list_commands(context)):
@@ -97,9 +102,10 @@ def _keys(kind: Any, above: tuple[Any, ...]) -> Any:
 
 
 def main() -> None:
-    """Write both files anew."""
+    """Write all files anew."""
     (HERE / "help.txt").write_text(help_text())
     (HERE / "documents.json").write_text(json.dumps(documents(), indent=1) + "\n")
+    SCHEMA.write_text(json.dumps(report_schema(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

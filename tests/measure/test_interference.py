@@ -103,3 +103,22 @@ def test_who_shares_a_core_waits_for_it() -> None:
         os.sched_setaffinity(0, before)
         other.kill()
         other.communicate()
+
+
+def test_a_measurement_that_a_cpu_quota_has_stopped_is_done_again() -> None:
+    world, stops = World(0.0, 0.0), iter([0, 1, 1, 1])
+    interference = InterferenceFilter(
+        lambda: world.waited, lambda: world.now, world.pauses.append, throttled=lambda: next(stops)
+    )
+    assert interference.timed(world.measure) == 2
+    assert interference.repeated == 1
+    assert len(world.pauses) == 1  # by then the next period may have begun
+
+
+def test_of_a_time_that_a_quota_has_stopped_nothing_is_known() -> None:
+    world, stops = World(0.25), iter([7, 8])
+    interference = InterferenceFilter(
+        lambda: world.waited, lambda: world.now, world.pauses.append, throttled=lambda: next(stops)
+    )
+    waiting, _ = interference.waiting(world.measure)
+    assert waiting == 1.25

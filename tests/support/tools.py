@@ -88,6 +88,8 @@ TOOLS: Mapping[str, Tool] = {
     "torch": Tool("PyTorch", "make setup EXTRA_PACKAGES=torch", packages=("torch",)),
     "openvino": Tool("OpenVINO", "make setup EXTRA_PACKAGES=openvino", packages=("openvino",)),
     "ray": Tool("Ray", "make setup EXTRA_PACKAGES=ray", packages=("ray",)),
+    "zsh": Tool("zsh", "apt-get install zsh", programs=(("zsh",),)),
+    "fish": Tool("fish", "apt-get install fish", programs=(("fish",),)),
     "nginx": Tool("nginx", "apt-get install nginx openssl", programs=(("nginx",), ("openssl",))),
     "caddy": Tool("Caddy", "apt-get install caddy openssl", programs=(("caddy",), ("openssl",))),
 }

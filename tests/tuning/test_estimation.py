@@ -13,7 +13,8 @@ from kintune.core.config import JobSpec
 from kintune.core.device import Cache, DeviceDescription, Machine, Peak
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
-from kintune.core.stage_results import Prepared
+from kintune.core.report import FastestBaseline
+from kintune.core.stage_results import BaselineLatencies, Prepared
 from kintune.core.workload import Subgraph
 from kintune.errors import InputError
 from kintune.models import zoo
@@ -68,6 +69,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> FakeInterview:
 
     monkeypatch.setattr(module, "interview", interview)
     monkeypatch.setattr("kintune.tuning.estimation.interview", interview)
+    monkeypatch.setattr(module, "time_models", lambda conditions, item: BaselineLatencies(({"onnxruntime": (9.0,)},)))
+    monkeypatch.setattr(module, "onnx_path_of", lambda ref: "net.onnx")
     return fake
 
 
@@ -230,3 +233,10 @@ def test_of_several_combinations_one_run_with_each_is_estimated(
     assert (alone.combinations, both.combinations) == (1, 2)
     assert both.flops == 9 * CONV.flops
     assert both.bound_ms > 2 * alone.bound_ms
+
+
+def test_the_likely_gain_is_foretold(asked: FakeInterview) -> None:
+    found = estimate_model(ZOO).forecast
+    assert found is not None
+    assert (found.baseline, found.judged_by) == (FastestBaseline("onnxruntime", 9.0), 0)
+    assert 3.0 < found.low_ms < found.high_ms < 12.0

@@ -118,7 +118,7 @@ _GB = 1024  # memory is reported in whole GB, so that a system update does not c
 
 @click.command("start", short_help="Build here what a service wants to try.")
 @joining_options
-@click.option("--cores", type=int, metavar="N", help="How many cores to lend.  [default: all]")
+@click.option("-j", "--cores", type=int, metavar="N", help="How many cores to lend.  [default: all]")
 def start_worker(service: str, token_file: str | None, name: str, cores: int | None) -> None:
     """Join a service as a host that builds programs, until Ctrl-C.
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.options import config_options, constant_option, shape_option
+from kintune.cli.options import config_options, constant_option, quiet_option, shape_option, verbose_option
+from kintune.cli.progress import showing
+from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
 from kintune.core.config import COMPILE_FIELDS, TuneConfig
 from kintune.terminal.summary import summarize
+from kintune.workers.engine.interrupts import ending_by_signals
 
 __all__ = ["command"]
 
 
-@click.command("compile", short_help="Compile a model in seconds, without measuring.")
+@click.command(
+    "compile", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Compile a model in seconds, without measuring."
+)
 @click.argument("model")
 @shape_option
 @constant_option
@@ -28,13 +34,15 @@ __all__ = ["command"]
         "output": "Where the executable goes.",
     },
 )
-@click.option("--quiet", is_flag=True, help="Show no progress, only the summary.")
+@quiet_option
+@verbose_option
 @json_option
 def command(
     model: str,
     shapes: tuple[str, ...],
     constants: tuple[str, ...],
     quiet: bool,
+    verbose: bool,
     json_target: JsonTarget,
     **options: Any,
 ) -> None:
@@ -43,7 +51,10 @@ def command(
     Each subgraph gets the fastest program that was ever measured for this device, else one by rule.  The result runs
     once and is compared with onnxruntime or PyTorch.  'kintune tune' begins with the same, and goes on from there.
     """
-    result = api.Model.parse(model, shapes, constants).compile(config=TuneConfig(**options), progress=not quiet)
+    loaded = api.Model.parse(model, shapes, constants)
+    with showing([loaded.name], quiet=quiet, verbose=verbose) as progress, ending_by_signals():
+        show = partial(progress, 0) if callable(progress) else progress
+        result = loaded.compile(config=TuneConfig(**options), progress=show)
     for line in summarize(result.report):
         echo(line, json_target)
     write_document(json_target, result.report)

@@ -9,7 +9,7 @@ import kintune
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.core.device import Machine
-from kintune.doctor.checks import check_gpus, check_narrow, check_peak, check_records
+from kintune.doctor.checks import check_gpus, check_narrow, check_peak, check_quota, check_records
 from kintune.hardware.check import Check, Verdict
 from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.software import check_software
@@ -42,7 +42,7 @@ def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     look it up.  The exit code is 1 when something has to be mended first.
     """
     machine = inspect_machine()
-    checks = [*check_software(), *check_gpus(), *check_records(records)]
+    checks = [*check_software(), *check_gpus(), *check_quota(), *check_records(records)]
     if all(check.verdict is not Verdict.PROBLEM for check in checks):
         checks.append(check_peak(records, again=measure, on_wait=_waiting))
         if _NARROW.intersection(machine.features):
@@ -63,10 +63,11 @@ def _waiting(holder: str) -> None:
 
 def _describe(machine: Machine) -> list[str]:
     caches = ", ".join(f"L{c.level} {c.kind} {c.size // 1024} KiB" for c in machine.caches) or "unknown"
+    threads = f"{machine.threads} thread{'s' if machine.threads > 1 else ''}"
     return [
         f"{'CPU':<16} {machine.cpu} ({machine.architecture})",
         f"{'cores':<16} {machine.physical_cores} physical, {machine.logical_cores} logical, "
-        f"{machine.usable_cores} usable by this process; Kintune uses {machine.threads} threads",
+        f"{machine.usable_cores} usable by this process; Kintune uses {threads}",
         f"{'memory':<16} {count(machine.memory, 'B')}",
         f"{'caches':<16} {caches}",
         f"{'instructions':<16} {' '.join(machine.features) or 'none that matter'}",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import click
 import msgspec
 
+from kintune.cli.widths import prose_width
 from kintune.files import check_writable, write_whole
 
 __all__ = ["JsonTarget", "echo", "json_option", "write_document"]
+
+_COMMANDS = ("Next: ", "Build and run ")
 
 JsonTarget = str
 """The value of `--json`: an absolute path, `-` for standard output, or "" when it was not given."""
@@ -41,5 +45,16 @@ def write_document(target: JsonTarget, document: msgspec.Struct) -> None:
 
 
 def echo(line: str, target: JsonTarget = "") -> None:
-    """Print a line for people; it goes to standard error when `--json -` has taken standard output."""
-    click.echo(line, err=target == "-")
+    """Print a line for people; it goes to standard error when `--json -` has taken standard output.
+
+    On a terminal, a line of prose that is too long for it goes on in the next one; a command to be copied does not.
+    """
+    width = None if target == "-" else prose_width()
+    if width is None or len(line) <= width or line.startswith(_COMMANDS):
+        click.echo(line, err=target == "-")
+        return
+    indent = line[: len(line) - len(line.lstrip())]
+    wrapped = textwrap.wrap(
+        line, width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+    )
+    click.echo("\n".join(wrapped))

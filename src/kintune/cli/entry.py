@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import TextIO
 
 import click
 
 from kintune.cli.root import root
+from kintune.cli.widths import help_width
 from kintune.errors import InputError, KintuneError, StorageError
 
 __all__ = ["ExitCode", "main"]
 
 _LEFT_BY_BRACES = re.compile(r"unexpected extra arguments? \(.*=(\d+x)*\d+")
 """What is said of `--shape ids=1x{32,64}` where the shell has made two words of the text."""
+
+_NO_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a stream that takes no more: the disk is full, the terminal is gone."""
+
+COMPLETION_VARIABLE = "_KINTUNE_COMPLETE"
+
+_SIGNALLED = 128  # and the number of the signal, as shells have it
 
 
 class ExitCode(IntEnum):
@@ -26,6 +38,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     WRONG_INPUT = 2
     INTERRUPTED = 130
+    CLOSED_PIPE = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,18 +46,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     No error leaves this function, and none is shown as a stack trace unless the environment sets `KINTUNE_DEBUG`.
     """
+    code = _run(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        _let_go(stream)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    streams = sys.stdout, sys.stderr
+    if COMPLETION_VARIABLE in os.environ:
+        import kintune.cli.completion  # noqa: F401  (its import tells click of our shells)
     try:
         code = root.main(
-            args=None if arguments is None else list(arguments), prog_name="kintune", standalone_mode=False
+            args=None if arguments is None else list(arguments),
+            prog_name="kintune",
+            standalone_mode=False,
+            terminal_width=help_width(),
         )
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.OK
     except BrokenPipeError:  # the reader of our output has left, as `kintune models | head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.FAILED
-    except (KeyboardInterrupt, click.Abort):
+        return ExitCode.CLOSED_PIPE
+    except SystemExit:
+        if sys.stdout is streams[0]:
+            raise
+        sys.stdout, sys.stderr = streams  # click has replaced them, which is how it says that a pipe was closed
+        return ExitCode.CLOSED_PIPE
+    except (KeyboardInterrupt, click.Abort) as error:
         _say("interrupted")
-        return ExitCode.INTERRUPTED
+        return _SIGNALLED + getattr(error.__cause__ or error, "number", signal.SIGINT)
     except Exception as error:
         if os.environ.get("KINTUNE_DEBUG"):
             raise
@@ -69,9 +100,25 @@ def _explain(error: Exception) -> ExitCode:
     if isinstance(error, KintuneError):
         _say(f"error: {error}")
         return ExitCode.FAILED
+    if isinstance(error, OSError) and error.errno in _NO_OUTPUT and error.filename is None:
+        _say(f"error: the output cannot be written: {error.strerror}")
+        return ExitCode.WRONG_INPUT
     _say(f"internal error: {type(error).__name__}: {error}; KINTUNE_DEBUG=1 shows where; please report it")
     return ExitCode.FAILED
 
 
 def _say(message: str) -> None:
-    click.echo(f"kintune: {' '.join(message.split())}", err=True)
+    with contextlib.suppress(OSError):  # nobody is there to be told
+        click.echo(f"kintune: {' '.join(message.split())}", err=True)
+
+
+def _let_go(stream: TextIO | None) -> None:
+    """Give up what a broken stream has not taken, so that the interpreter does not try it again when it ends."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            stream.flush()

@@ -7,10 +7,14 @@ import click
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option, records_option, shape_option
-from kintune.terminal.formatting import count, duration, milliseconds
+from kintune.terminal.formatting import count, duration, milliseconds, times
 from kintune.tuning.estimation import Estimate, estimate_model
+from kintune.tuning.forecast import Forecast
 
 __all__ = ["command"]
+
+_HARDLY = 1.05  # times as fast at most, below which nobody needs to tune
+_DISTURBED = 1.4  # by which a baseline's runs differ where other programs use the cores
 
 
 @click.command("estimate", short_help="Say what tuning a model will take, before doing it.")
@@ -34,7 +38,8 @@ def command(
 ) -> None:
     """Say what tuning MODEL will take: operations, the latency that no program can beat, what is known, the time.
 
-    The model is imported and split as for tuning, and the machine's peak is measured unless the records know it.
+    The model is imported and split as for tuning, the machine's peak is measured unless the records know it, and other
+    runtimes are timed for a second, so that the likely gain can be told.
     """
     estimate = estimate_model(
         api.Model.parse(model, shapes, constants).ref,
@@ -69,7 +74,31 @@ def _lines(estimate: Estimate) -> list[str]:
         lines.append(f"The records know {known.measurements} programs for {covered}{reach}")
     else:
         lines.append("The records know nothing of its subgraphs yet")
+    lines.extend(_foretold(estimate.forecast))
     basis = "judged by past runs" if estimate.judged_by_runs else "a first guess, since no run has shown otherwise"
     first = f", {duration(estimate.baseline_seconds)} of it for other runtimes" if estimate.baseline_seconds else ""
     lines.append(f"{estimate.trials} trials take about {duration(estimate.seconds)}{first} ({basis})")
     return lines
+
+
+def _foretold(found: Forecast | None) -> list[str]:
+    """What tuning will likely reach, and whether it pays."""
+    if found is None or found.high_ms <= 0:
+        return []
+    basis = f"judged by {found.judged_by} subgraphs tuned here before"
+    if not found.judged_by:
+        basis = "a first guess, since nothing was tuned here before"
+    reach = f"it will likely take {milliseconds(found.low_ms)} to {milliseconds(found.high_ms)}"
+    if found.baseline is None or (gains := found.gains) is None:
+        return [f"Tuned, {reach} ({basis})"]
+    pays = ""
+    if found.spread > _DISTURBED:
+        pays = "; other programs use the cores, so this is not certain"
+    elif gains[1] < _HARDLY:
+        pays = "; tuning will hardly pay"
+    elif gains[0] < 1.0:
+        pays = "; whether tuning pays is not certain"
+    return [
+        f"{found.baseline.name} takes {milliseconds(found.baseline.ms)}; tuned, {reach}, {times(gains[0])} to "
+        f"{times(gains[1])} as fast ({basis}){pays}"
+    ]

@@ -13,6 +13,8 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.merge import VariantSummary, describe_variant
 from kintune.cli.run import read_arrays
+from kintune.cli.sections import SectionedCommand, Sections
+from kintune.cli.widths import output_width
 from kintune.core.hybrid import Hybrid
 from kintune.core.model import Combination, spell_shapes
 from kintune.errors import InputError
@@ -21,6 +23,7 @@ from kintune.runtime.executable import Executable
 from kintune.runtime.hybrid_executable import HybridExecutable
 from kintune.runtime.inputs import draw_inputs
 from kintune.terminal.formatting import milliseconds
+from kintune.terminal.table import Column, table_lines
 from kintune_runtime.executable import KernelTime
 from kintune_runtime.inputs import choose_plan
 
@@ -28,6 +31,18 @@ __all__ = ["EvaluateDocument", "KernelCallTime", "command"]
 
 _SHOWN = 20  # kernels in the table
 _REASONS = 5  # why nodes run in onnxruntime
+
+_COLUMNS = (
+    Column("kernel", yields=True),
+    Column("calls", right=True),
+    Column("time", right=True),
+    Column("share", right=True),
+)
+
+_SECTIONS: Sections = (
+    ("What is timed", ("inputs", "threads", "streams", "kernels", "variant")),
+    ("How often", ("repeats", "warmups")),
+)
 
 _Inputs: TypeAlias = tuple[Mapping[str, Any], ...]
 """One mapping, or none where they are drawn."""
@@ -83,7 +98,7 @@ class _Way(NamedTuple):
     kernels: bool
 
 
-@click.command("evaluate", short_help="Time a tuned model.")
+@click.command("evaluate", cls=SectionedCommand, sections=_SECTIONS, short_help="Time a tuned model.")
 @click.argument("executable", metavar="FILE.kt")
 @click.option("--input", "inputs", metavar="FILE.npz", help="Run on these inputs.  [default: random ones]")
 @click.option("--repeats", type=click.IntRange(min=1), default=50, show_default=True, help="Timed runs of a stream.")
@@ -235,13 +250,13 @@ def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:
         calls.setdefault(call.kernel, []).append(call.median_us)
     ranked = sorted(calls.items(), key=lambda item: -sum(item[1]))
     shown = ranked[:_SHOWN]
-    width = max(len("kernel"), *(len(name) for name, _ in shown))
-    yield ""
-    yield f"{'kernel':<{width}}  calls  time        share"
+    rows = []
     for name, times in shown:
         us = sum(times)
-        yield f"{name:<{width}}  {len(times):>5}  {milliseconds(us / 1e3):<10}  {us / whole:>5.1%}"
+        rows.append([name, str(len(times)), milliseconds(us / 1e3), f"{us / whole:.1%}"])
     if rest := ranked[_SHOWN:]:
         us, number = sum(sum(times) for _, times in rest), sum(len(times) for _, times in rest)
-        yield f"{f'{len(rest)} more':<{width}}  {number:>5}  {milliseconds(us / 1e3):<10}  {us / whole:>5.1%}"
+        rows.append([f"{len(rest)} more", str(number), milliseconds(us / 1e3), f"{us / whole:.1%}"])
+    yield ""
+    yield from table_lines(_COLUMNS, rows, output_width())
     yield f"All {len(document.kernels)} calls together take {milliseconds(total / 1e3)}"

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.remote import JobDisplay, JobDocument, JobsDocument, job_line, service_options
+from kintune.cli.remote import JobDisplay, JobDocument, JobsDocument, job_line, job_table, service_options
+from kintune.cli.widths import output_width
 from kintune.service.client import Client
 
 __all__ = ["cancel", "download", "list_jobs", "logs", "retry", "show", "watch"]
@@ -25,6 +26,8 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
     with Client(service, token) as client:
         found = client.job(job)
     write_document(json_target, JobDocument(job=found))
+    if found.get("model_name"):
+        echo(f"{found['model_name']} on {found['wanted']['device']}", json_target)
     echo(job_line(found, time.time()), json_target)
     for step in found["steps"]:
         at = datetime.fromtimestamp(step["at"], timezone.utc).isoformat(sep=" ", timespec="seconds")
@@ -34,10 +37,15 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
 @click.command("watch", short_help="Show how it goes, until it is over.")
 @click.argument("job")
 @service_options
-def watch(job: str, token: str | None, service: str | None) -> None:
+@json_option
+def watch(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Show how JOB goes; the exit code is 1 if it fails."""
-    with Client(service, token) as client, JobDisplay(f"job {job}", click.echo) as news:
-        client.wait(job, news)
+    with Client(service, token) as client, JobDisplay(f"job {job}", lambda line: echo(line, json_target)) as news:
+        try:
+            client.wait(job, news)
+        finally:
+            if json_target:
+                write_document(json_target, JobDocument(job=client.job(job)))
 
 
 @click.command("logs", short_help="What its processes have said.")
@@ -53,25 +61,31 @@ def logs(job: str, token: str | None, service: str | None) -> None:
 @click.command("cancel", short_help="End it without a result.")
 @click.argument("job")
 @service_options
-def cancel(job: str, token: str | None, service: str | None) -> None:
+@json_option
+def cancel(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """End JOB without a result; what it has measured is kept."""
     with Client(service, token) as client:
-        click.echo(job_line(client.cancel(job), time.time()))
+        found = client.cancel(job)
+    write_document(json_target, JobDocument(job=found))
+    echo(job_line(found, time.time()), json_target)
 
 
 @click.command("retry", short_help="Go on with one that failed or was cancelled.")
 @click.argument("job")
 @service_options
-def retry(job: str, token: str | None, service: str | None) -> None:
+@json_option
+def retry(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Go on with JOB as a new one; prints its id."""
     with Client(service, token) as client:
-        click.echo(client.retry(job)["id"])
+        found = client.retry(job)
+    write_document(json_target, JobDocument(job=found))
+    echo(found["id"], json_target)
 
 
 @click.command("download", short_help="Fetch the result.")
 @click.argument("job")
 @service_options
-@click.option("--output", metavar="FILE.kt", required=True, help="Where it goes.")
+@click.option("-o", "--output", metavar="FILE.kt", required=True, help="Where it goes.")
 def download(job: str, token: str | None, service: str | None, output: str) -> None:
     """Fetch the executable of JOB."""
     with Client(service, token) as client:
@@ -96,5 +110,8 @@ def list_jobs(
     with Client(service, token) as client:
         found = client.jobs(state=list(states), everybody=everybody, limit=limit)
     write_document(json_target, JobsDocument(jobs=found))
-    for job in found:
-        echo(job_line(job, time.time()), json_target)
+    if not found:
+        echo("There is no job.", json_target)
+        return
+    for line in job_table(found, time.time(), output_width()):
+        echo(line, json_target)

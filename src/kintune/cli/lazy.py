@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kintune.cli.completing import complete_by_metavar
+from kintune.cli.sections import Context
 from kintune.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["Entry", "LazyGroup"]
 
@@ -19,7 +24,8 @@ class Entry(NamedTuple):
 
     A named tuple, since importing msgspec takes a third of the time of `kintune --help`.
 
-    `extra` names the optional dependencies that it needs, `after` the command behind which a package's help lists it.
+    `extra` names the optional dependencies that it needs, `after` the command behind which a package's help lists it,
+    and `section` the heading under which it is listed.
     """
 
     module: str
@@ -27,6 +33,7 @@ class Entry(NamedTuple):
     attribute: str = "command"
     extra: str = ""
     after: str = ""
+    section: str = "Commands"
 
 
 class LazyGroup(click.Group):
@@ -35,6 +42,8 @@ class LazyGroup(click.Group):
     `extend` returns the table with the commands of other packages; it is called when a command is not in the table, or
     when all commands are listed.
     """
+
+    context_class = Context
 
     def __init__(
         self,
@@ -74,6 +83,8 @@ class LazyGroup(click.Group):
             raise EnvironmentProblem(
                 f"{cmd_name} needs {error.name}; install it with: pip install 'kintune[{entry.extra}]'"
             ) from error
+        command.context_class = Context
+        complete_by_metavar(command)
         return command
 
     def resolve_command(
@@ -90,9 +101,27 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in self.entries.items()])
+        """List the commands from the table under their headings, without importing them.
+
+        Headings of other packages come last.
+        """
+        width = max(map(len, self.entries), default=0)
+        for section in dict.fromkeys(entry.section for entry in (*self._own.values(), *self.entries.values())):
+            listed = [(name, entry.summary) for name, entry in self.entries.items() if entry.section == section]
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in listed])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin like this, from the table, or the options."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in self.entries.items()
+            if name.startswith(incomplete)
+        ]
 
 
 @click.pass_context

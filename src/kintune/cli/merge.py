@@ -44,7 +44,7 @@ class MergeDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command("merge", short_help="Make one file of a model tuned on several machines.")
 @click.argument("executables", metavar="A.kt B.kt...", nargs=-1, required=True)
-@click.option("--output", metavar="FILE.kt", required=True, help="Where the merged file goes.")
+@click.option("-o", "--output", metavar="FILE.kt", required=True, help="Where the merged file goes.")
 @json_option
 def command(executables: tuple[str, ...], output: str, json_target: JsonTarget) -> None:
     """Write one file with what all files hold: the same model, tuned on different machines.

@@ -6,8 +6,10 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.widths import output_width
 from kintune.models import zoo
 from kintune.terminal.formatting import count
+from kintune.terminal.table import Column, table_lines
 from kintune.tuning.estimation import count_network_flops
 
 __all__ = ["DESCRIPTIONS", "ModelsDocument", "ZooModel", "command"]
@@ -26,6 +28,14 @@ DESCRIPTIONS = {
     "vit_base": "classifies images; vision transformer, patches of 16",
     "vit_huge": "classifies images; vision transformer, patches of 14",
 }
+
+
+_COLUMNS = (
+    Column("name"),
+    Column("parameters", right=True),
+    Column("operations", right=True),
+    Column("what it is", yields=True),
+)
 
 
 class ZooModel(msgspec.Struct, frozen=True):
@@ -54,10 +64,9 @@ def command(json_target: JsonTarget) -> None:
     """
     models = tuple(_describe(name) for name in zoo.names())
     write_document(json_target, ModelsDocument(models=models))
-    echo(f"{'name':<18} {'parameters':>10} {'operations':>12}  what it is", json_target)
-    for model in models:
-        size, work = count(model.parameters), count(model.flops, "FLOP")
-        echo(f"{model.name:<18} {size:>10} {work:>12}  {model.description}", json_target)
+    rows = [[m.name, count(m.parameters), count(m.flops, "FLOP"), m.description] for m in models]
+    for line in table_lines(_COLUMNS, rows, output_width()):
+        echo(line, json_target)
 
 
 def _describe(name: str) -> ZooModel:

@@ -8,15 +8,20 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from kintune.cli.completing import offering
 from kintune.core.config import DEFAULT_TRIALS, Strategy, TuneConfig
 from kintune.core.constraints import Field, fields_of
 
-__all__ = ["config_options", "constant_option", "records_option", "shape_option"]
+__all__ = ["config_options", "constant_option", "quiet_option", "records_option", "shape_option", "verbose_option"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SPELLED = {"inputs": "--input"}
 _METAVARS = {"inputs": "FILE.npz|DIR", "records": "FILE", "output": "FILE.kt", "log": "FILE", "webhook": "URL"}
+_SHORT = {"output": "-o"}
+_OFFERED = {"families": ("op", "hash", "measured", "ind", "none")}
+"""What a shell offers for options that are no `Literal`."""
+
 _WITHOUT = {
     "threads": "all physical cores",
     "trials": f"{DEFAULT_TRIALS} if no other limit",
@@ -40,6 +45,12 @@ shape_option = click.option(
     metavar="INPUT=1x3x224x224",
     help="Fix the shape of an input whose dimensions are dynamic; once for each.  Alternatives in braces, and in "
     "quotes, make one result that runs with all of them: 'ids=1x{32,64}'.",
+)
+
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
+
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Show a line for each step, in place of a picture that is drawn anew."
 )
 
 constant_option = click.option(
@@ -87,13 +98,16 @@ def _option(field: Field, text: str | None, config: type[msgspec.Struct]) -> Cal
     text = text or field.help
     if config is TuneConfig and field.default is None and field.name in _WITHOUT:
         text += f"  [default: {_WITHOUT[field.name]}]"
+    offered = field.choices or _OFFERED.get(field.name)
     return click.option(
+        *([_SHORT[field.name]] if field.name in _SHORT else []),
         spelled,
         field.name,
         type=field.kind,
         default=field.default,
         show_default=field.default is not None,
         metavar=_METAVARS.get(field.name),
+        shell_complete=None if offered is None else offering(offered),
         help=text,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import click
@@ -11,14 +10,24 @@ from kintune.api import Model, profile
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option
 from kintune.cli.run import read_arrays
+from kintune.cli.sections import SectionedCommand, Sections
+from kintune.cli.widths import output_width
 from kintune.files import check_writable, write_whole
 
 __all__ = ["command"]
 
-_LEAST_COLUMNS, _MOST_COLUMNS = 80, 160
+_SECTIONS: Sections = (
+    ("What is profiled", ("model", "constants", "inputs", "threads", "runs")),
+    ("What is shown and written", ("top", "html_target", "trace_target", "json_target")),
+)
+
+_LEAST_COLUMNS, _MOST_COLUMNS = 40, 160
+_ELSEWHERE = 80  # columns, where there is no terminal
 
 
-@click.command("profile", short_help="Show where the time of a tuned model goes.")
+@click.command(
+    "profile", cls=SectionedCommand, sections=_SECTIONS, short_help="Show where the time of a tuned model goes."
+)
 @click.argument("executable", metavar="FILE.kt")
 @click.option("--model", metavar="MODEL", help="Profile this ONNX file, or zoo:NAME, in onnxruntime beside it.")
 @constant_option
@@ -58,7 +67,7 @@ def command(
     write_document(json_target, found)
     from kintune.terminal.profile_table import profile_lines
 
-    columns = min(max(shutil.get_terminal_size((_LEAST_COLUMNS, 24)).columns, _LEAST_COLUMNS), _MOST_COLUMNS)
+    columns = min(max(output_width() or _ELSEWHERE, _LEAST_COLUMNS), _MOST_COLUMNS)
     for line in profile_lines(found, top, columns):
         echo(line, json_target)
     if html is not None:

@@ -9,15 +9,53 @@ import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
+from kintune.cli.widths import output_width
+from kintune.core.report import FastestBaseline, RunReport
 from kintune.errors import InputError
-from kintune.records import Counts, Damage, FailureCount, Run, Store
-from kintune.terminal.formatting import clock
+from kintune.records import Counts, Damage, FailureCount, Run, RunState, Store
+from kintune.terminal.formatting import clock, milliseconds
+from kintune.terminal.table import Column, table_lines
 
-__all__ = ["CheckDocument", "ListDocument", "RunLine", "ShowDocument", "check", "find_run", "list_runs", "show_run"]
+__all__ = [
+    "CheckDocument",
+    "ListDocument",
+    "RunLine",
+    "ShowDocument",
+    "check",
+    "find_run",
+    "finished_report",
+    "list_runs",
+    "show_run",
+]
+
+
+_COLUMNS = (
+    Column("run"),
+    Column("model", yields=True),
+    Column("state"),
+    Column("created", optional=True),
+    Column("worked on", right=True, optional=True),
+    Column("latency", right=True),
+    Column("of fastest", right=True),
+)
+
+
+def finished_report(run: Run) -> RunReport | None:
+    """What a finished run has reported; None of one that is not, or was finished by a version that kept other facts."""
+    if run.state is not RunState.FINISHED or run.summary is None:
+        return None
+    try:
+        return msgspec.json.decode(run.summary, type=RunReport)
+    except msgspec.DecodeError:
+        return None
 
 
 class RunLine(msgspec.Struct, frozen=True):
-    """One run: its state, times of day, and the seconds in which it was worked on."""
+    """One run: its state, times of day, and the seconds in which it was worked on.
+
+    Of a finished one, `latency_ms` is what its network takes, and `fastest_baseline` how that stands against the
+    fastest other runtime.
+    """
 
     run_id: str
     model: str
@@ -25,11 +63,15 @@ class RunLine(msgspec.Struct, frozen=True):
     created: str
     updated: str
     active_seconds: float
+    latency_ms: float | None = None
+    fastest_baseline: FastestBaseline | None = None
 
     @classmethod
     def of(cls, run: Run) -> RunLine:
         """What is said of a run."""
-        return cls(run.run_id, run.model_name, run.state.value, run.created, run.updated, run.active_seconds)
+        facts = run.run_id, run.model_name, run.state.value, run.created, run.updated, run.active_seconds
+        report = finished_report(run)
+        return cls(*facts) if report is None else cls(*facts, report.latency_ms.tuned, report.fastest_baseline)
 
 
 class ListDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +99,18 @@ def list_runs(records: str | None, json_target: JsonTarget) -> None:
         echo(notice, json_target)
     if damaged:
         echo(f"{len(damaged)} runs are damaged; 'kintune records check' names them", json_target)
-    for run in runs:
-        spent = clock(run.active_seconds)
-        echo(f"{run.run_id}  {run.created}  {run.state:<11} {spent:>8}  {run.model}", json_target)
+    if not runs:
+        return
+    for line in table_lines(_COLUMNS, [_cells(run) for run in runs], output_width()):
+        echo(line, json_target)
+
+
+def _cells(run: RunLine) -> list[str]:
+    fastest = run.fastest_baseline
+    share = "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} {fastest.name}"
+    latency = "" if run.latency_ms is None else milliseconds(run.latency_ms)
+    created = run.created.replace("T", " ")[: len("2026-11-26 10:00")]
+    return [run.run_id, run.model, run.state, created, clock(run.active_seconds), latency, share]
 
 
 class ShowDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TextIO, TypeVar
 
@@ -14,9 +14,10 @@ import msgspec
 from kintune.core.report import ProgressReport
 from kintune.terminal.comparison import describe_estimate
 from kintune.terminal.display import Display, open_display
-from kintune.terminal.formatting import duration
+from kintune.terminal.formatting import duration, milliseconds
+from kintune.terminal.table import Column, table_lines
 
-__all__ = ["JobDisplay", "JobDocument", "JobsDocument", "job_line", "service_options"]
+__all__ = ["JobDisplay", "JobDocument", "JobsDocument", "job_line", "job_table", "service_options"]
 
 
 _OVER = ("done", "failed", "cancelled")
@@ -54,6 +55,49 @@ def job_line(job: Mapping[str, Any], now: float) -> str:
     if job["state"] in _OVER:
         progress.pop("time_left_s", None)
     return f"{job['id']}  {job['state']:10}  {age:>10} ago  {_progress(progress)}{said}".rstrip()
+
+
+_JOB_COLUMNS = (
+    Column("job"),
+    Column("model", yields=True),
+    Column("device", optional=True),
+    Column("state"),
+    Column("age", right=True, optional=True),
+    Column("latency", right=True),
+    Column("of fastest", right=True),
+    Column("notes", yields=True),
+)
+
+
+def job_table(jobs: Sequence[Mapping[str, Any]], now: float, width: int | None) -> list[str]:
+    """Jobs as a table, no wider than `width`; `now` in seconds since 1970.
+
+    "of fastest" is the share of what the fastest other runtime takes.
+    """
+    return table_lines(_JOB_COLUMNS, [_job_cells(job, now) for job in jobs], width)
+
+
+def _job_cells(job: Mapping[str, Any], now: float) -> list[str]:
+    progress = _read_progress(job.get("progress"))
+    latency, share, notes = "", "", []
+    if progress is not None:
+        latency = "" if progress.best_ms is None else milliseconds(progress.best_ms)
+        fastest = progress.fastest_baseline
+        share = "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} {fastest.name}"
+        if job["state"] not in _OVER and progress.time_left_s is not None:
+            notes.append(f"about {duration(progress.time_left_s)} left")
+    if job["reason"]:
+        notes.append(job["reason"])
+    age = duration(max(0.0, now - float(job["created"])))
+    name = str(job.get("model_name") or f"model {job.get('model', '')}")
+    device = str(dict(job.get("wanted") or {}).get("device", ""))
+    return [str(job["id"]), name, device, str(job["state"]), age, latency, share, "; ".join(notes)]
+
+
+def _read_progress(report: Any) -> ProgressReport | None:
+    with contextlib.suppress(msgspec.ValidationError):  # a report of another version
+        return msgspec.convert({"stage": "", **report}, ProgressReport) if report else None
+    return None
 
 
 def _progress(report: Mapping[str, Any] | None) -> str:

@@ -52,25 +52,35 @@ _JOB = {
     "download": Entry("kintune.cli.jobs", "Fetch the result.", "download", "client"),
 }
 
+_MODEL = "A model"
+_DEPLOY = "A tuned model elsewhere"
+_AT_SERVICE = "A service"
+_MACHINE = "Records and this machine"
+
 COMMANDS = {
-    "tune": Entry("kintune.cli.tune", "Make a model fast on this machine."),
-    "compile": Entry("kintune.cli.compile", "Compile a model in seconds, without measuring."),
-    "run": Entry("kintune.cli.run", "Run a tuned model on inputs from a file."),
-    "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model."),
-    "profile": Entry("kintune.cli.profile", "Show where the time of a tuned model goes."),
-    "merge": Entry("kintune.cli.merge", "Make one file of a model tuned on several machines."),
-    "export": Entry("kintune.cli.export", "Write a tuned model for programs without Kintune."),
-    "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),
-    "records": Entry("kintune.cli.root", "Look at, check, exchange and learn from what was measured.", "records"),
-    "serve": Entry("kintune.cli.serve", "Tune models as a service.", extra="service"),
-    "service": Entry("kintune.cli.root", "Look after a service on this machine.", "service"),
-    "device": Entry("kintune.cli.root", "Lend this machine's devices to a service.", "device"),
-    "worker": Entry("kintune.cli.root", "Lend this machine's cores to a service.", "worker"),
-    "submit": Entry("kintune.cli.submit", "Have a service make a model fast.", extra="client"),
-    "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", "list_jobs", "client"),
-    "job": Entry("kintune.cli.root", "Look at one job at a service, or change it.", "job"),
-    "models": Entry("kintune.cli.models", "List the models of the zoo."),
-    "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune."),
+    "tune": Entry("kintune.cli.tune", "Make a model fast on this machine.", section=_MODEL),
+    "run": Entry("kintune.cli.run", "Run a tuned model on inputs from a file.", section=_MODEL),
+    "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model.", section=_MODEL),
+    "profile": Entry("kintune.cli.profile", "Show where the time of a tuned model goes.", section=_MODEL),
+    "report": Entry("kintune.cli.report", "Show what came of a run, also as a page.", section=_MODEL),
+    "compile": Entry("kintune.cli.compile", "Compile a model in seconds, without measuring.", section=_MODEL),
+    "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it.", section=_MODEL),
+    "export": Entry("kintune.cli.export", "Write a tuned model for programs without Kintune.", section=_DEPLOY),
+    "merge": Entry("kintune.cli.merge", "Make one file of a model tuned on several machines.", section=_DEPLOY),
+    "check": Entry("kintune.cli.check", "Fail if a tuned model is slower than onnxruntime.", section=_DEPLOY),
+    "submit": Entry("kintune.cli.submit", "Have a service make a model fast.", extra="client", section=_AT_SERVICE),
+    "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", "list_jobs", "client", section=_AT_SERVICE),
+    "job": Entry("kintune.cli.root", "Look at one job at a service, or change it.", "job", section=_AT_SERVICE),
+    "serve": Entry("kintune.cli.serve", "Tune models as a service.", extra="service", section=_AT_SERVICE),
+    "service": Entry("kintune.cli.root", "Look after a service on this machine.", "service", section=_AT_SERVICE),
+    "device": Entry("kintune.cli.root", "Lend this machine's devices to a service.", "device", section=_AT_SERVICE),
+    "worker": Entry("kintune.cli.root", "Lend this machine's cores to a service.", "worker", section=_AT_SERVICE),
+    "records": Entry(
+        "kintune.cli.root", "Look at, check, exchange and learn from what was measured.", "records", section=_MACHINE
+    ),
+    "models": Entry("kintune.cli.models", "List the models of the zoo.", section=_MACHINE),
+    "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune.", section=_MACHINE),
+    "completion": Entry("kintune.cli.completion", "Print the script for completion in a shell.", section=_MACHINE),
 }
 
 
@@ -89,6 +99,7 @@ root = LazyGroup(
     COMMANDS,
     help="Makes deep-learning models fast on your hardware, by learning from the kinship between subgraphs.",
     extend=with_plugins,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="--json FILE is for machines.  Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted.",
     params=[
         click.Option(

@@ -58,7 +58,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     help="The inputs, an array by each input's name; or a directory of such files, which are all run.",
 )
 @click.option(
-    "--output", metavar="FILE.npz|DIR", help="Write the outputs here, by their names; to files of the same names."
+    "-o", "--output", metavar="FILE.npz|DIR", help="Write the outputs here, by their names; to files of the same names."
 )
 @json_option
 def command(executable: str, inputs: str, output: str | None, json_target: JsonTarget) -> None:

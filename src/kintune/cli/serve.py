@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from kintune.cli.sections import SectionedCommand, Sections
 from kintune.errors import InputError
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
@@ -22,7 +23,15 @@ from kintune.workers.fleet.ray_cluster import ray_address
 __all__ = ["command"]
 
 
-@click.command("serve", short_help="Tune models as a service.")
+_SECTIONS: Sections = (
+    ("Where it keeps and listens", ("data", "host", "port", "database", "agents")),
+    ("What measures", ("device", "device_name", "jobs_at_once", "policy")),
+    ("Limits", ("minutes", "keep_days", "local_webhooks")),
+    ("Clusters, for experts", ("engine", "cores_a_job", "grow_to", "grow_after", "alike", "part")),
+)
+
+
+@click.command("serve", cls=SectionedCommand, sections=_SECTIONS, short_help="Tune models as a service.")
 @click.option("--data", default="kintune-service", show_default=True, metavar="DIR", help="Where everything is kept.")
 @click.option(
     "--database",
@@ -76,7 +85,7 @@ __all__ = ["command"]
     help="How many times as long the reference kernel may take on a device as on others of its type.",
 )
 @click.option("--policy", default="predictive", show_default=True, help="Who goes first.")
-@click.option("--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="The others wait.")
+@click.option("-j", "--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="The others wait.")
 @click.option("--minutes", type=float, default=30.0, show_default=True, help="The budget of jobs that name none.")
 @click.option("--keep-days", type=float, default=90.0, show_default=True, help="How long models are kept; 0: for ever.")
 @click.option("--local-webhooks", is_flag=True, help="Let webhooks call this machine and its private networks.")

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.widths import output_width
 from kintune.core.device import DeviceDescription
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable
@@ -24,6 +25,7 @@ from kintune.service.database import open_database
 from kintune.service.machines import DeviceTypes, RegisteredMachine, machines_in
 from kintune.service.settings import ServiceSettings, settings_in
 from kintune.service.users import Token, User, Users
+from kintune.terminal.table import Column, table_lines
 
 __all__ = [
     "MachinesDocument",
@@ -43,6 +45,35 @@ __all__ = [
     "revoke",
     "settings_at",
 ]
+
+
+_USER_COLUMNS = (
+    Column("user", yields=True),
+    Column("state"),
+    Column("jobs at once", right=True),
+    Column("a model", right=True),
+    Column("a day", right=True),
+)
+_TOKEN_COLUMNS = (
+    Column("number", right=True),
+    Column("token"),
+    Column("user", yields=True),
+    Column("scope"),
+    Column("state"),
+    Column("label", yields=True),
+)
+_MACHINE_COLUMNS = (
+    Column("machine", yields=True),
+    Column("token", right=True),
+    Column("joined last"),
+    Column("brings", yields=True),
+)
+_TYPE_COLUMNS = (
+    Column("type", yields=True),
+    Column("CPU or GPU", yields=True),
+    Column("threads", right=True),
+    Column("extensions", yields=True),
+)
 
 
 data_option = click.option(
@@ -104,11 +135,12 @@ def list_users(data: str, json_target: JsonTarget) -> None:
     with database_at(data) as database:
         users = Users(database).users()
     write_document(json_target, UsersDocument(users=users))
+    rows = []
     for user in users:
-        quota = user.quota
-        state = "locked out" if user.disabled else "may come in"
-        line = f"{user.name:24} {state:12} {quota.jobs} jobs at once, {quota.upload_mb} MB a model, "
-        echo(f"{line}{quota.minutes:g} minutes a day", json_target)
+        quota, state = user.quota, "locked out" if user.disabled else "may come in"
+        rows.append([user.name, state, str(quota.jobs), f"{quota.upload_mb} MB", f"{quota.minutes:g} min"])
+    for line in table_lines(_USER_COLUMNS, rows, output_width()):
+        echo(line, json_target)
 
 
 @click.command("lock", short_help="Lock a user out, or let them in again.")
@@ -159,9 +191,11 @@ def list_tokens(data: str, json_target: JsonTarget) -> None:
         people = Users(database)
         names, tokens = {user.id: user.name for user in people.users()}, people.tokens()
     write_document(json_target, TokensDocument(tokens=tokens))
+    rows = []
     for token in tokens:
         state = "revoked" if token.revoked else _until(token.expires)
-        line = f"{token.id:5} {token.hint}... {names[token.user]:20} {token.scope.value:7} {state}  {token.label}"
+        rows.append([str(token.id), f"{token.hint}...", names[token.user], token.scope.value, state, token.label])
+    for line in table_lines(_TOKEN_COLUMNS, rows, output_width()):
         echo(line, json_target)
 
 
@@ -199,15 +233,19 @@ def list_machines(data: str, json_target: JsonTarget) -> None:
     with database_at(data) as database:
         machines, types = machines_in(database), DeviceTypes(database).all()
     write_document(json_target, MachinesDocument(machines=machines, types=types))
+    rows = []
     for machine in machines:
         offer = machine.offer
         brings = [f"{offer.cores} cores to build on"] if offer.cores else []
         brings += [f"{name} (a {type})" for name, type in offer.devices.items()]
         joined = datetime.fromtimestamp(machine.joined, timezone.utc).isoformat(" ", "minutes")
-        echo(f"{machine.name:24} token {machine.token:<4} joined last {joined[:16]}  {', '.join(brings)}", json_target)
-    for name, about in types.items():
-        kind = about.device_type
-        echo(f"{name:24} {kind.model}, {kind.threads} threads, {' '.join(kind.isa) or 'no extensions'}", json_target)
+        rows.append([machine.name, str(machine.token), joined[:16], ", ".join(brings)])
+    for line in table_lines(_MACHINE_COLUMNS, rows, output_width()):
+        echo(line, json_target)
+    kinds = [(name, about.device_type) for name, about in types.items()]
+    described = [[name, kind.model, str(kind.threads), " ".join(kind.isa) or "no extensions"] for name, kind in kinds]
+    for line in ["", *table_lines(_TYPE_COLUMNS, described, output_width())] if described else []:
+        echo(line, json_target)
 
 
 @click.command("forget-type", short_help="Let the next device say what those of a type are.")

@@ -9,6 +9,7 @@ import click
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.cli.remote import JobDisplay, JobDocument, service_options
+from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
 from kintune.core.latency_target import parse_target
 from kintune.files import check_writable
 from kintune.models.combinations import combine_shapes, parse_shapes
@@ -19,7 +20,7 @@ from kintune.service.job_request import JobRequest
 __all__ = ["command"]
 
 
-@click.command("submit", short_help="Have a service make a model fast.")
+@click.command("submit", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Have a service make a model fast.")
 @click.argument("model")
 @service_options
 @shape_option
@@ -43,7 +44,7 @@ __all__ = ["command"]
 )
 @click.option("--compile-only", is_flag=True, help="Compile it in seconds from what is known; measure nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
-@click.option("--output", metavar="FILE.kt", help="Download the result there; waits for it.")
+@click.option("-o", "--output", metavar="FILE.kt", help="Download the result there; waits for it.")
 @json_option
 def command(
     model: str,

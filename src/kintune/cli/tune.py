@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.options import config_options, constant_option, shape_option
+from kintune.cli.document import JsonTarget, echo, json_option
+from kintune.cli.options import config_options, constant_option, quiet_option, shape_option, verbose_option
+from kintune.cli.progress import showing
+from kintune.cli.run_reports import RunReports
+from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
 from kintune.core.config import TuneConfig
 from kintune.core.constraints import fields_of
-from kintune.core.report import CampaignReport, FailedRun, RunReport
-from kintune.errors import InputError, JobFailed, KintuneError, StorageError
+from kintune.errors import EngineError, InputError, JobFailed, KintuneError, StorageError
 from kintune.files import check_writable
 from kintune.terminal.summary import summarize
+from kintune.workers.engine.interrupts import ending_by_signals
 
 if TYPE_CHECKING:
     from kintune import api
@@ -27,7 +30,7 @@ _LIKE_SHAPE = re.compile(r".+=(\d+x)*\d+")
 Ending: TypeAlias = "api.Result | KintuneError"
 
 
-@click.command("tune", short_help="Make a model fast on this machine.")
+@click.command("tune", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Make a model fast on this machine.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @shape_option
 @constant_option
@@ -37,7 +40,8 @@ Ending: TypeAlias = "api.Result | KintuneError"
 @click.option("--bundling", is_flag=True, help="A model keeps what its next step needs as well.")
 @click.option("--no-pipeline", is_flag=True, help="Never prepare a round while another is measured.")
 @click.option("--schedule", metavar="FILE.jsonl", help="Record what is scheduled, for 'kintune simulate'.")
-@click.option("--quiet", is_flag=True, help="Show no progress, only the summary.")
+@quiet_option
+@verbose_option
 @json_option
 def command(
     models: tuple[str, ...],
@@ -49,14 +53,15 @@ def command(
     no_pipeline: bool,
     schedule: str | None,
     quiet: bool,
+    verbose: bool,
     json_target: JsonTarget,
     **options: Any,
 ) -> None:
     """Make each MODEL fast on this machine: an ONNX file, a PyTorch exported program (.pt2), or zoo:NAME.
 
-    The result is one file, which 'kintune run' and kintune.open() run anywhere on the same kind of CPU.  Ctrl-C ends
-    the search and keeps what was found.  The same command again goes on from what is known.  Several models are tuned
-    at once.
+    The result is one file, which 'kintune run' and kintune.open() run anywhere on the same kind of CPU; what was done
+    stands in a report beside it.  Ctrl-C, or a signal to end, ends the search and keeps what was found; a second one
+    ends it at once.  The same command again goes on from what is known.  Several models are tuned at once.
     """
     from kintune import api  # with numpy, which --help does not need
 
@@ -70,42 +75,34 @@ def command(
             "--shape, --constant and --input are for one model; tune the models that need them by themselves"
         )
     loaded = [api.Model.parse(model, shapes, constants) for model in models]
-    endings = api.tune_all(
-        loaded,
-        config=TuneConfig(**options),
-        policy=policy,
-        priorities=priorities or None,
-        bundling=bundling,
-        pipelined=not no_pipeline,
-        schedule=None if schedule is None else str(check_writable(schedule, "--schedule")),
-        progress=not quiet,
-        return_exceptions=True,
-    )
-    document: RunReport | CampaignReport
-    if len(endings) == 1:
-        (ending,) = endings
-        if isinstance(ending, KintuneError):
-            raise ending
-        document = ending.report
-    else:
-        document = _document(policy, loaded, endings)
-    for ending in endings:
-        for line in () if isinstance(ending, KintuneError) else summarize(ending.report):
+    config = TuneConfig(**options)
+    reports = RunReports(loaded, config, json_target, policy)
+    with showing([model.name for model in loaded], quiet=quiet, verbose=verbose) as progress, ending_by_signals():
+        try:
+            endings = api.tune_all(
+                loaded,
+                config=config,
+                policy=policy,
+                priorities=priorities or None,
+                bundling=bundling,
+                pipelined=not no_pipeline,
+                schedule=None if schedule is None else str(check_writable(schedule, "--schedule")),
+                progress=progress,
+                on_failure=reports.failed,
+                return_exceptions=True,
+            )
+        except (EngineError, StorageError) as error:
+            reports.write([error] * len(loaded))
+            raise
+    problem = reports.write([ending if isinstance(ending, KintuneError) else ending.report for ending in endings])
+    for number, ending in enumerate(endings):
+        for line in () if isinstance(ending, KintuneError) else summarize(ending.report, reports.written(number)):
             echo(line, json_target)
-    write_document(json_target, document)  # should that fail, what was found has been said
+    if len(endings) == 1 and isinstance(endings[0], KintuneError):
+        raise endings[0]
+    if problem is not None:  # what was found has been said
+        raise problem
     _complain(loaded, endings)
-
-
-def _document(policy: str, models: Sequence[api.Model], endings: Sequence[Ending]) -> CampaignReport:
-    return CampaignReport(
-        policy=policy,
-        runs=tuple(ending.report for ending in endings if not isinstance(ending, KintuneError)),
-        failed=tuple(
-            FailedRun(model.name, type(ending).__name__, str(ending))
-            for model, ending in zip(models, endings, strict=True)
-            if isinstance(ending, KintuneError)
-        ),
-    )
 
 
 def _complain(models: Sequence[api.Model], endings: Sequence[Ending]) -> None:

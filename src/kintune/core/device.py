@@ -91,7 +91,8 @@ class Machine(msgspec.Struct, frozen=True):
     """A machine.
 
     `physical_cores` and `logical_cores` are what it has, `usable_cores` what this process may use of the logical ones;
-    `threads` is how many Kintune uses by default.  `memory` is in bytes.
+    `threads` is how many Kintune uses by default.  `memory` is in bytes.  Where a control group limits its CPU time,
+    `quota_cores` has the seconds a second that it allows.
     """
 
     cpu: str
@@ -103,3 +104,4 @@ class Machine(msgspec.Struct, frozen=True):
     memory: int
     caches: tuple[Cache, ...]
     features: tuple[str, ...]
+    quota_cores: float | None = None

@@ -1,4 +1,4 @@
-"""The doctor's checks of GPUs and their compiler, of the measured peak, and of the records."""
+"""The doctor's checks of GPUs and their compiler, of a CPU quota, of the measured peak, and of the records."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import msgspec
 from kintune.core.device import DeviceDescription, NarrowSpeed, Peak
 from kintune.errors import KintuneError, OrderError, RecordsError, StorageError
 from kintune.hardware.check import Check, Verdict
-from kintune.hardware.cores import choose_cores
+from kintune.hardware.cores import choose_cores, physical_cores
 from kintune.hardware.gpus import Gpu, list_gpus
 from kintune.hardware.locks import cores_lock
+from kintune.hardware.quota import cpu_quota, threads_within
 from kintune.hardware.toolchain import find_nvcc
 from kintune.records import Store
 from kintune.terminal.formatting import count
@@ -20,7 +21,7 @@ from kintune.tuning.narrow import narrow_speeds
 from kintune.tuning.peak import device_peak
 from kintune.wire.worker_client import interview
 
-__all__ = ["check_gpus", "check_narrow", "check_peak", "check_records", "described"]
+__all__ = ["check_gpus", "check_narrow", "check_peak", "check_quota", "check_records", "described"]
 
 
 _LEAST_DRIVER, _LEAST_ARCHITECTURE = 580, 75  # those of CUDA 13
@@ -56,6 +57,23 @@ def _check(gpu: Gpu) -> Check:
             name, Verdict.NOTE, finding, f"it takes one process at a time: nvidia-smi -i {gpu.index} -c DEFAULT"
         )
     return Check(name, Verdict.GOOD, f"{finding}; --device cuda:{gpu.index}")
+
+
+def check_quota(root: Path = Path("/")) -> list[Check]:
+    """Say what a control group allows this process of its cores; nothing where none limits it.
+
+    `root` is where `proc` and `sys` lie.
+    """
+    quota = cpu_quota(root)
+    if quota is None:
+        return []
+    cores = len(physical_cores())
+    finding = f"{quota.cores:g} of {cores} cores, by {quota.group}"
+    if quota.cores >= cores:
+        return [Check("CPU quota", Verdict.GOOD, finding)]
+    threads = threads_within(cores, root)
+    remedy = f"Kintune uses {threads} thread{'s' if threads > 1 else ''} by default; a larger quota allows more"
+    return [Check("CPU quota", Verdict.NOTE, finding, remedy)]
 
 
 _DEVICE_WORKER = "kintune.workers.device_worker"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kintune.errors import TargetError
+from kintune.hardware.quota import threads_within
 
 __all__ = ["choose_cores", "physical_cores", "pinned_to", "set_realtime_priority"]
 
@@ -31,7 +32,9 @@ def physical_cores(usable: Sequence[int] | None = None, root: Path = _CPUS) -> t
 
 
 def choose_cores(threads: int) -> tuple[int, ...]:
-    """The processors to pin `threads` threads to, at most one on a physical core; 0 threads means all such cores.
+    """The processors to pin `threads` threads to, at most one on a physical core.
+
+    0 threads means all such cores, or as many of them as a CPU quota allows to be busy.
 
     Raises:
         TargetError: `threads` is negative, or more than the physical cores this process may use.
@@ -41,7 +44,7 @@ def choose_cores(threads: int) -> tuple[int, ...]:
         raise TargetError(
             f"threads={threads}: this process may use {len(cores)} physical cores; ask for 1 to {len(cores)}"
         )
-    return cores[: threads or len(cores)]
+    return cores[: threads or threads_within(len(cores))]
 
 
 @contextlib.contextmanager

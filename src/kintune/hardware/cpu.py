@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kintune.core.device import Cache, Machine
+from kintune.hardware.quota import cpu_quota, threads_within
 
 __all__ = ["data_caches", "extensions", "host_extensions", "host_machine", "inspect_machine"]
 
@@ -27,6 +28,7 @@ def inspect_machine(root: Path = Path("/")) -> Machine:
     physical = psutil.cpu_count(logical=False) or logical
     usable = len(os.sched_getaffinity(0))
     cpuinfo = _cpuinfo(root / "proc/cpuinfo")
+    quota = cpu_quota(root)
     flags = set((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
     return Machine(
         cpu=cpuinfo.get("model name") or platform.processor() or "unknown",
@@ -34,10 +36,11 @@ def inspect_machine(root: Path = Path("/")) -> Machine:
         physical_cores=physical,
         logical_cores=logical,
         usable_cores=usable,
-        threads=max(1, min(physical, usable)),
+        threads=threads_within(max(1, min(physical, usable)), root),
         memory=psutil.virtual_memory().total,
         caches=_caches(root / "sys/devices/system/cpu/cpu0/cache"),
         features=tuple(feature for feature in _FEATURES if feature in flags),
+        quota_cores=None if quota is None else quota.cores,
     )
 
 

@@ -1,8 +1,11 @@
-"""Detects that other processes used the cores while a kernel was timed, and times the kernel again.
+"""Detects that a kernel did not have its cores while it was timed, and times it again.
 
 Linux counts for every thread how long it was ready to run and waited for a core (the second figure of
 `/proc/PID/task/TID/schedstat`, in nanoseconds).  A measurement that has its cores to itself waits for next to nothing;
 one that shares them waits while the others run.
+
+Where a control group limits the CPU time, Linux also counts the periods in which the group was stopped.  A measurement
+in which that happened has lost an unknown part of its time.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from kintune.hardware.quota import Throttling
 
 __all__ = ["MAX_FRUITLESS", "MAX_WAITING", "PAUSES_S", "InterferenceFilter", "waited_s"]
 
@@ -52,8 +57,8 @@ def _threads() -> list[str]:
 class InterferenceFilter:
     """Repeats a measurement, at most twice and after pauses, until it is undisturbed; `repeated` counts repetitions.
 
-    `waited` returns the seconds that this process has waited for cores so far; `clock` tells seconds, and `sleep`
-    passes some.
+    `waited` returns the seconds that this process has waited for cores so far; `throttled` counts how often a CPU
+    quota has stopped this process; `clock` tells seconds, and `sleep` passes some.
     """
 
     def __init__(
@@ -61,8 +66,10 @@ class InterferenceFilter:
         waited: Callable[[], float] = waited_s,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
+        throttled: Callable[[], int] | None = None,
     ) -> None:
         self._waited = waited
+        self._throttled = throttled or Throttling().count
         self._clock = clock
         self._sleep = sleep
         self.repeated = 0
@@ -87,7 +94,11 @@ class InterferenceFilter:
         return best
 
     def waiting(self, measure: Callable[[], Timed]) -> tuple[float, Timed]:
-        """Returns the seconds waited for cores a second of `measure`, and its result."""
-        before, begun = self._waited(), self._clock()
+        """Returns the seconds waited for cores a second of `measure`, and its result.
+
+        Of one that a CPU quota has stopped nobody knows for how long: it counts as if it had waited all the time.
+        """
+        stopped, before, begun = self._throttled(), self._waited(), self._clock()
         result = measure()
-        return max(0.0, self._waited() - before) / max(1e-9, self._clock() - begun), result
+        waiting = max(0.0, self._waited() - before) / max(1e-9, self._clock() - begun)
+        return waiting + (1.0 if self._throttled() > stopped else 0.0), result

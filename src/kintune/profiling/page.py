@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from kintune.profiling.page_style import html_document
 from kintune.profiling.profile import IN_ONNXRUNTIME, Limit, NodeProfile, Profile, ProfiledCall, RegionProfile, reached
 
 __all__ = ["html_page"]
@@ -17,45 +18,15 @@ _COLOURS = {
     Limit.UNKNOWN: "#aaaaaa",
 }
 _LEFT = "#3f8f6b"  # nodes in onnxruntime
-_GAP = "#d9d9d9"
+_GAP = "#9a9a9a66"
 
-_STYLE = """
-:root { color-scheme: light; }
-body { font: 14px/1.45 system-ui, sans-serif; margin: 24px auto; max-width: 1200px; padding: 0 16px; color: #1c1c1c; }
-h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; } p { margin: 4px 0; }
-.facts { color: #555; }
-.bar { display: flex; height: 26px; border-radius: 4px; overflow: hidden; margin: 12px 0 6px; background: #eee; }
-.bar span { display: block; min-width: 1px; border-right: 1px solid #fff8; }
-.key span { display: inline-block; margin-right: 16px; }
-.key i { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 5px; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: right; padding: 4px 8px; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
-th { position: sticky; top: 0; background: #fff; font-weight: 600; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; min-width: 400px; overflow-wrap: anywhere; }
-td { font-variant-numeric: tabular-nums; white-space: nowrap; } td:first-child { white-space: normal; }
-td.limit { text-align: left; }
-details > summary { cursor: pointer; } details div { color: #555; font-size: 12px; padding: 3px 0 3px 16px; }
-.share { display: inline-block; height: 8px; border-radius: 2px; vertical-align: middle; margin-left: 6px; }
-.faster { color: #1b7a33; } .slower { color: #b3261e; }
-.note { background: #fff6df; padding: 6px 10px; border-radius: 4px; margin: 8px 0; }
-"""
+_STYLE = "th:first-child, td:first-child { min-width: 400px; }\n"
 
 
 def html_page(profile: Profile) -> bytes:
     """The page, in UTF-8."""
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(profile.model)}: profile</title><style>{_STYLE}</style></head><body>",
-        *_head(profile),
-        *_bar(profile),
-        *_calls(profile),
-        *_regions(profile),
-        *_others(profile),
-        "</body></html>",
-    ]
-    return "\n".join(parts).encode()
+    parts = [*_head(profile), *_bar(profile), *_calls(profile), *_regions(profile), *_others(profile)]
+    return html_document(f"{profile.model}: profile", parts, _STYLE)
 
 
 def _head(profile: Profile) -> Iterator[str]:
@@ -126,11 +97,13 @@ def _calls(profile: Profile) -> Iterator[str]:
     yield "<h2>Kernel calls</h2>"
     if profile.prefix:
         yield f'<p class="facts">Names without <code>{escape(profile.prefix)}</code></p>'
-    yield "<table><thead><tr>" + "".join(f"<th>{name}</th>" for name in columns + ["onnxruntime"] * beside)
+    yield "<div class=wide><table><thead><tr>" + "".join(
+        f"<th>{name}</th>" for name in columns + ["onnxruntime"] * beside
+    )
     yield "</tr></thead><tbody>"
     for call in profile.slowest:
         yield _row(call, profile)
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
 
 
 def _row(call: ProfiledCall, profile: Profile) -> str:
@@ -166,13 +139,13 @@ def _regions(profile: Profile) -> Iterator[str]:
     """The regions, their times in the network against the sums of their kernels."""
     if not profile.regions:
         return
-    yield "<h2>Regions, as nodes of onnxruntime</h2><table><thead><tr>"
+    yield "<h2>Regions, as nodes of onnxruntime</h2><div class=wide><table><thead><tr>"
     columns = ("region", "time in the network", "share of all nodes", "runs", "kernel calls", "kernels", "boundary")
     yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
     for region in sorted(profile.regions, key=lambda region: -region.us):
         cells = [escape(region.title), *_region_cells(region)]
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
 
 
 def _region_cells(region: RegionProfile) -> list[str]:
@@ -201,12 +174,12 @@ def _others(profile: Profile) -> Iterator[str]:
     alone = [node for node in profile.onnxruntime.nodes if node.group < 0]
     if not alone:
         return
-    yield "<h2>Nodes of onnxruntime that no call was matched with</h2><table><thead><tr>"
+    yield "<h2>Nodes of onnxruntime that no call was matched with</h2><div class=wide><table><thead><tr>"
     yield "<th>node</th><th>operator</th><th>time</th></tr></thead><tbody>"
     slowest: list[NodeProfile] = sorted(alone, key=lambda node: -node.us)
     for node in slowest:
         yield f"<tr><td>{escape(node.name)}</td><td>{escape(node.op)}</td><td>{_us(node.us)}</td></tr>"
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
 
 
 def _ms(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 from sqlalchemy import insert, or_, select, update
@@ -89,6 +90,12 @@ class ModelStore:
     def of_job(self, model: int) -> StoredModel:
         """Returns the model of a job, whoever asks, be it deleted or not."""
         return self._get(model)
+
+    def names(self, ids: Iterable[int]) -> dict[int, str]:
+        """Returns the names of models by id, be they deleted or not."""
+        query = select(models.c.id, models.c.name).where(models.c.id.in_(sorted(set(ids))))
+        with self._database.snapshot() as connection:
+            return {row.id: row.name for row in connection.execute(query)}
 
     def page(self, visitor: Visitor, before: int | None = None, limit: int = 100) -> list[StoredModel]:
         """The visitor's models, newest first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Protocol, TextIO
+from typing import Protocol, TextIO, cast
 
 from kintune.core.report import ProgressReport
 from kintune.core.stage_results import StageName
@@ -15,6 +15,7 @@ from kintune.terminal.formatting import (
     describe_interference,
     describe_stage,
 )
+from kintune.terminal.lasting_stream import lasting
 
 __all__ = ["Display", "FleetDisplay", "PlainDisplay", "Silence", "open_display", "open_fleet_display"]
 
@@ -39,20 +40,25 @@ class Silence:
         """Nothing was opened."""
 
 
-def open_display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> Display:
+def open_display(title: str, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> Display:
     """Return a display on `stream` (default: standard error): live on a terminal, plain lines elsewhere.
 
-    rich takes long to import, so it is imported only for a terminal.
+    A `verbose` one has a line for every report.  Should the stream break, the display goes silent.  rich takes long to
+    import, so it is imported only for a terminal.
     """
-    if quiet:
+    if quiet or (stream is None and sys.stderr is None):
         return Silence()
-    stream = stream or sys.stderr
+    stream = lasting(stream or sys.stderr)
+    if verbose:
+        return PlainDisplay(title, stream, interval_s=0.0)
     if stream.isatty():
         from kintune.terminal.live import LiveDisplay
 
         return LiveDisplay(title, stream)
     return PlainDisplay(title, stream)
 
+
+_INTERVAL_S = 10.0
 
 _ROUTINE = frozenset({StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.UPDATE})
 
@@ -64,7 +70,7 @@ class PlainDisplay:
     estimated latency.
     """
 
-    def __init__(self, title: str, stream: TextIO, interval_s: float = 10.0) -> None:
+    def __init__(self, title: str, stream: TextIO, interval_s: float = _INTERVAL_S) -> None:
         self._stream = stream
         self._interval_s = interval_s
         self._written_s = float("-inf")
@@ -144,10 +150,11 @@ class _PrefixedStream:
 
 
 class _PlainFleet:
-    def __init__(self, title: str, names: Sequence[str], stream: TextIO) -> None:
+    def __init__(self, title: str, names: Sequence[str], stream: TextIO, interval_s: float) -> None:
         stream.write(f"{title}\n")
         width = max(len(name) for name in names)
-        self._displays = [PlainDisplay("waiting for its turn", _PrefixedStream(n.ljust(width), stream)) for n in names]  # type: ignore[arg-type]
+        streams = [cast("TextIO", _PrefixedStream(name.ljust(width), stream)) for name in names]
+        self._displays = [PlainDisplay("waiting for its turn", each, interval_s) for each in streams]
 
     def show(self, number: int, report: ProgressReport) -> None:
         self._displays[number].show(report)
@@ -158,14 +165,19 @@ class _PlainFleet:
 
 
 def open_fleet_display(
-    title: str, names: Sequence[str], *, quiet: bool = False, stream: TextIO | None = None
+    title: str,
+    names: Sequence[str],
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    stream: TextIO | None = None,
 ) -> FleetDisplay:
     """Return a display of several runs on `stream` (default: standard error), as `open_display` does for one."""
-    if quiet:
+    if quiet or (stream is None and sys.stderr is None):
         return _Silence()
-    stream = stream or sys.stderr
-    if stream.isatty():
+    stream = lasting(stream or sys.stderr)
+    if stream.isatty() and not verbose:
         from kintune.terminal.live import LiveFleet
 
         return LiveFleet(title, names, stream)
-    return _PlainFleet(title, names, stream)
+    return _PlainFleet(title, names, stream, 0.0 if verbose else _INTERVAL_S)

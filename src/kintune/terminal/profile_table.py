@@ -1,8 +1,8 @@
-"""A profile as lines of text for a terminal of 80 columns or more."""
+"""A profile as lines of text; a terminal of less than 80 columns shows fewer columns of the table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kintune.profiling.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
 from kintune.terminal.formatting import count, milliseconds
@@ -10,8 +10,10 @@ from kintune.terminal.formatting import count, milliseconds
 __all__ = ["profile_lines"]
 
 _HEAD = "operators, slowest first"
-_LEAST_WIDTH = 24  # of the first column
+_LEAST_WIDTH = 24  # of the first column, for which others are left out
+_LEAST_TITLE = 12  # of the first column, where nothing more can be left out
 _LIMIT = 5  # the place of the only column of words
+_LEFT_OUT = (4, 3, 2)  # columns that go first where the terminal is narrow: threads, GB/s, GF/s
 
 
 def profile_lines(profile: Profile, top: int = 20, width: int = 80) -> Iterator[str]:
@@ -68,9 +70,13 @@ def _table(profile: Profile, top: int, width: int) -> Iterator[str]:
         us = sum(call.us for call in rest)
         rows.append([milliseconds(us / 1e3), f"{_share(us, profile):.1%}"])
     titles = [_HEAD, *(call.title.replace(" + ", "+") for call in shown), *([f"{len(rest)} more"] if rest else [])]
-    widths = [max(len(row[at]) for row in [heads, *rows] if at < len(row)) for at in range(len(heads))]
-    room = width - sum(widths) - len(widths) - 1
-    first = max(_LEAST_WIDTH, min(room, max(map(len, titles))))
+    widths = {at: max(len(row[at]) for row in [heads, *rows] if at < len(row)) for at in range(len(heads))}
+    for at in _LEFT_OUT:
+        if width - sum(widths.values()) - len(widths) - 1 >= _LEAST_WIDTH:
+            break
+        del widths[at]
+    room = width - sum(widths.values()) - len(widths) - 1
+    first = max(_LEAST_TITLE, min(room, max(map(len, titles))))
     for title, row in zip(titles, [heads, *rows], strict=True):
         yield _line(title, row, first, widths)
     if beside and any(row[-1].startswith("(") for row in rows):
@@ -108,7 +114,7 @@ def _regions(regions: Sequence[RegionProfile], top: int, width: int) -> Iterator
     rest = len(regions) - len(shown)
     widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
     titles = ["regions, as nodes of onnxruntime", *(region.title for region in shown)]
-    first = min(width - sum(widths) - len(widths) - 1, max(map(len, titles)))
+    first = max(_LEAST_TITLE, min(width - sum(widths) - len(widths) - 1, max(map(len, titles))))
     for title, row in zip(titles, [heads, *rows], strict=True):
         aligned = " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         yield f"{_cut(title, first):<{first}}  {aligned}".rstrip()
@@ -140,10 +146,11 @@ def _share(us: float, profile: Profile) -> float:
     return us / 1e3 / profile.kernels_ms if profile.kernels_ms else 0.0
 
 
-def _line(title: str, cells: list[str], first: int, widths: list[int]) -> str:
+def _line(title: str, cells: list[str], first: int, widths: Mapping[int, int]) -> str:
     aligned = [
-        cell.ljust(width) if place == _LIMIT else cell.rjust(width)
-        for place, (cell, width) in enumerate(zip(cells, widths, strict=False))
+        cells[place].ljust(width) if place == _LIMIT else cells[place].rjust(width)
+        for place, width in widths.items()
+        if place < len(cells)
     ]
     return f"{_cut(title, first):<{first}}  {' '.join(aligned)}".rstrip()
 

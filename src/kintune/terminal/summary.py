@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from kintune.core.model import spell_shapes
 from kintune.core.report import BaselineVerdict, RunReport, StopReason
 from kintune.terminal.comparison import describe_against, describe_result
 from kintune.terminal.formatting import clock, describe_interference, milliseconds
 
-__all__ = ["summarize"]
+__all__ = ["REASONS", "summarize"]
 
 _MAX_CAUSES = 6
-_REASONS = {
+REASONS = {
     StopReason.TRIALS: "all trials were spent",
     StopReason.TIME: "the time was spent",
     StopReason.TARGET_MET: "the wanted latency was reached",
@@ -20,10 +21,11 @@ _REASONS = {
     StopReason.INTERRUPTED: "it was interrupted",
     StopReason.COMPILED: "no search was asked for",
 }
+"""Why a search ended, in words."""
 
 
-def summarize(report: RunReport) -> list[str]:
-    """The final summary, a line each.
+def summarize(report: RunReport, written: Path | None = None) -> list[str]:
+    """The final summary, a line each; `written` is the file of the report itself.
 
     What was won or lost against the fastest other runtime comes first; only outputs that differ too much come before:
     nobody should have to look for bad news.
@@ -39,7 +41,7 @@ def summarize(report: RunReport) -> list[str]:
         *_others(report),
         *_kin(report),
         *_failures(report),
-        *_whereabouts(report),
+        *_whereabouts(report, written),
         *_next_steps(report),
     ]
 
@@ -160,7 +162,7 @@ def _search(report: RunReport) -> list[str]:
     if report.reason is StopReason.COMPILED:
         return [f"{_counted(report.reused_records, 'measured program')} known before; the others are the rule's."]
     reused = f", {report.reused_records} known before" if report.reused_records else ""
-    return [f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {_REASONS[report.reason]}."]
+    return [f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {REASONS[report.reason]}."]
 
 
 def _others(report: RunReport) -> list[str]:
@@ -202,10 +204,12 @@ def _failures(report: RunReport) -> list[str]:
     return lines
 
 
-def _whereabouts(report: RunReport) -> list[str]:
+def _whereabouts(report: RunReport, written: Path | None) -> list[str]:
     lines = [f"The executable is {report.output}"]
     if report.log:
         lines.append(f"The log is {report.log}")
+    if written is not None:
+        lines.append(f"The report is {written}")
     return lines
 
 

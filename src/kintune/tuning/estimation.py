@@ -15,6 +15,9 @@ from kintune.core.config import JobSpec, Options
 from kintune.core.device import DeviceDescription, Peak
 from kintune.core.latency_target import COMPARED
 from kintune.core.model import ModelRef
+from kintune.core.quantiles import quantile
+from kintune.core.report import FastestBaseline
+from kintune.core.stage_requests import BaselineItem
 from kintune.core.stage_results import Prepared
 from kintune.core.workload import by_combination
 from kintune.hardware.cores import choose_cores
@@ -22,11 +25,13 @@ from kintune.hardware.locks import cores_lock
 from kintune.hardware.software import require_tried_versions
 from kintune.models import zoo
 from kintune.models.graph_file import open_graph
+from kintune.models.onnx_path import onnx_path_of
 from kintune.models.ref import ONNX, ZOO
 from kintune.models.zoo.network import OPSET, Network
 from kintune.records import MeasurementTally, Store
+from kintune.tuning.forecast import Forecast, forecast, shares_reached
 from kintune.tuning.peak import device_peak
-from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
+from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s, time_models
 from kintune.validate.baselines import BaselineModel, make_baseline, run_on
 from kintune.wire.worker_client import interview
 
@@ -43,6 +48,9 @@ __all__ = [
 
 
 _GUESS_S = 0.5  # seconds of a trial, if there are too few past runs
+
+
+_BRIEFLY = 0.3  # minutes of a run whose baselines are timed as briefly as here
 
 
 _ENOUGH_TRIALS = 64  # trials of past runs needed to use their time
@@ -67,6 +75,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     `bound_ms` is a lower bound of the latency on this device, by the roofline of its `peak`.  `trials` take about
     `seconds`, estimated from past runs if `judged_by_runs`; in `baseline_seconds` of them, other runtimes are timed.
     With several `combinations` of shapes, FLOPs and latencies are those of one run with each.
+    `forecast` says what tuning will likely reach.
     """
 
     schema_version: int = 1
@@ -86,6 +95,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     judged_by_runs: bool
     combinations: int = 1
     baseline_seconds: float = 0.0
+    forecast: Forecast | None = None
 
 
 def estimate_model(
@@ -113,8 +123,13 @@ def estimate_model(
             about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
             peak = device_peak(device, about, store)
         prepared = prepare(ref, about)
-        known = KnownDevice() if store is None else _known(store, about, prepared)
+        tallies = {} if store is None else _tallies(store, about)
+        known = _known(tallies, prepared)
         pace = None if store is None else _pace(store)
+        workloads = () if store is None else store.workloads.list(on_damage=lambda _: None)
+        shares, judged_by = shares_reached(workloads, tallies, peak)
+        foretold = forecast(prepared.subgraphs, tallies, shares, judged_by, peak)
+        foretold = _beside_baseline(foretold, ref, prepared, about)
     baseline_seconds = _baselines_s(ref, about)
     networks = by_combination(prepared.subgraphs)
     flops = [sum(s.weight * s.flops for s in network) for network in networks]
@@ -135,6 +150,7 @@ def estimate_model(
         trials=trials,
         seconds=trials * (pace or _GUESS_S) + baseline_seconds,
         baseline_seconds=baseline_seconds,
+        forecast=foretold,
         judged_by_runs=pace is not None,
         combinations=len(flops),
     )
@@ -151,15 +167,17 @@ def _existing(records: str | None) -> Iterator[Store | None]:
         yield store
 
 
-def _known(store: Store, about: DeviceDescription, prepared: Prepared) -> KnownDevice:
-    wanted = {subgraph.workload for subgraph in prepared.subgraphs}
-    tallies: Mapping[str, MeasurementTally] = {
-        tally.workload: tally
-        for tally in store.measurements.tallies()
-        if tally.workload in wanted
-        and tally.device_type == about.device_type.digest
-        and tally.compiler == about.compiler
+def _tallies(store: Store, about: DeviceDescription) -> dict[str, MeasurementTally]:
+    """Return what was measured on this device with this compiler, by workload."""
+    here = about.device_type.digest, about.compiler
+    return {
+        tally.workload: tally for tally in store.measurements.tallies() if (tally.device_type, tally.compiler) == here
     }
+
+
+def _known(tallies: Mapping[str, MeasurementTally], prepared: Prepared) -> KnownDevice:
+    wanted = {subgraph.workload for subgraph in prepared.subgraphs}
+    tallies = {workload: tally for workload, tally in tallies.items() if workload in wanted}
     best_us = [
         subgraph.weight * tally.best_us
         if (tally := tallies.get(subgraph.workload)) and tally.best_us is not None
@@ -179,6 +197,25 @@ def _pace(store: Store) -> float | None:
     measured = store.measurements.made_here()
     spent = sum(run.active_seconds for run in store.runs.list(on_damage=lambda _: None))
     return spent / measured if measured >= _ENOUGH_TRIALS and spent > 0 else None
+
+
+def _beside_baseline(foretold: Forecast, ref: ModelRef, prepared: Prepared, about: DeviceDescription) -> Forecast:
+    """Time other runtimes on an ONNX model for a short while; returns the forecast with the fastest, if any runs."""
+    if ref.kind not in (ONNX, ZOO) or not run_on(about.device_type):
+        return foretold
+    item = BaselineItem(
+        combinations=tuple(combination.inputs for combination in prepared.combinations),
+        onnx=os.fspath(onnx_path_of(ref)),
+        constants=ref.constants,
+    )
+    conditions = baseline_conditions(about.device_type.threads, minutes=_BRIEFLY, combinations=len(item.combinations))
+    timed = time_models(conditions, item)
+    fastest = FastestBaseline.of(timed.together_ms(), None)
+    if fastest is None:
+        return foretold
+    times = sorted(timed.each[0][fastest.name])
+    spread = quantile(times, 0.9) / max(quantile(times, 0.1), 1e-9)
+    return msgspec.structs.replace(foretold, baseline=fastest, spread=spread)
 
 
 def _baselines_s(ref: ModelRef, about: DeviceDescription) -> float:

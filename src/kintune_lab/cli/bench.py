@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import quiet_option
 from kintune.errors import InputError
 from kintune.terminal.formatting import duration
 from kintune_lab.bench.display import BenchDisplay, open_bench_display
@@ -23,11 +24,11 @@ _FAILED = 1
 
 @click.command("bench", short_help="Run a whole matrix of experiments unattended.")
 @click.argument("spec", metavar="SPEC.toml")
-@click.option("--output", metavar="DIR", help="Where the results go.  [default: bench-NAME here]")
+@click.option("-o", "--output", metavar="DIR", help="Where the results go.  [default: bench-NAME here]")
 @click.option("--retry-failed", is_flag=True, help="Run cells that have failed once more.")
 @click.option("--report-only", is_flag=True, help="Run nothing; collect what there is and write the report.")
 @click.option("--dry-run", is_flag=True, help="Run nothing; check the spec, import its models, list what would be run.")
-@click.option("--quiet", is_flag=True, help="Show no progress, only the summary.")
+@quiet_option
 @json_option
 def command(
     spec: str,

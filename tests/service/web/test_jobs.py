@@ -33,6 +33,9 @@ def test_a_job_is_queued_and_shown(anna: TestClient, model: int) -> None:
     job = anna.get(f"/api/v1/jobs/{answer.json()['id']}").json()
     assert (job["state"], job["wanted"]["until"], job["has_result"]) == ("queued", "8.5", False)
     assert [step["state"] for step in job["steps"]] == ["queued"]
+    name = anna.get(f"/api/v1/models/{model}").json()["name"]
+    assert job["model_name"] == name
+    assert [each["model_name"] for each in anna.get("/api/v1/jobs").json()["jobs"]] == [name]
 
 
 def test_the_same_key_gets_the_same_job(anna: TestClient, model: int) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from kintune.core.failure_report import decode_report
 from kintune.core.model import ModelRef
 from kintune.errors import JobFailed
-from kintune.records import Store
+from kintune.records import RunState, Store
 from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.tuning_run import TuningRun
@@ -23,3 +24,21 @@ def test_who_is_told_of_a_failure_is_told_where_the_details_are(tmp_path: Path, 
         ticket.open(board_about("Cortex-A76"), cores=1, pipelined=False)
         with pytest.raises(JobFailed, match=f"^it died; details in {told.format(log=log)}$"):
             ticket.conclude(JobEnd(JobEnding.FAILED, cause="it died"))
+
+
+def test_a_run_that_failed_leaves_a_report(tmp_path: Path) -> None:
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt", log=str(tmp_path / "run.log"))
+    end = JobEnd(JobEnding.FAILED, cause="it died", story=("it began", "it died"))
+    with Store.open(":memory:") as store:
+        run = TuningRun(request, store, MeasurementSite("pi5", 1, 4, "Cortex-A76"))
+        assert run.failure(end, JobFailed("it died")) is None  # it has not begun
+        run.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        with pytest.raises(JobFailed) as raised:
+            run.conclude(end)
+        report = run.failure(end, raised.value)
+        assert report is not None
+        assert (report.error, report.story, report.trials, report.subgraphs) == ("JobFailed", end.story, 0, ())
+        assert report.cause.startswith("it died; details in ")
+        kept = store.runs.get(run.run_id)
+        assert kept.state is RunState.FAILED
+        assert decode_report(kept.summary or b"") == report

@@ -122,7 +122,8 @@ class _Tiles:
 
         def add(c: Any) -> _Statement:
             def product(row: int, column: Any) -> _Statement:
-                value = found.data[(*places[row], c)] * self._weights[panel, c, column]
+                source = (*places[row], c)
+                value = found.data[source] * self._weights[panel, c, column]
                 return tirx.BufferStore(sums[row], sums[row][column] + value, [column])
 
             return self._all(product)

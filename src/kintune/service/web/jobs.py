@@ -58,7 +58,8 @@ def list_jobs(
         limit=limit,
     )
     next_page = f"{found[-1].created!r}~{found[-1].id}" if len(found) == limit else None
-    return JobPage(jobs=[JobOut.of(job) for job in found], next=next_page)
+    names = application.models.names(job.model for job in found)
+    return JobPage(jobs=[JobOut.of(job, name=names.get(job.model, "")) for job in found], next=next_page)
 
 
 @router.get("/{job}")
@@ -66,7 +67,8 @@ def show(job: str, visitor: Reader, application: ApplicationOf) -> JobOut:
     """One job, with all its steps."""
     with application.database.snapshot():
         found = application.jobs.get(visitor, job)
-        return JobOut.of(found, application.jobs.steps(found))
+        name = application.models.names([found.model]).get(found.model, "")
+        return JobOut.of(found, application.jobs.steps(found), name)
 
 
 @router.post("/{job}/cancel", status_code=202)

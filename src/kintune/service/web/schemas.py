@@ -94,6 +94,7 @@ class JobOut(BaseModel):
 
     id: str
     model: int
+    model_name: str = Field("", description="The name of its model, where one job or a list is asked for.")
     state: str
     reason: str = Field(description="Why it is in this state; what to do about it, if it failed.")
     priority: float
@@ -107,13 +108,14 @@ class JobOut(BaseModel):
     steps: list[StepOut] | None = None
 
     @classmethod
-    def of(cls, job: Job, steps: list[JobStep] | None = None) -> JobOut:
+    def of(cls, job: Job, steps: list[JobStep] | None = None, name: str = "") -> JobOut:
         """As it goes out."""
         import msgspec
 
         return cls(
             id=job.id,
             model=job.model,
+            model_name=name,
             state=job.state.value,
             reason=job.reason,
             priority=job.priority,

@@ -16,6 +16,7 @@ from types import TracebackType
 import msgspec
 
 from kintune.core.device import DeviceDescription
+from kintune.core.failure_report import FailureReport
 from kintune.core.report import ProgressReport, RunReport
 from kintune.core.version import FEATURES
 from kintune.errors import InputError, KintuneError, StorageError
@@ -32,11 +33,14 @@ from kintune.tuning.front.tuning_run import TuningRun
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.local import LocalEngine, Observe
 
-__all__ = ["Ending", "OnProgress", "ScheduleLog", "Scheduling", "tune", "tune_all"]
+__all__ = ["Ending", "OnFailure", "OnProgress", "ScheduleLog", "Scheduling", "tune", "tune_all"]
 
 
 OnProgress = Callable[[int, ProgressReport], None]
 """Called with the number of a request, from 0 on, and the progress of its run."""
+
+OnFailure = Callable[[int, FailureReport], None]
+"""Called with the number of a request, and the report of its run, of which nothing came."""
 
 _CROWDED = "measurements share the device under this policy; their times are kept apart, and serve no other run"
 
@@ -60,7 +64,10 @@ class Scheduling(msgspec.Struct, frozen=True):
 
 
 def tune_all(
-    requests: Sequence[TuneRequest], scheduling: Scheduling | None = None, on_progress: OnProgress | None = None
+    requests: Sequence[TuneRequest],
+    scheduling: Scheduling | None = None,
+    on_progress: OnProgress | None = None,
+    on_failure: OnFailure | None = None,
 ) -> list[Ending]:
     """Tune as requested; returns the result of each request, in order.  A failed request does not end the others.
 
@@ -87,14 +94,20 @@ def tune_all(
             owner = "crowded" if POLICIES[scheduling.policy].overbooks else ""
             runs = [TuningRun(request, store, placement.site(), owner) for request in requests]
             _check_distinct(runs)
-            return _Driver(runs, store, placement, scheduling, show).run()
+            return _Driver(runs, store, placement, scheduling, show, on_failure or _ignore).run()
 
 
 class _Driver:
     """Runs some tuning runs in one engine."""
 
     def __init__(
-        self, runs: Sequence[TuningRun], store: Store, placement: Placement, scheduling: Scheduling, show: OnProgress
+        self,
+        runs: Sequence[TuningRun],
+        store: Store,
+        placement: Placement,
+        scheduling: Scheduling,
+        show: OnProgress,
+        failed: OnFailure,
     ) -> None:
         self._runs = {tuning_run.run_id: tuning_run for tuning_run in runs}
         self._numbers = {tuning_run.run_id: number for number, tuning_run in enumerate(runs)}
@@ -102,6 +115,7 @@ class _Driver:
         self._placement = placement
         self._scheduling = scheduling
         self._show = show
+        self._failed = failed
 
     def run(self) -> list[Ending]:
         runs, placement = list(self._runs.values()), self._placement
@@ -159,9 +173,12 @@ class _Driver:
         return JobLaunch(tuning_run.run_id, command, msgspec.msgpack.encode(spec), tuning_run.request.priority)
 
     def _conclude(self, tuning_run: TuningRun, ends: Mapping[str, JobEnd]) -> Ending:
+        end = ends[tuning_run.run_id]
         try:
-            return tuning_run.conclude(ends[tuning_run.run_id])
+            return tuning_run.conclude(end)
         except KintuneError as error:
+            if (report := tuning_run.failure(end, error)) is not None:
+                self._failed(self._numbers[tuning_run.run_id], report)
             return error
 
     def _progressed(self, job: str, payload: bytes) -> None:
@@ -223,7 +240,7 @@ def _tell_all(show: OnProgress, requests: Sequence[TuneRequest], phase: str) -> 
         show(number, ProgressReport(stage="prepare", phase=phase))
 
 
-def _ignore(number: int, report: ProgressReport) -> None:
+def _ignore(number: int, report: ProgressReport | FailureReport) -> None:
     del number, report
 
 

@@ -23,7 +23,7 @@ from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "check_until", "refuse_several_shapes", "request_of", "run_key"]
+__all__ = ["TuneRequest", "check_until", "options_of", "refuse_several_shapes", "request_of", "run_key"]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         target=config.target,
         threads=config.threads,
         device=config.device,
-        options=_options(config, _metric(config, model), search=search),
+        options=options_of(config, search=search, metric=_metric(config, model)),
         records=config.records,
         output=str(check_writable(config.output or f"{model.name}.kt", "the output")),
         fresh=config.fresh,
@@ -180,7 +180,12 @@ def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
     return msgspec.structs.replace(metric, reference=reference)
 
 
-def _options(config: TuneConfig, metric: Metric | None, *, search: bool) -> Options:
+def options_of(config: TuneConfig, *, search: bool = True, metric: Metric | None = None) -> Options:
+    """Return the options of a run that tunes, or without `search` compiles, as `config` says.
+
+    Raises:
+        InputError: its target does not read as one.
+    """
     limited = (config.trials, config.minutes, config.until) != (None, None, None)
     trials = config.trials if limited or not search else DEFAULT_TRIALS
     strategy = Strategy(families=config.families, foresee=config.foresee, carry=config.carry)

@@ -11,6 +11,7 @@ import platformdirs
 
 from kintune.core.config import JobSpec
 from kintune.core.device import DeviceDescription
+from kintune.core.failure_report import FailureReport
 from kintune.core.report import RunReport
 from kintune.core.stage_results import Summary
 from kintune.core.version import FEATURES, __version__
@@ -18,6 +19,7 @@ from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.hardware.cpu import data_caches
 from kintune.hardware.gpu_target import is_gpu
 from kintune.records import Run, RunState, Store
+from kintune.tuning.front.failure import failure_report
 from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.publishing import publish, report_of
 from kintune.tuning.front.request import TuneRequest, refuse_several_shapes, run_key
@@ -94,6 +96,16 @@ class TuningRun:
             resumed=self._unfinished is not None,
         )
         self._store.runs.update(self.run_id, state=RunState.FINISHED, summary=msgspec.json.encode(report))
+        return report
+
+    def failure(self, end: JobEnd, error: KintuneError) -> FailureReport | None:
+        """Return the report of the run after `conclude` has raised `error`, and keep it; None if it never began."""
+        if self._run is None:
+            return None
+        resumed = self._unfinished is not None
+        report = failure_report(self._store, self._run, self._spec, end, error, log=str(self.log), resumed=resumed)
+        if not isinstance(error, StorageError):
+            self._store.runs.update(self.run_id, summary=msgspec.json.encode(report))
         return report
 
     def interrupted(self) -> None:

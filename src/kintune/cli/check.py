@@ -1,0 +1,186 @@
+"""`kintune check`: fail if a tuned model is slower than onnxruntime."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import constant_option
+from kintune.cli.run import read_arrays
+from kintune.core.model import Combination, ModelRef, spell_shapes
+from kintune.errors import InputError
+from kintune.files import check_readable
+from kintune.hardware.cores import choose_cores
+from kintune.hardware.gpu_target import is_gpu
+from kintune.hardware.locks import cores_lock
+from kintune.models import zoo
+from kintune.models.constants import parse_constants
+from kintune.models.ref import parse_ref
+from kintune.profiling.timing import read_original
+from kintune.runtime.inputs import load_fitting
+from kintune.runtime.package import Manifest, read_manifest
+from kintune.runtime.requirements import why_not_here
+from kintune.terminal.formatting import milliseconds
+from kintune.validate.baseline_protocol import BaselineContext
+from kintune.validate.baselines import KINTUNE, BaselineModel
+from kintune.validate.latency_check import BASELINE, LatencyCheck, check_latency
+
+__all__ = ["CheckedShapes", "LatencyCheckDocument", "command"]
+
+_SLOWER = 1
+
+
+class CheckedShapes(msgspec.Struct, frozen=True):
+    """What came of one combination of shapes, by input."""
+
+    shapes: dict[str, tuple[int, ...]]
+    latency: LatencyCheck
+
+
+class LatencyCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune check --json`: `ratio` is the largest of all combinations, `passed` if not above it."""
+
+    schema_version: int = 1
+    executable: str
+    model: str
+    baseline: str
+    threads: int
+    at_most: float
+    ratio: float
+    passed: bool
+    combinations: tuple[CheckedShapes, ...]
+
+
+@click.command("check", short_help="Fail if a tuned model is slower than onnxruntime.")
+@click.argument("executable", metavar="FILE.kt")
+@click.option(
+    "--at-most",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="RATIO",
+    help="The largest share of onnxruntime's latency that passes.",
+)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="The ONNX file that it was made of, or zoo:NAME.  [default: one of its name beside FILE.kt]",
+)
+@constant_option
+@click.option("--input", "inputs", metavar="FILE.npz", help="Run on these inputs.  [default: random ones]")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of both.  [default: as tuned]")
+@click.option("--seconds", type=float, default=10.0, show_default=True, help="How long both are timed together.")
+@json_option
+def command(
+    executable: str,
+    at_most: float,
+    model: str | None,
+    constants: tuple[str, ...],
+    inputs: str | None,
+    threads: int | None,
+    seconds: float,
+    json_target: JsonTarget,
+) -> int:
+    """Time the tuned model FILE.kt and onnxruntime on the original in turns, on this machine.
+
+    The exit code is 1 if it takes more than --at-most of onnxruntime's latency, which ends a job of continuous
+    integration.  A model that runs with several combinations of shapes must pass with each.
+
+    FILE.kt holds machine code: run only what you trust.
+    """
+    _check_numbers(at_most, seconds)
+    manifest = _manifest(executable)
+    cores = choose_cores(threads or min(manifest.threads, len(choose_cores(0))))
+    ref = _original(executable, manifest, model, constants)
+    combinations = manifest.combinations
+    if inputs is not None:
+        read_arrays(inputs)
+        combinations = (combinations[load_fitting(combinations, inputs)[0]],)
+    checked = []
+    with cores_lock(cores, lambda holder: click.echo(f"waiting for the cores, held by process {holder}", err=True)):
+        for combination in combinations:
+            context = _context(executable, ref, combination, inputs, cores)
+            found = check_latency(context, seconds / len(combinations))
+            checked.append(CheckedShapes(combination.shapes, found))
+    worst = max(each.latency.ratio for each in checked)
+    document = LatencyCheckDocument(
+        executable=executable,
+        model=manifest.model_name,
+        baseline=BASELINE,
+        threads=len(cores),
+        at_most=at_most,
+        ratio=worst,
+        passed=worst <= at_most,
+        combinations=tuple(checked),
+    )
+    write_document(json_target, document)
+    for line in _lines(document):
+        echo(line, json_target)
+    return 0 if document.passed else _SLOWER
+
+
+def _check_numbers(at_most: float, seconds: float) -> None:
+    for name, value in (("--at-most", at_most), ("--seconds", seconds)):
+        if not 0 < value < float("inf"):
+            raise InputError(f"{name} must be more than 0, and is {value:g}")
+
+
+def _manifest(executable: str) -> Manifest:
+    """What the file says of itself.
+
+    Raises:
+        InputError: it cannot be read, or does not run here.
+    """
+    check_readable(executable, "FILE.kt")
+    manifest = read_manifest(executable)
+    if is_gpu(manifest.target):
+        raise InputError(f"{executable}: is for a GPU, where onnxruntime is not timed")
+    if (why := why_not_here(manifest)) is not None:
+        raise InputError(f"{executable}: {why}")
+    return manifest
+
+
+def _original(executable: str, manifest: Manifest, model: str | None, constants: tuple[str, ...]) -> ModelRef:
+    """The model that onnxruntime runs.
+
+    Raises:
+        InputError: it is not named, and none of the executable's name is there.
+    """
+    fixed = parse_constants(constants)
+    if model is not None:
+        return parse_ref(model, constants=fixed)
+    name = manifest.model_name
+    beside = Path(executable).absolute().parent / f"{name}.onnx"
+    if beside.exists():
+        return parse_ref(str(beside), constants=fixed)
+    if name in zoo.names():
+        return parse_ref(f"zoo:{name}", constants=fixed)
+    raise InputError(f"{executable}: was made of {name}; name its ONNX file with --model, there is no {beside}")
+
+
+def _context(
+    executable: str, ref: ModelRef, combination: Combination, inputs: str | None, cores: tuple[int, ...]
+) -> BaselineContext:
+    original = read_original(ref, combination)
+    subject = BaselineModel(os.path.abspath(executable), onnx=original.path, constants=original.constants)
+    given = None if inputs is None else os.path.abspath(inputs)
+    return BaselineContext(KINTUNE, subject, combination.inputs, given, 0, len(cores), cores)
+
+
+def _lines(document: LatencyCheckDocument) -> list[str]:
+    lines = []
+    for each in document.combinations:
+        found = each.latency
+        with_these = f" with {spell_shapes(each.shapes)}" if len(document.combinations) > 1 else ""
+        lines.append(
+            f"{document.model}{with_these}: {milliseconds(found.kintune_ms)}, {document.baseline} "
+            f"{milliseconds(found.onnxruntime_ms)}: {found.ratio:.3f} of it "
+            f"(8 of 10 of {found.rounds} rounds between {found.low:.3f} and {found.high:.3f})"
+        )
+    verdict = "passed" if document.passed else "slower than that"
+    lines.append(f"At most {document.at_most:g} of {document.baseline}'s latency was asked for: {verdict}.")
+    return lines

@@ -1,0 +1,112 @@
+"""`kintune report`: show what came of a run, also as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import records_option
+from kintune.cli.records import find_run
+from kintune.core.failure_report import AnyReport, FailureReport, decode_report, report_path
+from kintune.core.report import CampaignReport
+from kintune.errors import InputError
+from kintune.files import check_readable, check_writable, write_whole
+from kintune.records import RunState, Store
+from kintune.terminal.formatting import clock, milliseconds
+from kintune.terminal.summary import summarize
+
+__all__ = ["command", "find_report"]
+
+_SUFFIX = ".kt"
+_MAX_SLOWEST = 5
+
+
+@click.command("report", short_help="Show what came of a run, also as a page.")
+@click.argument("run", metavar="RUN")
+@click.option("--html", "html_target", metavar="FILE", help="Write a page to send to a colleague: one file.")
+@records_option
+@json_option
+def command(run: str, html_target: str | None, records: str | None, json_target: JsonTarget) -> None:
+    """Show what came of RUN: MODEL.kt with its report beside it, a report, or the id of a run in the records.
+
+    Of an id, its beginning will do; 'kintune records list' names all.  A run that failed has a report as well: what was
+    tried, and why nothing came of it.
+    """
+    html = None if html_target is None else check_writable(html_target, "--html")
+    report = find_report(run, records)
+    write_document(json_target, report)
+    for line in _lines(report):
+        echo(line, json_target)
+    if html is not None:
+        from kintune.terminal.report_page import report_page
+
+        write_whole(html, report_page(report))
+        echo(f"Wrote {html}", json_target)
+
+
+def find_report(run: str, records: str | None) -> AnyReport:
+    """The report of an executable, of a file, or of a run in the records.
+
+    Raises:
+        InputError: there is none.
+    """
+    path = Path(run)
+    if path.suffix == _SUFFIX:
+        beside = report_path(run)
+        if not beside.exists():
+            raise InputError(f"{run}: there is no report {beside} beside it; name the run, see 'kintune records list'")
+        return _read(beside)
+    if path.suffix == ".json" or path.is_file():
+        return _read(check_readable(run, "RUN"))
+    with Store.open(records, create=False) as store:
+        found = find_run(store, run)
+    if found.summary is None:
+        goes_on = "" if found.state.final else "; the command that began it goes on with it"
+        raise InputError(f"run {found.run_id} of {found.model_name} is {found.state.value} and has no report{goes_on}")
+    what = f"run {found.run_id}, {'finished' if found.state is RunState.FINISHED else found.state.value}"
+    return _decoded(found.summary, what)
+
+
+def _read(path: Path) -> AnyReport:
+    try:
+        return _decoded(path.read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _decoded(content: bytes, what: str) -> AnyReport:
+    try:
+        return decode_report(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{what}: is no report of this version of Kintune ({error})") from error
+
+
+def _lines(report: AnyReport) -> Iterator[str]:
+    if isinstance(report, CampaignReport):
+        for run in report.runs:
+            yield from summarize(run)
+        for failed in report.failed:
+            yield f"{failed.model}: no result. {failed.reason}"
+    elif isinstance(report, FailureReport):
+        yield from _failure_lines(report)
+    else:
+        yield from summarize(report)
+
+
+def _failure_lines(report: FailureReport) -> Iterator[str]:
+    yield f"{report.model.name}: no result."
+    yield f"{report.error}: {report.cause}"
+    yield f"{report.trials} programs measured, in {clock(report.seconds)}."
+    timed = [each for each in report.subgraphs if each.best_us is not None]
+    timed.sort(key=lambda each: -each.weight * (each.best_us or 0.0))
+    for each in timed[:_MAX_SLOWEST]:
+        times = f", {each.weight} times" if each.weight > 1 else ""
+        yield f"  {each.name}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
+    for cause, number in report.failures.items():
+        yield f"  {number} failed: {cause}"
+    if report.log:
+        yield f"The log is {report.log}"

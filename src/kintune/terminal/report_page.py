@@ -1,0 +1,211 @@
+"""A report as one HTML page to send to a colleague: what was won, the curve, the operators, what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+
+from kintune.core.config import Options
+from kintune.core.failure_report import AnyReport, FailureReport
+from kintune.core.report import BaselineVerdict, CampaignReport, RunReport, SubgraphReport
+from kintune.profiling.page_style import html_document
+from kintune.terminal.comparison import describe_result
+from kintune.terminal.curve_picture import curve_svg
+from kintune.terminal.formatting import clock, milliseconds
+from kintune.terminal.summary import REASONS
+
+__all__ = ["report_page"]
+
+_MOST_CAUSES = 20
+_OURS = "Kintune"
+
+
+def report_page(report: AnyReport) -> bytes:
+    """The page, in UTF-8, without scripts or outside files."""
+    if isinstance(report, CampaignReport):
+        names = [*(run.model.name for run in report.runs), *(failed.model for failed in report.failed)]
+        return html_document(f"{len(names)} models tuned together", _campaign(report, len(names)))
+    return html_document(f"{report.model.name}: report", _one(report))
+
+
+def _campaign(report: CampaignReport, number: int) -> Iterator[str]:
+    yield f'<p class="facts">{number} models were tuned together, policy {escape(report.policy)}.</p>'
+    for failed in report.failed:
+        yield f'<h1>{escape(failed.model)}: <span class="slower">no result</span></h1>'
+        yield f"<p>{escape(failed.error)}: {escape(failed.reason)}</p>"
+    for run in report.runs:
+        yield from _one(run)
+
+
+def _one(report: RunReport | FailureReport) -> Iterator[str]:
+    if isinstance(report, FailureReport):
+        yield from _failed_head(report)
+    else:
+        yield from _head(report)
+        yield from _latencies(report)
+        yield from _curve(report)
+    yield from _operators(report.subgraphs)
+    yield from _causes(report.failures, is_normal=isinstance(report, RunReport))
+    if isinstance(report, RunReport):
+        yield from _times(report)
+    yield from _facts(report)
+
+
+def _head(report: RunReport) -> Iterator[str]:
+    latency = report.latency_ms
+    fastest = latency.fastest_baseline
+    verdict = fastest.verdict if fastest is not None else None
+    kind = {BaselineVerdict.FASTER: "faster", BaselineVerdict.SLOWER: "slower"}.get(verdict, "") if verdict else ""
+    name = escape(report.model.name)
+    if latency.tuned is None:
+        yield f"<h1>{name}: tuned, not timed as a whole</h1>"
+    else:
+        said = describe_result(latency)
+        won = f', <span class="{kind}">{escape(said)}</span>' if said else ""
+        yield f"<h1>{name}: {milliseconds(latency.tuned)}{won}</h1>"
+    known = f", {report.reused_records} known before" if report.reused_records else ""
+    yield (
+        f'<p class="facts">{report.trials} programs measured{known}, in {clock(report.seconds)}; '
+        f"{escape(REASONS[report.reason])}. Run {escape(report.run_id)}.</p>"
+    )
+    if report.within_tolerance is False:
+        yield '<p class="note">The result does NOT compute the same as the model within the tolerance asked for.</p>'
+    elif report.max_abs_error is not None and report.max_rel_error is not None:
+        yield (
+            f'<p class="facts">Largest error of its outputs: {report.max_abs_error:.2g} absolute, '
+            f"{report.max_rel_error:.2g} relative, within the tolerance.</p>"
+        )
+    for note in report.notes:
+        yield f'<p class="note">{escape(note)}</p>'
+
+
+def _failed_head(report: FailureReport) -> Iterator[str]:
+    yield f'<h1>{escape(report.model.name)}: <span class="slower">no result</span></h1>'
+    yield f'<p class="note">{escape(report.error)}: {escape(report.cause)}</p>'
+    run = f" Run {escape(report.run_id)}." if report.run_id else ""
+    yield f'<p class="facts">{report.trials} programs measured, in {clock(report.seconds)}.{run}</p>'
+    if report.story:
+        yield "<details><summary>What happened at last</summary>"
+        yield from (f"<div>{escape(line)}</div>" for line in report.story)
+        yield "</details>"
+
+
+def _latencies(report: RunReport) -> Iterator[str]:
+    """Who takes how long, as bars; an untuned network that is far slower has no bar of its length."""
+    latency = report.latency_ms
+    medians = {_OURS: latency.tuned, **latency.rivals, "untuned": latency.untuned}
+    ran = {name: value for name, value in medians.items() if value is not None}
+    if not ran:
+        return
+    yield "<h2>Latency, timed in turns</h2><div class=wide><table><thead><tr><th>runtime</th><th>median</th>"
+    yield "<th>8 of 10 runs</th><th>runs</th><th>Kintune takes</th>"
+    yield '<th class="text" style="width:45%"></th></tr></thead>'
+    longest = max((value for name, value in ran.items() if name != "untuned"), default=max(ran.values()))
+    for name, value in ran.items():
+        spread = latency.spread.get("tuned" if name == _OURS else name)
+        between = "" if spread is None else f"{milliseconds(spread.p10)} to {milliseconds(spread.p90)}"
+        runs = "" if spread is None else str(spread.runs)
+        share = "" if name == _OURS or not latency.tuned else f"{latency.tuned / value:.2f} of that"
+        colour = "var(--accent)" if name == _OURS else "var(--faint)"
+        if value > longest:  # it goes on beyond the picture
+            colour = f"linear-gradient(to right,{colour},transparent)"
+        bar = f'<i class="share" style="width:{100 * min(1.0, value / longest):.1f}%;background:{colour}"></i>'
+        cells = "".join(f"<td>{cell}</td>" for cell in (escape(name), milliseconds(value), between, runs, share))
+        yield f'<tr>{cells}<td class="text">{bar}</td></tr>'
+    yield "</table></div>"
+    for name, why in sorted(report.skipped.items()):
+        yield f'<p class="facts">{escape(name)} was not compared: {escape(why)}</p>'
+
+
+def _curve(report: RunReport) -> Iterator[str]:
+    lines = report.baselines_before_ms or report.latency_ms.rivals
+    picture = curve_svg(report.curve, dict(sorted(lines.items(), key=lambda item: item[1])))
+    if picture:
+        yield f"<h2>The search</h2><div class=wide>{picture}</div>"
+
+
+def _operators(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
+    """A row for each distinct subgraph, the one with the largest part of the time first."""
+    if not subgraphs:
+        return
+    whole = sum(_total_us(each) for each in subgraphs)
+    columns = ("operators", "family", "occurs", "a run", "untuned", "together", "share", "GFLOP/s", "tried", "failed")
+    yield "<h2>Operators, slowest first</h2><div class=wide><table><thead><tr>"
+    yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
+    for each in sorted(subgraphs, key=lambda each: -_total_us(each)):
+        total = _total_us(each)
+        share = total / whole if whole else 0.0
+        bar = f'<i class="share" style="width:{60 * share:.1f}px;background:var(--accent)"></i>'
+        cells = (
+            escape(each.name),
+            escape(each.family),
+            str(each.weight),
+            "" if each.best_us is None else _us(each.best_us),
+            "" if each.untuned_us is None else _us(each.untuned_us),
+            _us(total) if total else "",
+            f"{share:.1%}{bar}" if total else "",
+            f"{each.flops / each.best_us / 1e3:.1f}" if each.best_us and each.flops else "",
+            str(each.trials),
+            str(sum(each.failures.values()) or ""),
+        )
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    yield "</tbody></table></div>"
+
+
+def _causes(failures: Mapping[str, int], *, is_normal: bool) -> Iterator[str]:
+    if not failures:
+        return
+    yield "<h2>Candidates that failed</h2>"
+    if is_normal:
+        yield '<p class="facts">This is normal as long as most do not.</p>'
+    yield "<div class=wide><table><tbody>"
+    for cause, number in list(failures.items())[:_MOST_CAUSES]:
+        yield f"<tr><td>{escape(cause)}</td><td>{number}</td></tr>"
+    yield "</tbody></table></div>"
+    if len(failures) > _MOST_CAUSES:
+        yield f'<p class="facts">and {len(failures) - _MOST_CAUSES} more causes</p>'
+
+
+def _times(report: RunReport) -> Iterator[str]:
+    spent = report.stage_seconds
+    stages = {"choose": spent.select, "build": spent.build, "measure": spent.profile, "learn": spent.update}
+    stages["other"] = spent.other
+    yield "<h2>Where the time of tuning went</h2><div class=wide><table><tbody>"
+    for name, seconds in stages.items():
+        yield f"<tr><td>{name}</td><td>{clock(seconds)}</td></tr>"
+    yield "</tbody></table></div>"
+
+
+def _facts(report: RunReport | FailureReport) -> Iterator[str]:
+    facts = {
+        "target": report.target,
+        "options": _options(report.options),
+        "seeds": _listed(report.seeds),
+        "versions": _listed(report.versions),
+        "executable": report.output if isinstance(report, RunReport) else f"{report.output} was not written",
+        "log": report.log or "",
+        "digest of the model": report.model.digest,
+    }
+    yield "<h2>How it was made</h2><div class=wide><table><tbody>"
+    for name, value in facts.items():
+        if value:
+            yield f'<tr><td>{name}</td><td class="text">{escape(value)}</td></tr>'
+    yield "</tbody></table></div>"
+
+
+def _options(options: Options) -> str:
+    limits = {"trials": options.trials, "minutes": options.minutes, "until": options.until}
+    said = [f"{name} {value}" for name, value in limits.items() if value is not None]
+    return ", ".join([*said, f"families {options.strategy.families}", f"seed {options.seed}"])
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _total_us(subgraph: SubgraphReport) -> float:
+    return subgraph.weight * (subgraph.best_us or 0.0)
+
+
+def _us(value: float) -> str:
+    return milliseconds(value / 1e3)

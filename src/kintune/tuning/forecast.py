@@ -1,0 +1,98 @@
+"""What tuning will likely reach, foretold before it begins: a range, from what was reached on this device before.
+
+Arithmetic: programs of the same operator have reached some share of the device's peak in past runs, and those of a new
+model will do about as well.  What moves data is foretold from its bytes.  Subgraphs that were measured themselves take
+what they took.  Without past runs the shares are a first guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from kintune.core.device import Peak
+from kintune.core.quantiles import quantile
+from kintune.core.report import FastestBaseline
+from kintune.core.workload import Subgraph
+from kintune.records import MeasurementTally, WorkloadRecord
+
+__all__ = ["Forecast", "Shares", "forecast", "shares_reached"]
+
+_FIRST_GUESS = (0.35, 0.85)  # of the peak
+_LEAST_FLOPS = 1e6  # of a run, below which a workload tells nothing of arithmetic
+_LEAST_MEASURED = 16  # programs of a workload, below which it was not tuned
+_LEAST_WORKLOADS = 3  # of an operator, below which all operators are taken together
+_BETWEEN = (0.2, 0.8)  # quantiles of the shares
+_STILL_GAINED = 0.9  # of the time of a subgraph that was measured before
+_SLOWEST_COPY = 3.0  # times as long as reading and writing its bytes
+_AROUND = 1.1  # a network takes up to so much more than its kernels
+
+Shares = Mapping[str, tuple[float, float]]
+"""By operator the low and the high share of the peak that its programs reached; "" has that of all operators."""
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """The latency that tuning will likely reach lies between `low_ms` and `high_ms`.
+
+    So many workloads that were tuned on this device before were `judged_by`.  `baseline` is the fastest other runtime
+    as it was timed now, None if none was; its slow runs took `spread` times as long as its fast
+    ones (the 90th percentile by the 10th).
+    """
+
+    low_ms: float
+    high_ms: float
+    judged_by: int
+    baseline: FastestBaseline | None = None
+    spread: float = 1.0
+
+    @property
+    def gains(self) -> tuple[float, float] | None:
+        """How many times as fast as the baseline it will likely be, at least and at most."""
+        if self.baseline is None or self.low_ms <= 0:
+            return None
+        return self.baseline.ms / self.high_ms, self.baseline.ms / self.low_ms
+
+
+def shares_reached(
+    workloads: Iterable[WorkloadRecord], tallies: Mapping[str, MeasurementTally], peak: Peak
+) -> tuple[Shares, int]:
+    """Returns the shares by operator, and from how many workloads they are; `tallies` are those of this device."""
+    found: dict[str, list[float]] = {"": []}
+    for workload in workloads:
+        tally = tallies.get(workload.digest)
+        if tally is None or tally.best_us is None or tally.measured < _LEAST_MEASURED or workload.flops < _LEAST_FLOPS:
+            continue
+        share = min(1.0, workload.flops / tally.best_us / 1e3 / peak.gflops)
+        found.setdefault(workload.operator, []).append(share)
+        found[""].append(share)
+    shares = {}
+    for operator, values in found.items():
+        if len(values) >= _LEAST_WORKLOADS:
+            values.sort()
+            shares[operator] = quantile(values, _BETWEEN[0]), quantile(values, _BETWEEN[1])
+    return shares, len(found[""])
+
+
+def forecast(
+    subgraphs: Sequence[Subgraph], tallies: Mapping[str, MeasurementTally], shares: Shares, judged_by: int, peak: Peak
+) -> Forecast:
+    """Returns the forecast for a network of these subgraphs, without a baseline."""
+    low = high = 0.0
+    for subgraph in subgraphs:
+        least, most = _times_us(subgraph, tallies.get(subgraph.workload), shares, peak)
+        low += subgraph.weight * least
+        high += subgraph.weight * most
+    return Forecast(low / 1e3, _AROUND * high / 1e3, judged_by)
+
+
+def _times_us(subgraph: Subgraph, tally: MeasurementTally | None, shares: Shares, peak: Peak) -> tuple[float, float]:
+    """The least and the longest time of one run in microseconds that is likely."""
+    if tally is not None and tally.best_us is not None and (tally.measured >= _LEAST_MEASURED or not subgraph.tunable):
+        return _STILL_GAINED * tally.best_us, tally.best_us
+    moving = peak.least_us(0.0, subgraph.bytes)
+    if subgraph.bound_flops < _LEAST_FLOPS:
+        return moving, _SLOWEST_COPY * moving
+    low, high = shares.get(subgraph.operator) or shares.get("") or _FIRST_GUESS
+    arithmetic = subgraph.bound_flops / peak.gflops / 1e3
+    return max(moving, arithmetic / high), max(moving, subgraph.flops / peak.gflops / 1e3 / low)

@@ -1,0 +1,107 @@
+"""The page of a report: complete, self-contained, and safe whatever names a model has."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from kintune.core.report import CurvePoint, Latencies, SubgraphReport
+from kintune.terminal.curve_picture import curve_svg
+from kintune.terminal.report_page import report_page
+from tests.core.test_failure_report import FAILURE, REPORTS
+from tests.support.reports import example_report
+
+_VOID = {"meta", "line", "path", "rect", "br"}
+
+
+class Balanced(HTMLParser):
+    """Fails where elements are not closed in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        """An element without content."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_a_page_is_whole_and_by_itself(report: object) -> None:
+    page = report_page(report).decode()  # type: ignore[arg-type]
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert not re.search(r"https?:|src=|<script|@import|url\(|<link", page)
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_the_headline_says_what_was_won() -> None:
+    page = report_page(example_report()).decode()
+    assert '<h1>resnet18: 15.0 ms, <span class="faster">1.08x as fast as onnxruntime (16.2 ms)</span></h1>' in page
+    slower = example_report(latency_ms=Latencies.of({"tuned": [15.5], "onnxruntime": [12.7]}))
+    assert '<span class="slower">slower than onnxruntime' in report_page(slower).decode()
+
+
+def test_it_tells_of_operators_failures_and_versions() -> None:
+    page = report_page(example_report(notes=("mind the gap",))).decode()
+    assert page.index("conv2d_7") < page.index("<td>dense</td>")  # by the time that they take
+    for told in ("build timed out", "run failed", "kintune 0.1.0", "trials 1000", "mind the gap", "torch was not"):
+        assert told in page
+
+
+def test_of_a_failure_it_says_why() -> None:
+    page = report_page(FAILURE).decode()
+    assert "JobFailed: nothing could be measured" in page
+    assert "net.kt was not written" in page
+    assert "crashed" in page
+
+
+def test_names_are_texts() -> None:
+    evil = "<script>alert(1)</script>\"'&"
+    report = example_report(notes=(evil,), skipped={evil: evil}, versions={evil: evil}, output=evil)
+    report = msgspec.structs.replace(
+        report,
+        subgraphs=(SubgraphReport(evil, 1, 1.0, evil, 1, 1.0, {evil: 1}),),
+        baselines_before_ms={evil: 10.0},
+    )
+    assert "<script" not in report_page(report).decode()
+
+
+def heights(picture: str) -> list[float]:
+    return [float(y) for y in re.findall(r'<line x1="70" x2="640" y1="([\d.]+)"[^>]*stroke-dasharray', picture)]
+
+
+def test_a_faster_runtime_is_a_lower_line() -> None:
+    curve = [CurvePoint(0.0, 0, 30.0), CurvePoint(60.0, 100, 15.0)]
+    fast, slow = heights(curve_svg(curve, {"fast": 12.0, "slow": 28.0}))
+    assert fast > slow
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        [CurvePoint(0.0, 0, 3.0)],
+        [CurvePoint(0.0, 0, 1e-4), CurvePoint(1e-3, 1, 1e-4)],
+        [CurvePoint(0.0, 0, 5000.0), CurvePoint(1e6, 10**6, 0.01)],
+        [CurvePoint(float(n), n, 10.0 / (n + 1)) for n in range(2000)],
+    ],
+)
+def test_any_curve_is_drawn_within_the_picture(curve: list[CurvePoint]) -> None:
+    picture = curve_svg(curve, {"a": 1.0, "b": 1.0, "c": 1.01, "d": 0.99})
+    numbers = [float(text) for text in re.findall(r'\by\d?="(-?[\d.]+)"', picture)]
+    assert all(0 <= number <= 400 for number in numbers)
+    assert "nan" not in picture
+
+
+def test_without_a_point_there_is_no_picture() -> None:
+    assert curve_svg([], {"a": 1.0}) == ""

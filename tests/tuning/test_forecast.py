@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from kintune.core.device import Peak
+from kintune.core.report import FastestBaseline
+from kintune.core.workload import Subgraph
+from kintune.records import MeasurementTally, WorkloadRecord
+from kintune.tuning.forecast import Forecast, forecast, shares_reached
+
+PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=10.0)
+CONV = Subgraph("conv", "new", 2, 1e8, "conv2d", "conv2d", True, bytes=1e5)
+SOFTMAX = Subgraph("softmax", "soft", 1, 1e3, "softmax", "softmax", False, bytes=1e5)
+
+
+def past(*shares: float, operator: str = "conv2d") -> tuple[list[WorkloadRecord], dict[str, MeasurementTally]]:
+    """Workloads of 1e8 FLOPs that reached these shares of the peak."""
+    workloads, tallies = [], {}
+    for number, share in enumerate(shares):
+        digest = f"{operator} {number}"
+        workloads.append(WorkloadRecord(digest, digest, operator, operator, 1e8, ""))
+        tallies[digest] = MeasurementTally(digest, "here", "tvm", 64, 60, 1e8 / 1e3 / PEAK.gflops / share)
+    return workloads, tallies
+
+
+def test_operators_do_as_well_as_they_did() -> None:
+    workloads, tallies = past(0.5, 0.5, 0.5, 0.5)
+    more, of_more = past(0.1, 0.1, operator="depthwise")
+    shares, judged_by = shares_reached([*workloads, *more], {**tallies, **of_more}, PEAK)
+    assert judged_by == 6
+    assert shares["conv2d"] == pytest.approx((0.5, 0.5))
+    assert "depthwise" not in shares  # too few
+    found = forecast([CONV], {}, shares, judged_by, PEAK)
+    assert (found.low_ms, found.high_ms) == pytest.approx((4.0, 4.4))
+
+
+def test_without_past_runs_there_is_a_wide_guess() -> None:
+    shares, judged_by = shares_reached([], {}, PEAK)
+    assert (shares, judged_by) == ({}, 0)
+    found = forecast([CONV, SOFTMAX], {}, shares, judged_by, PEAK)
+    assert 2.0 < found.low_ms < 3.0 < 5.0 < found.high_ms < 8.0
+
+
+def test_what_was_measured_takes_what_it_took() -> None:
+    tally = MeasurementTally("new", "here", "tvm", 64, 60, 1500.0)
+    found = forecast([CONV], {"new": tally}, {}, 1, PEAK)
+    assert (found.low_ms, found.high_ms) == pytest.approx((2 * 0.9 * 1.5, 2 * 1.1 * 1.5))
+
+
+def test_what_was_hardly_tried_tells_nothing() -> None:
+    workloads, tallies = past(0.5)
+    few = {name: MeasurementTally(name, "here", "tvm", 2, 2, 1000.0) for name in tallies}
+    assert shares_reached(workloads, few, PEAK) == ({}, 0)
+
+
+def test_moving_bytes_takes_its_time() -> None:
+    found = forecast([SOFTMAX], {}, {}, 0, PEAK)
+    assert (found.low_ms, found.high_ms) == pytest.approx((0.01, 0.033))
+
+
+def test_no_program_is_faster_than_the_memory() -> None:
+    wide = Subgraph("dense", "d", 1, 1e6, "dense", "dense", True, bytes=1e8)
+    assert forecast([wide], {}, {}, 0, PEAK).low_ms == pytest.approx(10.0)
+
+
+def test_gains_are_against_the_baseline() -> None:
+    assert Forecast(2.0, 4.0, 0).gains is None
+    assert Forecast(2.0, 4.0, 0, FastestBaseline("onnxruntime", 6.0)).gains == (1.5, 3.0)
