@@ -15,7 +15,7 @@ from kintune_lab.experiment.tables import CELLS, Row, Scalar, Tables, by, slug, 
 
 __all__ = ["ComparedFiles", "compared_files", "comparison_sections", "markdown", "to_json"]
 
-_PANELS = ("minutes", "threads", "seed")
+_PANELS = ("minutes", "threads", "seed", "precision")
 """Options that make comparisons of their own where a file has several of their values."""
 
 _LABELS = ("shapes", "constants", "inputs", "rtol", "atol", "rounds", "baselines", "keep")
@@ -106,8 +106,9 @@ def to_json(tables: Tables) -> bytes:
 
 _RULE = (
     "Ratios are Kintune's latency over the other's, so less than 1 is faster; means are geometric. Won is more than "
-    "2 % faster; lost is slower by more than 2 % and by more than 5 us. All take turns, with equal threads, in fp32 "
-    "where the model is.  The plot's bars show where the middle eight of ten runs of Kintune lie."
+    "2 % faster; lost is slower by more than 2 % and by more than 5 us. All take turns, with equal threads. Other "
+    "runtimes compute in fp32 where the model does, unless their name says otherwise; Kintune in the precision that "
+    "was asked for.  The plot's bars show where the middle eight of ten runs of Kintune lie."
 )
 
 
@@ -192,7 +193,8 @@ def _files(files: ComparedFiles) -> Grid:
     header = ["file", "Kintune, ms"]
     for other in others:
         header += [f"{other}, ms", "ratio", "is"]
-    header += ["compiled whole", "runs in", "largest error", "within tolerance", "trials", "failure"]
+    header += ["compiled whole", "runs in", "largest error", "error of the norm"]
+    header += ["within tolerance", "trials", "failure"]
     lines = []
     for result in files.results:
         row = files.rows[result.name]
@@ -205,6 +207,7 @@ def _files(files: ComparedFiles) -> Grid:
             _yes(result.whole),
             _where(row),
             _digits(_number(row.get("max_abs_error"))),
+            _digits(_number(row.get("norm_error"))),
             _yes(row.get("correct")),
             str(row.get("measured") or ""),
             ": ".join(filter(None, (str(row.get("failed_at") or ""), result.failure))),

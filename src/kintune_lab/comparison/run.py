@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.config import Options
+from kintune.core.config import DEFAULT_MAX_ERROR, Options, Precision
 from kintune.core.model import ModelRef, Tensor
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.core.stage_requests import ValidationContext
@@ -49,6 +49,8 @@ class FileSettings(msgspec.Struct, frozen=True):
     atol: float = 1e-3
     others: tuple[str, ...] = ()
     rounds: int = 10
+    precision: str = "fp32"
+    max_error: float = DEFAULT_MAX_ERROR
 
 
 class FileComparison(msgspec.Struct, frozen=True):
@@ -115,6 +117,8 @@ class _File:
             rtol=settings.rtol,
             atol=settings.atol,
             search=search,
+            precision=msgspec.convert(settings.precision, Precision) if search else "fp32",
+            max_error=settings.max_error,
         )
         request = TuneRequest(
             model=model,
@@ -206,6 +210,8 @@ def _made(report: RunReport | None, place: Place | None) -> dict[str, Scalar]:
         "kernels_ms": None if report is None else report.kernels_ms,
         "max_abs_error": None if report is None else report.max_abs_error,
         "max_rel_error": None if report is None else report.max_rel_error,
+        "norm_error": None if report is None else report.norm_error,
+        "narrow_subgraphs": None if report is None else len(report.narrow),
     }
 
 

@@ -141,6 +141,6 @@ def runtime_version(name: str) -> str:
     if name == KINTUNE:
         return __version__
     try:
-        return version(name)
+        return version(name.partition("_")[0])  # openvino_bf16 is openvino
     except PackageNotFoundError:
         return ""

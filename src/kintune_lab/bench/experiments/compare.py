@@ -5,7 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
+from kintune.core.config import DEFAULT_MAX_ERROR, Precision
+from kintune.core.latency_target import COMPARED
 from kintune.errors import InputError
 from kintune.files import write_whole
 from kintune_lab.comparison.files import check_constants, check_shapes, find_models, own_files
@@ -61,10 +64,16 @@ _OPTIONS: dict[str, Option] = {
     "rtol": Option(Kind.NUMBER, 1e-3, "relative tolerance of outputs", low=0.0),
     "atol": Option(Kind.NUMBER, 1e-3, "absolute tolerance of outputs", low=0.0),
     "baselines": Option(
-        Kind.TEXT, ", ".join(OTHERS), "runtimes to compare with, where they are installed", check=_check_others
+        Kind.TEXT, ", ".join(COMPARED), "runtimes to compare with, where they are installed", check=_check_others
     ),
     "rounds": Option(Kind.INTEGER, 10, "rounds in which each runtime has a turn of 5 runs", low=1, high=1000),
     "keep": Option(Kind.FLAG, False, "keep the executables"),
+    "precision": Option(
+        Kind.TEXT, "fp32", "what a result may compute in: fp32, bf16 or auto", choices=get_args(Precision)
+    ),
+    "max_error": Option(
+        Kind.NUMBER, DEFAULT_MAX_ERROR, "with a narrower precision: the error allowed at the outputs", low=0.0, high=1.0
+    ),
 }
 _METHODS: dict[str, Options] = {}
 
@@ -133,4 +142,6 @@ def _settings(cell: Cell) -> FileSettings:
         atol=float(values["atol"] or 0.0),
         others=_names(values["baselines"]),
         rounds=int(values["rounds"] or 1),
+        precision=str(values["precision"]),
+        max_error=float(values["max_error"] or 0.0),
     )

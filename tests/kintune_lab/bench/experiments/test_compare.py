@@ -161,7 +161,7 @@ def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() ->
 
 
 def test_an_unknown_baseline_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match="onnxruntime, openvino, torch"):
+    with pytest.raises(InputError, match="onnxruntime, openvino, openvino_bf16, torch"):
         EXPERIMENT.options["baselines"].accept("tflite")
 
 
