@@ -131,7 +131,7 @@ def test_jobs_are_a_table_with_the_names_of_their_models() -> None:
     )  # fmt: skip
     old = job(
         "failed", model=8, reason="no memory", progress={"trials": "many"}
-    )  # of an earlier version of the service
+    )  # of an earlier version
     lines = job_table([running, old], 60.0, None)
     assert lines[0].split() == ["job", "model", "device", "state", "age", "latency", "of", "fastest", "notes"]
     assert lines[1].split() == [
