@@ -129,9 +129,7 @@ def test_jobs_are_a_table_with_the_names_of_their_models() -> None:
         "tuning", model=7, model_name="resnet50.onnx", wanted={"device": "pi5"},
         progress={"trials": 64, "best_ms": 2.0, "fastest_baseline": fastest, "time_left_s": 90.0},
     )  # fmt: skip
-    old = job(
-        "failed", model=8, reason="no memory", progress={"trials": "many"}
-    )  # of an earlier version of the service
+    old = job("failed", model=8, reason="no memory", progress={"trials": "many"})  # of an earlier version
     lines = job_table([running, old], 60.0, None)
     assert lines[0].split() == ["job", "model", "device", "state", "age", "latency", "of", "fastest", "notes"]
     assert lines[1].split() == [

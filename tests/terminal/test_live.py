@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from kintune.core.report import FastestBaseline
@@ -125,3 +126,11 @@ def test_the_table_has_the_share_of_the_fastest_where_others_were_timed() -> Non
     assert "of fastest" in head
     assert "0.75" in one
     assert "2.00x" not in two
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_no_picture_is_wider_than_the_terminal(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(picture("resnet18, target native", example_progress()))
+    console.print(fleet_picture("2 models", ["resnet18", "mobilenet_v2"], [example_progress(), None]))
+    assert max(len(line.rstrip()) for line in console.file.getvalue().splitlines()) <= width  # type: ignore[attr-defined]

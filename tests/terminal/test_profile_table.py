@@ -55,3 +55,12 @@ def test_a_boundary_may_be_less_than_nothing() -> None:
     region = msgspec.structs.replace(in_parts().regions[1], boundary_us=-3.0)
     lines = list(profile_lines(msgspec.structs.replace(in_parts(), regions=(region,))))
     assert lines[-1].endswith("-3.00 us")
+
+
+def test_on_a_narrow_terminal_columns_are_left_out() -> None:
+    for width in (50, 60, 70):
+        lines = list(profile_lines(alone(), width=width))
+        table = lines[next(at for at, line in enumerate(lines) if "slowest" in line) :]
+        rows = [line for line in table if not line.startswith(("Names are", "Note:"))]
+        assert max(map(len, rows)) <= width
+        assert all("%" in row for row in rows[1:4])

@@ -71,7 +71,9 @@ class RunLine(msgspec.Struct, frozen=True):
         """What is said of a run."""
         facts = run.run_id, run.model_name, run.state.value, run.created, run.updated, run.active_seconds
         report = finished_report(run)
-        return cls(*facts) if report is None else cls(*facts, report.latency_ms.tuned, report.fastest_baseline)
+        return (
+            cls(*facts) if report is None else cls(*facts, report.latency_ms.tuned, report.latency_ms.fastest_baseline)
+        )
 
 
 class ListDocument(msgspec.Struct, frozen=True, kw_only=True):
