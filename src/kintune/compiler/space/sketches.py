@@ -45,7 +45,10 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
 
 
 def _by_rules(workload: str, module: tvm.IRModule, target: tvm.target.Target, program: str = "") -> dict[str, Sketch]:
-    """The sketches that MetaSchedule's rules make of a module, which `program` wrote, by digest."""
+    """The sketches that MetaSchedule's rules make of a module, which `program` wrote, by digest.
+
+    There are none where a rule fails, as on some norms that read bytes.
+    """
     if not is_schedulable(module):
         return {}
     load_intrinsics()
@@ -54,7 +57,11 @@ def _by_rules(workload: str, module: tvm.IRModule, target: tvm.target.Target, pr
     )
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
-    for schedule in context.generate_design_space():
+    try:
+        schedules = context.generate_design_space()
+    except ScheduleError:
+        return found
+    for schedule in schedules:
         sketch, _ = _parse(workload, schedule.trace, names, program)
         found.setdefault(sketch.digest, sketch)
     return found
