@@ -39,6 +39,7 @@ EXAMPLES: tuple[Layer, ...] = (
     Layer(signed=True, points=(-128, 5), after="relu"),
     Layer(signed=True, points=(7, -3), after="residual", pads=(0, 1, 2, 0)),
     Layer(points=(9, 9), after="hard", strides=(2, 1), dilations=(1, 2), channels=3),
+    Layer(channels=1, filters=1, points=(40, 7), strides=(2, 2), pads=(2, 3, 4, 5)),
     Layer(groups=8, filters=16, points=(4, 10), after="relu"),
     Layer(signed_weights=False, weight_point=128, points=(1, 2)),
     Layer(kernel=None, points=(100, 128)),

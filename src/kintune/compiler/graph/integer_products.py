@@ -25,6 +25,7 @@ _WITH_EPILOGUE = 4  # the compiler's class of functions that element-wise ones a
 _SUMS = ("int32", "float32")
 _BYTES = "uint8"
 _LEAST, _MOST = -128, 127
+_LAST = (0, 2, 3, 1)
 
 
 def LowerByteProducts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
@@ -62,11 +63,11 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
     def _data(self, expression: relax.Expr, kind: str) -> _Data | None:
         """The bytes that are cast to the type, and what is put around them; they are transposed first, not last."""
         value = self._bindings.value(expression)
-        if operator_of(value) == "relax.permute_dims" and value.attrs.axes is not None:
+        axes = _order(value)
+        if axes is not None:
             inner = self._data(value.args[0], kind)
             if inner is None:
                 return None
-            axes = [int(axis) for axis in value.attrs.axes]
             moved = self.builder_.emit(relax.op.permute_dims(inner.bytes, axes))
             return _Data(moved, tuple(inner.widths[axis] for axis in axes), inner.value)
         if operator_of(value) != "relax.astype" or str(value.ty.dtype) != kind or str(value.args[0].ty.dtype) != _BYTES:
@@ -119,6 +120,20 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         constant = relax.const(np.ascontiguousarray(weights), weights.dtype.name)
         attributes = {"op_pattern": _WITH_EPILOGUE}
         return self.builder_.call_te(compute, data, constant, primfunc_name_hint=name, primfunc_attrs=attributes)
+
+
+def _order(value: relax.Expr) -> list[int] | None:
+    """The order of axes in which an expression has those of its operand; None where it does something else.
+
+    A reshape puts channels last, where they are one, or rows and columns are.
+    """
+    if operator_of(value) == "relax.permute_dims":
+        return None if value.attrs.axes is None else [int(axis) for axis in value.attrs.axes]
+    before = static_shape(value.args[0]) if operator_of(value) == "relax.reshape" else None
+    if before is None or len(before) != len(_LAST):
+        return None
+    same = static_shape(value) == tuple(before[axis] for axis in _LAST)
+    return list(_LAST) if same and (before[1] == 1 or before[2] * before[3] == 1) else None
 
 
 def _as_bytes(weights: Numbers) -> Numbers | None:

@@ -11,7 +11,7 @@ from tvm.target import codegen
 
 from kintune.compiler.programs.byte_kernel import LANES, STEP
 from kintune.compiler.programs.byte_loops import Blocking, write_bytes
-from kintune.compiler.programs.byte_workload import ByteWorkload, find_bytes, joined_bytes
+from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
@@ -98,10 +98,10 @@ class ByteProducts:
 
 
 def _found(module: tvm.IRModule) -> ByteWorkload:
-    found = find_bytes(module)
+    found = joined_bytes(module)
     if found is None:
         raise BuildError("there are no products of bytes")
-    return found
+    return found[1]
 
 
 class _Sizes(NamedTuple):

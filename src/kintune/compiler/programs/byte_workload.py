@@ -135,19 +135,18 @@ def joined_bytes(module: tvm.IRModule) -> tuple[tvm.IRModule, ByteWorkload, Epil
 
     The block is None where the sums are the result.
     """
-    found = find_bytes(module)
-    if found is None:
-        return None
-    if any(parameter.same_as(found.result) for parameter in module["main"].params):
-        return (module, found, None) if len(found.nests) == len(found.replaced) else None
-    kept = {str(found.nests[at].block.name_hint) for at in found.replaced}
     schedule = Schedule(module, debug_mask=0, error_render_level="none")
     try:
         for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name="main")):
-            if schedule.get(block).name_hint not in kept and schedule.get_consumers(block):
+            if _is_beside(schedule.get(block)) and schedule.get_consumers(block):
                 schedule.compute_inline(block)
     except ScheduleError:
         return None
+    found = find_bytes(schedule.mod)
+    if found is None:
+        return None
+    if any(parameter.same_as(found.result) for parameter in schedule.mod["main"].params):
+        return (schedule.mod, found, None) if len(found.nests) == len(found.replaced) else None
     follows = joined(schedule.mod, found.name)
     if follows is None:
         return None
@@ -156,3 +155,8 @@ def joined_bytes(module: tvm.IRModule) -> tuple[tvm.IRModule, ByteWorkload, Epil
     if found is None or len(found.nests) != len(found.replaced) + 1:
         return None
     return changed, found, epilogue
+
+
+def _is_beside(block: Any) -> bool:
+    """Whether a block is neither the sums nor the borders of their data."""
+    return byte_product_of(block) is None and not str(block.name_hint).startswith(_BORDERS)

@@ -61,7 +61,10 @@ def generate_sketches(
 def _by_rules(
     workload: str, module: tvm.IRModule, target: tvm.target.Target, origin: _Origin = _RULES
 ) -> dict[str, Sketch]:
-    """The sketches that MetaSchedule's rules make of a module of this origin, by digest."""
+    """The sketches that MetaSchedule's rules make of a module of this origin, by digest.
+
+    There are none where a rule fails, as on some norms that read bytes.
+    """
     if not is_schedulable(module):
         return {}
     load_intrinsics()
@@ -70,7 +73,11 @@ def _by_rules(
     )
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
-    for schedule in context.generate_design_space():
+    try:
+        schedules = context.generate_design_space()
+    except ScheduleError:
+        return found
+    for schedule in schedules:
         sketch, _ = _parse(workload, schedule.trace, names, origin)
         found.setdefault(sketch.digest, sketch)
     return found
