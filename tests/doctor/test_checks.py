@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.core.device import DeviceDescription, Machine, Peak
+from kintune.core.device import DeviceDescription, Machine, NarrowSpeed, Peak
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.doctor import checks as module
-from kintune.doctor.checks import check_gpus, check_peak, check_records
+from kintune.doctor.checks import check_gpus, check_narrow, check_peak, check_records
 from kintune.errors import EngineError, OrderError
 from kintune.hardware.check import Verdict
 from kintune.hardware.gpus import Gpu
 from kintune.records import Store
+from kintune.tuning.narrow import faster_precisions
 
 H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1")
 
@@ -144,3 +145,32 @@ def test_what_is_not_a_records_file_is_a_problem(tmp_path: Path) -> None:
     (check,) = check_records(str(tmp_path / "records.sqlite"))
     assert check.verdict is Verdict.PROBLEM
     assert "records.sqlite" in check.finding
+
+
+def test_speeds_with_shorter_numbers_are_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    speeds = (
+        NarrowSpeed("AMX", "bf16", times_fp32=4.06),
+        NarrowSpeed("vdpbf16ps", "bf16", times_fp32=0.7),
+        NarrowSpeed("AMX", "int8", "the kernel of this system does not permit it"),
+    )
+    asked: list[str] = []
+
+    class Narrow(FakeInterview):
+        def ask(self, kind: str) -> bytes:
+            asked.append(kind)
+            return msgspec.msgpack.encode(speeds)
+
+    @contextmanager
+    def interview(*_: object) -> Iterator[FakeInterview]:
+        yield Narrow()
+
+    monkeypatch.setattr(module, "interview", interview)
+    where = str(tmp_path / "records.sqlite")
+    for again, times in ((False, 1), (False, 1), (True, 2)):
+        amx, vectors, refused = check_narrow(where, again=again)
+        assert asked == ["narrow"] * times
+    assert (amx.verdict, amx.name, amx.finding) == (Verdict.GOOD, "bf16 by AMX", "works, 4.1 times fp32")
+    assert vectors.finding == "works, 0.7 times fp32: it is not offered"
+    assert (refused.verdict, refused.finding) == (Verdict.NOTE, "the kernel of this system does not permit it")
+    assert faster_precisions(speeds) == {"bf16"}
+    assert faster_precisions(speeds[1:]) == frozenset()
