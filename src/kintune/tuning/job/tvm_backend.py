@@ -323,11 +323,13 @@ _FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions`
 
 
 def _check_precision(spec: JobSpec) -> None:
-    """Refuse a precision that the processor lacks.
+    """Refuse a precision that the processor lacks, or that a board does not get permission for.
 
     Raises:
-        TargetError: it does.
+        TargetError: it is refused.
     """
+    if spec.options.precisions and spec.device_type.protocol.endswith(FLUSHED):
+        raise TargetError(f"precision {spec.options.precision}: boards compute in fp32; leave --precision out")
     if spec.options.precision == "bf16" and not _FOR_BF16.intersection(spec.device_type.isa):
         raise TargetError(
             f"precision bf16: {spec.device_type.model} has no instructions for bfloat16 (avx512_bf16 or amx_bf16); "
