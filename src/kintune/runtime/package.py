@@ -214,11 +214,12 @@ def write_with_error(path: str | os.PathLike[str], error: float) -> None:
     Raises:
         InputError: the file cannot be read or written.
     """
+    manifest = read_manifest(path)
+    if manifest.narrow is None or manifest.hybrid is not None:
+        return
     package = Package.open(path)
     first, *others = package.variants
-    if first.manifest.narrow is None or first.manifest.hybrid is not None:
-        return
-    narrow = msgspec.structs.replace(first.manifest.narrow, error=error)
+    narrow = msgspec.structs.replace(manifest.narrow, error=error)
     manifest = msgspec.structs.replace(first.manifest, narrow=narrow)
     write_package(path, [first._replace(manifest=manifest), *others], package.weights)
 
