@@ -19,6 +19,7 @@ from kintune.runtime.package import (
     Block,
     EncodedPlan,
     Manifest,
+    Narrow,
     Package,
     Variant,
     VmPackage,
@@ -27,6 +28,7 @@ from kintune.runtime.package import (
     read_manifests,
     write_package,
     write_vm_package,
+    write_with_error,
     write_with_thread_counts,
 )
 from kintune.runtime.plan_format import with_thread_counts
@@ -262,3 +264,17 @@ def test_thread_counts_are_written_to_another_file_or_in_place(tmp_path: Path) -
     x = np.ones(1000, np.float32)
     with kintune_runtime.open(plain) as model:
         np.testing.assert_array_equal(model.run(x)["out"], x + 2 * np.arange(1000, dtype=np.float32))
+
+
+def test_the_error_is_written_where_something_computes_narrower(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "plain.kt")
+    before = path.read_bytes()
+    write_with_error(path, 0.003)
+    assert path.read_bytes() == before
+    package = Package.open(path)
+    (variant,) = package.variants
+    manifest = msgspec.structs.replace(variant.manifest, narrow=Narrow({"dense": "bf16"}, 0.01))
+    write_package(path, [variant._replace(manifest=manifest)], package.weights)
+    write_with_error(path, 0.003)
+    assert read_manifest(path).narrow == Narrow({"dense": "bf16"}, 0.01, 0.003)
+    assert Package.open(path).weights.tobytes() == package.weights.tobytes()
