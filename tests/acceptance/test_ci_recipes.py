@@ -41,6 +41,7 @@ def test_the_workflow_does_what_the_script_does() -> None:
     assert [step.replace(".venv/bin/", "") for step in steps] == shell_recipe()[2:]
 
 
+@pytest.mark.slow
 def test_the_script_runs_and_fails_when_the_model_is_slower(empty_place: Place) -> None:
     """Shortened: a few trials in place of ten minutes, and a limit that a tiny network meets."""
     folder = empty_place.folder

@@ -32,6 +32,7 @@ def report_of(place: Place) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_one_signal_keeps_what_was_found(empty_place: Place) -> None:
     """A terminal that closes sends two, one after the other, which count as one."""
     command = empty_place.tune("--trials", NEVER_SPENT, "--no-kin")
@@ -60,6 +61,7 @@ def test_a_second_signal_ends_it_at_once(empty_place: Place) -> None:
     assert empty_place.query("SELECT state FROM runs") == [("interrupted",)]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_anybody_who_listens(empty_place: Place) -> None:
     """Its terminal is closed, which it was told to ignore, and its output goes to a full disk."""
     master, slave = pty.openpty()
@@ -81,6 +83,7 @@ def test_a_run_goes_on_without_anybody_who_listens(empty_place: Place) -> None:
     assert report_of(empty_place)["trials"] == 24
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_does_not_end_a_run(empty_place: Place) -> None:
     tune = f"{sys.executable} -m kintune tune {empty_place.model} --trials 8 --round-size 8"
     command = f"set -o pipefail; {tune} 2>&1 | head -1"
