@@ -193,12 +193,14 @@ ELSEWHERE = frozenset({
     "AllClassNMS", "Attention", "BiasGelu", "Constant", "EmbedLayerNormalization", "FastGelu", "If", "MatMulInteger",
     "MatMulInteger16", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul", "Range", "SkipLayerNormalization",
     "SkipSimplifiedLayerNormalization", "Unique",
+    "ConvInteger", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
+    "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid",
     "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct",
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence",
     "AffineGrid", "BitCast", "CumProd", "DeformConv", "GRU", "LSTM", "MaxUnpool", "RMSNormalization", "RNN", "Scatter",
     "SimplifiedLayerNormalization", "Swish", "Upsample",
 })  # fmt: skip
-"""What takes no feature map, or sequences; at last, what onnxruntime does not compute in this operator set."""
+"""What takes no feature map of floats, or sequences; at last, what onnxruntime does not compute in this operator set."""
 
 TABLE = _tables()
 SUMMED = [*UNARY, *BOUNDED, *POSITIVE, *COMPARED, *LOGICAL, *BITWISE]

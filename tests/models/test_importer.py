@@ -191,22 +191,6 @@ def test_all_operators_that_cannot_be_imported_are_listed_with_counts(samples: A
     }
 
 
-@pytest.mark.parametrize(("operator", "opset"), [("QLinearConv", 17), ("ConvInteger", 17)])
-def test_quantised_operators_that_do_not_work_are_refused_by_name(samples: Any, operator: str, opset: int) -> None:
-    scale = {"s": np.float32(0.1), "z": np.uint8(0), "w": np.ones((4, 4, 1, 1), np.uint8)}
-    operands = {
-        "QLinearConv": ["x", "s", "z", "w", "s", "z", "s", "z"],
-        "ConvInteger": ["x", "w"],
-    }
-    node = helper.make_node(operator, operands[operator], ["y"])
-    kind = TensorProto.INT32 if operator == "ConvInteger" else TensorProto.UINT8
-    proto = samples.make_model(
-        [node], [("x", TensorProto.UINT8, [1, 4, 4, 4])], [("y", kind, [1, 4, 4, 4])], scale, opset
-    )
-    with pytest.raises(UnsupportedOperators, match=f"{operator} x1"):
-        load(parse_ref(str(samples.write(proto))))
-
-
 @pytest.mark.parametrize(("operator", "opset"), [("Celu", 17), ("Swish", 24)])
 def test_operators_that_the_standard_writes_out_in_others_work(
     samples: Any, random_inputs: Any, run_module: Any, operator: str, opset: int
