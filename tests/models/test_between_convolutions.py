@@ -200,7 +200,7 @@ ELSEWHERE = frozenset({
     "AffineGrid", "BitCast", "CumProd", "DeformConv", "GRU", "LSTM", "MaxUnpool", "RMSNormalization", "RNN", "Scatter",
     "SimplifiedLayerNormalization", "Swish", "Upsample",
 })  # fmt: skip
-"""What takes no feature map of floats, or sequences; at last, what onnxruntime does not compute in this operator set."""
+"""What takes no map of floats, or sequences; at last, what onnxruntime does not compute in this operator set."""
 
 TABLE = _tables()
 SUMMED = [*UNARY, *BOUNDED, *POSITIVE, *COMPARED, *LOGICAL, *BITWISE]
