@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -113,3 +114,11 @@ def fake_front(monkeypatch: pytest.MonkeyPatch) -> FakeFront:
     monkeypatch.setattr("kintune.tuning.front.driver.tune", fake.tune)
     monkeypatch.setattr("kintune.tuning.front.driver.tune_all", fake.tune_all)
     return fake
+
+
+@pytest.fixture
+def hears_hangups() -> Iterator[None]:
+    """SIGHUP does what it does by default, here and in what is started; under `nohup` it is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

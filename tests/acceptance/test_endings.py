@@ -20,7 +20,7 @@ from kintune.testing.small_onnx import write_small_onnx
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Place
 
-pytestmark = pytest.mark.tvm
+pytestmark = [pytest.mark.tvm, pytest.mark.usefixtures("hears_hangups")]
 
 NEVER_SPENT = 100_000
 

@@ -9,6 +9,8 @@ import pytest
 
 from kintune.workers.engine.interrupts import Interrupted, Interrupts, ending_by_signals
 
+pytestmark = pytest.mark.usefixtures("hears_hangups")
+
 
 class Stopping:
     """Counts how often it was asked to stop; its clock is set by hand."""
