@@ -39,6 +39,14 @@ _COLD_BYTES_A_CYCLE = 6.0  # from memory
 _TASK_CYCLES = 500.0
 
 
+class _Size(NamedTuple):
+    """The numbers of rows and columns of a product, and of what is summed; read from the workload once."""
+
+    positions: int
+    filters: int
+    channels: int
+
+
 class _Matched(NamedTuple):
     module: tvm.IRModule
     found: WeightedSum
@@ -64,7 +72,7 @@ class TiledProduct:
         if machine.registers not in _TILES or matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
         variant = f"{machine.lanes}x{machine.registers}"
-        return (variant,) if _tiles(matched.found, variant) else ()
+        return (variant,) if _tiles(_size(matched.found), variant) else ()
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """The choices of tile, blocks and parts.
@@ -72,8 +80,7 @@ class TiledProduct:
         Raises:
             BuildError: the workload is no such product, or there is no such variant of it.
         """
-        found = _found(module).found
-        counts = map(len, (_tiles(found, variant), _blocks(found, variant), _parts(found, variant)))
+        counts = map(len, _choices(_size(_found(module).found), variant))
         return tuple(Choice(tuple(range(count)), (1.0 / count,) * count) for count in counts)
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
@@ -83,37 +90,36 @@ class TiledProduct:
             BuildError: the workload is no such product, the decisions are not its own, or parts are not whole.
         """
         matched = _found(module)
-        found = matched.found
-        if len(decisions) != 3:
-            raise BuildError(f"{self.name} has 3 decisions, not {len(decisions)}")
-        tiling, lanes = _tiling(found, variant, [at for (at,) in decisions]), _lanes(variant)
-        if found.filters % (tiling.vectors * lanes * tiling.parts):
-            raise BuildError(f"{tiling.parts} parts of {tiling.vectors} vectors do not divide {found.filters} columns")
-        stages = make_tiles(found, lanes, tiling, matched.epilogue)
-        return with_stages(matched.module, found, stages, matched.epilogue)
+        size = _size(matched.found)
+        tiling = _tiling(_choices(size, variant), [at for (at,) in decisions])
+        lanes = _lanes(variant)
+        if size.filters % (tiling.vectors * lanes * tiling.parts):
+            raise BuildError(f"{tiling.parts} parts of {tiling.vectors} vectors do not divide {size.filters} columns")
+        stages = make_tiles(matched.found, lanes, tiling, matched.epilogue)
+        return with_stages(matched.module, matched.found, stages, matched.epilogue)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
-        found, lanes = _found(module).found, _lanes(variant)
-        counts = map(len, (_tiles(found, variant), _blocks(found, variant), _parts(found, variant)))
+        size, lanes = _size(_found(module).found), _lanes(variant)
+        choices = _choices(size, variant)
         ranked = []
-        for places in itertools.product(*map(range, counts)):
-            tiling = _tiling(found, variant, places)
-            if found.filters % (tiling.vectors * lanes * tiling.parts) == 0:
-                ranked.append((estimated_cycles(found, tiling, lanes, machine), places))
+        for places in itertools.product(*(range(len(values)) for values in choices)):
+            tiling = _tiling(choices, places)
+            if size.filters % (tiling.vectors * lanes * tiling.parts) == 0:
+                ranked.append((_estimated_cycles(size, tiling, lanes, machine), places))
         return [tuple((at,) for at in places) for _, places in sorted(ranked)[:_FIRST]]
 
 
-def estimated_cycles(found: WeightedSum, tiling: Tiling, lanes: int, machine: Processor) -> float:
+def _estimated_cycles(size: _Size, tiling: Tiling, lanes: int, machine: Processor) -> float:
     """The estimated cycles of the core that has most tasks."""
     turns = -(-tiling.blocks * tiling.parts // machine.threads)
-    panels = found.filters // (tiling.vectors * lanes * tiling.parts)
-    bytes_of_panel = found.channels * tiling.vectors * lanes * 4
-    products = found.channels * max(tiling.rows * tiling.vectors / 2, (tiling.rows + tiling.vectors) / 2)
+    panels = size.filters // (tiling.vectors * lanes * tiling.parts)
+    bytes_of_panel = size.channels * tiling.vectors * lanes * 4
+    products = size.channels * max(tiling.rows * tiling.vectors / 2, (tiling.rows + tiling.vectors) / 2)
     fits = bytes_of_panel <= 0.6 * machine.caches[0]
     tile = max(products, 0.0 if fits else bytes_of_panel / _BYTES_A_CYCLE) + 3.0 * tiling.rows * tiling.vectors
     first = max(0.0, bytes_of_panel / _COLD_BYTES_A_CYCLE - tile)  # the first tile of a panel waits for memory
-    return turns * (panels * (tiling.groups(found.positions) * tile + first) + _TASK_CYCLES)
+    return turns * (panels * (tiling.groups(size.positions) * tile + first) + _TASK_CYCLES)
 
 
 def _matched(module: tvm.IRModule) -> _Matched | None:
@@ -147,24 +153,28 @@ def _found(module: tvm.IRModule) -> _Matched:
     return matched
 
 
-def _tiling(found: WeightedSum, variant: str, places: Sequence[int]) -> Tiling:
-    """The tiling of some decisions.
+_Choices = tuple[tuple[tuple[int, int], ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _choices(size: _Size, variant: str) -> _Choices:
+    """The register tiles that fit, numbers of blocks of rows, and numbers of parts of the columns.
 
     Raises:
-        BuildError: they are not the program's own.
+        BuildError: there is no such variant, or no register tile fits.
     """
-    choices = _tiles(found, variant), _blocks(found, variant), _parts(found, variant)
-    if any(not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)):
-        raise BuildError(f"there is no tiling {tuple(places)} of this product")
-    tile, blocks, parts = places
-    return Tiling(*choices[0][tile], choices[1][blocks], choices[2][parts])
+    tiles = _tiles(size, variant)
+    if not tiles:
+        raise BuildError(f"no register tile of {variant} fits {size.positions} rows by {size.filters} columns")
+    least = min(rows for rows, _ in tiles)
+    vectors = size.filters // _lanes(variant)
+    return (
+        tiles,
+        tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= size.positions),
+        tuple(parts for parts in _PARTS if vectors % parts == 0),
+    )
 
 
-def _lanes(variant: str) -> int:
-    return int(variant.partition("x")[0])
-
-
-def _tiles(found: WeightedSum, variant: str) -> tuple[tuple[int, int], ...]:
+def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
     """The register tiles whose vectors divide the columns.
 
     Raises:
@@ -173,22 +183,27 @@ def _tiles(found: WeightedSum, variant: str) -> tuple[tuple[int, int], ...]:
     lanes, _, registers = variant.partition("x")
     if not (lanes.isdecimal() and registers.isdecimal() and int(registers) in _TILES):
         raise BuildError(f"products have no variant {variant}")
-    dividing = [tile for tile in _TILES[int(registers)] if found.filters % (tile[1] * int(lanes)) == 0]
-    return tuple(tile for tile in dividing if tile[0] <= found.positions)
+    dividing = [tile for tile in _TILES[int(registers)] if size.filters % (tile[1] * int(lanes)) == 0]
+    return tuple(tile for tile in dividing if tile[0] <= size.positions)
 
 
-def _blocks(found: WeightedSum, variant: str) -> tuple[int, ...]:
-    """Numbers of blocks of rows, with a tile each at least.
+def _tiling(choices: _Choices, places: Sequence[int]) -> Tiling:
+    """The tiling of some decisions.
 
     Raises:
-        BuildError: no register tile fits the product.
+        BuildError: they are not the program's own.
     """
-    least = min((rows for rows, _ in _tiles(found, variant)), default=0)
-    if not least:
-        raise BuildError(f"no register tile of {variant} fits {found.positions} rows by {found.filters} columns")
-    return tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= found.positions)
+    if len(places) != len(choices) or any(
+        not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)
+    ):
+        raise BuildError(f"there is no tiling {tuple(places)} of this product")
+    tile, blocks, parts = places
+    return Tiling(*choices[0][tile], choices[1][blocks], choices[2][parts])
 
 
-def _parts(found: WeightedSum, variant: str) -> tuple[int, ...]:
-    vectors = found.filters // _lanes(variant)
-    return tuple(parts for parts in _PARTS if vectors % parts == 0)
+def _size(found: WeightedSum) -> _Size:
+    return _Size(found.positions, found.filters, found.channels)
+
+
+def _lanes(variant: str) -> int:
+    return int(variant.partition("x")[0])
