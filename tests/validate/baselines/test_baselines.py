@@ -126,7 +126,9 @@ def test_torch_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match="'tensorflow'; there are kintune, onnxruntime, openvino, openvino_bf16, torch"):
+    with pytest.raises(
+        InputError, match="'tensorflow'; there are kintune, onnxruntime, openvino, openvino_bf16, torch"
+    ):
         make_baseline("tensorflow")
 
 

@@ -148,7 +148,7 @@ class _Tiles:
 
         def steps(at: Any) -> _Statement:
             fetched = self._fetch(following, group * g.at(found.channels // step) + at, step)
-            return _sequence([*fetched, *(add(at * g.at(step) + g.at(each)) for each in range(step))])
+            return _sequence([*fetched, _loop(g, "product", step, lambda each: add(at * g.at(step) + each))])
 
         return _sequence([self._all(begin), _loop(g, "c", found.channels // step, steps), *results])
 

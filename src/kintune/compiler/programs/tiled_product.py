@@ -193,9 +193,9 @@ def _tiling(choices: _Choices, places: Sequence[int]) -> Tiling:
     Raises:
         BuildError: they are not the program's own.
     """
-    if len(places) != len(choices) or any(
-        not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)
-    ):
+    if len(places) != len(choices):
+        raise BuildError(f"a tiling of a product has {len(choices)} decisions, not {len(places)}")
+    if any(not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)):
         raise BuildError(f"there is no tiling {tuple(places)} of this product")
     tile, blocks, parts = places
     return Tiling(*choices[0][tile], choices[1][blocks], choices[2][parts])
