@@ -8,17 +8,16 @@ pairs of values in vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import tvm
 
-from kintune.compiler.programs.epilogue import Epilogue, joined
+from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.panel_costs import promising
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import write_sum
 from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS, amx_text, copying_text, vector_text
 from kintune.compiler.programs.stages import with_stages
-from kintune.compiler.programs.weighted_sum import WeightedSum, find_weighted_sum
+from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
@@ -44,12 +43,6 @@ _LEAST_FLOPS = 100_000.0  # of a sum that is worth a conversion
 _FIRST = 32  # candidates of the rule
 
 
-class _Matched(NamedTuple):
-    module: tvm.IRModule
-    found: WeightedSum
-    epilogue: Epilogue | None
-
-
 class _PanelProgram:
     """What the programs have in common; a variant is a kind of inner kernels.
 
@@ -67,7 +60,7 @@ class _PanelProgram:
         kind = next((kind for kind in self.kinds if has.issuperset((_VECTOR, *_NEEDED[kind]))), None)
         if kind is None:
             return ()
-        matched = _matched(module)
+        matched = match_sum(module)
         if matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
@@ -105,7 +98,7 @@ class _PanelProgram:
             for tiling in promising(form, inner, machine, choices)[:_FIRST]
         ]
 
-    def _form(self, matched: _Matched, variant: str) -> tuple[Form, Inner]:
+    def _form(self, matched: MatchedSum, variant: str) -> tuple[Form, Inner]:
         if variant not in self.kinds:
             raise BuildError(f"{self.name} has no variant {variant}")
         inner = _inner(matched.found, variant)
@@ -135,24 +128,8 @@ class Panels(_PanelProgram):
     kinds = (FMA,)
 
 
-def _matched(module: tvm.IRModule) -> _Matched | None:
-    """The workload with what follows in one block, its sum, and that block; None where more is left."""
-    found = find_weighted_sum(module)
-    if found is None:
-        return None
-    if len(found.nests) == len(found.replaced):
-        return _Matched(module, found, None)
-    follows = joined(module, found.name)
-    if follows is None:
-        return None
-    found = find_weighted_sum(follows[0])
-    if found is None or len(found.nests) != len(found.replaced) + 1:
-        return None
-    return _Matched(follows[0], found, follows[1])
-
-
-def _found(module: tvm.IRModule) -> _Matched:
-    matched = _matched(module)
+def _found(module: tvm.IRModule) -> MatchedSum:
+    matched = match_sum(module)
     if matched is None:
         raise BuildError("the workload is no sum of products with constant weights")
     return matched

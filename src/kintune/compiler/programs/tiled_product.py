@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import tvm
 
-from kintune.compiler.programs.epilogue import Epilogue, joined
+from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.product_tiles import Tiling, make_tiles
 from kintune.compiler.programs.stages import with_stages
-from kintune.compiler.programs.weighted_sum import WeightedSum, find_weighted_sum
+from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
@@ -45,12 +45,6 @@ class _Size(NamedTuple):
     positions: int
     filters: int
     channels: int
-
-
-class _Matched(NamedTuple):
-    module: tvm.IRModule
-    found: WeightedSum
-    epilogue: Epilogue | None
 
 
 class TiledProduct:
@@ -122,20 +116,12 @@ def _estimated_cycles(size: _Size, tiling: Tiling, lanes: int, machine: Processo
     return turns * (panels * (tiling.groups(size.positions) * tile + first) + _TASK_CYCLES)
 
 
-def _matched(module: tvm.IRModule) -> _Matched | None:
-    """The workload with what follows in one block, its product, and that block; None where more is left."""
-    found = find_weighted_sum(module)
-    if found is None or not _is_product(found):
+def _matched(module: tvm.IRModule) -> MatchedSum | None:
+    """The workload's product, where what follows can be computed in vectors along its columns."""
+    matched = match_sum(module)
+    if matched is None or not _is_product(matched.found):
         return None
-    if len(found.nests) == len(found.replaced):
-        return _Matched(module, found, None)
-    follows = joined(module, found.name)
-    if follows is None or not follows[1].is_vectorised:
-        return None
-    found = find_weighted_sum(follows[0])
-    if found is None or not _is_product(found) or len(found.nests) != len(found.replaced) + 1:
-        return None
-    return _Matched(follows[0], found, follows[1])
+    return matched if matched.epilogue is None or matched.epilogue.is_vectorised else None
 
 
 def _is_product(found: WeightedSum) -> bool:
@@ -146,7 +132,7 @@ def _is_product(found: WeightedSum) -> bool:
     )
 
 
-def _found(module: tvm.IRModule) -> _Matched:
+def _found(module: tvm.IRModule) -> MatchedSum:
     matched = _matched(module)
     if matched is None:
         raise BuildError("the workload is no product with constant weights")
