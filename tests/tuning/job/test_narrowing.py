@@ -161,6 +161,17 @@ def test_a_job_that_is_killed_while_precisions_are_tried_goes_on(space: NarrowSp
     assert narrow_of(cut) == narrow_of(whole)
 
 
+def test_who_stops_a_job_waits_for_no_more_than_one_network(space: NarrowSpace) -> None:
+    def stop(rehearsal: Rehearsal) -> None:
+        if rehearsal.history[-1].kind == StageName.PRECISION:
+            rehearsal.stop()
+
+    cast = NarrowCast(space, {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4})
+    rehearsal = Rehearsal(lambda: NarrowTools(space), toy_spec(options()), cast, interfere=stop).run()
+    assert rehearsal.counts(StageName.ERROR) == 1
+    assert narrow_of(rehearsal) == {}
+
+
 def test_a_choice_and_its_check_have_different_inputs() -> None:
     from kintune.core.stage_results import Packaged
     from kintune.tuning.job.stage_factory import StageFactory

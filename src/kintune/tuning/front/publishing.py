@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
+from kintune.core.candidate import FULL_PRECISION
 from kintune.core.config import JobSpec
 from kintune.core.report import (
     CombinationReport,
@@ -118,6 +119,7 @@ def report_of(
 ) -> RunReport:
     """Return the report of a finished run; stage times are those of this session."""
     proof = summary.proof
+    runs_programs = "tuned" not in skipped and not (proof is not None and proof.regions == ())
     latency_ms = Latencies.of(proof.latency_ms if proof else {})
     by_stage = timings.stage_seconds
     four = {name: by_stage.get(name, 0.0) for name in _FOUR}
@@ -144,7 +146,7 @@ def report_of(
                 best_us=end.best_us,
                 failures=end.failures,
                 untuned_us=end.untuned_us,
-                precision=end.precision,
+                precision=end.precision if runs_programs else FULL_PRECISION,
             )
             for end in summary.subgraphs
         ),

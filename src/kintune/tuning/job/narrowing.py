@@ -69,6 +69,12 @@ class Narrowing:
             return math.inf if result.score is None else max(0.0, self._reference - result.score)
         return math.inf if result.norm_error is None else result.norm_error
 
+    def settle(self) -> None:
+        """Try nothing more: the user wants the result now, or it is packaged."""
+        if self._choice is not None and self.is_trying:
+            self._choice.give_up()
+            self._permit()
+
     def refuse(self) -> None:
         """Take in that what was chosen has too large an error on other inputs."""
         if self._choice is not None:

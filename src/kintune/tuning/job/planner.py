@@ -96,6 +96,8 @@ class Planner:
         if awaited:
             return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
         state.narrowing.begin(state.finalists)
+        if asked_to_stop and state.narrowing.tried:
+            state.narrowing.settle()
         if state.narrowing.is_trying:
             return [self._offer(self._try_precisions(), _OWN)]
         if state.packaged is None:

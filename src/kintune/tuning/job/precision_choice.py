@@ -94,6 +94,10 @@ class PrecisionChoice:
                 return
         self._go_on()
 
+    def give_up(self) -> None:
+        """Try nothing more; what was not chosen by now stays in fp32."""
+        self._attempt = None
+
     def refuse(self) -> None:
         """Take in that what was chosen has too large an error on other inputs; a stricter choice follows.
 

@@ -247,6 +247,7 @@ class JobState:
             self._fold_update(_decode(event.payload, Updated))
         elif event.kind == StageName.PACKAGE and ok:
             self.packaged = _decode(event.payload, Packaged)
+            self.narrowing.settle()
         elif event.kind == StageName.PROVE and ok:
             self._fold_proof(_decode(event.payload, ValidationResult))
 
