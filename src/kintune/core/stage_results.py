@@ -80,7 +80,7 @@ class Prepared(msgspec.Struct, frozen=True):
     layout conversion and rewrites, since the usual lowering failed; `notes` has a line on each thing that the user
     should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.  `hybrid` says
     that part of the model runs in onnxruntime, because the nodes `handed_over` failed in this network or others cannot
-    be compiled; `can_hand_over`, that nodes may be.
+    be compiled; `can_hand_over`, that nodes may be; `may_return`, that a result which is slower may run in onnxruntime.
     """
 
     model_name: str
@@ -96,6 +96,7 @@ class Prepared(msgspec.Struct, frozen=True):
     hybrid: bool = False
     handed_over: tuple[str, ...] = ()
     can_hand_over: bool = False
+    may_return: bool = False
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
@@ -255,7 +256,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     `score` is the user's own, if he has one.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
-    latencies are of one run with each, and who did not run with all of them has none.
+    latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations
+    that the result keeps compiled, None if all; the others run in onnxruntime.
     """
 
     latency_ms: dict[str, tuple[float, ...]]
@@ -276,6 +278,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     lost_ms: tuple[float, ...] = ()
     norm_error: float | None = None
     score: float | None = None
+    plans: tuple[int, ...] | None = None
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 from onnx import ModelProto, helper
 
 from kintune.core.hybrid import Hybrid, Region
-from kintune.core.model import Constant
+from kintune.core.model import Constant, spell_shapes
 from kintune.errors import InputError
 from kintune.models.constants import constant_values
 from kintune.models.graph_file import open_graph
@@ -21,7 +21,15 @@ from kintune.partition.shape_choice import choose_by_shape
 from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked, write_hybrid
 from kintune.runtime.manifest import Manifest, read_manifest
 
-__all__ = ["LOST", "hand_over_all", "keep_regions", "original_model", "whole_as_region", "write_region"]
+__all__ = [
+    "LOST",
+    "hand_over_all",
+    "hand_over_plans",
+    "keep_regions",
+    "original_model",
+    "whole_as_region",
+    "write_region",
+]
 
 LOST = "onnxruntime is at least as fast here"
 
@@ -111,8 +119,40 @@ def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], o
         (version("onnxruntime"),),
         other_shapes=before.hybrid is not None and before.hybrid.other_shapes,
     )
-    manifest = msgspec.structs.replace(before, hybrid=hybrid, checks=())
+    manifest = msgspec.structs.replace(before, hybrid=hybrid, checks=(), narrow=None)
     write_hybrid(output, manifest, graph.SerializeToString(), [])
+
+
+def hand_over_plans(
+    source: Path, kept: Sequence[int], onnx: Path, constants: Mapping[str, Constant], output: Path, why: str = LOST
+) -> None:
+    """Write a result that runs the combinations of shapes with these numbers as `source` does, a whole network, and
+    the others in onnxruntime.
+
+    `onnx` and `constants` are as for `hand_over_all`.
+
+    Raises:
+        InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
+    """
+    manifest = read_manifest(source)
+    before = manifest.hybrid
+    plain = source.read_bytes() if before is None else HybridPackage.open(source).region(0)
+    original = original_model(onnx, constants)
+    region, tuned = whole_as_region(original, manifest)
+    shapes = [each.shapes for each in manifest.combinations]
+    graph = choose_by_shape(original, tuned, [shapes[number] for number in kept])
+    counts = Counter(map(operator_name, nodes(original)))
+    lost = [f"all nodes, with {spell_shapes(each)}" for number, each in enumerate(shapes) if number not in kept]
+    hybrid = Hybrid(
+        (region,),
+        dict(counts.most_common()),
+        {**({} if before is None else before.nodes), **dict.fromkeys(lost, why)},
+        (version("onnxruntime"),),
+        other_shapes=before is not None and before.other_shapes,
+        plans=tuple(kept),
+    )
+    described = msgspec.structs.replace(manifest, hybrid=hybrid)
+    write_hybrid(output, described, graph.SerializeToString(), [plain])
 
 
 def original_model(onnx: Path, constants: Mapping[str, Constant]) -> ModelProto:

@@ -86,6 +86,8 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
     relative = [result.max_rel_error for result in results if result.max_rel_error is not None]
     noise = [result.noise for result in results if result.noise is not None]
     norms = [result.norm_error for result in results if result.norm_error is not None]
+    lost_ms = [result.lost_ms for result in results]
+    kept = tuple(number for number, result in enumerate(results) if result.regions is None)
     return ValidationResult(
         latency_ms={
             name: tuple(map(sum, zip(*(result.latency_ms[name] for result in results), strict=False))) for name in ran
@@ -103,6 +105,9 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         wrong_alone={name: why for result in results for name, why in result.wrong_alone.items()},
         thread_counts=_thread_counts([result.thread_counts for result in results]),
         each=tuple(results),
+        regions=None if kept else (),
+        lost_ms=() if kept else tuple(map(sum, zip(*lost_ms, strict=False))),
+        plans=None if len(kept) == len(results) else kept,
         norm_error=max(norms, default=None),
         score=min((result.score for result in results if result.score is not None), default=None),
     )
