@@ -264,9 +264,11 @@ class HybridExecutable(BaseExecutable):
     def _fixed_extents(self, graph: bytes) -> dict[str, int]:
         """The extents that have a name in the graph, and the same number in all plans.
 
-        Without regions there are none: the graph is the user's, and runs as onnxruntime runs it.
+        Without regions there are none, unless the file asks for it: the graph is the user's, and runs as onnxruntime
+        runs it.
         """
-        if self._chooses_by_shape or not self._manifest["executable"]["hybrid"]["regions"]:
+        about = self._manifest["executable"]["hybrid"]
+        if self._chooses_by_shape or not (about["regions"] or about.get("fixed")):
             return {}
         try:
             names = named_extents(graph)

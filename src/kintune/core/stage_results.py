@@ -251,9 +251,10 @@ class ValidationResult(msgspec.Struct, frozen=True):
     says by workload how those differ that do.  `thread_counts` has for each plan of the file, in order, the number of
     threads of calls that are faster on fewer than all, by place in the plan; the proof holds for the file with these.
     `regions` are those that the result keeps: None if all, empty if it runs in onnxruntime altogether; the proof holds
-    for that, and `lost_ms` has the latencies of the network that was slower than onnxruntime, if it was.  `norm_error`
-    is the largest norm of an output's error, as a share of the norm of that output; None like the other errors.
-    `score` is the user's own, if he has one.
+    for that, `region_threads` is as `thread_counts` for the one plan of each of them, and `lost_ms` has the latency
+    of the network that was slower than onnxruntime, if it was.  `fixed` says that what runs altogether in onnxruntime
+    is faster with the extents of its inputs fixed.  `norm_error` is the largest norm of an output's error, as a share
+    of the norm of that output; None like the other errors.  `score` is the user's own, if he has one.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations
@@ -279,6 +280,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     norm_error: float | None = None
     score: float | None = None
     plans: tuple[int, ...] | None = None
+    region_threads: tuple[dict[int, int], ...] = ()
+    fixed: bool = False
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -18,14 +19,16 @@ from kintune.models.graph_file import open_graph
 from kintune.models.onnx_nodes import describe_node, nodes, operator_name
 from kintune.partition.composition import compose, extract, region_operator
 from kintune.partition.shape_choice import choose_by_shape
-from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked, write_hybrid
+from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked, region_name, write_hybrid
 from kintune.runtime.manifest import Manifest, read_manifest
+from kintune.runtime.package import write_with_thread_counts
 
 __all__ = [
     "LOST",
     "hand_over_all",
     "hand_over_plans",
     "keep_regions",
+    "limit_region_threads",
     "original_model",
     "whole_as_region",
     "write_region",
@@ -101,10 +104,37 @@ def write_region(source: Path, number: int, executable: Path, graph: Path) -> No
     graph.write_bytes(model.SerializeToString())
 
 
-def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], output: Path, why: str = LOST) -> None:
+def limit_region_threads(source: Path, counts: Sequence[Mapping[int, int]], output: Path) -> None:
+    """Write a result to `output`, which may be `source`, with the most threads of kernels' calls replaced.
+
+    `counts` has those of each region's first plan, in order, by place in the plan.
+
+    Raises:
+        InputError: the file cannot be read or written, or has no regions.
+    """
+    package = HybridPackage.open(source)
+    with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=output.parent) as directory:
+        files = []
+        for number, of_region in enumerate(counts):
+            files.append(Path(directory, region_name(number)))
+            files[-1].write_bytes(package.region(number))
+            write_with_thread_counts(files[-1], files[-1], (of_region,))
+        write_hybrid(output, package.manifest, package.graph, files, marked=read_marked(source))
+
+
+def hand_over_all(
+    source: Path,
+    onnx: Path,
+    constants: Mapping[str, Constant],
+    output: Path,
+    why: str = LOST,
+    *,
+    fixed: bool = False,
+) -> None:
     """Write a result that runs the ONNX file `onnx` in onnxruntime, in place of the executable `source`.
 
-    `constants` has the inputs of the file that became constants.
+    `constants` has the inputs of the file that became constants.  With `fixed`, the names of its extents stand for the
+    shapes of `source`, unless the result takes other shapes as well.
 
     Raises:
         InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
@@ -118,6 +148,7 @@ def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], o
         {"all nodes": why},
         (version("onnxruntime"),),
         other_shapes=before.hybrid is not None and before.hybrid.other_shapes,
+        fixed=fixed,
     )
     manifest = msgspec.structs.replace(before, hybrid=hybrid, checks=(), narrow=None)
     write_hybrid(output, manifest, graph.SerializeToString(), [])

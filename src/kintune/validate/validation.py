@@ -143,6 +143,7 @@ def _validate_combination(
         latency = run.run_untuned() if item.timed else {}
         kept = run.choose_regions(clock)
         thread_counts = run.choose_threads(clock)
+        region_threads = run.choose_region_threads(clock)
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
             raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}{_hint(item, manifest)}")
@@ -159,8 +160,8 @@ def _validate_combination(
         if item.timed:
             latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
-            if run.should_hand_over(interleaved.latency_ms) and run.hand_over_all():
-                kept = ()
+            if run.should_hand_over(interleaved.latency_ms) and run.hand_over_all(clock):
+                kept, region_threads = (), ()
                 interleaved, handed_over = _time_handed_over(run, interleaved, clock)
                 difference = handed_over or difference
             else:
@@ -185,6 +186,8 @@ def _validate_combination(
         lost_ms=lost_ms,
         norm_error=difference.norm if compared else None,
         score=reached,
+        region_threads=region_threads,
+        fixed=run.is_fixed,
     )
 
 
