@@ -41,7 +41,8 @@ def generate_sketches(
 
     `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
     own programs.  A function that was made for a pattern has them instead of MetaSchedule's, and so have sums of
-    products of bytes and with blockwise quantised weights, which a schedule can only widen.  Those of programs that compute with shorter numbers
+    products of bytes and those with blockwise quantised weights, which a schedule can only widen.  Those of programs
+    that compute with shorter numbers
     are among them only where their precision, such as "bf16", is one of `precisions`.
     """
     found: dict[str, Sketch] = {}
