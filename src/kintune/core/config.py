@@ -27,6 +27,7 @@ __all__ = [
     "Precision",
     "Strategy",
     "TuneConfig",
+    "WEIGHT_BITS",
 ]
 
 Foresee: TypeAlias = Literal["none", "published", "guarded"]
@@ -49,6 +50,9 @@ the processor has."""
 
 DEFAULT_MAX_ERROR = 1e-2
 """The error allowed with a narrower precision where none is given."""
+
+WEIGHT_BITS = (4, 8)
+"""The bits to which the weights of products may be quantised."""
 
 
 PolicyName: TypeAlias = Literal["sequential", "synchronous", "uncontrolled", "greedy", "fair", "predictive"]
@@ -123,6 +127,7 @@ class Options(msgspec.Struct, frozen=True):
     precision: Precision = "fp32"
     max_error: float = DEFAULT_MAX_ERROR
     metric: Metric | None = None
+    weights: int = 0  # bits of the constant weights of large products; 0: as they are
 
     @property
     def precisions(self) -> frozenset[str]:
@@ -137,7 +142,7 @@ class Options(msgspec.Struct, frozen=True):
         """The error allowed at the outputs, as a share of their norm, or what may be lost of the user's own score; None
         where nothing may be narrower.
         """
-        if not self.precisions:
+        if not self.precisions and not self.weights:
             return None
         return self.max_error if self.metric is None else self.metric.max_drop
 
@@ -194,13 +199,21 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
             " has."
         ),
     ] = "fp32"
+    weights: (
+        Annotated[
+            int,
+            Meta(ge=4, le=8, description="Quantise the large constant weights of products to so many bits: 4 or 8."),
+        ]
+        | None
+    ) = None
     max_error: (
         Annotated[
             float,
             Meta(
                 gt=0,
                 le=1,
-                description="With a narrower precision: the error allowed at the outputs, as a share of their norm.",
+                description="With a narrower precision, or weights of fewer bits: the error allowed at the outputs, as a"
+                " share of their norm.",
             ),
         ]
         | None

@@ -19,6 +19,8 @@ class Quantised(msgspec.Struct, frozen=True):
     was measured on `held_back` sets of inputs that the choice had not seen, or, if that is 0, on those of the choice;
     it is None where nothing was quantised.  `everything` is the same error with all products quantised, on the inputs
     of the choice.
+
+    With `bits`, only weights are quantised, to so many, and `int8` counts the products that have such; data stay fp32.
     """
 
     products: int
@@ -27,3 +29,9 @@ class Quantised(msgspec.Struct, frozen=True):
     error: float | None = None
     everything: float | None = None
     held_back: int = 0
+    bits: int = 0
+
+    @property
+    def form(self) -> str:
+        """What the quantised products compute with, in words."""
+        return f"weights of {self.bits} bits" if self.bits else INT8

@@ -274,7 +274,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
             if each.precision not in (INT8, "fp32"):
                 others[each.precision] += each.weight
         wide = max(0, self.quantised.products - self.quantised.int8 - others.total())
-        return {INT8: self.quantised.int8, **others, "fp32": wide}
+        return {self.quantised.form: self.quantised.int8, **others, "fp32": wide}
 
     @property
     def failures(self) -> dict[str, int]:

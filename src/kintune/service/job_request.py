@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from kintune.core.config import OtherShapes, Precision
+from kintune.core.config import WEIGHT_BITS, OtherShapes, Precision
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import FASTEST, parse_target
 from kintune.errors import InputError, ShapeError
@@ -43,7 +43,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
     With `onnxruntime`, nodes that cannot be compiled, or gain nothing, run in onnxruntime; `other_shapes` says what the
     result does with shapes that were not tuned.  With a `precision` other than fp32, parts of the network may compute
-    narrower, with an error of at most `max_error` at its outputs.
+    narrower, with an error of at most `max_error` at its outputs; with `weights`, large constant weights have 4 or 8
+    bits, within the same error.
     """
 
     device: Annotated[str, Meta(description="The type of device that it must be fast on.")] = "local-cpu"
@@ -79,13 +80,21 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     precision: Annotated[
         Precision, Meta(description="What the result may compute in: fp32, bf16 as well, or auto, whatever is fastest.")
     ] = "fp32"
+    weights: (
+        Annotated[
+            int,
+            Meta(ge=4, le=8, description="Quantise the large constant weights of products to so many bits: 4 or 8."),
+        ]
+        | None
+    ) = None
     max_error: (
         Annotated[
             float,
             Meta(
                 gt=0,
                 le=1,
-                description="With a narrower precision: the error allowed at the outputs, as a share of their norm.",
+                description="With a narrower precision, or weights of fewer bits: the error allowed at the outputs, as a"
+                " share of their norm.",
             ),
         ]
         | None
@@ -118,8 +127,12 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     wanted.combinations()
     if wanted.other_shapes == "onnxruntime" and not wanted.onnxruntime:
         raise InputError("other_shapes cannot run in onnxruntime where no node may; leave one of the two out")
-    if wanted.precision == "fp32" and wanted.max_error is not None:
-        raise InputError("max_error is for a narrower precision: give precision bf16 or auto as well")
+    if wanted.weights not in (None, *WEIGHT_BITS):
+        raise InputError(f"weights have 4 or 8 bits, not {wanted.weights}")
+    if wanted.precision == "fp32" and wanted.weights is None and wanted.max_error is not None:
+        raise InputError("max_error is for a narrower precision: give precision bf16 or auto, or weights 4 or 8, as well")
+    if wanted.weights is not None and not wanted.search:
+        raise InputError("weights are quantised when a model is tuned: leave weights out, or compile with search")
     if wanted.precision != "fp32" and not wanted.search:
         raise InputError("a narrower precision is chosen by measuring: leave precision out, or compile with search")
     if wanted.until is not None:

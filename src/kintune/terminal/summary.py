@@ -140,7 +140,8 @@ def _quantised(report: RunReport, quantised: Quantised) -> list[str]:
     counts = " and ".join(f"{count} in {precision}" for precision, count in report.precisions.items() if count)
     left = f"; left out for their error: {_listed(quantised.left)}" if quantised.left else ""
     error = "" if quantised.error is None else f"onnxruntime's error with the same quantised graph: {quantised.error:.2g}."
-    return [f"Of {quantised.products} convolutions and products, {counts}{left}.", *filter(None, [error])]
+    what = "large products" if quantised.bits else "convolutions and products"
+    return [f"Of {quantised.products} {what}, {counts}{left}.", *filter(None, [error])]
 
 
 def _listed(names: Sequence[str]) -> str:

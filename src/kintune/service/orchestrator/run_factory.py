@@ -144,6 +144,7 @@ class RunFactory:
             onnxruntime=wanted.onnxruntime,
             other_shapes=wanted.other_shapes,
             precision=wanted.precision,
+            weights=wanted.weights or 0,
             max_error=wanted.max_error or DEFAULT_MAX_ERROR,
         )
         reference = ModelRef(

@@ -78,7 +78,18 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
             value="fp32",
         ).mark("precision")
         max_error = ui.number("Largest error", value=DEFAULT_MAX_ERROR, min=1e-6, max=0.99, step=1e-3)
-        max_error.mark("max-error").bind_visibility_from(precision, "value", lambda chosen: chosen != "fp32")
+        weights = ui.select({0: "as they are", 4: "4 bits", 8: "8 bits"}, label="Large weights", value=0).mark("weights")
+        max_error.mark("max-error")
+
+        def may_err() -> bool:
+            return precision.value != "fp32" or bool(weights.value)
+
+        def show_error() -> None:
+            max_error.set_visibility(may_err())
+
+        for each in (precision, weights):
+            each.on_value_change(show_error)
+        show_error()
         alone = ui.checkbox("Leave nothing to onnxruntime").mark("no-onnxruntime")
         only_compile = ui.checkbox("Only compile, measure nothing").mark("only-compile")
 
@@ -97,7 +108,8 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
                     onnxruntime=not alone.value,
                     other_shapes="onnxruntime" if others.value else "refuse",
                     precision=precision.value,
-                    max_error=None if precision.value == "fp32" else max_error.value,
+                    weights=weights.value or None,
+                    max_error=max_error.value if may_err() else None,
                 )
                 job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
                 ui.navigate.to(f"/jobs/{job.id}")

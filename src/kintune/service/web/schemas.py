@@ -50,6 +50,7 @@ class JobRequestIn(_Strict):
     onnxruntime: bool = _field("onnxruntime")
     other_shapes: Literal["refuse", "onnxruntime"] = _field("other_shapes")
     precision: Literal["fp32", "bf16", "auto"] = _field("precision")
+    weights: int | None = _field("weights")
     max_error: float | None = _field("max_error")
     search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
 

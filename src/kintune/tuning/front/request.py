@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import digest_of
-from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
+from kintune.core.config import WEIGHT_BITS, DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
@@ -23,7 +23,7 @@ from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "check_calibration", "check_until", "options_of", "refuse_several_shapes", "request_of", "run_key"]
+__all__ = ["TuneRequest", "check_calibration", "check_until", "check_weights", "options_of", "refuse_several_shapes", "request_of", "run_key"]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,8 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         refuse_several_shapes(model, "a GPU")
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
-    check_precision(config.precision, config.max_error, narrow_on_cpu=not _is_for_gpu(config))
+    check_precision(config.precision, config.max_error, config.weights, narrow_on_cpu=not _is_for_gpu(config))
+    check_weights(config, model)
     check_calibration(config.precision, is_given=config.calibrate is not None, model=model)
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
     calibration = () if config.calibrate is None else readable_files(config.calibrate, ".npz", "the calibration files")
@@ -128,17 +129,42 @@ def check_until(until: str, model: ModelRef, compare: Sequence[str], device: str
         raise InputError(f"until {until!r} cannot be told for {model.name}: {why}")
 
 
-def check_precision(precision: str, max_error: float | None, *, narrow_on_cpu: bool = True) -> None:
-    """Check that a precision and an error budget go together, on a device whose programs may be narrow or not.
+def check_precision(
+    precision: str, max_error: float | None, weights: int | None = None, *, narrow_on_cpu: bool = True
+) -> None:
+    """Check that a precision, bits of weights and an error budget go together, on a device whose programs may be narrow
+    or not.
 
     Raises:
         InputError: they do not; the line says why.
     """
+    if weights not in (None, *WEIGHT_BITS):
+        raise InputError(f"weights have 4 or 8 bits, not {weights}")
+    if weights is not None and not narrow_on_cpu:
+        raise InputError(f"weights of {weights} bits are for CPUs; leave weights out")
     if precision == "fp32":
-        if max_error is not None:
-            raise InputError("max_error is for a narrower precision: give --precision bf16, int8 or auto as well")
+        if max_error is not None and weights is None:
+            raise InputError(
+                "max_error is for a narrower precision: give --precision bf16, int8 or auto, or --weights 4 or 8, as well"
+            )
     elif not narrow_on_cpu:
         raise InputError(f"precision {precision}: narrower precisions are for CPUs; leave it out")
+
+
+def check_weights(config: TuneConfig, model: ModelRef) -> None:
+    """Check that the weights of a model can be quantised, and that this goes with the other options.
+
+    Raises:
+        InputError: it does not; the line says why.
+    """
+    if config.weights is None:
+        return
+    if model.kind == EXPORTED:
+        raise InputError(f"{model.name}: only ONNX models are quantised; export it to ONNX, or leave --weights out")
+    if config.calibrate is not None:
+        raise InputError("weights and calibrate both quantise the model: leave one of the two out")
+    if config.metric is not None:
+        raise InputError("weights are chosen by the error at the outputs: give --max-error, and leave metric out")
 
 
 def check_calibration(precision: str, *, is_given: bool, model: ModelRef) -> None:
@@ -231,6 +257,7 @@ def options_of(config: TuneConfig, *, search: bool = True, metric: Metric | None
         precision=config.precision,
         max_error=config.max_error or DEFAULT_MAX_ERROR,
         metric=metric,
+        weights=config.weights or 0,
         compare=_compared(config),
     )
 

@@ -48,6 +48,7 @@ from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
 from kintune.tuning.job.networks import Networks, load_networks
 from kintune.tuning.job.partitioning import can_partition, load_partitioned
 from kintune.tuning.job.quantising import QuantisedModel, quantise
+from kintune.tuning.job.quantising_weights import quantise_weights
 from kintune.tuning.job.region_check import first_wrong_node
 from kintune.validate.baselines import BaselineModel, run_on, takes
 
@@ -357,6 +358,8 @@ def _check_precision(spec: JobSpec) -> None:
             f"precision int8: {spec.device_type.model} has no instructions for products of bytes (avx512_vnni); "
             "leave --precision int8 and --calibrate out"
         )
+    if spec.options.weights and spec.device_type.protocol.endswith(FLUSHED):
+        raise TargetError(f"weights of {spec.options.weights} bits: boards run models as they are; leave --weights out")
 
 
 def _load_quantised(
@@ -366,12 +369,12 @@ def _load_quantised(
 
     The networks' own file is the user's model, which others run.
     """
-    if not spec.calibration_files:
+    if not spec.calibration_files and not spec.options.weights:
         return *_load(spec, target), None
-    if not _FOR_INT8.intersection(spec.device_type.isa):
+    if spec.calibration_files and not _FOR_INT8.intersection(spec.device_type.isa):
         networks, handed_over = _load(spec, target)
         return networks._replace(notes=(*networks.notes, _NO_INT8)), handed_over, None
-    made = quantise(spec)
+    made = quantise(spec) if spec.calibration_files else quantise_weights(spec)
     networks, handed_over = _load(msgspec.structs.replace(spec, model=made.ref), target)
     return networks._replace(onnx_path=str(onnx_path_of(spec.model))), handed_over, made
 
