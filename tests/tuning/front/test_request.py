@@ -152,6 +152,11 @@ def test_a_runtime_that_is_not_installed_is_no_target(monkeypatch: pytest.Monkey
         ({"precision": "bf16", "metric": "m.py:f", "max_drop": 0.1, "max_error": 0.1}, "leave one of the two out"),
         ({"precision": "bf16", "metric": "accuracy", "max_drop": 0.1}, "write MODULE:FUNCTION or FILE.py:FUNCTION"),
         ({"precision": "bf16", "metric": "no.py:f", "max_drop": 0.1}, "there is no file no.py"),
+        ({"weights": 5}, "weights have 4 or 8 bits, not 5"),
+        ({"weights": 3}, "weights must be 4 or more"),
+        ({"weights": 4, "device": "cuda"}, "weights of 4 bits are for CPUs"),
+        ({"weights": 4, "metric": "m.py:f", "max_drop": 0.1}, "leave metric out"),
+        ({"weights": 4, "precision": "int8", "calibrate": "x"}, "both quantise the model"),
     ],
 )
 def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, config: dict[str, Any], said: str) -> None:
@@ -172,3 +177,11 @@ def test_a_narrower_result_is_compared_with_narrower_runtimes(tmp_path: Path) ->
     narrow = request_of(ONNX_MODEL, TuneConfig(precision="auto", output=str(tmp_path / "net.kt"))).options
     assert (narrow.precisions, narrow.error_budget) == (frozenset({"bf16"}), 0.01)
     assert narrow.compare == (*COMPARED, *COMPARED_NARROW)
+
+
+def test_weights_of_fewer_bits_have_an_error_budget(tmp_path: Path) -> None:
+    config = TuneConfig(weights=4, max_error=0.1, output=str(tmp_path / "net.kt"))
+    options = request_of(ONNX_MODEL, config).options
+    assert (options.weights, options.error_budget, options.precisions) == (4, 0.1, frozenset())
+    with pytest.raises(InputError, match="only ONNX models are quantised"):
+        request_of(ModelRef("exported", "net.pt2", "net"), config)
