@@ -12,6 +12,7 @@ import pytest
 
 from kintune.core.config import JobSpec, Options
 from kintune.core.measurement_protocol import DeviceType
+from kintune.core.stage_results import QUANTISED_FILE
 from kintune.models.ref import parse_ref
 from tests.models.quantisation.test_weights import write_network
 
@@ -24,7 +25,7 @@ def spec_of(folder: Path, bits: int, max_error: float, files: tuple[str, ...] = 
     return JobSpec(
         run_id="r",
         model=parse_ref(str(folder / "network.onnx")),
-        device_type=DeviceType("cpu", "llvm", "x", (), "p"),
+        device_type=DeviceType("llvm", "x", (), 1, "p"),
         protocol=MeasurementProtocol(threads=1),
         options=Options(weights=bits, max_error=max_error),
         output=str(folder / "network.kt"),
@@ -69,7 +70,7 @@ def test_layers_are_left_out_until_the_error_fits(tmp_path: Path) -> None:
     assert len(made.left) == 3 - made.int8
     assert made.error is not None
     assert made.error <= 0.9 * everything
-    nodes = [node.op_type for node in onnx.load(tmp_path / "network.kt.quantised.onnx").graph.node]
+    nodes = [node.op_type for node in onnx.load(tmp_path / f"network.kt{QUANTISED_FILE}").graph.node]
     assert nodes.count("MatMulNBits") == made.int8
 
 
@@ -81,5 +82,5 @@ def test_a_budget_too_small_leaves_the_model_as_it_is(tmp_path: Path) -> None:
     made = quantise_weights(spec)
     assert made.quantised.int8 == 0
     assert made.ref == spec.model
-    assert not Path(f"{spec.output}.quantised.onnx").exists()
+    assert not Path(f"{spec.output}{QUANTISED_FILE}").exists()
     assert msgspec.json.decode(msgspec.json.encode(made.quantised), type=type(made.quantised)) == made.quantised
