@@ -172,6 +172,8 @@ def _check_calibration(wanted: JobRequest) -> None:
         )
     if wanted.calibrate and wanted.precision not in ("int8", "auto"):
         raise InputError("calibrate is for a narrower precision: give precision int8 or auto as well")
+    if wanted.calibrate and wanted.weights is not None:
+        raise InputError("weights and calibrate both quantise the model: leave one of the two out")
     if len(wanted.calibrate) > MOST_CALIBRATION or len(set(wanted.calibrate)) < len(wanted.calibrate):
         raise InputError(f"calibrate: name up to {MOST_CALIBRATION} sets of inputs, each once")
 
