@@ -24,6 +24,10 @@ _PERMUTE = "llvm.x86.avx512.permvar.sf.512"
 _UNROLL = {4: 4, 8: 8, FLOATS: 4}
 """Loads of each vector that are written out."""
 
+_AHEAD = 8192
+"""Bytes before they are read at which weights are asked for, from memory into the second cache: a core does not look so
+far ahead by itself, and not beyond the end of a page."""
+
 
 class Kernel(NamedTuple):
     """`rows` of the data by `vectors` of `lanes` columns; `blocks` blocks of `block` weights of `bits` bits.
@@ -94,9 +98,10 @@ def unpacking_text(kernel: Kernel) -> tuple[str, str, str]:
 def _named(k: Kernel, lines: Iterator[str]) -> tuple[str, str, str]:
     text = "\n".join(lines)
     name = f"kintune_blockwise_{digest_of(text.encode())[:16]}"
-    uses = k.permutes and k.bits == 4
-    declared = f"declare <16 x float> @{_PERMUTE}(<16 x float>, <16 x i32>)" if uses else ""
-    return name, declared, text.replace(_NAME, name)
+    declared = ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] if k.bits != FLOATS else []
+    if k.permutes and k.bits == 4:
+        declared.append(f"declare <16 x float> @{_PERMUTE}(<16 x float>, <16 x i32>)")
+    return name, "\n".join(declared), text.replace(_NAME, name)
 
 
 def _product(k: Kernel) -> Iterator[str]:
@@ -226,6 +231,9 @@ def _loads(k: Kernel, u: int) -> Iterator[str]:
     for v in range(k.vectors):
         yield f"  %wa{u}_{v} = getelementptr i8, ptr %wp, i64 {(u * k.vectors + v) * k.load_bytes}"
         yield f"  %{name}{u}_{v} = load {kind}, ptr %wa{u}_{v}, align 1"
+        if k.bits != FLOATS:
+            yield f"  %pf{u}_{v} = getelementptr i8, ptr %wa{u}_{v}, i64 {_AHEAD}"
+            yield f"  call void @llvm.prefetch.p0(ptr %pf{u}_{v}, i32 0, i32 2, i32 1)"
 
 
 def _value(k: Kernel, u: int, v: int, j: int) -> Iterator[str]:
