@@ -17,6 +17,7 @@ __all__ = [
     "COMPILE_FIELDS",
     "DEFAULT_MAX_ERROR",
     "DEFAULT_TRIALS",
+    "WEIGHT_BITS",
     "Budget",
     "Foresee",
     "JobSpec",
@@ -27,7 +28,6 @@ __all__ = [
     "Precision",
     "Strategy",
     "TuneConfig",
-    "WEIGHT_BITS",
 ]
 
 Foresee: TypeAlias = Literal["none", "published", "guarded"]
@@ -212,8 +212,8 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
             Meta(
                 gt=0,
                 le=1,
-                description="With a narrower precision, or weights of fewer bits: the error allowed at the outputs, as a"
-                " share of their norm.",
+                description="With a narrower precision, or weights of fewer bits: the error allowed at the outputs, as"
+                " a share of their norm.",
             ),
         ]
         | None

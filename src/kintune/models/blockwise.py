@@ -20,7 +20,7 @@ PACKED, REAL = "packed", "real"
 
 
 class Blockwise(msgspec.Struct, frozen=True):
-    """A product of data `[..., inputs]` with weights of 4 or 8 bits, which have a scale for `block` weights of a column.
+    """A product of data `[..., inputs]` with weights of 4 or 8 bits, with a scale for `block` weights of a column.
 
     A weight is `(integer - zero point) * scale`.  The kernel takes, with `blocks` blocks of each of N columns:
 

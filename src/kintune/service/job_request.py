@@ -110,8 +110,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             Meta(
                 gt=0,
                 le=1,
-                description="With a narrower precision, or weights of fewer bits: the error allowed at the outputs, as a"
-                " share of their norm.",
+                description="With a narrower precision, or weights of fewer bits: the error allowed at the outputs, as"
+                " a share of their norm.",
             ),
         ]
         | None
@@ -149,7 +149,9 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     if wanted.weights not in (None, *WEIGHT_BITS):
         raise InputError(f"weights have 4 or 8 bits, not {wanted.weights}")
     if wanted.precision == "fp32" and wanted.weights is None and wanted.max_error is not None:
-        raise InputError("max_error is for a narrower precision: give precision bf16, int8 or auto, or weights 4 or 8, as well")
+        raise InputError(
+            "max_error is for a narrower precision: give precision bf16, int8 or auto, or weights 4 or 8, as well"
+        )
     if wanted.weights is not None and not wanted.search:
         raise InputError("weights are quantised when a model is tuned: leave weights out, or compile with search")
     if wanted.precision != "fp32" and not wanted.search:

@@ -66,11 +66,7 @@ def agree(product: Product, draw: Any, cpu: str) -> None:
     program = BlockwiseProduct()
     (variant,) = program.variants(module, target)
     decisions = tuple((draw(len(axis.values)),) for axis in program.axes(module, variant) or ())
-    try:
-        written = program.write(module, variant, decisions)
-    except BuildError:
-        decisions = program.rule(module, variant, MACHINE)[draw(3) % 3]
-        written = program.write(module, variant, decisions)
+    written = program.write(module, variant, decisions)
     assert "kintune_blockwise" in str(written.script())
     if cpu != NARROW and "permute16" not in BlockwiseProduct().variants(module, target_of()):
         return
@@ -116,17 +112,14 @@ def test_the_first_candidates(product: Product) -> None:
     agree(product, lambda count: count - 1, WIDE)
 
 
-def test_decisions_that_make_no_program_are_refused() -> None:
+def test_decisions_that_are_not_its_own_are_refused() -> None:
     from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 
     program, module = BlockwiseProduct(), workload_of(Product(columns=256, lead=(4,)))
-    axes = program.axes(module, "permute16") or ()
-    with pytest.raises(BuildError, match="do not fit"):
-        program.write(module, "permute16", tuple((len(axis.values) - 1,) for axis in axes))
-    with pytest.raises(BuildError, match="3 decisions, not 1"):
-        program.write(module, "permute16", ((0,),))
     with pytest.raises(BuildError, match="no decisions"):
-        program.write(module, "permute16", ((99,), (0,), (0,)))
+        program.write(module, "permute16", ((0,), (0,)))
+    with pytest.raises(BuildError, match="no decisions"):
+        program.write(module, "permute16", ((999,),))
     with pytest.raises(BuildError, match="no variant permute7"):
         program.axes(module, "permute7")
 

@@ -53,10 +53,8 @@ class _Panels(NamedTuple):
     def addresses(self, panel: Any) -> list[Any]:
         """The first elements of a panel; in place of zero points that there are not, those of the scales."""
         zeros = self.scales if self.zeros is None else self.zeros
-        return [
-            tirx.address_of(each[(panel, *(index(0) for _ in each.shape[1:]))])
-            for each in (self.integers, self.scales, zeros)
-        ]
+        places = [(each, (panel, *[index(0)] * (len(each.shape) - 1))) for each in (self.integers, self.scales, zeros)]
+        return [tirx.address_of(each[place]) for each, place in places]
 
 
 def write_blockwise(
@@ -146,7 +144,9 @@ class _Writer:
             start = row * index(p.depth)
 
             def copied(k: Any) -> Any:
-                return tirx.BufferStore(target, w.data[(*unravelled(row, lead), k)], [start + k])
+                at = (*unravelled(row, lead), k)
+                at = (*unravelled(row, lead), k)
+                return tirx.BufferStore(target, w.data[at], [start + k])
 
             def zero(k: Any) -> Any:
                 return tirx.BufferStore(target, tirx.const(0.0, "float32"), [start + index(p.inputs) + k])
@@ -214,9 +214,7 @@ class _Writer:
 
         target = w.result if self._epilogue is None else self._epilogue.target
         operands = [] if self._epilogue is None else self._epilogue.operands
-        return tasks_over(
-            w.name, b.blocks, parts, body, [data, *self._panels.buffers, *operands], [target], buffers
-        )
+        return tasks_over(w.name, b.blocks, parts, body, [data, *self._panels.buffers, *operands], [target], buffers)
 
     def _kernel(self) -> Kernel:
         """The inner loops that multiply."""

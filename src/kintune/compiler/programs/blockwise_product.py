@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import tvm
 
 from kintune.compiler.programs.blockwise_loops import Blocking, write_blockwise
 from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload, joined_blockwise
+from kintune.compiler.programs.epilogue import Epilogue
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
@@ -34,6 +34,7 @@ _TILES = {
 
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_MOST_TASKS = 192
 _FIRST = 32  # candidates of the rule
 
 _AT_ONCE = 2.0  # vector instructions a cycle
@@ -50,7 +51,8 @@ _TASK_CYCLES = 500.0
 class BlockwiseProduct:
     """Writes a product with blockwise quantised weights; a variant says how they are unpacked, and the lanes.
 
-    The decisions are the tile in registers, the blocks of rows and the parts of the panels (`blockwise_loops`).
+    The one decision is a tile in registers with blocks of rows and parts of the panels (`blockwise_loops.Blocking`): so
+    few of these go together that they are listed.
     """
 
     name = "blockwise"
@@ -66,46 +68,37 @@ class BlockwiseProduct:
         return (f"{way}{Processor.of(extensions).lanes}",)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
-        """Return the choices.
+        """Return the choice of a blocking.
 
         Raises:
             BuildError: the workload is no such product, or there is no such variant.
         """
-        size = _size(_found(module)[1], variant)
-        return tuple(Choice(tuple(range(len(each))), (1.0 / len(each),) * len(each)) for each in _choices(size))
+        count = len(_blockings(_size(_found(module)[1], variant)))
+        return (Choice(tuple(range(count)), (1.0 / count,) * count),)
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
 
         Raises:
-            BuildError: the workload is no such product, there is no such variant, or the decisions make no program.
+            BuildError: the workload is no such product, there is no such variant, or the decisions are not its own.
         """
         changed, workload, epilogue = _found(module)
         size = _size(workload, variant)
-        choices = _choices(size)
-        if len(decisions) != len(choices):
-            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
-        if any(not 0 <= at < len(values) for values, (at,) in zip(choices, decisions, strict=True)):
+        blockings = _blockings(size)
+        if len(decisions) != 1 or not 0 <= decisions[0][0] < len(blockings):
             raise BuildError(f"{self.name} has no decisions {decisions} for this product")
-        blocking = _blocking(choices, [at for (at,) in decisions])
-        if not _fits(size, blocking):
-            raise BuildError(f"{blocking.blocks} blocks of rows, or {blocking.parts} parts of the panels, do not fit")
+        blocking = blockings[decisions[0][0]]
         return write_blockwise(changed, workload, epilogue, size.lanes, size.way == _PERMUTES, blocking)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
         size = _size(_found(module)[1], variant)
-        choices = _choices(size)
-        ranked = []
-        for places in itertools.product(*(range(len(values)) for values in choices)):
-            blocking = _blocking(choices, places)
-            if _fits(size, blocking):
-                ranked.append((_cycles(size, blocking, machine), places))
-        return [tuple((at,) for at in places) for _, places in sorted(ranked)[:_FIRST]]
+        ranked = sorted((_cycles(size, each, machine), at) for at, each in enumerate(_blockings(size)))
+        return [((at,),) for _, at in ranked[:_FIRST]]
 
 
 class _Size(NamedTuple):
-    """Numbers of a workload: `way` is how weights are unpacked; `depth` counts those of a column, in `blocks` blocks."""
+    """Numbers of a workload: `way` is how weights are unpacked; a column has `depth` of them in `blocks` blocks."""
 
     way: str
     lanes: int
@@ -121,10 +114,7 @@ class _Size(NamedTuple):
         return -(-self.columns // (vectors * self.lanes))
 
 
-_Choices = tuple[tuple[tuple[int, int, bool], ...], tuple[int, ...], tuple[int, ...]]
-
-
-def _found(module: tvm.IRModule) -> tuple[tvm.IRModule, BlockwiseWorkload, object]:
+def _found(module: tvm.IRModule) -> tuple[tvm.IRModule, BlockwiseWorkload, Epilogue | None]:
     found = joined_blockwise(module)
     if found is None:
         raise BuildError("the workload is no product with blockwise quantised weights")
@@ -140,25 +130,22 @@ def _size(w: BlockwiseWorkload, variant: str) -> _Size:
     raise BuildError(f"products with blockwise quantised weights have no variant {variant}")
 
 
-def _choices(size: _Size) -> _Choices:
-    """Tiles, blocks of rows, and parts of the panels."""
-    tiles = _TILES[32 if size.way == _PERMUTES else 16]
-    tiles = tuple(tile for tile in tiles if tile[0] <= size.rows)
-    return (
-        tiles,
-        tuple(blocks for blocks in _BLOCKS if blocks <= size.rows),
-        tuple(parts for parts in _PARTS if parts <= max(size.panels(vectors) for _, vectors, _ in tiles)),
-    )
-
-
-def _blocking(choices: _Choices, places: Sequence[int]) -> Blocking:
-    tile, blocks, parts = places
-    return Blocking(*choices[0][tile], choices[1][blocks], choices[2][parts])
-
-
-def _fits(size: _Size, b: Blocking) -> bool:
-    """Whether there is work for all blocks and parts."""
-    return b.parts <= size.panels(b.vectors) and b.blocks <= -(-size.rows // b.rows)
+def _blockings(size: _Size) -> tuple[Blocking, ...]:
+    """All tiles, blocks of rows and parts of the panels that make different programs, with work for each task."""
+    found = []
+    for rows, vectors, unpacks in _TILES[32 if size.way == _PERMUTES else 16]:
+        if rows > size.rows:
+            continue
+        panels = size.panels(vectors)
+        parts = {-(-panels // -(-panels // each)) for each in _PARTS if each <= panels}
+        blocks = [each for each in _BLOCKS if each <= -(-size.rows // rows)]
+        found += [
+            Blocking(rows, vectors, unpacks, each, part)
+            for each in blocks
+            for part in sorted(parts)
+            if each * part <= _MOST_TASKS
+        ]
+    return tuple(found)
 
 
 def _cycles(size: _Size, b: Blocking, machine: Processor) -> float:

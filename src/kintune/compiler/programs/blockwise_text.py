@@ -237,7 +237,7 @@ def _loads(k: Kernel, u: int) -> Iterator[str]:
 
 
 def _value(k: Kernel, u: int, v: int, j: int) -> Iterator[str]:
-    """The weight number `j` of each lane of a load as a float, `f{u * values + j}_{v}`, less the number in the middle."""
+    """Weight number `j` of each lane of a load as a float, `f{u * values + j}_{v}`, less the number in the middle."""
     at, word = f"{u * k.values + j}_{v}", f"%w{u}_{v}"
     if k.bits == FLOATS:
         return

@@ -7,7 +7,7 @@ beyond the last are computed as the last one is, and not stored; so are filters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tvm
@@ -209,6 +209,7 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
 
         def stored(r: Any) -> Any:
             lead = unravelled(row + r, w.lead)
+
             def element(v: Any, lane: Any) -> Any:
                 return sums[r * index(panel) + v * index(LANES) + lane]
 

@@ -1,4 +1,4 @@
-"""Blocks of programs that are written as a whole: tasks in one parallel loop, and what is stored from a tile of sums."""
+"""Blocks of programs that are written as a whole: tasks in one parallel loop, and storing a tile of sums."""
 
 from __future__ import annotations
 

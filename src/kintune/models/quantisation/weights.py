@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -136,7 +136,7 @@ class WeightQuantiser:
 
 
 def quantised_blocks(weights: NDArray[np.float32], bits: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """The integers `[N, blocks, BLOCK * bits / 8]` and scales `[N, blocks]` of weights `[K, N]`, as `MatMulNBits` has them.
+    """Integers `[N, blocks, BLOCK * bits / 8]` and scales `[N, blocks]` of weights `[K, N]`, as `MatMulNBits` has them.
 
     The weight of the largest magnitude in a block becomes the least integer.
     """

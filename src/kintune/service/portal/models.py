@@ -76,13 +76,19 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
         others = ui.checkbox("Other shapes run in onnxruntime").mark("other-shapes")
         others.set_visibility(bool(open_inputs))
         precision = ui.select(
-            {"fp32": "fp32 (as the model)", "bf16": "bf16 where it is faster", "int8": "int8 where it is faster",
-             "auto": "the fastest within the error"},
+            {
+                "fp32": "fp32 (as the model)",
+                "bf16": "bf16 where it is faster",
+                "int8": "int8 where it is faster",
+                "auto": "the fastest within the error",
+            },
             label="Precision",
             value="fp32",
         ).mark("precision")
         max_error = ui.number("Largest error", value=DEFAULT_MAX_ERROR, min=1e-6, max=0.99, step=1e-3)
-        weights = ui.select({0: "as they are", 4: "4 bits", 8: "8 bits"}, label="Large weights", value=0).mark("weights")
+        weights = ui.select({0: "as they are", 4: "4 bits", 8: "8 bits"}, label="Large weights", value=0).mark(
+            "weights"
+        )
         max_error.mark("max-error")
 
         def may_err() -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import digest_of
-from kintune.core.config import WEIGHT_BITS, DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
+from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, WEIGHT_BITS, Metric, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
@@ -23,7 +23,16 @@ from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "check_calibration", "check_until", "check_weights", "options_of", "refuse_several_shapes", "request_of", "run_key"]
+__all__ = [
+    "TuneRequest",
+    "check_calibration",
+    "check_until",
+    "check_weights",
+    "options_of",
+    "refuse_several_shapes",
+    "request_of",
+    "run_key",
+]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +154,7 @@ def check_precision(
     if precision == "fp32":
         if max_error is not None and weights is None:
             raise InputError(
-                "max_error is for a narrower precision: give --precision bf16, int8 or auto, or --weights 4 or 8, as well"
+                "max_error is for a narrower precision: give --precision bf16, int8 or auto, or --weights as well"
             )
     elif not narrow_on_cpu:
         raise InputError(f"precision {precision}: narrower precisions are for CPUs; leave it out")

@@ -180,11 +180,15 @@ def _inputs(spec: JobSpec) -> tuple[list[Feeds], list[Feeds], bool]:
     if not spec.input_files:
         combinations, bound = _imported(spec.model, path)
         seeds = (spec.options.seed, spec.options.seed + _HELD_BACK_SEED)
-        drawn = [[{**draw_inputs(each.inputs, seed), **bound} for each in combinations] for seed in seeds]
+        drawn: list[list[Feeds]] = [
+            [{**draw_inputs(each.inputs, seed), **bound} for each in combinations] for seed in seeds
+        ]
         return drawn[0], drawn[1], True
     combinations, bound = _declared(spec.model, path)
     chosen, others = split(spec.input_files)
-    sets = [[_given(combinations, bound, file) for file in files[:_MOST_SETS]] for files in (chosen, others)]
+    sets: list[list[Feeds]] = [
+        [_given(combinations, bound, file) for file in files[:_MOST_SETS]] for files in (chosen, others)
+    ]
     return sets[0], sets[1], chosen != others
 
 
