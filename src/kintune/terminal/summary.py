@@ -162,7 +162,8 @@ def _norm_error(report: RunReport) -> list[str]:
 
 
 def _seen(report: RunReport) -> str:
-    option = "--input" if report.quantised is None else "--calibrate"
+    calibrated = report.quantised is not None and not report.quantised.bits
+    option = "--calibrate" if calibrated else "--input"
     return _ON_UNSEEN if report.held_back else _ON_SEEN.format(option)
 
 

@@ -42,7 +42,7 @@ _STRICTER = 0.7  # of that, after the error was too large on other inputs
 _CHOICES = 4
 _MOST_SETS = 8  # of inputs on which errors of several layers are measured
 _SETS_ALONE = 1  # on which that of each layer is
-_HELD_BACK_SEED = 1  # beyond the job's own
+_DRAWS = 4  # sets of inputs for each of the two, where the user gives none
 
 _JSON = ".json"
 
@@ -179,9 +179,14 @@ def _inputs(spec: JobSpec) -> tuple[list[Feeds], list[Feeds], bool]:
     path = onnx_path_of(spec.model)
     if not spec.input_files:
         combinations, bound = _imported(spec.model, path)
-        seeds = (spec.options.seed, spec.options.seed + _HELD_BACK_SEED)
+        first = spec.options.seed
         drawn: list[list[Feeds]] = [
-            [{**draw_inputs(each.inputs, seed), **bound} for each in combinations] for seed in seeds
+            [
+                {**draw_inputs(each.inputs, seed), **bound}
+                for seed in range(start, start + _DRAWS)
+                for each in combinations
+            ]
+            for start in (first, first + _DRAWS)
         ]
         return drawn[0], drawn[1], True
     combinations, bound = _declared(spec.model, path)
