@@ -19,7 +19,7 @@ _REST = "Other options"
 TUNE_SECTIONS: Sections = (
     ("The model", ("shapes", "constants", "inputs")),
     ("When to stop", ("trials", "minutes", "until")),
-    ("The result", ("output", "precision", "max_error", "metric", "max_drop", "calibrate", "rtol", "atol",
+    ("The result", ("output", "precision", "weights", "max_error", "metric", "max_drop", "calibrate", "rtol", "atol",
                     "onnxruntime", "other_shapes", "share")),
     ("What is shown and written", ("quiet", "verbose", "wait", "json_target", "log", "webhook")),
     ("Where it is measured", ("service", "token", "target", "device", "threads")),

@@ -26,7 +26,7 @@ __all__ = ["import_onnx"]
 _CONTRIB_DOMAIN = "com.microsoft"
 _CONTRIB_ALONE = frozenset(
     {
-        *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "MatMulInteger16"),
+        *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "MatMulInteger16", "MatMulNBits"),
         *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
         *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu"),
         *("QLinearMul", "QLinearSigmoid"),

@@ -27,6 +27,18 @@ def test_a_loop_that_wraps_around_a_power_of_two_is_split() -> None:
     assert "T.grid(3, 4, 5)" in str(_split(_tiled(4, 5, 3)))
 
 
+def test_the_function_that_is_given_stays_as_it_is() -> None:
+    import tvm
+
+    from kintune.compiler.space.generator import default_schedule
+
+    module = tvm.IRModule({"main": _tiled(4, 5, 3).with_attr("global_symbol", "main")})  # type: ignore[attr-defined]
+    before = str(module.script())
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
+    assert str(default_schedule(module, target).script()) != before
+    assert str(module.script()) == before
+
+
 @pytest.mark.parametrize("rows", [3, 1])
 def test_other_loops_stay(rows: int) -> None:
     function = _tiled(rows, 5, 3)

@@ -32,6 +32,7 @@ def key(**changes: object) -> str:
         {"target": "llvm"},
         {"options": Options(trials=1001)},
         {"options": Options(trials=1000, seed=1)},
+        {"calibration": (__file__,)},
     ],
 )
 def test_other_work_has_another_key(changes: dict[str, object]) -> None:
@@ -145,6 +146,12 @@ def test_a_runtime_that_is_not_installed_is_no_target(monkeypatch: pytest.Monkey
         ({"max_error": 0.01}, "max_error is for a narrower precision"),
         ({"precision": "auto", "device": "cuda"}, "precision auto: narrower precisions are for CPUs"),
         ({"precision": "half"}, "precision"),
+        ({"precision": "int8"}, "precision int8: inputs are needed to find the ranges of the values; give --calibrate"),
+        ({"calibrate": "x.npz"}, "calibrate is for a narrower precision: give --precision int8 or auto as well"),
+        ({"precision": "bf16", "calibrate": "x.npz"}, "calibrate is for a narrower precision"),
+        ({"precision": "int8", "calibrate": "no.npz"}, "the calibration files no.npz does not exist"),
+        ({"precision": "auto", "calibrate": "tests"}, "there is no .npz file in this directory"),
+        ({"precision": "int8", "calibrate": "x.npz", "device": "cuda"}, "precision int8: narrower precisions are for"),
         ({"precision": "bf16", "max_error": 2.0}, "max_error"),
         ({"precision": "bf16", "metric": "m.py:f"}, "metric and max_drop go together"),
         ({"precision": "bf16", "max_drop": 0.1}, "metric and max_drop go together"),
@@ -152,12 +159,30 @@ def test_a_runtime_that_is_not_installed_is_no_target(monkeypatch: pytest.Monkey
         ({"precision": "bf16", "metric": "m.py:f", "max_drop": 0.1, "max_error": 0.1}, "leave one of the two out"),
         ({"precision": "bf16", "metric": "accuracy", "max_drop": 0.1}, "write MODULE:FUNCTION or FILE.py:FUNCTION"),
         ({"precision": "bf16", "metric": "no.py:f", "max_drop": 0.1}, "there is no file no.py"),
+        ({"weights": 5}, "weights have 4 or 8 bits, not 5"),
+        ({"weights": 3}, "weights must be 4 or more"),
+        ({"weights": 4, "device": "cuda"}, "weights of 4 bits are for CPUs"),
+        ({"weights": 4, "metric": "m.py:f", "max_drop": 0.1}, "leave metric out"),
+        ({"weights": 4, "precision": "int8", "calibrate": "x"}, "both quantise the model"),
     ],
 )
 def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, config: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as error:
         request_of(ONNX_MODEL, TuneConfig(output=str(tmp_path / "net.kt"), **config))
     assert said in str(error.value)
+
+
+def test_only_onnx_models_are_quantised(tmp_path: Path) -> None:
+    config = TuneConfig(precision="int8", calibrate=str(tmp_path), output=str(tmp_path / "net.kt"))
+    with pytest.raises(InputError, match="net: only ONNX models are quantised; export it to ONNX"):
+        request_of(ModelRef("exported", "net.pt2", "net"), config)
+
+
+def test_calibration_files_are_named_one_by_one(tmp_path: Path) -> None:
+    for name in ("b.npz", "a.npz", "a.txt"):
+        (tmp_path / name).touch()
+    config = TuneConfig(precision="int8", calibrate=str(tmp_path), output=str(tmp_path / "net.kt"))
+    assert request_of(ONNX_MODEL, config).calibration == (str(tmp_path / "a.npz"), str(tmp_path / "b.npz"))
 
 
 def test_a_metric_is_for_files_alone(tmp_path: Path) -> None:
@@ -172,3 +197,11 @@ def test_a_narrower_result_is_compared_with_narrower_runtimes(tmp_path: Path) ->
     narrow = request_of(ONNX_MODEL, TuneConfig(precision="auto", output=str(tmp_path / "net.kt"))).options
     assert (narrow.precisions, narrow.error_budget) == (frozenset({"bf16"}), 0.01)
     assert narrow.compare == (*COMPARED, *COMPARED_NARROW)
+
+
+def test_weights_of_fewer_bits_have_an_error_budget(tmp_path: Path) -> None:
+    config = TuneConfig(weights=4, max_error=0.1, output=str(tmp_path / "net.kt"))
+    options = request_of(ONNX_MODEL, config).options
+    assert (options.weights, options.error_budget, options.precisions) == (4, 0.1, frozenset())
+    with pytest.raises(InputError, match="only ONNX models are quantised"):
+        request_of(ModelRef("exported", "net.pt2", "net"), config)

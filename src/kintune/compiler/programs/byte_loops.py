@@ -7,23 +7,20 @@ beyond the last are computed as the last one is, and not stored; so are filters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.programs.byte_kernel import LANES, STEP, Kernel, kernel_text
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.loops import INDEX, as_root, buffer, index, loop, sequence
+from kintune.compiler.programs.loops import buffer, index, loop, sequence
+from kintune.compiler.programs.task_blocks import IMPORT, block_over, stored_vector, tasks_over, unravelled, with_body
 from kintune.compiler.space.packing import PACKS
-from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 
 __all__ = ["Blocking", "write_bytes"]
-
-_IMPORT = "pragma_import_llvm"
 
 
 class Blocking(NamedTuple):
@@ -55,55 +52,7 @@ def write_bytes(
         statements.append(_copying(w, data))
         buffers.append(data)
     statements.append(_computing(w, b, epilogue, data, packed))
-    function = module["main"]
-    root = as_root(tirx.SeqStmt(statements), buffers)
-    changed = function.with_body(root)
-    read = [] if epilogue is None else epilogue.operands
-    free = [
-        position
-        for position in sorted(weight_positions(function) - {w.position})
-        if not any(function.params[position].same_as(operand) for operand in read)
-    ]
-    changed = changed.with_attr(LAYOUT_FREE, free) if free else changed.without_attr(LAYOUT_FREE)
-    return tvm.IRModule({"main": changed}, attrs=module.attrs)
-
-
-def _block(
-    name: str,
-    loops: Sequence[tuple[str, int]],
-    body: Callable[..., Any],
-    reads: Sequence[Any],
-    writes: Sequence[Any],
-    *,
-    parallel: bool = True,
-    buffers: Sequence[Any] = (),
-    annotations: dict[str, Any] | None = None,
-) -> Any:
-    """A block in loops, given as (name, extent), which reads and writes all of some buffers; the first is parallel."""
-    outer = [tirx.Var(f"{each}_{name}", INDEX) for each, _ in loops]
-    inner = [tirx.Var(f"v{each}", INDEX) for each, _ in loops]
-    variables = [
-        tirx.IterVar(tvm.ir.Range(index(0), index(extent)), variable, tirx.IterVar.DataPar)
-        for variable, (_, extent) in zip(inner, loops, strict=True)
-    ]
-    block = SBlock(
-        variables,
-        [_whole(each) for each in reads],
-        [_whole(each) for each in writes],
-        name,
-        body(*inner),
-        alloc_buffers=list(buffers),
-        annotations=annotations,
-    )
-    statement: Any = SBlockRealize(outer, True, block)
-    for depth in reversed(range(len(loops))):
-        kind = tirx.ForKind.PARALLEL if parallel and not depth else tirx.ForKind.SERIAL
-        statement = tirx.For(outer[depth], index(0), index(loops[depth][1]), kind, statement)
-    return statement
-
-
-def _whole(each: Any) -> Any:
-    return tirx.BufferRegion(each, [tvm.ir.Range.from_min_extent(index(0), index(int(e))) for e in each.shape])
+    return with_body(module, statements, buffers, {w.position}, epilogue)
 
 
 def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
@@ -124,7 +73,7 @@ def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
         return tirx.BufferStore(packed, w.weights[tuple(at)], [o, q, f, e])
 
     loops = [(name, int(extent)) for name, extent in zip("oqfe", packed.shape, strict=True)]
-    return _block("packed_bytes", loops, body, [w.weights], [packed], parallel=False, annotations={PACKS: True})
+    return block_over("packed_bytes", loops, body, [w.weights], [packed], parallel=False, annotations={PACKS: True})
 
 
 def _copying(w: ByteWorkload, target: Any) -> Any:
@@ -141,7 +90,7 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
     def element(row: Any, at: Any) -> Any:
         """A byte of a line of the data, all of whose channels lie one after another."""
         if not w.product.convolves:
-            lead = _unravelled(row, [int(extent) for extent in w.data.shape[:-1]])
+            lead = unravelled(row, [int(extent) for extent in w.data.shape[:-1]])
             place = (*lead, at)
             return w.data[place]
         image, y = tirx.floordiv(row, index(height)), tirx.floormod(row, index(height)) - index(top)
@@ -212,18 +161,7 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
         y = tirx.floormod(row, index(height))
         return tirx.IfThenElse(tirx.all(y >= index(top), y < index(top + rows)), inside, outside(start))
 
-    return _block("bordered_bytes", [("row", images * height)], body, [w.data], [target])
-
-
-def _unravelled(row: Any, extents: Sequence[int]) -> list[Any]:
-    """The indices of a row, by the extents of its axes."""
-    found, rest = [], row
-    for place in reversed(range(len(extents))):
-        extent = extents[place]
-        outermost = all(each == 1 for each in extents[:place])
-        found.append(index(0) if extent == 1 else rest if outermost else tirx.floormod(rest, index(extent)))
-        rest = rest if extent == 1 else tirx.floordiv(rest, index(extent))
-    return found[::-1]
+    return block_over("bordered_bytes", [("row", images * height)], body, [w.data], [target])
 
 
 def _offset(w: ByteWorkload, row: Any) -> Any:
@@ -232,7 +170,7 @@ def _offset(w: ByteWorkload, row: Any) -> Any:
     down, right = w.product.strides
     if not w.product.convolves or ((down, right) == (1, 1) and w.lead[1:] == (height, width)):
         return row * index(w.depth)
-    image, y, x = _unravelled(row, w.lead)
+    image, y, x = unravelled(row, w.lead)
     line = image * index(height) + y * index(down)
     return (line * index(width) + x * index(right)) * index(w.depth)
 
@@ -270,8 +208,13 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
         )
 
         def stored(r: Any) -> Any:
-            lead = _unravelled(row + r, w.lead)
-            body = loop("v", b.vectors, lambda v: _vector(w, epilogue, sums, r, o, v, b, lead))
+            lead = unravelled(row + r, w.lead)
+
+            def element(v: Any, lane: Any) -> Any:
+                return sums[r * index(panel) + v * index(LANES) + lane]
+
+            vector = stored_vector(LANES, w.filters, panel, epilogue, w.result, element, lead)
+            body = loop("v", b.vectors, lambda v: vector(o, v))
             return body if exact else tirx.IfThenElse(row + r < index(w.rows), body, None)
 
         return sequence([tirx.Evaluate(call), loop("r", b.rows, stored)])
@@ -286,53 +229,8 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
             inner = loop("o", own, lambda o: loop("q", groups, lambda q: at(q, o)))
         else:
             inner = loop("q", groups, lambda q: loop("o", own, lambda o: at(q, o)))
-        return tirx.AttrStmt(index(0), _IMPORT, tvm.ir.StringImm(text), inner)
+        return tirx.AttrStmt(index(0), IMPORT, tvm.ir.StringImm(text), inner)
 
     target = w.result if epilogue is None else epilogue.target
     operands = [] if epilogue is None else epilogue.operands
-    return _tasks(w.name, b, body, [data, packed, *operands], [target], [sums])
-
-
-def _tasks(
-    name: str, b: Blocking, body: Callable[..., Any], reads: list[Any], writes: list[Any], own: list[Any]
-) -> Any:
-    """A block for each block of rows and part of the panels, in one parallel loop."""
-    block, part, task = (tirx.Var(each, INDEX) for each in ("vblock", "vpart", "task"))
-    variables = [
-        tirx.IterVar(tvm.ir.Range(index(0), index(extent)), variable, tirx.IterVar.DataPar)
-        for variable, extent in ((block, b.blocks), (part, b.parts))
-    ]
-    made = SBlock(
-        variables,
-        [_whole(each) for each in reads],
-        [_whole(each) for each in writes],
-        name,
-        body(block, part),
-        alloc_buffers=own,
-    )
-    parts = index(b.parts)
-    inside = SBlockRealize([tirx.floordiv(task, parts), tirx.floormod(task, parts)], True, made)
-    return tirx.For(task, index(0), index(b.blocks * b.parts), tirx.ForKind.PARALLEL, inside)
-
-
-def _vector(
-    w: ByteWorkload, epilogue: Epilogue | None, sums: Any, r: Any, o: Any, v: Any, b: Blocking, lead: Sequence[Any]
-) -> Any:
-    """What follows 16 sums of a row: stored where there are so many filters."""
-    panel = b.vectors * LANES
-    first = o * index(panel) + v * index(LANES)
-    wide = epilogue is None or epilogue.is_vectorised
-
-    def lanes(count: int) -> Any:
-        def store(lane: Any) -> Any:
-            element, at = sums[r * index(panel) + v * index(LANES) + lane], [*lead, first + lane]
-            return tirx.BufferStore(w.result, element, at) if epilogue is None else epilogue.store(element, at)
-
-        kind = tirx.ForKind.VECTORIZED if wide and count == LANES else tirx.ForKind.SERIAL
-        return loop("lane", count, store, kind)
-
-    whole, rest = divmod(w.filters, LANES)
-    if not rest and w.panels(b.vectors) * b.vectors == whole:
-        return lanes(LANES)
-    partly = tirx.IfThenElse(first < index(w.filters), lanes(rest), None) if rest else None
-    return tirx.IfThenElse(first < index(whole * LANES), lanes(LANES), partly) if whole else partly
+    return tasks_over(w.name, b.blocks, b.parts, body, [data, packed, *operands], [target], [sums])

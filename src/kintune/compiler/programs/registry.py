@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import tvm
 
 from kintune.compiler.programs.attention import AttentionProgram
+from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.panel_sum import NarrowPanels
@@ -26,6 +27,7 @@ PROGRAMS: tuple[Program, ...] = (
     RowProgram(),
     NarrowPanels(),
     TiledProduct(),
+    BlockwiseProduct(),
     ByteProducts(),
     PaddedProduct(),
     BlockedWinograd(),

@@ -12,6 +12,7 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.programs.blockwise_workload import sums_blockwise
 from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.compiler.programs.program import pattern_of, precision_of_program
 from kintune.compiler.programs.registry import applicable
@@ -40,7 +41,8 @@ def generate_sketches(
 
     `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
     own programs.  A function that was made for a pattern has them instead of MetaSchedule's, and so have sums of
-    products of bytes, whose operands a schedule can only widen.  Those of programs that compute with shorter numbers
+    products of bytes and those with blockwise quantised weights, which a schedule can only widen.  Those of programs
+    that compute with shorter numbers
     are among them only where their precision, such as "bf16", is one of `precisions`.
     """
     found: dict[str, Sketch] = {}
@@ -53,7 +55,7 @@ def generate_sketches(
             origin = _Origin(name, precision_of_program(program))
             found.update(_by_rules(workload, program.write(module, variant, ()), target, origin))
     main = module["main"]
-    if not (found and (pattern_of(main) or sums_bytes(main))):
+    if not (found and (pattern_of(main) or sums_bytes(main) or sums_blockwise(main))):
         found.update(_by_rules(workload, module, target))
     return tuple(found.values())
 

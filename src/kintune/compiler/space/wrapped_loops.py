@@ -24,7 +24,8 @@ def split_wrapped_loops(function: Any, _module: tvm.IRModule, _context: Any) -> 
     if not has_wrapped_loops(function):
         return function
     attributes = function.attrs or {}
-    schedule = Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
+    kept = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    schedule = Schedule(kept)  # of a module that nobody else has, it would change the function in its place
     for block in schedule.get_child_blocks(schedule.get_sblock(_ROOT, func_name="main")):
         _split(schedule, block)
     changed = schedule.mod["main"]

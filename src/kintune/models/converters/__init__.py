@@ -8,6 +8,7 @@ from __future__ import annotations
 from kintune.models.converters import (
     activations,
     arithmetic,
+    blockwise,
     convolution,
     indexing,
     integer_products,
@@ -28,6 +29,7 @@ __all__ = ["CONVERTERS"]
 _GROUPS = (
     activations,
     arithmetic,
+    blockwise,
     convolution,
     indexing,
     integer_products,

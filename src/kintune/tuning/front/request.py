@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import digest_of
-from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
+from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, WEIGHT_BITS, Metric, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
@@ -23,7 +23,16 @@ from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "check_until", "options_of", "refuse_several_shapes", "request_of", "run_key"]
+__all__ = [
+    "TuneRequest",
+    "check_calibration",
+    "check_until",
+    "check_weights",
+    "options_of",
+    "refuse_several_shapes",
+    "request_of",
+    "run_key",
+]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +40,8 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `device` is "cpu" (all physical cores, on which nothing else runs while they measure), a set of cores such as
     "cpu:1", or a GPU such as "cuda:0".  `records` is the location of the records (None: the user's own).  `inputs` are
-    `.npz` files, a set of inputs each, for the proof.  `log` is the file for details (None: one in the user's log
+    `.npz` files, a set of inputs each, for the proof; so are those of `calibration`, with which the model is quantised,
+    and which serve for the proof where there are no others.  `log` is the file for details (None: one in the user's log
     directory).  `fresh` ignores unfinished runs and what is known.  Of several models that are tuned at once, one of
     `priority` 2 gets twice as much of scarce resources as one of priority 1.
     """
@@ -45,6 +55,7 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     fresh: bool = False
     inputs: tuple[str, ...] = ()
+    calibration: tuple[str, ...] = ()
     log: str | None = None
     priority: float = 1.0
 
@@ -63,8 +74,11 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         refuse_several_shapes(model, "a GPU")
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
-    check_precision(config.precision, config.max_error, narrow_on_cpu=not _is_for_gpu(config))
+    check_precision(config.precision, config.max_error, config.weights, narrow_on_cpu=not _is_for_gpu(config))
+    check_weights(config, model)
+    check_calibration(config.precision, is_given=config.calibrate is not None, model=model)
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
+    calibration = () if config.calibrate is None else readable_files(config.calibrate, ".npz", "the calibration files")
     return TuneRequest(
         model=model,
         target=config.target,
@@ -75,6 +89,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         output=str(check_writable(config.output or f"{model.name}.kt", "the output")),
         fresh=config.fresh,
         inputs=tuple(map(str, inputs)),
+        calibration=tuple(map(str, calibration)),
         log=None if config.log is None else str(check_writable(config.log, "the log")),
         priority=config.priority,
     )
@@ -123,17 +138,61 @@ def check_until(until: str, model: ModelRef, compare: Sequence[str], device: str
         raise InputError(f"until {until!r} cannot be told for {model.name}: {why}")
 
 
-def check_precision(precision: str, max_error: float | None, *, narrow_on_cpu: bool = True) -> None:
-    """Check that a precision and an error budget go together, on a device whose programs may be narrow or not.
+def check_precision(
+    precision: str, max_error: float | None, weights: int | None = None, *, narrow_on_cpu: bool = True
+) -> None:
+    """Check that a precision, bits of weights and an error budget go together, on a device whose programs may be narrow
+    or not.
 
     Raises:
         InputError: they do not; the line says why.
     """
+    if weights not in (None, *WEIGHT_BITS):
+        raise InputError(f"weights have 4 or 8 bits, not {weights}")
+    if weights is not None and not narrow_on_cpu:
+        raise InputError(f"weights of {weights} bits are for CPUs; leave weights out")
     if precision == "fp32":
-        if max_error is not None:
-            raise InputError("max_error is for a narrower precision: give --precision bf16 or auto as well")
+        if max_error is not None and weights is None:
+            raise InputError(
+                "max_error is for a narrower precision: give --precision bf16, int8 or auto, or --weights as well"
+            )
     elif not narrow_on_cpu:
         raise InputError(f"precision {precision}: narrower precisions are for CPUs; leave it out")
+
+
+def check_weights(config: TuneConfig, model: ModelRef) -> None:
+    """Check that the weights of a model can be quantised, and that this goes with the other options.
+
+    Raises:
+        InputError: it does not; the line says why.
+    """
+    if config.weights is None:
+        return
+    if model.kind == EXPORTED:
+        raise InputError(f"{model.name}: only ONNX models are quantised; export it to ONNX, or leave --weights out")
+    if config.calibrate is not None:
+        raise InputError("weights and calibrate both quantise the model: leave one of the two out")
+    if config.metric is not None:
+        raise InputError("weights are chosen by the error at the outputs: give --max-error, and leave metric out")
+
+
+def check_calibration(precision: str, *, is_given: bool, model: ModelRef) -> None:
+    """Check that a precision and calibration files go together, and that a model can be quantised with them.
+
+    Raises:
+        InputError: they do not; the line says why.
+    """
+    if precision == "int8" and not is_given:
+        raise InputError(
+            "precision int8: inputs are needed to find the ranges of the values; give --calibrate FILE.npz or a "
+            "directory of such files (a model that is quantised already needs neither option)"
+        )
+    if not is_given:
+        return
+    if precision not in ("int8", "auto"):
+        raise InputError("calibrate is for a narrower precision: give --precision int8 or auto as well")
+    if model.kind == EXPORTED:
+        raise InputError(f"{model.name}: only ONNX models are quantised; export it to ONNX, or leave --calibrate out")
 
 
 def _compared(config: TuneConfig) -> tuple[str, ...]:
@@ -167,7 +226,7 @@ def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
             raise InputError("metric and max_drop go together: give both, or leave both out")
         return None
     if config.precision == "fp32":
-        raise InputError("metric is for a narrower precision: give --precision bf16 or auto as well")
+        raise InputError("metric is for a narrower precision: give --precision bf16, int8 or auto as well")
     if config.max_error is not None:
         raise InputError("metric and max_error are two measures of one thing: leave one of the two out")
     if model.kind != ONNX:
@@ -207,6 +266,7 @@ def options_of(config: TuneConfig, *, search: bool = True, metric: Metric | None
         precision=config.precision,
         max_error=config.max_error or DEFAULT_MAX_ERROR,
         metric=metric,
+        weights=config.weights or 0,
         compare=_compared(config),
     )
 
@@ -228,6 +288,8 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
         mine = (*mine, "constants", describe_constants(model.constants))
     if model.more_shapes:
         mine = (*mine, "shapes", [sorted(shapes.items()) for shapes in model.more_shapes])
+    if request.calibration:
+        mine = (*mine, "calibration", [_content(Path(path)) for path in request.calibration])
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 
 

@@ -1,0 +1,238 @@
+"""The loops around the innermost ones of a product with blockwise quantised weights: the whole program.
+
+Integers, scales and zero points are packed once, in panels of the columns that are computed at once.  A task of the
+parallel loop takes a block of rows and a part of the panels.  Few rows are multiplied while the weights are unpacked in
+registers.  For many, a task unpacks a panel to floats first, and multiplies all its rows with that.
+
+Rows and columns beyond the last are computed as the last one is, and not stored.  Data that do not fill the last block
+of weights are copied, with zeros behind them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import tirx
+
+from kintune.compiler.programs.blockwise_text import FLOATS, Kernel, product_text, unpacking_text
+from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload
+from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.loops import buffer, index, loop, sequence
+from kintune.compiler.programs.task_blocks import IMPORT, block_over, stored_vector, tasks_over, unravelled, with_body
+from kintune.compiler.space.packing import PACKS
+from kintune.models.blockwise import PACKED
+
+__all__ = ["Blocking", "write_blockwise"]
+
+
+class Blocking(NamedTuple):
+    """`rows` by `vectors` in registers, `blocks` of rows by about `parts` of the panels.
+
+    With `unpacks`, a panel is unpacked to memory for all rows of a block.
+    """
+
+    rows: int
+    vectors: int
+    unpacks: bool
+    blocks: int
+    parts: int
+
+
+class _Panels(NamedTuple):
+    """The packed weights: buffers of integers, scales and zero points, the last None where there are none."""
+
+    integers: Any
+    scales: Any
+    zeros: Any
+
+    @property
+    def buffers(self) -> list[Any]:
+        return [each for each in self if each is not None]
+
+    def addresses(self, panel: Any) -> list[Any]:
+        """The first elements of a panel; in place of zero points that there are not, those of the scales."""
+        zeros = self.scales if self.zeros is None else self.zeros
+        places = [(each, (panel, *[index(0)] * (len(each.shape) - 1))) for each in (self.integers, self.scales, zeros)]
+        return [tirx.address_of(each[place]) for each, place in places]
+
+
+def write_blockwise(
+    module: tvm.IRModule, w: BlockwiseWorkload, epilogue: Epilogue | None, lanes: int, permutes: bool, b: Blocking
+) -> tvm.IRModule:
+    """The program; `epilogue` is what follows the sums, if anything does.
+
+    `permutes` says that the CPU has AVX-512, with 16 lanes.
+    """
+    writer = _Writer(w, epilogue, lanes, permutes, b)
+    statements, buffers = writer.packing()
+    data = w.data
+    if w.product.depth != w.product.inputs:
+        data = buffer("filled", (w.rows * w.product.depth,), "float32", "global")
+        statements.append(writer.filling(data))
+        buffers.append(data)
+    statements.append(writer.computing(data))
+    return with_body(module, statements, buffers, set(w.positions), epilogue)
+
+
+class _Writer:
+    def __init__(
+        self, w: BlockwiseWorkload, epilogue: Epilogue | None, lanes: int, permutes: bool, b: Blocking
+    ) -> None:
+        self._w, self._p, self._epilogue, self._lanes, self._b = w, w.product, epilogue, lanes, b
+        self._permutes = permutes
+        self._panel = b.vectors * lanes
+        self._number = -(-w.columns // self._panel)
+        self._panels = self._buffers()
+
+    def _buffers(self) -> _Panels:
+        p, each = self._p, (self._number, self._p.blocks, self._panel)
+        if p.bits == 4:
+            integers = buffer(
+                "integers", (self._number, p.depth // 8, self._b.vectors, self._lanes, 4), "uint8", "global"
+            )
+        else:
+            integers = buffer("integers", (self._number, p.depth, self._panel), "int8", "global")
+        zeros = None
+        if p.zeros:
+            zeros = buffer("points", each, "int8" if p.zeros == PACKED else "float32", "global")
+        return _Panels(integers, buffer("steps", each, "float32", "global"), zeros)
+
+    def packing(self) -> tuple[list[Any], list[Any]]:
+        """The blocks that write the packed weights, and the buffers of these."""
+        p, panels, w = self._p, self._panels, self._w
+
+        def column(o: Any, within: Any) -> Any:
+            found = o * index(self._panel) + within
+            return tirx.min(found, index(w.columns - 1)) if w.columns % self._panel else found
+
+        def pairs(o: Any, k: Any, v: Any, lane: Any, e: Any) -> Any:
+            at = column(o, v * index(self._lanes) + lane)
+            return tirx.BufferStore(panels.integers, w.integers[k * index(4) + e, at], [o, k, v, lane, e])
+
+        def bytes_(o: Any, k: Any, c: Any) -> Any:
+            return tirx.BufferStore(panels.integers, _centred(w.integers[k, column(o, c)], p.middle), [o, k, c])
+
+        def steps(o: Any, block: Any, c: Any) -> Any:
+            return tirx.BufferStore(panels.scales, w.scales[block, column(o, c)], [o, block, c])
+
+        def points(o: Any, block: Any, c: Any) -> Any:
+            if p.zeros != PACKED:
+                value = w.zeros[block, column(o, c)] - tirx.const(float(p.middle), "float32")
+            elif p.bits == 8:
+                value = _centred(w.zeros[block, column(o, c)], p.middle)
+            else:
+                pair = tirx.Cast("int32", w.zeros[tirx.floordiv(block, index(2)), column(o, c)])
+                shift = tirx.Cast("int32", tirx.floormod(block, index(2)) * index(4))
+                value = _centred(tirx.bitwise_and(tirx.shift_right(pair, shift), tirx.const(15, "int32")), p.middle)
+            return tirx.BufferStore(panels.zeros, value, [o, block, c])
+
+        found = [
+            _packed("packed_integers", pairs if p.bits == 4 else bytes_, w.integers, panels.integers),
+            _packed("packed_scales", steps, w.scales, panels.scales),
+        ]
+        if panels.zeros is not None:
+            found.append(_packed("packed_zeros", points, w.zeros, panels.zeros))
+        return found, panels.buffers
+
+    def filling(self, target: Any) -> Any:
+        """The data with zeros behind them."""
+        w, p = self._w, self._p
+        lead = [int(extent) for extent in w.data.shape[:-1]]
+
+        def body(row: Any) -> Any:
+            start = row * index(p.depth)
+
+            def copied(k: Any) -> Any:
+                at = (*unravelled(row, lead), k)
+                at = (*unravelled(row, lead), k)
+                return tirx.BufferStore(target, w.data[at], [start + k])
+
+            def zero(k: Any) -> Any:
+                return tirx.BufferStore(target, tirx.const(0.0, "float32"), [start + index(p.inputs) + k])
+
+            return sequence([loop("k", p.inputs, copied), loop("z", p.depth - p.inputs, zero)])
+
+        return block_over("filled_data", [("row", w.rows)], body, [w.data], [target], parallel=w.rows > 1)
+
+    def computing(self, data: Any) -> Any:
+        """The parallel loop."""
+        w, p, b, panel = self._w, self._p, self._b, self._panel
+        own = -(-self._number // b.parts)
+        parts = -(-self._number // own)
+        groups = -(-w.rows // (b.blocks * b.rows))
+        kernel = self._kernel()
+        name, declared, text = product_text(kernel)
+        sums = buffer("sums", (b.rows * panel,), "float32", "global")
+        buffers, unpack, floats = [sums], "", None
+        if b.unpacks:
+            unpack, declared, more = unpacking_text(self._unpacking())
+            text += "\n" + more
+            floats = buffer("floats", (p.depth * panel,), "float32", "global")
+            buffers.append(floats)
+        exact = w.rows == b.blocks * groups * b.rows
+        first_value = tirx.address_of(data[tuple(index(0) for _ in data.shape)])
+
+        def tile(row: Any, o: Any) -> Any:
+            """The sums of some rows from `row` on with one panel, and what follows."""
+            last = index(w.rows - 1)
+            rows = [row + index(r) if exact else tirx.min(row + index(r), last) for r in range(b.rows)]
+            weights = self._panels.addresses(o) if floats is None else [tirx.address_of(floats[index(0)])] * 3
+            call = tirx.call_extern(
+                "int32",
+                name,
+                first_value,
+                *(tirx.Cast("int32", each * index(p.depth * 4)) for each in rows),
+                *weights,
+                tirx.address_of(sums[index(0)]),
+                tirx.address_of(sums[index(b.rows * panel - 1)]),
+            )
+
+            def stored(r: Any) -> Any:
+                def element(v: Any, lane: Any) -> Any:
+                    return sums[r * index(panel) + v * index(self._lanes) + lane]
+
+                lead = unravelled(row + r, w.lead)
+                vector = stored_vector(self._lanes, w.columns, panel, self._epilogue, w.result, element, lead)
+                body = loop("v", b.vectors, lambda v: vector(o, v))
+                return body if exact else tirx.IfThenElse(row + r < index(w.rows), body, None)
+
+            return sequence([tirx.Evaluate(call), loop("r", b.rows, stored)])
+
+        def body(block: Any, part: Any) -> Any:
+            def one(each: Any) -> Any:
+                o, first = part * index(own) + each, block * index(groups * b.rows)
+                tiles = loop("q", groups, lambda q: tile(first + q * index(b.rows), o))
+                if floats is not None:
+                    ends = [tirx.address_of(floats[index(at)]) for at in (0, p.depth * panel - 1)]
+                    call = tirx.call_extern("int32", unpack, *self._panels.addresses(o), *ends)
+                    tiles = sequence([tirx.Evaluate(call), tiles])
+                return tiles if self._number % own == 0 else tirx.IfThenElse(o < index(self._number), tiles, None)
+
+            source = tvm.ir.StringImm(f"{declared}\n{text}" if declared else text)
+            return tirx.AttrStmt(index(0), IMPORT, source, loop("o", own, one))
+
+        target = w.result if self._epilogue is None else self._epilogue.target
+        operands = [] if self._epilogue is None else self._epilogue.operands
+        return tasks_over(w.name, b.blocks, parts, body, [data, *self._panels.buffers, *operands], [target], buffers)
+
+    def _kernel(self) -> Kernel:
+        """The inner loops that multiply."""
+        if self._b.unpacks:
+            return Kernel(FLOATS, self._lanes, self._b.vectors, self._b.rows, self._p.depth, 1)
+        return self._unpacking()._replace(rows=self._b.rows)
+
+    def _unpacking(self) -> Kernel:
+        p = self._p
+        zeros = {"": "", PACKED: "i8"}.get(p.zeros, "float")
+        return Kernel(p.bits, self._lanes, self._b.vectors, 1, p.block, p.blocks, zeros, self._permutes)
+
+
+def _packed(name: str, body: Any, source: Any, target: Any) -> Any:
+    loops = [(axis, int(extent)) for axis, extent in zip("okvle", target.shape, strict=False)]
+    return block_over(name, loops, body, [source], [target], parallel=False, annotations={PACKS: True})
+
+
+def _centred(value: Any, middle: int) -> Any:
+    """An integer less the one in the middle, as a byte with a sign."""
+    return tirx.Cast("int8", tirx.Cast("int32", value) - tirx.const(middle, "int32"))

@@ -1,0 +1,64 @@
+"""What a product with blockwise quantised weights computes, as a value and as the text that kernels carry.
+
+The block of the sums says it by the annotation `kintune.blockwise`.  Does not import TVM.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["ANNOTATION", "BITS", "PACKED", "REAL", "Blockwise", "parse_blockwise"]
+
+ANNOTATION = "kintune.blockwise"
+"""The annotation of the block that sums products with blockwise quantised weights."""
+
+BITS = (4, 8)
+"""The bits that a weight may have."""
+
+PACKED, REAL = "packed", "real"
+"""Zero points in as many bits as the weights have, or of float32."""
+
+
+class Blockwise(msgspec.Struct, frozen=True):
+    """A product of data `[..., inputs]` with weights of 4 or 8 bits, with a scale for `block` weights of a column.
+
+    A weight is `(integer - zero point) * scale`.  The kernel takes, with `blocks` blocks of each of N columns:
+
+    - data, float32 `[..., inputs]`;
+    - integers, uint8 `[blocks * block * bits / 8, N]`; of two in a byte the first has the low bits;
+    - scales, float32 `[blocks, N]`;
+    - zero points: none (`zeros` is ""; they are `middle`), uint8 `[ceil(blocks * bits / 8), N]` ("packed") or float32
+      `[blocks, N]` ("real").
+
+    What integers there are beyond the last input is not read.
+    """
+
+    bits: int
+    block: int
+    inputs: int
+    zeros: str = ""
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of a column."""
+        return -(-self.inputs // self.block)
+
+    @property
+    def depth(self) -> int:
+        """The integers of a column, which fill its blocks."""
+        return self.blocks * self.block
+
+    @property
+    def middle(self) -> int:
+        """The zero point of weights that have none of their own."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def text(self) -> str:
+        """The value of the annotation."""
+        return msgspec.json.encode(self).decode()
+
+
+def parse_blockwise(text: str) -> Blockwise:
+    """The product that an annotation describes."""
+    return msgspec.json.decode(text, type=Blockwise)

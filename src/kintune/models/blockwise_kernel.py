@@ -1,0 +1,69 @@
+"""The kernel of a product with blockwise quantised weights as it is imported: plain sums, correct and not fast.
+
+`kintune.compiler.programs.blockwise_product` writes the fast one from the same `Blockwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from kintune.models.blockwise import ANNOTATION, PACKED, Blockwise
+
+__all__ = ["BLOCK_NAME", "call_blockwise"]
+
+BLOCK_NAME = "matmul_blockwise"
+"""The name of the block of the sums: it is classed as a product."""
+
+_WITH_EPILOGUE = 4  # the compiler's class of functions that element-wise ones are fused with
+
+
+def call_blockwise(builder: relax.BlockBuilder, product: Blockwise, operands: Sequence[relax.Expr]) -> relax.Expr:
+    """The call of the kernel; see `Blockwise` for its operands, of which the zero points may be left out."""
+    attributes = {"op_pattern": _WITH_EPILOGUE}
+    call: relax.Expr = builder.call_te(
+        _compute(product), *operands, primfunc_name_hint="matmul", primfunc_attrs=attributes
+    )
+    return call
+
+
+def _compute(product: Blockwise) -> Callable[..., te.Tensor]:
+    def multiplied(data: te.Tensor, integers: te.Tensor, scales: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((_long(0), _long(product.inputs)), "k")
+
+        def element(*at: Any) -> Any:
+            column = at[-1]
+            block = tirx.floordiv(k, _long(product.block))
+            place = (*at[:-1], k)
+            zero = _zero(product, zeros, block, column)
+            weight = (_integer(integers, product.bits, k, column).astype("float32") - zero) * scales[block, column]
+            return te.sum(data[place] * weight, axis=k)
+
+        shape = [*data.shape[:-1], integers.shape[1]]
+        return te.compute(shape, element, name=BLOCK_NAME, attrs={ANNOTATION: product.text})
+
+    return multiplied
+
+
+def _integer(tensor: te.Tensor, bits: int, row: Any, column: Any) -> Any:
+    """An integer of so many bits, as int32."""
+    if bits == 8:
+        return tensor[row, column].astype("int32")
+    each = 8 // bits
+    byte = tensor[tirx.floordiv(row, _long(each)), column].astype("int32")
+    shift = (tirx.floormod(row, _long(each)) * _long(bits)).astype("int32")
+    return tirx.bitwise_and(tirx.shift_right(byte, shift), tirx.const((1 << bits) - 1, "int32"))
+
+
+def _zero(product: Blockwise, zeros: Sequence[te.Tensor], block: Any, column: Any) -> Any:
+    if not zeros:
+        return tirx.const(float(product.middle), "float32")
+    if product.zeros == PACKED:
+        return _integer(zeros[0], product.bits, block, column).astype("float32")
+    return zeros[0][block, column]
+
+
+def _long(extent: Any) -> tirx.IntImm:
+    return tirx.IntImm("int64", int(extent))

@@ -1,0 +1,232 @@
+"""Quantises the weights of a job's model to 4 or 8 bits before it is imported, if the user has asked for that.
+
+Half of the user's inputs choose the layers whose weights are quantised; the others check the choice.  Without any,
+different inputs are drawn for the two.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnx
+
+from kintune.core.candidate import digest_of
+from kintune.core.config import JobSpec
+from kintune.core.model import Combination, ModelRef, Tensor
+from kintune.core.quantisation import Quantised
+from kintune.core.stage_results import QUANTISED_FILE
+from kintune.errors import ModelError
+from kintune.files import sha256_of
+from kintune.models.constants import constant_values, describe_constants
+from kintune.models.graph_file import open_graph
+from kintune.models.importer import load
+from kintune.models.onnx_path import onnx_path_of
+from kintune.models.quantisation.layer_choice import choose_layers
+from kintune.models.quantisation.output_error import output_error
+from kintune.models.quantisation.quantiser import Feeds, open_on, run
+from kintune.models.quantisation.weights import WeightQuantiser, dequantised, quantised_blocks
+from kintune.models.ref import ONNX
+from kintune.models.shapes import bind, fit_constants, with_constants
+from kintune.runtime.inputs import draw_inputs, load_fitting
+from kintune.tuning.job.quantising import HELD_BACK_SHARE, QuantisedModel, split
+
+__all__ = ["quantise_weights"]
+
+_SHARE = 0.8  # of the budget, on the inputs of the choice
+_STRICTER = 0.7  # of that, after the error was too large on other inputs
+_CHOICES = 4
+_MOST_SETS = 8  # of inputs on which errors of several layers are measured
+_SETS_ALONE = 1  # on which that of each layer is
+_DRAWS = 4  # sets of inputs for each of the two, where the user gives none
+
+_JSON = ".json"
+
+
+def quantise_weights(spec: JobSpec) -> QuantisedModel:
+    """Quantise the large weights of a job's model within its error budget, and write it beside the job's output.
+
+    What an earlier process of the same job has written is used.  Where no layer fits the budget, the model stays as it
+    is, and `int8` of what is returned is 0.
+
+    Raises:
+        InputError: the user's inputs do not fit the model.
+        ModelError: there are no large weights, or the model cannot be read.
+    """
+    path = onnx_path_of(spec.model)
+    written, key = Path(f"{spec.output}{QUANTISED_FILE}"), _key(spec, path)
+    found = _written_before(written, key)
+    if found is None:
+        found = _Quantisation(spec, path).write(written)
+        Path(f"{written}{_JSON}").write_bytes(msgspec.json.encode((key, found)))
+    if not found.int8:
+        return QuantisedModel(spec.model, str(path), found)
+    ref = msgspec.structs.replace(spec.model, kind=ONNX, source=str(written), options={}, own=True)
+    return QuantisedModel(ref, str(written), found)
+
+
+def _written_before(written: Path, key: str) -> Quantised | None:
+    """What an earlier process has written for the same key."""
+    try:
+        found, quantised = msgspec.json.decode(Path(f"{written}{_JSON}").read_bytes(), type=tuple[str, Quantised])
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return quantised if found == key and (written.exists() or not quantised.int8) else None
+
+
+def _key(spec: JobSpec, path: Path) -> str:
+    """What the quantised model follows from."""
+    digests = []
+    for file in (str(path), *spec.input_files):
+        with Path(file).open("rb") as opened:
+            digests.append(sha256_of(opened).hex())
+    bound = (sorted(spec.model.shapes.items()), describe_constants(spec.model.constants))
+    options = spec.options
+    return digest_of(msgspec.msgpack.encode((digests, bound, options.weights, options.max_error, options.seed)))
+
+
+class _Quantisation:
+    """One quantisation: its inputs, the outputs of the original, and the errors that were measured."""
+
+    def __init__(self, spec: JobSpec, path: Path) -> None:
+        self._path, self._threads, self._bits = path, max(1, spec.cores), spec.options.weights
+        self._budget = spec.options.max_error
+        self._quantiser = WeightQuantiser(path, self._bits)
+        self._choosing, self._held_back, self._apart = _inputs(spec)
+        original = open_on(path, self._threads)
+        self._wanted = [run(original, feeds) for feeds in self._choosing]
+        self._wanted_held_back = [run(original, feeds) for feeds in self._held_back]
+
+    def write(self, written: Path) -> Quantised:
+        """Choose the layers and write the model with their weights quantised; nothing where there are none."""
+        layers, limit = self._quantiser.layers, _SHARE * self._budget
+        names = [layer.name for layer in layers]
+        everything = self._measured(frozenset(names), written)[0]
+        if everything[0] <= limit and everything[1] <= HELD_BACK_SHARE * self._budget:
+            return self._result(names, (), everything[1], everything[0])
+        weights = _SwitchedWeights(self._quantiser, self._bits, self._threads)
+        alone: dict[str, float] = {}
+
+        def error_alone(name: str) -> float:
+            if name not in alone:
+                alone[name] = self._error_of(weights, frozenset((name,)), _SETS_ALONE)
+            return alone[name]
+
+        for _ in range(_CHOICES):
+            choice = choose_layers(layers, limit, error_alone, lambda some: self._error_of(weights, some, _MOST_SETS))
+            if not choice.layers:
+                break
+            (_, checked), within = self._measured(choice.layers, written)
+            print(f"weights of {len(choice.layers)} of {len(layers)} layers in {self._bits} bits: error {checked:.3g}")
+            if within:
+                return self._result(sorted(choice.layers), choice.left, checked, everything[0])
+            limit *= _STRICTER
+        written.unlink(missing_ok=True)
+        return Quantised(len(layers), 0, tuple(names), everything=everything[0], bits=self._bits)
+
+    def _result(self, chosen: Sequence[str], left: tuple[str, ...], error: float, everything: float) -> Quantised:
+        held_back = len(self._held_back) if self._apart else 0
+        products = len(self._quantiser.layers)
+        return Quantised(products, len(chosen), left, error, everything, held_back, self._bits)
+
+    def _measured(self, layers: frozenset[str], written: Path) -> tuple[tuple[float, float], bool]:
+        """The errors in onnxruntime with these layers quantised, on the inputs of the choice and on those held back,
+        and whether the latter is small enough.
+        """
+        self._quantiser.save(layers, written)
+        session = open_on(written, self._threads)
+        errors = [
+            max(output_error(run(session, feeds), wanted) for feeds, wanted in zip(sets, outputs, strict=True))
+            for sets, outputs in ((self._choosing, self._wanted), (self._held_back, self._wanted_held_back))
+        ]
+        return (errors[0], errors[1]), errors[1] <= HELD_BACK_SHARE * self._budget
+
+    def _error_of(self, weights: _SwitchedWeights, layers: frozenset[str], sets: int) -> float:
+        """The largest error with these layers quantised, on the first of the sets of inputs."""
+        return max(
+            output_error(weights.run(layers, feeds), wanted)
+            for feeds, wanted in zip(self._choosing[:sets], self._wanted[:sets], strict=True)
+        )
+
+
+class _SwitchedWeights:
+    """One session in which the weights of each layer are an input: as they are, or quantised and dequantised."""
+
+    def __init__(self, quantiser: WeightQuantiser, bits: int, threads: int) -> None:
+        self._switch = quantiser.switch
+        self._plain = {layer.name: quantiser.matrix(layer.name) for layer in quantiser.layers}
+        self._rounded = {
+            name: dequantised(*quantised_blocks(weights, bits), bits, len(weights))
+            for name, weights in self._plain.items()
+        }
+        with tempfile.TemporaryDirectory(prefix="kintune-weights-") as directory:
+            path = Path(directory) / "switched.onnx"
+            onnx.save(quantiser.switched(), path)
+            self._session = open_on(path, threads)
+
+    def run(self, layers: frozenset[str], feeds: Feeds) -> list[object]:
+        """The outputs with these layers quantised."""
+        weights = {self._switch(name): (self._rounded if name in layers else self._plain)[name] for name in self._plain}
+        return run(self._session, {**feeds, **weights})
+
+
+def _inputs(spec: JobSpec) -> tuple[list[Feeds], list[Feeds], bool]:
+    """Sets of inputs for the choice, those that are held back from it, and whether these are others."""
+    path = onnx_path_of(spec.model)
+    if not spec.input_files:
+        combinations, bound = _imported(spec.model, path)
+        first = spec.options.seed
+        drawn: list[list[Feeds]] = [
+            [
+                {**draw_inputs(each.inputs, seed), **bound}
+                for seed in range(start, start + _DRAWS)
+                for each in combinations
+            ]
+            for start in (first, first + _DRAWS)
+        ]
+        return drawn[0], drawn[1], True
+    combinations, bound = _declared(spec.model, path)
+    chosen, others = split(spec.input_files)
+    sets: list[list[Feeds]] = [
+        [_given(combinations, bound, file) for file in files[:_MOST_SETS]] for files in (chosen, others)
+    ]
+    return sets[0], sets[1], chosen != others
+
+
+def _given(combinations: Sequence[Combination], bound: dict[str, Any], file: str) -> Feeds:
+    number, arrays = load_fitting(combinations, file)
+    names = [tensor.name for tensor in combinations[number].inputs]
+    return {**dict(zip(names, arrays, strict=True)), **bound}
+
+
+def _imported(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, Any]]:
+    """What the model takes with each combination of its shapes, and what each input stands for, as far as the compiler
+    can read the model; and the inputs that are bound to values.
+    """
+    try:
+        models = [load(each) for each in ref.each()]
+    except ModelError:  # parts of it run in onnxruntime
+        return _declared(ref, path)
+    bound = {name: constant_values(constant) for name, constant in models[0].constants.items()}
+    return [Combination(model.inputs, ()) for model in models], bound
+
+
+def _declared(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, Any]]:
+    """What the file says that the model takes, and the inputs that are bound to values."""
+    combinations, constants = [], {}
+    for each in ref.each():
+        file = open_graph(path, own=each.own)
+        constants = fit_constants(str(path), file.graph, each.constants)
+        fixed = bind(str(path), file.graph, with_constants(str(path), each.shapes, constants))
+        types = {port.name: port.type.tensor_type.elem_type for port in file.graph.graph.input}
+        tensors = [
+            Tensor(name, shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(types[name])).name)
+            for name, shape in fixed.items()
+            if name not in constants
+        ]
+        combinations.append(Combination(tuple(tensors), ()))
+    return combinations, constants
