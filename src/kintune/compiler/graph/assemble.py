@@ -12,6 +12,8 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.call_records import describe_calls
+from kintune.compiler.graph.keepable import keepable_functions
+from kintune.compiler.graph.kept_tensors import KeptTensors, keep_tensors
 from kintune.compiler.graph.kernel_library import build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
@@ -85,13 +87,14 @@ class PlannedProgram(NamedTuple):
 
     `weights` are packed and followed by the constants of the network; the plan has their places when they lie one after
     another, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.  `calls` says what
-    the plan's calls compute.
+    the plan's calls compute; `kept` is the number of tensors that are kept in bf16.
     """
 
     plan: ExecutionPlan
     library: bytes
     weights: tuple[tvm.runtime.Tensor, ...]
     calls: tuple[CallRecord, ...] = ()
+    kept: int = 0
 
 
 def assemble_plan(
@@ -103,10 +106,12 @@ def assemble_plan(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     checks: Sequence[IndexCheck] = (),
+    keeps_bf16: bool = False,
 ) -> PlannedProgram:
     """Compile as `assemble` does, for a CPU, to what runs without TVM.
 
-    `inputs`, `outputs` and `checks` are those of the imported model.
+    `inputs`, `outputs` and `checks` are those of the imported model.  With `keeps_bf16`, tensors between kernels are
+    of bf16 where `kept_tensors` finds that they can be.
 
     Raises:
         BuildError: a program cannot be applied, the network cannot be compiled, or it has what no plan can do; then the
@@ -116,6 +121,9 @@ def assemble_plan(
     if not chosen:
         target = untuned_target(target)
     module = _scheduled(lowered, chosen, target, kernels or {})
+    kept = 0
+    if keeps_bf16:
+        module, kept = _with_kept_tensors(module, lowered, chosen, target)
     linked: dict[str, bytes] = {}
     try:
         with target:
@@ -130,11 +138,31 @@ def assemble_plan(
             object_files = [content for candidate, content in linked.items() if kernel_name(candidate) in used]
             library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files)
             calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
-            return PlannedProgram(planned.plan, library, planned.weights, calls)
+            return PlannedProgram(planned.plan, library, planned.weights, calls, kept)
     except KintuneError:
         raise
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
+
+
+def _with_kept_tensors(
+    module: tvm.IRModule,
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+) -> KeptTensors:
+    """The scheduled network with tensors in bf16.
+
+    Raises:
+        BuildError: it cannot be written so.
+    """
+    try:
+        with target:
+            return keep_tensors(module, keepable_functions(lowered, chosen, module, target))
+    except KintuneError:
+        raise
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildError(f"tensors cannot be kept in bf16: {cause_line(error)}") from error
 
 
 def _packed(

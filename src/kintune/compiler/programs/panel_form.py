@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kintune.compiler.programs.panel_text import CHUNK
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
-__all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Tiling", "Way", "form_of"]
+__all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
 _MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
 
@@ -62,6 +62,13 @@ class Tiling(NamedTuple):
     units: int
     parts: int
     depth: int
+
+
+class Kept(NamedTuple):
+    """Which tensors of a sum lie in memory in bf16: its data, and what is stored.  Others have the type of the workload."""
+
+    data: bool = False
+    result: bool = False
 
 
 class Way(str, Enum):

@@ -4,7 +4,8 @@ All functions have the prefix `kt_` and return zero.  They are inlined where the
 
 `kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), `kt_move` copies n floats,
 and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last;
-what is beyond n is zero.  `kt_zero(target, bytes)` clears memory.
+what is beyond n is zero.  `kt_put` rounds as `kt_round` does and writes n values, nothing beyond.
+`kt_zero(target, bytes)` clears memory.
 
 `kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, stride, b, c, steps, runs, jump, add) compute c, or with `add` c + ..., of M
 tiles or rows: the sum of products of a and b.  The rows of a are `stride` bytes apart.  A row has some runs of so many
@@ -29,6 +30,7 @@ _LANES = ", ".join(f"i32 {lane}" for lane in range(CHUNK))
 _ROUNDING = """
 declare <32 x float> @llvm.masked.load.v32f32.p0(ptr, i32, <32 x i1>, <32 x float>)
 declare <32 x i16> @llvm.masked.load.v32i16.p0(ptr, i32, <32 x i1>, <32 x i16>)
+declare void @llvm.masked.store.v32i16.p0(<32 x i16>, ptr, i32, <32 x i1>)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)
 {declaration}
 define i32 @kt_round(ptr %source, ptr %target, i32 %n, i32 %stride) {{
@@ -40,6 +42,21 @@ define i32 @kt_round(ptr %source, ptr %target, i32 %n, i32 %stride) {{
   %part = {load_floats}
 {part}
   store <32 x {narrow}> %part_rounded, ptr %last_to, align 2
+  br label %done
+done:
+  ret i32 0
+}}
+
+define i32 @kt_put(ptr %source, ptr %target, i32 %n, i32 %stride) {{
+{before}
+  %wide = load <32 x float>, ptr %from, align 4
+{whole}
+  store <32 x {narrow}> %rounded, ptr %to, align 2
+{between}
+  %part = {load_floats}
+{part}
+  %bits = bitcast <32 x {narrow}> %part_rounded to <32 x i16>
+  call void @llvm.masked.store.v32i16.p0(<32 x i16> %bits, ptr %last_to, i32 2, <32 x i1> %mask)
   br label %done
 done:
   ret i32 0
