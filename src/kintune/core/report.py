@@ -208,6 +208,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     None when nothing was compared; so is `norm_error`, the largest norm of an output's error as a share of the norm of
     that output.  Where parts compute narrower, it was measured on `held_back` sets of inputs that the choice of these
     parts had not seen, or, if that is 0, on those of the choice.  `score` is the user's own, by `options.metric`.
+    `kept_tensors` counts the tensors between kernels that are kept in bf16.
     `output` is where the executable lies, `log` where the details are; `skipped` says of each runtime that was not
     compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the network should hardly
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
@@ -253,6 +254,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     norm_error: float | None = None
     held_back: int = 0
     score: float | None = None
+    kept_tensors: int = 0
 
     @property
     def narrow(self) -> dict[str, str]:

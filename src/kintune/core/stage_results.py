@@ -165,11 +165,13 @@ class Taught(msgspec.Struct, frozen=True):
 class DraftPrograms(msgspec.Struct, frozen=True):
     """What DRAFT and PACKAGE are asked: to compile the network with these programs by workload digest.
 
-    With `alone`, also the network that computes each subgraph a second time with the untuned program.
+    With `alone`, also the network that computes each subgraph a second time with the untuned program.  With
+    `keeps_bf16`, tensors are kept in bf16 between kernels where they can be.
     """
 
     chosen: dict[str, Candidate]
     alone: bool = False
+    keeps_bf16: bool = False
 
 
 class Packaged(msgspec.Struct, frozen=True):
@@ -180,7 +182,8 @@ class Packaged(msgspec.Struct, frozen=True):
     the inputs that the executable no longer has.  `each_alone`, where it was asked for, has for each combination of
     shapes the network that computes subgraphs twice, None where there is none.  Each is in one of them, but those in
     `left_out` (workload digests), which take too long untuned or cannot be compiled so.  With `hybrid`, the tuned
-    executable runs partly in onnxruntime.
+    executable runs partly in onnxruntime.  It has so many tensors between kernels `kept` in bf16; where it is tried,
+    `beside` is the same network without, to be timed beside it.
     """
 
     tuned: str
@@ -192,6 +195,8 @@ class Packaged(msgspec.Struct, frozen=True):
     each_alone: tuple[str | None, ...] = ()
     left_out: tuple[str, ...] = ()
     hybrid: bool = False
+    kept: int = 0
+    beside: str | None = None
 
 
 class PerProgramCheck(msgspec.Struct, frozen=True):
@@ -252,7 +257,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     `regions` are those that the result keeps: None if all, empty if it runs in onnxruntime altogether; the proof holds
     for that, and `lost_ms` has the latencies of the network that was slower than onnxruntime, if it was.  `norm_error`
     is the largest norm of an output's error, as a share of the norm of that output; None like the other errors.
-    `score` is the user's own, if he has one.
+    `score` is the user's own, if he has one.  `beside_ms` has the latencies of the tuned executable and then of another
+    that was timed beside it, in turns; it is empty where there was none.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.
@@ -276,6 +282,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     lost_ms: tuple[float, ...] = ()
     norm_error: float | None = None
     score: float | None = None
+    beside_ms: tuple[tuple[float, ...], ...] = ()
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -124,10 +124,18 @@ def _narrow_errors(report: RunReport) -> list[str]:
     return [
         f"Of {len(report.subgraphs)} subgraphs, {parts}{f', with {share:.0%} of the time' if share else ''};"
         " the others in the model's own types.",
+        *_kept(report),
         *_score(report),
         f"Error of its outputs: {report.norm_error:.2g} of their norm{_allowed(report)};"
         f" largest single error {report.max_abs_error:.2g}. {_ON_UNSEEN if report.held_back else _ON_SEEN}",
     ]
+
+
+def _kept(report: RunReport) -> list[str]:
+    number = report.kept_tensors
+    if not number:
+        return []
+    return [f"{number} tensor{'s' * (number > 1)} between kernels {'are' if number > 1 else 'is'} kept in bf16."]
 
 
 def _allowed(report: RunReport) -> str:

@@ -12,7 +12,7 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.call_records import describe_calls
-from kintune.compiler.graph.keepable import keepable_functions
+from kintune.compiler.graph.keepable import COMPILED, keepable_functions
 from kintune.compiler.graph.kept_tensors import KeptTensors, keep_tensors
 from kintune.compiler.graph.kernel_library import build_kernels
 from kintune.compiler.graph.lower import Lowered
@@ -36,10 +36,6 @@ __all__ = ["PlannedProgram", "Program", "assemble", "assemble_plan"]
 
 _PACK = "main_transform_params"
 _UNUSED = "no_kernel"
-
-_COMPILED = "kintune.compiled"
-"""The attribute of a function that is already compiled: the digest of its candidate."""
-
 
 class Program(NamedTuple):
     """A compiled network: its function `main(inputs..., weights...)`, and the weights as that function wants them.
@@ -197,7 +193,7 @@ def _scheduled(
             scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
             function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
         if candidate.digest in kernels:
-            function = function.with_attr(_COMPILED, candidate.digest)
+            function = function.with_attr(COMPILED, candidate.digest)
         module.update_func(variable, function)
     return module
 
@@ -323,7 +319,7 @@ def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tv
         for variable, function in module.functions_items():
             if not isinstance(function, tvm.tirx.PrimFunc):
                 continue
-            built = kernels.get(str((function.attrs or {}).get(_COMPILED)))
+            built = kernels.get(str((function.attrs or {}).get(COMPILED)))
             if built is not None and _takes_the_same(function, built):
                 names[variable] = kernel_name(built.candidate)
                 linked[built.candidate] = built.object_file

@@ -84,8 +84,12 @@ def build_executable(
     target: tvm.target.Target,
     manifest: Manifest,
     kernels: Mapping[str, Built] | None = None,
+    *,
+    keeps_bf16: bool = False,
 ) -> Executable | VmExecutable:
     """Compile the network as `assemble_plan` does, or, for a GPU, as `assemble` does.
+
+    With `keeps_bf16`, tensors are kept in bf16 between kernels of a CPU where they can be.
 
     Raises:
         BuildError: a program cannot be applied, or the network cannot be compiled, planned or linked.
@@ -93,7 +97,7 @@ def build_executable(
     """
     if target.kind.name == GPU:
         return build_vm_executable(lowered, chosen, target, manifest, kernels)
-    return build_plans([lowered], chosen, target, manifest, kernels)
+    return build_plans([lowered], chosen, target, manifest, kernels, keeps_bf16=keeps_bf16)
 
 
 def build_plans(
@@ -102,8 +106,12 @@ def build_plans(
     target: tvm.target.Target,
     manifest: Manifest,
     kernels: Mapping[str, Built] | None = None,
+    *,
+    keeps_bf16: bool = False,
 ) -> Executable:
     """Compile a network for each of the manifest's combinations of shapes, in their order, as `assemble_plan` does.
+
+    `keeps_bf16` is as for `build_executable`.
 
     Raises:
         BuildError: as for `build_executable`.
@@ -120,8 +128,10 @@ def build_plans(
                 inputs=shaped.inputs,
                 outputs=shaped.outputs,
                 checks=shaped.checks,
+                keeps_bf16=keeps_bf16,
             )
-            yield CompiledPlan(program.plan, program.library, map(block_of, program.weights), program.calls)
+            weights = map(block_of, program.weights)
+            yield CompiledPlan(program.plan, program.library, weights, program.calls, program.kept)
 
     return Executable.create_from_plans(compiled(), manifest)
 

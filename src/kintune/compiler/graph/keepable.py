@@ -20,7 +20,10 @@ from kintune.compiler.space.generator import default_schedule
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.search.sketch_program import program_of
 
-__all__ = ["keepable_functions"]
+__all__ = ["COMPILED", "keepable_functions"]
+
+COMPILED = "kintune.compiled"
+"""The attribute of a function that is already compiled: the digest of its candidate."""
 
 _READ_ONCE = frozenset({"elementwise", "pool", "reduction", "softmax"})
 """Operators that read each element once or a few times."""
@@ -62,7 +65,7 @@ def _of_any(workload: StandaloneWorkload, function: tvm.tirx.PrimFunc, target: t
     """What any other function can take in bf16."""
 
     def written(kept: frozenset[int]) -> tvm.tirx.PrimFunc:
-        return keep(function, kept).without_attr("global_symbol").without_attr("kintune.compiled")
+        return keep(function, kept).without_attr("global_symbol").without_attr(COMPILED)
 
     if pieces_of(function, SLICES) or pieces_of(function, JOINS):
         return Keepable(frozenset(), written)

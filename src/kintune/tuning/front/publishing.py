@@ -167,6 +167,7 @@ def report_of(
         fastest_baseline=latency_ms.fastest_baseline,
         norm_error=proof.norm_error if proof else None,
         score=proof.score if proof else None,
+        kept_tensors=summary.packaged.kept if runs_programs and summary.packaged is not None else 0,
         held_back=held_back(spec) if spec.options.precisions else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
     )

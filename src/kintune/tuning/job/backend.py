@@ -32,8 +32,13 @@ class CompilerBackend(Protocol):
         """
         ...
 
-    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
+    def draft(
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeps_bf16: bool = False
+    ) -> DraftResult:
         """Compile the network with the chosen program for each workload, and write it, to have it checked.
+
+        With `keeps_bf16`, tensors are kept in bf16 between kernels where they can be; then the network is written once
+        more without, to be timed beside it.  A network without such tensors is taken as one that cannot be compiled.
 
         A network that cannot be compiled is a result, not an error.
         """
@@ -58,8 +63,12 @@ class CompilerBackend(Protocol):
         """
         ...
 
-    def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
+    def package(
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeps_bf16: bool = False
+    ) -> Packaged:
         """Compile the network with the chosen program for each workload, and the untuned one; write both.
+
+        With `keeps_bf16`, tensors are kept in bf16 between kernels of the former where they can be.
 
         Raises:
             BuildError: the tuned network cannot be compiled.
