@@ -192,3 +192,65 @@ def test_a_choice_and_its_check_have_different_inputs() -> None:
     assert not set(range(choice.seed, choice.seed + choice.draws)) & set(range(check.seed, check.seed + check.draws))
     choice, check = items(("a.npz",))
     assert choice.inputs == check.inputs == ("a.npz",)
+
+
+class KeepingCast(NarrowCast):
+    """What is said of the network with tensors in bf16: its error, and its time beside the one without."""
+
+    def __init__(self, space: NarrowSpace, error: float, ms: float, held_back: float = 0.0) -> None:
+        super().__init__(space, dict.fromkeys(["w0", "w1", "w2"], 1e-4))
+        self._error, self._ms, self._wrong = error, ms, held_back
+        self._asked = 0
+        self.proofs = 0
+
+    def error(self, draft: Mapping[str, str]) -> ValidationResult:
+        self._asked += 1
+        found = super().error(draft)
+        if self._asked < 2:
+            return found
+        return msgspec.structs.replace(found, norm_error=self._error, beside_ms=((self._ms,) * 3, (1.0,) * 3))
+
+    def prove(self) -> ValidationResult:
+        self.proofs += 1
+        if self._wrong and self.proofs == 1:
+            return msgspec.structs.replace(super().prove(), within_tolerance=False, norm_error=self._wrong)
+        return super().prove()
+
+
+@pytest.mark.parametrize(
+    ("error", "ms", "kept"),
+    [(1e-3, 0.9, 5), (1e-3, 1.1, 0), (1e-3, 0.995, 0), (0.9 * BUDGET, 0.5, 0), (math.nan, 0.5, 0)],
+)
+def test_tensors_are_kept_where_the_network_is_faster_and_near_enough(
+    space: NarrowSpace, error: float, ms: float, kept: int
+) -> None:
+    tools = NarrowTools(space)
+    tools.kept_tensors = 5
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), KeepingCast(space, error, ms)).run()
+    assert rehearsal.counts(StageName.ERROR) == 2
+    packaged = ended(rehearsal).packaged
+    assert packaged is not None
+    assert packaged.kept == kept
+    assert narrow_of(rehearsal) == dict.fromkeys(["w0", "w1", "w2"], "bf16")
+
+
+def test_tensors_are_the_first_to_be_given_up(space: NarrowSpace) -> None:
+    tools = NarrowTools(space)
+    tools.kept_tensors = 5
+    cast = KeepingCast(space, 1e-3, 0.5, held_back=2 * BUDGET)
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), cast).run()
+    packaged = ended(rehearsal).packaged
+    assert packaged is not None
+    assert packaged.kept == 0
+    assert narrow_of(rehearsal) == dict.fromkeys(["w0", "w1", "w2"], "bf16")
+    assert cast.proofs == rehearsal.counts(StageName.PROVE) == 2
+
+
+def test_nothing_is_kept_in_fp32(space: NarrowSpace) -> None:
+    tools = NarrowTools(space)
+    tools.kept_tensors = 5
+    cast = NarrowCast(space, dict.fromkeys(["w0", "w1", "w2"], 2 * BUDGET))
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), cast).run()
+    packaged = ended(rehearsal).packaged
+    assert packaged is not None
+    assert packaged.kept == 0
