@@ -112,11 +112,15 @@ class TestBeforeTuning:
         linked: list[set[str]] = []
 
         class Linking(ToyTools):
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool) -> DraftResult:
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+            ) -> DraftResult:
                 linked.append({c.digest for c in chosen.values()} - set(kernels))
                 return super().draft(chosen, kernels, **options)
 
-            def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool) -> Packaged:
+            def package(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+            ) -> Packaged:
                 linked.append({c.digest for c in chosen.values()} - set(kernels))
                 return super().package(chosen, kernels, **options)
 
@@ -150,7 +154,9 @@ class TestBeforeTuning:
 
     def test_a_draft_that_cannot_be_compiled_is_no_accident(self) -> None:
         class Picky(ToyTools):
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool) -> DraftResult:
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+            ) -> DraftResult:
                 if chosen["w2"].sketch != UNTUNED:
                     return DraftResult(None, "no such instruction")
                 return super().draft(chosen, kernels, **options)

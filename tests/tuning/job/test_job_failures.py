@@ -62,7 +62,9 @@ class TestFailures:
                     raise error("out of luck")
                 return super().prepare(spec)
 
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool) -> DraftResult:
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+            ) -> DraftResult:
                 if stage == "draft":
                     raise error("out of luck")
                 return super().draft(chosen, kernels, **options)

@@ -134,8 +134,14 @@ class TestAKnownCulprit:
         world = World(["LSTM 'a'"], ["LSTM 'a'"])
 
         class Picky(Tools):
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool) -> DraftResult:
-                return DraftResult(None, "no such instruction") if world.is_wrong else super().draft(chosen, kernels, **options)
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+            ) -> DraftResult:
+                return (
+                    DraftResult(None, "no such instruction")
+                    if world.is_wrong
+                    else super().draft(chosen, kernels, **options)
+                )
 
         summary = ended(Rehearsal(lambda: Picky(world), SPEC, Judge(world)).run())
         assert world.prepared[-1] == (False, ("LSTM 'a'",))

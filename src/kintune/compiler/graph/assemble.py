@@ -37,6 +37,7 @@ __all__ = ["PlannedProgram", "Program", "assemble", "assemble_plan"]
 _PACK = "main_transform_params"
 _UNUSED = "no_kernel"
 
+
 class Program(NamedTuple):
     """A compiled network: its function `main(inputs..., weights...)`, and the weights as that function wants them.
 

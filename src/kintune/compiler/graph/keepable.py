@@ -14,7 +14,7 @@ from kintune.compiler.graph.kept_tensors import Keepable
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
 from kintune.compiler.graph.workload import StandaloneWorkload
-from kintune.compiler.programs.kept_parameters import is_plain_copy, keep, readable, writable
+from kintune.compiler.programs.kept_parameters import is_reshape, keep, readable, writable
 from kintune.compiler.programs.registry import keepable, write_kept
 from kintune.compiler.space.generator import default_schedule
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
@@ -69,7 +69,7 @@ def _of_any(workload: StandaloneWorkload, function: tvm.tirx.PrimFunc, target: t
 
     if pieces_of(function, SLICES) or pieces_of(function, JOINS):
         return Keepable(frozenset(), written)
-    if is_plain_copy(function):
+    if is_reshape(function):
         return Keepable(frozenset(), written, passes=True)
     if workload.operator not in _READ_ONCE:
         return Keepable(frozenset(), written)

@@ -24,7 +24,7 @@ _WIDE = "float32"
 class Keepable(NamedTuple):
     """Which parameters of a function may be of bf16, by position, and the function with some of them so.
 
-    A function that only copies `passes` on what it is given: its result is in bf16 where its operand is.
+    A reshape `passes` on what it is given: its result is in bf16 where its operand is.
     """
 
     positions: frozenset[int]
@@ -90,7 +90,7 @@ def _read(main: relax.Function) -> tuple[list[_Call], set[relax.Var]]:
 def _kept(
     calls: Collection[_Call], fixed: Collection[relax.Var], keepable: Mapping[str, Keepable]
 ) -> frozenset[relax.Var]:
-    """The tensors to keep; those between which a function only copies are kept together or not at all."""
+    """The tensors to keep; a tensor and what it is reshaped to are kept together or not at all."""
     groups: dict[relax.Var, list[relax.Var]] = {call.result: [call.result] for call in calls if call.result is not None}
     for call in calls:
         if _passes(call, keepable) and call.operands[0] in groups and call.result is not None:
@@ -100,6 +100,8 @@ def _kept(
     narrow: set[relax.Var] = set()
     for call in calls:
         known = keepable.get(call.name)
+        if _passes(call, keepable) and call.operands[0] not in groups and call.result is not None:
+            refused.add(call.result)
         for position, variable in enumerate((*call.operands, call.result)):
             if variable is None:
                 continue

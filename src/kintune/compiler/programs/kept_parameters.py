@@ -11,9 +11,9 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import relax, tirx
 
-__all__ = ["BF16_TYPE", "is_plain_copy", "keep", "readable", "writable"]
+__all__ = ["BF16_TYPE", "is_reshape", "keep", "readable", "writable"]
 
 BF16_TYPE = "bfloat16"
 """The type of memory of a tensor that is kept in bf16."""
@@ -69,18 +69,9 @@ def writable(function: tirx.PrimFunc, position: int) -> bool:
     return len(loads) == len(chosen)
 
 
-def is_plain_copy(function: tirx.PrimFunc) -> bool:
-    """Whether the function has two parameters, and all it does is to copy elements of the first to the second."""
-    if len(function.params) != 2:
-        return False
-    found: list[Any] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, found.append)])
-    source, target = function.params
-    return len(found) == 1 and (
-        found[0].buffer.same_as(target)
-        and isinstance(found[0].value, tvm.ir.TensorLoad)
-        and bool(found[0].value.source.same_as(source))
-    )
+def is_reshape(function: tirx.PrimFunc) -> bool:
+    """Whether all that the function does is to copy what it is given, in the order in which that lies in memory."""
+    return len(function.params) == 2 and bool(relax.analysis.has_reshape_pattern(function))
 
 
 def _is_wide(function: tirx.PrimFunc, position: int) -> bool:
@@ -100,7 +91,7 @@ def _is_plain(function: tirx.PrimFunc, position: int) -> bool:
         [
             (tvm.ir.TensorLoad, lambda found: count("known", found.source)),
             (tirx.BufferStore, lambda found: count("known", found.buffer)),
-            (tirx.BufferRegion, lambda found: count("known", found.source)),
+            (tvm.ir.TensorRegion, lambda found: count("known", found.source)),
             (tirx.Var, lambda found: count("all", found)),
         ],
     )

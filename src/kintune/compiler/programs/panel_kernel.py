@@ -318,7 +318,7 @@ class _Kernel:
         is_vectorised = self.epilogue is None or self.epilogue.is_vectorised
         kind = tirx.ForKind.VECTORIZED if is_vectorised else tirx.ForKind.SERIAL
         statements: list[Any] = []
-        for start, lanes in pieces(number, _LANES) if self.epilogue or not self.kept.result else ():
+        for start, lanes in pieces(number, _LANES) if self.epilogue is not None or not self.kept.result else ():
 
             def store(lane: Any, start: int = start) -> Any:
                 column = self.at(start) + lane

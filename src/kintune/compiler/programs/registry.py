@@ -77,9 +77,7 @@ def instructions_of(name: str) -> tuple[str, ...]:
     return program.instructions(variant) if isinstance(program, Narrow) else ()
 
 
-def write_kept(
-    name: str, module: tvm.IRModule, decisions: tuple[Decision, ...], kept: Collection[int]
-) -> tvm.IRModule:
+def write_kept(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...], kept: Collection[int]) -> tvm.IRModule:
     """The workload as `write` gives it, with the parameters at the positions `kept` in bf16; see `keepable`.
 
     Raises:

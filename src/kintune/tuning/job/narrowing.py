@@ -120,10 +120,10 @@ class Narrowing:
             attempt = self._choice.attempt
             self._finalists.permit(self._choice.settled if attempt is None else attempt)
 
+
 def _is_faster(result: ValidationResult) -> bool:
     """Whether what was tried is faster than what was timed beside it."""
     if len(result.beside_ms) != 2 or not all(result.beside_ms):
         return False
     tried, without = (median(times) for times in result.beside_ms)
     return tried <= _FASTER * without
-

@@ -139,18 +139,14 @@ class StageFactory:
         """Train the cost models of the families last measured."""
         return self._own(StageName.UPDATE, f"update-{finished_rounds - 1}", b"", _SELECT_S)
 
-    def package(
-        self, chosen: Mapping[str, Candidate], *, alone: bool = False, keeps_bf16: bool = False
-    ) -> Work:
+    def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False, keeps_bf16: bool = False) -> Work:
         """Compile the network; with `alone`, also so that its subgraphs can be compared one by one.
 
         With `keeps_bf16`, tensors are kept in bf16 between kernels where they can be.
         """
         return self._compile(StageName.PACKAGE, chosen, alone=alone, keeps_bf16=keeps_bf16)
 
-    def _compile(
-        self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool, keeps_bf16: bool = False
-    ) -> Work:
+    def _compile(self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool, keeps_bf16: bool = False) -> Work:
         wanted = _encode(DraftPrograms(dict(chosen), alone, keeps_bf16))
         return self._own(kind, kind, wanted, _PACKAGE_S * self._combinations)
 
@@ -255,7 +251,16 @@ class StageFactory:
             conditions = msgspec.structs.replace(conditions, max_error=options.error_budget)
         stage = self._stage(kind, kind, self._device(), then=None if kind == StageName.PROVE else self._here())
         constants = (constant.path or None for constant in item.constants.values())
-        files = (item.tuned, item.untuned, item.beside, item.onnx, item.exported, *item.each_alone, *item.inputs, *constants)
+        files = (
+            item.tuned,
+            item.untuned,
+            item.beside,
+            item.onnx,
+            item.exported,
+            *item.each_alone,
+            *item.inputs,
+            *constants,
+        )
         named = tuple(file for file in files if file is not None)
         return Work(stage, "device", _encode(conditions), (_encode(item),), timeout_s, files=named)
 
