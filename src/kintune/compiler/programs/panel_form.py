@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kintune.compiler.programs.panel_text import CHUNK
 from kintune.compiler.programs.weighted_sum import WeightedSum
@@ -65,10 +65,14 @@ class Tiling(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Which tensors of a sum lie in memory in bf16: its data, and what is stored.  Others have the type of the workload."""
+    """Which tensors of a sum lie in memory in bf16: its data, what is stored, and buffers that are read with the sums.
+
+    Others have the type of the workload.
+    """
 
     data: bool = False
     result: bool = False
+    operands: tuple[Any, ...] = ()
 
 
 class Way(str, Enum):

@@ -265,11 +265,11 @@ class _Kernel:
         statements = []
         for start, number in self.depth:
             weights = _pointer(self.weights, panel * self.at(self.form.steps * step) + self.at(start * each))
-            statements.append(self._products(weights, first, start, number))
+            statements.append(self._products(weights, panel, first, start, number))
         statements.append(self._results(panel, image, first, valid))
         return tirx.SeqStmt(statements)
 
-    def _products(self, weights: Any, first: Any, start: int, number: int) -> Any:
+    def _products(self, weights: Any, panel: Any, first: Any, start: int, number: int) -> Any:
         """Calls of the inner kernel for all rows of the task; from the second part of the sum on, sums are added to.
 
         A part has so many runs where rows are read from the image, and else so many steps.
@@ -289,13 +289,30 @@ class _Kernel:
             source = self._of_data(first * self.at(pitch) + offset) if self.in_place else _pointer(self.packed, offset)
             target = _pointer(self.sums, unit * self.at(inner.rows * inner.columns))
             name = f"kt_{inner.kind}_{at_once}"
-            return _call(name, source, inner.size * pitch, weights, target, *counts, int(start > 0))
+            products = _call(name, source, inner.size * pitch, weights, target, *counts, int(start > 0))
+            ahead = [] if start else self._ahead(panel, first + unit * self.at(inner.rows), at_once)
+            return _sequence([*ahead, products])
 
         if inner.kind != AMX:
             return self._loop("group", self.units, lambda unit: rows(unit, inner.rows))
         pairs, single = divmod(self.units, 2)
         found = [self._loop("pair", pairs, lambda number: rows(number * self.at(2), 2))] if pairs else []
         return _sequence([*found, *([rows(self.at(2 * pairs), 1)] if single else [])])
+
+    def _ahead(self, panel: Any, place: Any, at_once: int) -> list[Any]:
+        """Ask for the memory of what is stored and read with the sums in bf16, while the inner kernel computes.
+
+        A row is one line of a cache there, and the next one is far away, so that the processor does not foresee it.
+        """
+        inner, filters = self.inner, self.found.filters
+        if self.form.way is not Way.DIRECT:
+            return []
+        rows = at_once * inner.rows if inner.kind == AMX else inner.rows
+        offset = place * self.at(filters) + panel * self.at(inner.columns)
+        asked = [("kt_own", self.target)] if self.kept.result else []
+        asked += [("kt_fetch", operand) for operand in self.kept.operands]
+        of_rows = [(name, each) for name, each in asked if _size(each) == self.found.positions * filters]
+        return [_call(name, _pointer(each, offset, _BITS), rows, inner.size * filters) for name, each in of_rows]
 
     def _results(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
         """Store what follows from the sums of a panel."""
@@ -368,6 +385,10 @@ def _whole(buffer: Any) -> Any:
     return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(0, extent) for extent in buffer.shape])
 
 
+def _size(buffer: Any) -> int:
+    return math.prod(map(int, buffer.shape))
+
+
 def _odd_lines(values: int, line: int) -> int:
     """At least so many values, an odd number of lines of a cache: rows then lie in different sets of it."""
     lines = -(-values // line)
@@ -383,7 +404,7 @@ def _shares(total: int, number: int) -> list[tuple[int, int]]:
 def _pointer(buffer: Any, offset: Any, stored: str = "") -> Any:
     """The address of an element of a buffer in one row; `stored` is its type, if that is not the buffer's."""
     stored = stored or _STORED.get(str(buffer.dtype), str(buffer.dtype))
-    return tirx.op.tvm_access_ptr(stored, buffer.data, offset, math.prod(map(int, buffer.shape)) - offset, _READ_WRITE)
+    return tirx.op.tvm_access_ptr(stored, buffer.data, offset, _size(buffer) - offset, _READ_WRITE)
 
 
 def _call(name: str, *arguments: Any) -> Any:

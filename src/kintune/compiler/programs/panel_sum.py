@@ -97,7 +97,10 @@ class _PanelProgram:
             raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
         tiling = Tiling(*(values[index] for values, (index,) in zip(choices, decisions, strict=True)))
         data, result = _data_and_result(matched)
-        stages = write_sum(matched.found, inner, tiling, matched.epilogue, Kept(data in kept, result in kept))
+        params = matched.module["main"].params
+        others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
+        in_bf16 = Kept(data in kept, result in kept, others)
+        stages = write_sum(matched.found, inner, tiling, matched.epilogue, in_bf16)
         written = with_stages(matched.module, matched.found, stages, matched.epilogue)
         return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
