@@ -228,7 +228,10 @@ class ValidationRun:
         return process
 
     def time_beside(self, tuned: BaselineProcess, clock: Callable[[], float]) -> tuple[tuple[float, ...], ...]:
-        """Times the tuned network, whose process ends here, and what is beside it in turns; none where that is not asked."""
+        """Times the tuned network, whose process ends here, and what is beside it, in turns.
+
+        Returns the times of the two in milliseconds; none where that is not asked, or one does not run.
+        """
         if self.item.beside is None or self.item.timed:
             return ()
         tuned.close()

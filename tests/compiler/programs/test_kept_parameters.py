@@ -30,7 +30,7 @@ def here() -> Any:
 
 
 def computed(module: Any, target: Any, narrow: frozenset[int], rounded: frozenset[int]) -> np.ndarray[Any, Any]:
-    """What a function computes of random arrays, those in `rounded` of values of bf16; it takes those in `narrow` so."""
+    """What a function computes of random arrays, those `rounded` of values of bf16; it takes those in `narrow` so."""
     import tvm
 
     random = np.random.default_rng(0)

@@ -40,9 +40,7 @@ _STORED = {"bfloat16": _BITS}
 """The types of memory for which the compiler has no pointers until late."""
 
 
-def write_sum(
-    found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept = Kept()
-) -> Stages:
+def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept) -> Stages:
     """The statements that compute the result, or the epilogue of it, and the buffer of the packed weights.
 
     What is `kept` in bf16 is addressed so, although its buffers are still of the type of the workload.

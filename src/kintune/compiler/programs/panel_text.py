@@ -5,8 +5,8 @@ All functions have the prefix `kt_` and return zero.  They are inlined where the
 `kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), `kt_move` copies n floats,
 and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last;
 what is beyond n is zero.  `kt_put` rounds as `kt_round` does and writes n values, nothing beyond.
-`kt_zero(target, bytes)` clears memory.  `kt_own(target, n, stride)` and `kt_fetch` ask for n lines of the caches, some bytes
-apart, the former to be written.
+`kt_zero(target, bytes)` clears memory.  `kt_own(target, n, stride)` and `kt_fetch` ask for n lines
+of the caches, `stride` bytes apart, the former to be written.
 
 `kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, stride, b, c, steps, runs, jump, add) compute c, or with `add` c + ..., of M
 tiles or rows: the sum of products of a and b.  The rows of a are `stride` bytes apart.  A row has some runs of so many

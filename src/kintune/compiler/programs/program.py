@@ -84,7 +84,7 @@ class Narrow(Protocol):
 
 @runtime_checkable
 class KeepsBf16(Protocol):
-    """A program that can take some tensors in bf16 which the workload has in fp32, so that they need half the memory."""
+    """A program that can take some tensors in bf16 which the workload has in fp32: they need half the memory."""
 
     def keepable(self, module: tvm.IRModule) -> frozenset[int]:
         """Return the positions of the parameters that may be of bf16.
