@@ -127,7 +127,7 @@ def test_products_that_follow_each_other_compute_the_same_to_the_bit(here: Any) 
     assert [kept.tensors[number].dtype for number in kept.output_tensors] == ["float32"]
 
 
-def test_rows_that_fill_no_block_are_computed_by_two_of_them(here: Any) -> None:
+def test_rows_that_fill_no_block(here: Any) -> None:
     found = tried((197, 96), lambda x: dense(dense(x, 96, 128), 128, 72, 2), here)
     assert found.number == 1
     assert np.array_equal(found.kept[0], found.without[0])

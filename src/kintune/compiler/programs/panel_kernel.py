@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
@@ -52,6 +52,17 @@ def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilog
     )
     kernel = _Kernel(found, inner, tiling, epilogue, weights, kept)
     return Stages([packing_block(found, inner, weights), kernel.tasks()], [weights])
+
+
+class _Rows(NamedTuple):
+    """The rows of a task, from number `first` of an image on: those before number `before` are another task's, and so
+    many are `valid` behind them.
+    """
+
+    image: Any
+    first: Any
+    before: Any
+    valid: Any
 
 
 class _Kernel:
@@ -139,16 +150,18 @@ class _Kernel:
         number = tirx.floormod(block, self.at(self.blocks)) if self.form.images > 1 else block
         first = number * self.at(self.rows)
         valid: Any = self.at(self.rows)
-        if self.in_place and self.form.rows % self.rows:  # the last two blocks have some rows in common
-            first = tirx.min(first, self.at(self.form.rows - self.rows))
-        elif self.form.rows % self.rows:
+        before: Any = self.at(0)
+        if self.form.rows % self.rows:
             valid = tirx.min(valid, self.at(self.form.rows) - first)
+            if self.in_place:
+                before, first = self.at(self.rows) - valid, first + valid - self.at(self.rows)
         pack = [] if self.in_place else [self._pack(image, first, valid)]
+        rows = _Rows(image, first, before, valid)
         start = part * self.at(self.own)
         panels: Any = self.at(self.own)
         if self.form.panels % self.own:
             panels = tirx.min(panels, self.at(self.form.panels) - start)
-        products = self._loop("panel", panels, lambda o: self._panel(start + o, image, first, valid))
+        products = self._loop("panel", panels, lambda o: self._panel(start + o, rows))
         if self.inner.kind != AMX:
             return _sequence([*pack, products])
         return tirx.SeqStmt([_call("kt_tiles_begin"), *pack, products, _call("kt_tiles_end")])
@@ -256,15 +269,15 @@ class _Kernel:
 
         return self._loop("run", form.runs, run)
 
-    def _panel(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
+    def _panel(self, panel: Any, rows: _Rows) -> Any:
         """The sums of all rows of the task and one panel, and what follows from them."""
         step = self.inner.step * self.inner.columns
         each = step * (self.form.chunks if self.form.way is Way.IMAGE else 1)
         statements = []
         for start, number in self.depth:
             weights = _pointer(self.weights, panel * self.at(self.form.steps * step) + self.at(start * each))
-            statements.append(self._products(weights, panel, first, start, number))
-        statements.append(self._results(panel, image, first, valid))
+            statements.append(self._products(weights, panel, rows.first, start, number))
+        statements.append(self._results(panel, rows))
         return tirx.SeqStmt(statements)
 
     def _products(self, weights: Any, panel: Any, first: Any, start: int, number: int) -> Any:
@@ -312,13 +325,17 @@ class _Kernel:
         of_rows = [(name, each) for name, each in asked if _size(each) == self.found.positions * filters]
         return [_call(name, _pointer(each, offset, _BITS), rows, inner.size * filters) for name, each in of_rows]
 
-    def _results(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
+    def _results(self, panel: Any, rows: _Rows) -> Any:
         """Store what follows from the sums of a panel."""
         columns, filters = self.inner.columns, self.found.filters
         rest = filters % columns
 
         def stores(number: int) -> Any:
-            return self._loop("row", valid, lambda row: self._row(panel, image, first + row, row, number))
+            def row(index: Any) -> Any:
+                place = index if isinstance(rows.before, tirx.IntImm) else rows.before + index
+                return self._row(panel, rows.image, rows.first + place, place, number)
+
+            return self._loop("row", rows.valid, row)
 
         if not rest:
             return stores(columns)

@@ -284,7 +284,9 @@ class TvmBackend:
                     name = f"{networks.name} {network.label}"
                     manifest = self._manifest(name, network.digest, network.combination, chosen)
                     files.append(Path(directory, f"region{number}.kt"))
-                    region = build_executable(network.lowered, programs, target, manifest, kernels, keeps_bf16=keeps_bf16)
+                    region = build_executable(
+                        network.lowered, programs, target, manifest, kernels, keeps_bf16=keeps_bf16
+                    )
                     region.save(files[-1])
                     kept += _kept_tensors(region.manifest)
                 manifest = self._manifest(networks.name, networks.digest, networks.hybrid.combination, chosen)
