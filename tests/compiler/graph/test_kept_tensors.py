@@ -143,7 +143,7 @@ def test_the_shortcut_of_a_residual_block_is_rounded(here: Any) -> None:
         return convolution(relax.op.nn.relu(relax.op.add(y, first)), 64, 32, 1, 6)
 
     found = tried((1, 32, 14, 14), network, here)
-    assert found.number == 4  # the input in another layout as well
+    assert found.number == 4  # the input in another layout as well; what becomes the output is not
     assert not np.array_equal(found.kept[0], found.without[0])
     assert 0 < found.error < ERROR
 

@@ -1,7 +1,7 @@
 """Tensors between kernels that are kept in bf16: where the kernels around them round anyway, or are cheap.
 
 A network with some kernels in bf16 still writes fp32 between them.  A tensor is kept in bf16 where the kernel that
-writes it and all that read it can take it so, and one of them at least computes in bf16.
+writes it and all that read it can take it so, and what reads it computes in bf16, at once or in the end.
 """
 
 from __future__ import annotations
@@ -109,13 +109,27 @@ def _kept(
                 refused.add(variable)
             if known is None or not (known.passes or position in known.positions):
                 refused.add(variable)
-            elif known.is_narrow:
+            elif known.is_narrow and position < len(call.operands):
                 narrow.add(variable)
-    found: set[relax.Var] = set()
-    for group in groups.values():
-        if refused.isdisjoint(group) and not narrow.isdisjoint(group):
-            found.update(group)
-    return frozenset(found)
+    kept = {variable for group in groups.values() if refused.isdisjoint(group) for variable in group}
+    while unused := _unused(calls, kept, narrow, groups):
+        kept -= unused
+    return frozenset(kept)
+
+
+def _unused(
+    calls: Collection[_Call],
+    kept: Collection[relax.Var],
+    narrow: Collection[relax.Var],
+    groups: Mapping[relax.Var, Collection[relax.Var]],
+) -> set[relax.Var]:
+    """Those of the kept tensors that no kernel in bf16 reads, and none whose result is kept for another reason."""
+    used = set(narrow)
+    for call in calls:
+        if call.result in kept:
+            own = groups[call.result]
+            used.update(each for each in call.operands if each is not None and each not in own)
+    return {variable for variable in kept if used.isdisjoint(groups[variable])}
 
 
 def _passes(call: _Call, keepable: Mapping[str, Keepable]) -> bool:
