@@ -6,6 +6,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.device import Peak
+from kintune.core.keeping import Keeping
 from kintune.core.knowledge import Knowledge, ModelVersion
 from kintune.core.model import Combination, Constant, Tensor
 from kintune.core.outcome import Outcome
@@ -166,12 +167,12 @@ class DraftPrograms(msgspec.Struct, frozen=True):
     """What DRAFT and PACKAGE are asked: to compile the network with these programs by workload digest.
 
     With `alone`, also the network that computes each subgraph a second time with the untuned program.  With
-    `keeps_bf16`, tensors are kept in bf16 between kernels where they can be.
+    `keeping`, tensors are kept in bf16 between kernels where they can be.
     """
 
     chosen: dict[str, Candidate]
     alone: bool = False
-    keeps_bf16: bool = False
+    keeping: Keeping = Keeping.NONE
 
 
 class Packaged(msgspec.Struct, frozen=True):

@@ -58,7 +58,11 @@ def here() -> Any:
 
 
 def tried(
-    shape: tuple[int, ...], network: Network, target: Any, narrow: Callable[[Any], bool] = lambda workload: True
+    shape: tuple[int, ...],
+    network: Network,
+    target: Any,
+    narrow: Callable[[Any], bool] = lambda workload: True,
+    keeping: Keeping = Keeping.ALL,
 ) -> Tried:
     """Compile a network of one input; workloads of which `narrow` is not true stay in fp32."""
     from tvm import relax
@@ -86,8 +90,8 @@ def tried(
     )
     results, plans, number = [], [], 0
     array = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-    for choice, keeps in (({}, False), (programs, False), (programs, True)):
-        made = assemble_plan(lowered, choice, target, inputs=inputs, outputs=given_back, keeps_bf16=keeps)
+    for choice, keeps in (({}, Keeping.NONE), (programs, Keeping.NONE), (programs, keeping)):
+        made = assemble_plan(lowered, choice, target, inputs=inputs, outputs=given_back, keeping=keeps)
         results.append(run_plan(made, array))
         plans.append(made.plan)
         number = made.kept
@@ -146,6 +150,20 @@ def test_the_shortcut_of_a_residual_block_is_rounded(here: Any) -> None:
     assert found.number == 4  # the input in another layout as well; what becomes the output is not
     assert not np.array_equal(found.kept[0], found.without[0])
     assert 0 < found.error < ERROR
+
+
+def test_what_is_rounded_anyway_changes_nothing(here: Any) -> None:
+    from tvm import relax
+
+    def network(x: Any) -> Any:
+        first = dense(x, 96, 128)
+        second = dense(dense(first, 128, 160, 2), 160, 128, 4)
+        return dense(relax.op.add(relax.op.matmul(second, weights(128, 128, seed=6)), first), 128, 32, 8)
+
+    found = tried((64, 96), network, here, keeping=Keeping.EXACT)
+    assert sorted(found.shapes) == [(64, 128), (64, 128), (64, 160)][: found.number]
+    assert found.number == len(found.shapes) >= 2
+    assert np.array_equal(found.kept[0], found.without[0])
 
 
 def test_what_the_network_returns_stays_in_fp32(here: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -113,13 +114,13 @@ class TestBeforeTuning:
 
         class Linking(ToyTools):
             def draft(
-                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
             ) -> DraftResult:
                 linked.append({c.digest for c in chosen.values()} - set(kernels))
                 return super().draft(chosen, kernels, **options)
 
             def package(
-                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
             ) -> Packaged:
                 linked.append({c.digest for c in chosen.values()} - set(kernels))
                 return super().package(chosen, kernels, **options)
@@ -155,7 +156,7 @@ class TestBeforeTuning:
     def test_a_draft_that_cannot_be_compiled_is_no_accident(self) -> None:
         class Picky(ToyTools):
             def draft(
-                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
             ) -> DraftResult:
                 if chosen["w2"].sketch != UNTUNED:
                     return DraftResult(None, "no such instruction")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -135,7 +136,7 @@ class TestAKnownCulprit:
 
         class Picky(Tools):
             def draft(
-                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: bool
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
             ) -> DraftResult:
                 return (
                     DraftResult(None, "no such instruction")

@@ -24,6 +24,7 @@ from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from kintune.core.keeping import Keeping
 from kintune.core.kernel_call import CallRecord
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built, kernel_name
@@ -103,11 +104,11 @@ def assemble_plan(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     checks: Sequence[IndexCheck] = (),
-    keeps_bf16: bool = False,
+    keeping: Keeping = Keeping.NONE,
 ) -> PlannedProgram:
     """Compile as `assemble` does, for a CPU, to what runs without TVM.
 
-    `inputs`, `outputs` and `checks` are those of the imported model.  With `keeps_bf16`, tensors between kernels are
+    `inputs`, `outputs` and `checks` are those of the imported model.  By `keeping`, tensors between kernels are
     of bf16 where `kept_tensors` finds that they can be.
 
     Raises:
@@ -119,8 +120,8 @@ def assemble_plan(
         target = untuned_target(target)
     module = _scheduled(lowered, chosen, target, kernels or {})
     kept = 0
-    if keeps_bf16:
-        module, kept = _with_kept_tensors(module, lowered, chosen, target)
+    if keeping:
+        module, kept = _with_kept_tensors(module, lowered, chosen, target, keeping)
     linked: dict[str, bytes] = {}
     try:
         with target:
@@ -147,6 +148,7 @@ def _with_kept_tensors(
     lowered: Lowered,
     chosen: Mapping[str, tuple[Sketch, Candidate]],
     target: tvm.target.Target,
+    keeping: Keeping,
 ) -> KeptTensors:
     """The scheduled network with tensors in bf16.
 
@@ -155,7 +157,8 @@ def _with_kept_tensors(
     """
     try:
         with target:
-            return keep_tensors(module, keepable_functions(lowered, chosen, module, target))
+            keepable = keepable_functions(lowered, chosen, module, target)
+            return keep_tensors(module, keepable, exact=keeping is Keeping.EXACT)
     except KintuneError:
         raise
     except Exception as error:  # TVM raises whatever its passes raise

@@ -12,6 +12,7 @@ from kintune.compiler.graph.assemble import assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.programs.registry import instructions_of
 from kintune.core.candidate import Candidate, Sketch
+from kintune.core.keeping import Keeping
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.core.stage_requests import Built
 from kintune.core.version import __version__
@@ -85,11 +86,11 @@ def build_executable(
     manifest: Manifest,
     kernels: Mapping[str, Built] | None = None,
     *,
-    keeps_bf16: bool = False,
+    keeping: Keeping = Keeping.NONE,
 ) -> Executable | VmExecutable:
     """Compile the network as `assemble_plan` does, or, for a GPU, as `assemble` does.
 
-    With `keeps_bf16`, tensors are kept in bf16 between kernels of a CPU where they can be.
+    By `keeping`, tensors are kept in bf16 between kernels of a CPU where they can be.
 
     Raises:
         BuildError: a program cannot be applied, or the network cannot be compiled, planned or linked.
@@ -97,7 +98,7 @@ def build_executable(
     """
     if target.kind.name == GPU:
         return build_vm_executable(lowered, chosen, target, manifest, kernels)
-    return build_plans([lowered], chosen, target, manifest, kernels, keeps_bf16=keeps_bf16)
+    return build_plans([lowered], chosen, target, manifest, kernels, keeping=keeping)
 
 
 def build_plans(
@@ -107,11 +108,11 @@ def build_plans(
     manifest: Manifest,
     kernels: Mapping[str, Built] | None = None,
     *,
-    keeps_bf16: bool = False,
+    keeping: Keeping = Keeping.NONE,
 ) -> Executable:
     """Compile a network for each of the manifest's combinations of shapes, in their order, as `assemble_plan` does.
 
-    `keeps_bf16` is as for `build_executable`.
+    `keeping` is as for `build_executable`.
 
     Raises:
         BuildError: as for `build_executable`.
@@ -128,7 +129,7 @@ def build_plans(
                 inputs=shaped.inputs,
                 outputs=shaped.outputs,
                 checks=shaped.checks,
-                keeps_bf16=keeps_bf16,
+                keeping=keeping,
             )
             weights = map(block_of, program.weights)
             yield CompiledPlan(program.plan, program.library, weights, program.calls, program.kept)

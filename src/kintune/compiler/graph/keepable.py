@@ -58,7 +58,8 @@ def _of_program(workload: StandaloneWorkload, sketch: Sketch, candidate: Candida
         function = write_kept(program, workload.module, candidate.decisions, kept)["main"]
         return function.without_attr("global_symbol").with_attr(_SCHEDULED, True)
 
-    return Keepable(positions, written, is_narrow=True) if positions else None
+    rounded = keepable(program, workload.module, rounded=True) if positions else positions
+    return Keepable(positions, written, is_narrow=True, rounded=rounded) if positions else None
 
 
 def _of_any(workload: StandaloneWorkload, function: tvm.tirx.PrimFunc, target: tvm.target.Target) -> Keepable:

@@ -24,13 +24,14 @@ _WIDE = "float32"
 class Keepable(NamedTuple):
     """Which parameters of a function may be of bf16, by position, and the function with some of them so.
 
-    A reshape `passes` on what it is given: its result is in bf16 where its operand is.
+    What is `rounded` in any case, as soon as it is read, are some of them.  A reshape `passes` on what it is given: its result is in bf16 where its operand is.
     """
 
     positions: frozenset[int]
     write: Callable[[frozenset[int]], tvm.tirx.PrimFunc]
     is_narrow: bool = False
     passes: bool = False
+    rounded: frozenset[int] = frozenset()
 
 
 class KeptTensors(NamedTuple):
@@ -52,14 +53,14 @@ class _Call(NamedTuple):
     result: relax.Var | None
 
 
-def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable]) -> KeptTensors:
-    """Keep all tensors in bf16 that can be; `keepable` has what is known of the functions by their names in `module`.
+def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exact: bool = False) -> KeptTensors:
+    """Keep all tensors in bf16 that can be, or with `exact` those that all who read them round anyway; `keepable` has what is known of the functions by their names in `module`.
 
     Functions that are called with tensors in bf16 are added.  Parameters and results of `main` stay what they are.
     """
     main = module["main"]
     calls, fixed = _read(main)
-    kept = _kept(calls, fixed, keepable)
+    kept = _kept(calls, fixed, keepable, exact)
     changes = {call.key: positions for call in calls if (positions := _positions(call, kept))}
     if not changes:
         return KeptTensors(module, 0)
@@ -88,7 +89,7 @@ def _read(main: relax.Function) -> tuple[list[_Call], set[relax.Var]]:
 
 
 def _kept(
-    calls: Collection[_Call], fixed: Collection[relax.Var], keepable: Mapping[str, Keepable]
+    calls: Collection[_Call], fixed: Collection[relax.Var], keepable: Mapping[str, Keepable], exact: bool
 ) -> frozenset[relax.Var]:
     """The tensors to keep; a tensor and what it is reshaped to are kept together or not at all."""
     groups: dict[relax.Var, list[relax.Var]] = {call.result: [call.result] for call in calls if call.result is not None}
@@ -109,8 +110,11 @@ def _kept(
                 refused.add(variable)
             if known is None or not (known.passes or position in known.positions):
                 refused.add(variable)
-            elif known.is_narrow and position < len(call.operands):
-                narrow.add(variable)
+            elif position < len(call.operands) and not known.passes:
+                if exact and position not in known.rounded:
+                    refused.add(variable)
+                if known.is_narrow:
+                    narrow.add(variable)
     kept = {variable for group in groups.values() if refused.isdisjoint(group) for variable in group}
     while unused := _unused(calls, kept, narrow, groups):
         kept -= unused

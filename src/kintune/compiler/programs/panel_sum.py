@@ -104,8 +104,10 @@ class _PanelProgram:
         written = with_stages(matched.module, matched.found, stages, matched.epilogue)
         return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
-    def keepable(self, module: tvm.IRModule) -> frozenset[int]:
+    def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of the parameters that may be of bf16: data, what is stored, and what is read with the sums.
+
+        With `rounded`, those that are rounded in any case: data that is not read with the sums as well.
 
         Raises:
             BuildError: the workload has no such sum.
@@ -115,6 +117,8 @@ class _PanelProgram:
         read = [] if matched.epilogue is None else matched.epilogue.operands
         params = matched.module["main"].params
         others = {at for at, parameter in enumerate(params) if any(parameter.same_as(each) for each in read)}
+        if rounded:
+            return frozenset({data} - others - {-1})
         found = {data, *others} - {matched.found.position}
         if matched.epilogue is None or matched.epilogue.is_vectorised:
             found.add(result)

@@ -86,8 +86,8 @@ class Narrow(Protocol):
 class KeepsBf16(Protocol):
     """A program that can take some tensors in bf16 which the workload has in fp32: they need half the memory."""
 
-    def keepable(self, module: tvm.IRModule) -> frozenset[int]:
-        """Return the positions of the parameters that may be of bf16.
+    def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
+        """Return the positions of the parameters that may be of bf16; with `rounded`, those that are rounded anyway.
 
         Raises:
             BuildError: the program does not compute the workload.

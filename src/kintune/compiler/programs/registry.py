@@ -89,14 +89,16 @@ def write_kept(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...],
     return program.write(module, variant, decisions, kept)
 
 
-def keepable(name: str, module: tvm.IRModule) -> frozenset[int]:
+def keepable(name: str, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
     """The positions of the parameters that the program of that name can take in bf16; none for most programs.
+
+    With `rounded`, only those that it rounds in any case.
 
     Raises:
         BuildError: there is no such program, or it does not compute the workload.
     """
     program, _ = program_named(name)
-    return program.keepable(module) if isinstance(program, KeepsBf16) else frozenset()
+    return program.keepable(module, rounded=rounded) if isinstance(program, KeepsBf16) else frozenset()
 
 
 def write(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...] = ()) -> tvm.IRModule:

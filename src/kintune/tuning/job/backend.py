@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
+from kintune.core.keeping import Keeping
 from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import DraftResult, Packaged, PerProgramCheck, Prepared
 from kintune.search.space import SearchSpace
@@ -33,11 +34,11 @@ class CompilerBackend(Protocol):
         ...
 
     def draft(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeps_bf16: bool = False
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
     ) -> DraftResult:
         """Compile the network with the chosen program for each workload, and write it, to have it checked.
 
-        With `keeps_bf16`, tensors are kept in bf16 between kernels where they can be; then the network is written once
+        By `keeping`, tensors are kept in bf16 between kernels where they can be; then the network is written once
         more without, to be timed beside it.  A network without such tensors is taken as one that cannot be compiled.
 
         A network that cannot be compiled is a result, not an error.
@@ -64,11 +65,11 @@ class CompilerBackend(Protocol):
         ...
 
     def package(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeps_bf16: bool = False
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
     ) -> Packaged:
         """Compile the network with the chosen program for each workload, and the untuned one; write both.
 
-        With `keeps_bf16`, tensors are kept in bf16 between kernels of the former where they can be.
+        By `keeping`, tensors are kept in bf16 between kernels of the former where they can be.
 
         Raises:
             BuildError: the tuned network cannot be compiled.

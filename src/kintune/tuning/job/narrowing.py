@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
+from kintune.core.keeping import Keeping
 from kintune.core.stage_results import Packaged, ValidationResult
 from kintune.tuning.job.finalists import Finalists
 from kintune.tuning.job.precision_choice import PrecisionChoice
@@ -20,8 +21,9 @@ class Narrowing:
 
     `draft` is the network in the precisions that are tried, once it is compiled.
 
-    When the precisions are chosen, the network is tried once more with tensors between kernels kept in bf16.  They are
-    kept where the error is within the limit of the choice and the network is faster.
+    When the precisions are chosen, the network is tried once more with all tensors between kernels in bf16 that can be,
+    and then with those that are rounded anyway.  They are kept where the error is within the limit of the choice and
+    the network is faster.
     """
 
     def __init__(self, budget: float | None, reference: float | None = None) -> None:
@@ -34,7 +36,8 @@ class Narrowing:
         self._budget = budget
         self._choice: PrecisionChoice | None = None
         self._finalists: Finalists | None = None
-        self._keeps: bool | None = None  # None: it was not tried yet
+        self._keeps = Keeping.NONE
+        self._untried = [Keeping.ALL, Keeping.EXACT]
 
     def begin(self, finalists: Finalists) -> None:
         """Begin the choice, unless it has begun; all finalists were timed again."""
@@ -53,12 +56,14 @@ class Narrowing:
 
     @property
     def _tries_tensors(self) -> bool:
-        return bool(self.chosen) and not self._tries_precisions and self._keeps is None
+        return bool(self.chosen) and not self._tries_precisions and bool(self._untried)
 
     @property
-    def keeps_bf16(self) -> bool:
-        """Whether tensors are kept in bf16 between kernels: it is tried, or was chosen."""
-        return self._tries_tensors or (bool(self.chosen) and self._keeps is True)
+    def keeping(self) -> Keeping:
+        """Which tensors are kept in bf16 between kernels: what is tried, or was chosen."""
+        if self._tries_tensors:
+            return self._untried[0]
+        return self._keeps if self.chosen else Keeping.NONE
 
     @property
     def tried(self) -> int:
@@ -82,7 +87,11 @@ class Narrowing:
         self.draft = None
         error = math.inf if result is None else self._error(result)
         if self._tries_tensors:
-            self._keeps = result is not None and self._choice_allows(error) and _is_faster(result)
+            tried = self._untried.pop(0)
+            if result is None:  # there is nothing to keep, or it fails
+                self._untried = []
+            elif self._choice_allows(error) and _is_faster(result):
+                self._keeps, self._untried = tried, []
         elif self._choice is not None:
             self._choice.observe(error)
             self._permit()
@@ -101,17 +110,15 @@ class Narrowing:
         if self._choice is not None and self._tries_precisions:
             self._choice.give_up()
             self._permit()
-        if self._tries_tensors:
-            self._keeps = False
+        self._untried = []
 
     def refuse(self) -> None:
         """Take in that what was chosen has too large an error on other inputs.
 
-        Tensors that were kept in bf16 are the first to be given up.
+        Tensors that are not rounded anyway are the first to be given up.
         """
-        if self._keeps:
-            self._keeps = False
-        elif self._choice is not None:
+        kept, self._keeps, self._untried = self._keeps, Keeping.NONE, [Keeping.EXACT]
+        if kept is not Keeping.ALL and self._choice is not None:
             self._choice.refuse()
             self._permit()
 

@@ -112,12 +112,12 @@ class Planner:
         narrowing = self._state.narrowing
         if narrowing.draft is not None:
             return self._stages.error(narrowing.draft)
-        return self._stages.narrow(self._state.finalists.chosen(), keeps_bf16=narrowing.keeps_bf16)
+        return self._stages.narrow(self._state.finalists.chosen(), keeping=narrowing.keeping)
 
     def _package(self) -> Work:
         state = self._state
-        keeps_bf16 = state.narrowing.keeps_bf16
-        return self._stages.package(state.shipping(), alone=state.wants_alone, keeps_bf16=keeps_bf16)
+        keeping = state.narrowing.keeping
+        return self._stages.package(state.shipping(), alone=state.wants_alone, keeping=keeping)
 
     def _check(self) -> list[Work]:
         """Return the next stage of the check of the network; none if the cause of its failure is known."""

@@ -11,6 +11,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
+from kintune.core.keeping import Keeping
 from kintune.core.messages import Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
@@ -139,15 +140,17 @@ class StageFactory:
         """Train the cost models of the families last measured."""
         return self._own(StageName.UPDATE, f"update-{finished_rounds - 1}", b"", _SELECT_S)
 
-    def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False, keeps_bf16: bool = False) -> Work:
+    def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False, keeping: Keeping = Keeping.NONE) -> Work:
         """Compile the network; with `alone`, also so that its subgraphs can be compared one by one.
 
-        With `keeps_bf16`, tensors are kept in bf16 between kernels where they can be.
+        By `keeping`, tensors are kept in bf16 between kernels where they can be.
         """
-        return self._compile(StageName.PACKAGE, chosen, alone=alone, keeps_bf16=keeps_bf16)
+        return self._compile(StageName.PACKAGE, chosen, alone=alone, keeping=keeping)
 
-    def _compile(self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool, keeps_bf16: bool = False) -> Work:
-        wanted = _encode(DraftPrograms(dict(chosen), alone, keeps_bf16))
+    def _compile(
+        self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool, keeping: Keeping = Keeping.NONE
+    ) -> Work:
+        wanted = _encode(DraftPrograms(dict(chosen), alone, keeping))
         return self._own(kind, kind, wanted, _PACKAGE_S * self._combinations)
 
     def build_draft(self, candidates: Sequence[Candidate]) -> Work:
@@ -207,9 +210,9 @@ class StageFactory:
         timeout = REFERENCE_S if len(workloads) > 1 or confirm else PROFILE_S + REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
 
-    def narrow(self, chosen: Mapping[str, Candidate], *, keeps_bf16: bool = False) -> Work:
-        """Compile the network in precisions that are tried; with `keeps_bf16`, as for `package`, and once without."""
-        return self._compile(StageName.PRECISION, chosen, alone=False, keeps_bf16=keeps_bf16)
+    def narrow(self, chosen: Mapping[str, Candidate], *, keeping: Keeping = Keeping.NONE) -> Work:
+        """Compile the network in precisions that are tried; by `keeping`, as for `package`, and once without."""
+        return self._compile(StageName.PRECISION, chosen, alone=False, keeping=keeping)
 
     def error(self, draft: Packaged) -> Work:
         """Run a network in precisions that are tried, and measure the error of its outputs; time what is beside it."""

@@ -19,6 +19,7 @@ from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec
+from kintune.core.keeping import Keeping
 from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.model import Combination
 from kintune.core.stage_requests import BaselineItem, Built
@@ -131,19 +132,19 @@ class TvmBackend:
         )
 
     def draft(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeps_bf16: bool = False
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
     ) -> DraftResult:
         """Compile the network with the chosen programs, and write it beside the output.
 
-        With `keeps_bf16`, write it also without tensors in bf16, if it has any with them.
+        With `keeping`, write it also without tensors in bf16, if it has any with them.
         """
         spec, networks = self._ready()
         path, beside = f"{spec.output}{UNPROVEN}", None
         try:
-            kept = self._save(path, chosen, kernels, keeps_bf16=keeps_bf16)
-            if keeps_bf16 and not kept:
+            kept = self._save(path, chosen, kernels, keeping=keeping)
+            if keeping and not kept:
                 return DraftResult(None, "no tensor can be kept in bf16")
-            if keeps_bf16:
+            if keeping:
                 beside = f"{spec.output}{UNTUNED_FILE}"
                 self._save(beside, chosen, kernels)
         except BuildError as error:
@@ -193,12 +194,12 @@ class TvmBackend:
         return ""
 
     def package(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeps_bf16: bool = False
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
     ) -> Packaged:
         """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
         spec, networks = self._ready()
         tuned = f"{spec.output}{UNPROVEN}"
-        kept = self._save(tuned, chosen, kernels, keeps_bf16=keeps_bf16)
+        kept = self._save(tuned, chosen, kernels, keeping=keeping)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
             if networks.networks:
@@ -268,7 +269,7 @@ class TvmBackend:
         kernels: Mapping[str, Built],
         built: Sequence[tuple[Lowered, Combination]] = (),
         *,
-        keeps_bf16: bool = False,
+        keeping: Keeping = Keeping.NONE,
     ) -> int:
         """Build all networks with these programs, or those in `built`, made from them; write them to `path`.
 
@@ -284,9 +285,7 @@ class TvmBackend:
                     name = f"{networks.name} {network.label}"
                     manifest = self._manifest(name, network.digest, network.combination, chosen)
                     files.append(Path(directory, f"region{number}.kt"))
-                    region = build_executable(
-                        network.lowered, programs, target, manifest, kernels, keeps_bf16=keeps_bf16
-                    )
+                    region = build_executable(network.lowered, programs, target, manifest, kernels, keeping=keeping)
                     region.save(files[-1])
                     kept += _kept_tensors(region.manifest)
                 manifest = self._manifest(networks.name, networks.digest, networks.hybrid.combination, chosen)
@@ -302,9 +301,9 @@ class TvmBackend:
         made: Executable | VmExecutable
         if len(built) > 1:
             networks_built = (lowered for lowered, _ in built)
-            made = build_plans(networks_built, programs, target, manifest, kernels, keeps_bf16=keeps_bf16)
+            made = build_plans(networks_built, programs, target, manifest, kernels, keeping=keeping)
         else:
-            made = build_executable(built[0][0], programs, target, manifest, kernels, keeps_bf16=keeps_bf16)
+            made = build_executable(built[0][0], programs, target, manifest, kernels, keeping=keeping)
         made.save(path)
         kept = _kept_tensors(made.manifest)
         if whole:
