@@ -40,7 +40,9 @@ class ToyTools:
     """Implements `tuning.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
 
     Where it is `alone`, no other runtime is to be timed.  `drafted` and `packaged` list what was chosen by each DRAFT
-    and PACKAGE, `keeping` what the latter kept; the files are there as long as `keeps` says so.  So many tensors can be kept in bf16 as `kept_tensors`.
+    and PACKAGE, `keeping` what the latter kept;
+    the files are there as long as `keeps` says so.
+    So many tensors can be kept in bf16 as `kept_tensors`.
     """
 
     def __init__(

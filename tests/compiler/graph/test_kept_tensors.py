@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from kintune.core.keeping import Keeping
 from tests.compiler.programs.test_panel_network import chosen
 from tests.compiler.programs.test_panel_sum import kinds
 

@@ -24,7 +24,8 @@ _WIDE = "float32"
 class Keepable(NamedTuple):
     """Which parameters of a function may be of bf16, by position, and the function with some of them so.
 
-    What is `rounded` in any case, as soon as it is read, are some of them.  A reshape `passes` on what it is given: its result is in bf16 where its operand is.
+    What is `rounded` in any case, as soon as it is read, are some of them.  A reshape `passes` on what it is given: its
+    result is in bf16 where its operand is.
     """
 
     positions: frozenset[int]
@@ -54,7 +55,9 @@ class _Call(NamedTuple):
 
 
 def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exact: bool = False) -> KeptTensors:
-    """Keep all tensors in bf16 that can be, or with `exact` those that all who read them round anyway; `keepable` has what is known of the functions by their names in `module`.
+    """Keep all tensors in bf16 that can be, or with `exact` those that are rounded by all that reads them anyway.
+
+    `keepable` has what is known of the functions by their names in `module`.
 
     Functions that are called with tensors in bf16 are added.  Parameters and results of `main` stay what they are.
     """
