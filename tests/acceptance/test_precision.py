@@ -52,6 +52,7 @@ def test_a_result_says_what_computes_in_what_and_with_what_error(empty_place: Pl
         assert "in bf16" in command.out
         assert manifest.narrow is not None
         assert manifest.narrow.error == pytest.approx(report["norm_error"])
+        assert manifest.narrow.kept_tensors == report["kept_tensors"]
     else:
         assert "All of it computes in the model's own types" in command.out
 

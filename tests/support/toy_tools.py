@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kintune.core.candidate import Candidate, digest_of
 from kintune.core.config import JobSpec, Options, Strategy
+from kintune.core.keeping import Keeping
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.model import ModelRef, Tensor
 from kintune.core.stage_requests import BaselineItem, Built
@@ -39,7 +40,9 @@ class ToyTools:
     """Implements `tuning.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
 
     Where it is `alone`, no other runtime is to be timed.  `drafted` and `packaged` list what was chosen by each DRAFT
-    and PACKAGE; the files are there as long as `keeps` says so.
+    and PACKAGE, `keeping` what the latter kept;
+    the files are there as long as `keeps` says so.
+    So many tensors can be kept in bf16 as `kept_tensors`.
     """
 
     def __init__(
@@ -54,9 +57,11 @@ class ToyTools:
         self._space = space or toy_space(tunable, trivial)
         self.keeps = keeps
         self.alone = alone
+        self.kept_tensors = 0
         self.drafted: list[dict[str, Candidate]] = []
         self.apart: list[dict[str, Candidate]] = []
         self.packaged: list[dict[str, Candidate]] = []
+        self.keeping: list[Keeping] = []
 
     def prepare(self, spec: JobSpec) -> Prepared:
         """The network is always the same."""
@@ -80,10 +85,17 @@ class ToyTools:
         """What is to be timed of a model without files, unless others are `alone`."""
         return None if self.alone else BaselineItem(((Tensor("x", (1,), "float32"),),), compare=("onnxruntime",))
 
-    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
-        """Write nothing."""
+    def draft(
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+    ) -> DraftResult:
+        """Write nothing; no tensor can be kept in bf16, unless `kept_tensors` says how many."""
+        if keeping and not self.kept_tensors:
+            return DraftResult(None, "no tensor can be kept in bf16")
         self.drafted.append(dict(chosen))
-        return DraftResult(Packaged("toy.kt.unproven", {workload: c.digest for workload, c in chosen.items()}))
+        digests = {workload: c.digest for workload, c in chosen.items()}
+        if keeping:
+            return DraftResult(Packaged("toy.kt.unproven", digests, kept=self.kept_tensors, beside="toy.kt.untuned"))
+        return DraftResult(Packaged("toy.kt.unproven", digests))
 
     def packing(self, candidate: Candidate) -> str:
         """Every program takes weights as they are."""
@@ -94,11 +106,15 @@ class ToyTools:
         """There is but one node."""
         return "Toy 'node'"
 
-    def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
+    def package(
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+    ) -> Packaged:
         """Write nothing."""
         self.packaged.append(dict(chosen))
+        self.keeping.append(keeping)
         digests = {workload: candidate.digest for workload, candidate in chosen.items()}
-        return Packaged("toy.kt.unproven", digests, untuned="toy.kt.untuned")
+        kept = self.kept_tensors if keeping else 0
+        return Packaged("toy.kt.unproven", digests, untuned="toy.kt.untuned", kept=kept)
 
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Write nothing; `apart` lists what was chosen."""

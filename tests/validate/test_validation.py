@@ -81,6 +81,18 @@ def test_what_is_not_timed_is_only_compared(files: Files) -> None:
     assert wrong.compared_with == ("onnxruntime",)
 
 
+def test_what_is_beside_is_timed_in_turns(files: Files) -> None:
+    found = validate_files(tuned=files.good, beside=files.wrong, onnx=str(files.onnx), timed=False)
+    assert found.compared_with == ("onnxruntime",)
+    assert found.within_tolerance
+    assert found.latency_ms == {}
+    assert list(map(len, found.beside_ms)) == [2, 2]
+    gone = validate_files(tuned=files.good, beside=f"{files.good}.gone", onnx=str(files.onnx), timed=False)
+    assert gone.beside_ms == ()
+    assert gone.within_tolerance
+    assert set(gone.skipped) == {"beside"}
+
+
 def test_a_model_that_no_reference_can_run_is_compared_with_nothing(files: Files, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"\x08\x08garbage")
     result = validate_files(tuned=files.good, onnx=str(tmp_path / "bad.onnx"), timed=False)

@@ -212,6 +212,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     parts had not seen, or, if that is 0, on those of the choice.  `score` is the user's own, by `options.metric`.
     `quantised` says what became of a model that was to be quantised (`calibrate`), None where that was not asked for;
     `precisions` counts its products by what they compute in.
+    `kept_tensors` counts the tensors between kernels that are kept in bf16.
     `output` is where the executable lies, `log` where the details are; `skipped` says of each runtime that was not
     compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the network should hardly
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
@@ -258,6 +259,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     held_back: int = 0
     score: float | None = None
     quantised: Quantised | None = None
+    kept_tensors: int = 0
 
     @property
     def narrow(self) -> dict[str, str]:

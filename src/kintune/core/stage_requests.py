@@ -148,8 +148,9 @@ class ValidationItem(msgspec.Struct, frozen=True):
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
     then all that know the model, whatever `compare` says.  With `may_hand_over`, what is no faster than onnxruntime
     runs in onnxruntime.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
-    it takes long and another reference runs the model, it does not run.  With a `metric`, the network is right if it
-    does not lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.
+    it takes long and another reference runs the model, it does not run.  `beside` is another executable of the model:
+    with it and with `timed` False, the two are timed in turns.  With a `metric`, the network is right if it does not
+    lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.
     """
 
     tuned: str
@@ -170,6 +171,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     draws: int = 1
     metric: Metric | None = None
     held_back: bool = False
+    beside: str | None = None
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.device import Peak
+from kintune.core.keeping import Keeping
 from kintune.core.knowledge import Knowledge, ModelVersion
 from kintune.core.model import Combination, Constant, Tensor
 from kintune.core.outcome import Outcome
@@ -175,11 +176,13 @@ class Taught(msgspec.Struct, frozen=True):
 class DraftPrograms(msgspec.Struct, frozen=True):
     """What DRAFT and PACKAGE are asked: to compile the network with these programs by workload digest.
 
-    With `alone`, also the network that computes each subgraph a second time with the untuned program.
+    With `alone`, also the network that computes each subgraph a second time with the untuned program.  With
+    `keeping`, tensors are kept in bf16 between kernels where they can be.
     """
 
     chosen: dict[str, Candidate]
     alone: bool = False
+    keeping: Keeping = Keeping.NONE
 
 
 class Packaged(msgspec.Struct, frozen=True):
@@ -191,7 +194,8 @@ class Packaged(msgspec.Struct, frozen=True):
     shapes the network that computes subgraphs twice, None where there is none.  Each is in one of them, but those in
     `left_out` (workload digests), which take too long untuned or cannot be compiled so.  With `hybrid`, the tuned
     executable runs partly in onnxruntime.  `quantised` is the model as it was quantised, which the executable was
-    compiled from; None where it was compiled from the user's own.
+    compiled from; None where it was compiled from the user's own.  It has so many tensors between kernels `kept` in bf16; where it is tried,
+    `beside` is the same network without, to be timed beside it.
     """
 
     tuned: str
@@ -204,6 +208,8 @@ class Packaged(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     hybrid: bool = False
     quantised: str | None = None
+    kept: int = 0
+    beside: str | None = None
 
 
 class PerProgramCheck(msgspec.Struct, frozen=True):
@@ -266,6 +272,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     of the network that was slower than onnxruntime, if it was.  `fixed` says that what runs altogether in onnxruntime
     is faster with the extents of its inputs fixed.  `norm_error` is the largest norm of an output's error, as a share
     of the norm of that output; None like the other errors.  `score` is the user's own, if he has one.
+    `beside_ms` has the latencies of the tuned executable and then of another that was timed beside it, in turns; it is
+    empty where there was none.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations
@@ -293,6 +301,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     plans: tuple[int, ...] | None = None
     region_threads: tuple[dict[int, int], ...] = ()
     fixed: bool = False
+    beside_ms: tuple[tuple[float, ...], ...] = ()
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -44,12 +44,16 @@ Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
 
 
 class CompiledPlan(NamedTuple):
-    """A plan, the shared library of its kernels, its weights in the plan's order, and what its calls compute."""
+    """A plan, the shared library of its kernels, its weights in the plan's order, and what its calls compute.
+
+    `kept` is the number of tensors that are kept in a narrower type than that of the model.
+    """
 
     plan: ExecutionPlan
     library: bytes
     weights: Iterable[Block]
     calls: tuple[CallRecord, ...] = ()
+    kept: int = 0
 
 
 class Executable(kintune_runtime.Executable):
@@ -91,12 +95,16 @@ class Executable(kintune_runtime.Executable):
         Weights that are equal are stored once.  `compiled` is read one after the other.
         """
         pool = WeightPool()
-        placed, calls = [], []
+        placed, calls, kept = [], [], 0
         for each in compiled:
             placed.append((pool.add(each.plan, each.weights), each.library))
             calls.append(each.calls)
+            kept += each.kept
         if any(calls):
             manifest = msgspec.structs.replace(manifest, calls=tuple(calls))
+        if manifest.narrow is not None and kept:
+            narrow = msgspec.structs.replace(manifest.narrow, kept_tensors=kept)
+            manifest = msgspec.structs.replace(manifest, narrow=narrow)
         _, content = pack_weights(pool.blocks)
         weights_checksum = checksum(content)
         plans = tuple(

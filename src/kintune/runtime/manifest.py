@@ -29,12 +29,14 @@ class Narrow(msgspec.Struct, frozen=True):
     `precisions` has "bf16" or the like by the subgraph's title.  `max_error` was allowed at the outputs, as a share of
     their norm; `error` is what was measured on inputs that the choice had not seen, None before it was measured.
     `quantised` says how many products compute on integers, where the model was quantised for that.
+    `kept_tensors` counts the tensors between kernels that are kept in bf16, those of all plans.
     """
 
     precisions: dict[str, str]
     max_error: float
     error: float | None = None
     quantised: Quantised | None = None
+    kept_tensors: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

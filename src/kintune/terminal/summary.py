@@ -130,6 +130,7 @@ def _narrow_errors(report: RunReport) -> list[str]:
     return [
         f"Of {len(report.subgraphs)} subgraphs, {parts}{f', with {share:.0%} of the time' if share else ''};"
         " the others in the model's own types.",
+        *_kept(report),
         *_score(report),
         *_norm_error(report),
     ]
@@ -165,6 +166,11 @@ def _seen(report: RunReport) -> str:
     calibrated = report.quantised is not None and not report.quantised.bits
     option = "--calibrate" if calibrated else "--input"
     return _ON_UNSEEN if report.held_back else _ON_SEEN.format(option)
+def _kept(report: RunReport) -> list[str]:
+    number = report.kept_tensors
+    if not number:
+        return []
+    return [f"{number} tensor{'s' * (number > 1)} between kernels {'are' if number > 1 else 'is'} kept in bf16."]
 
 
 def _allowed(report: RunReport) -> str:

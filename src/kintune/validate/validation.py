@@ -110,7 +110,15 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         plans=None if len(kept) == len(results) else kept,
         norm_error=max(norms, default=None),
         score=min((result.score for result in results if result.score is not None), default=None),
+        beside_ms=_sums([result.beside_ms for result in results]),
     )
+
+
+def _sums(each: Sequence[tuple[tuple[float, ...], ...]]) -> tuple[tuple[float, ...], ...]:
+    """Times of one run with each combination of shapes; none where one of them was not timed."""
+    if not all(each):
+        return ()
+    return tuple(tuple(map(sum, zip(*times, strict=False))) for times in zip(*each, strict=True))
 
 
 def _hint(item: ValidationItem, manifest: Manifest) -> str:
@@ -156,6 +164,7 @@ def _validate_combination(
         reached = None if run.item.metric is None else run.score(run.item.metric)
         if run.item.metric is not None and reached is not None:
             difference = judge_score(difference, run.item.metric, reached)
+        beside = run.time_beside(tuned, clock)
         interleaved = InterleavedTimes({}, {})
         if item.timed:
             latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
@@ -188,6 +197,7 @@ def _validate_combination(
         score=reached,
         region_threads=region_threads,
         fixed=run.is_fixed,
+        beside_ms=beside,
     )
 
 
@@ -256,6 +266,7 @@ def _located(item: ValidationItem) -> ValidationItem:
         item,
         tuned=locate(item.tuned),
         untuned=found(item.untuned),
+        beside=found(item.beside),
         each_alone=tuple(map(found, item.each_alone)),
         onnx=found(item.onnx),
         exported=found(item.exported),

@@ -24,7 +24,7 @@ from kintune.runtime.package import Manifest, read_manifest, write_with_thread_c
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
-from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
+from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, time_interleaved
 from kintune.validate.numerics import (
     Difference,
     ProgramComparison,
@@ -54,6 +54,7 @@ SLOW_UNTUNED_SECONDS = 10.0
 
 _SAMPLES = 3  # of a reference with noise
 _CHOSEN = "tuned, threads chosen"
+_BESIDE = "beside"
 _FAST = "onnxruntime optimised"
 _LEAST_GAIN = 0.02  # with which the extents of what runs in onnxruntime are fixed
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
@@ -286,6 +287,19 @@ class ValidationRun:
             return None
         return process
 
+    def time_beside(self, tuned: BaselineProcess, clock: Callable[[], float]) -> tuple[tuple[float, ...], ...]:
+        """Times the tuned network, whose process ends here, and what is beside it, in turns.
+
+        Returns the times of the two in milliseconds; none where that is not asked, or one does not run.
+        """
+        if self.item.beside is None or self.item.timed:
+            return ()
+        tuned.close()
+        with ExitStack() as processes:
+            pair = [process for name in (TUNED, _BESIDE) if (process := self.start(name, processes)) is not None]
+            found = time_interleaved(pair, self.conditions, clock).latency_ms
+        return tuple(found[name] for name in (TUNED, _BESIDE)) if len(found) == 2 else ()
+
     def skip_all(self, baselines: Sequence[BaselineProcess], why: str) -> None:
         """Ends these, which have run once and are not timed; `why` is the reason in `skipped`."""
         for baseline in baselines:
@@ -378,7 +392,15 @@ class ValidationRun:
         return taken
 
     def _process(self, name: str, exact: bool = False, label: str | None = None) -> BaselineProcess:
-        ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned, _ALONE: self._alone}
+        ours = {
+            TUNED: self.item.tuned,
+            UNTUNED: self.item.untuned,
+            _ALONE: self._alone,
+            _BESIDE: self.item.beside,
+        }
+        is_timed = (self.item.timed and (name == TUNED or not exact)) or (
+            self.item.beside is not None and name in (TUNED, _BESIDE) and not exact
+        )
         subject = (
             BaselineModel(executable=ours[name])
             if name in ours
@@ -391,7 +413,7 @@ class ValidationRun:
             inputs=self._sets[0],
             seed=self.item.seed,
             threads=self.conditions.threads if name in ours else len(self._cores),
-            cores=self._cores if self.item.timed and (name == TUNED or not exact) else _all_processors(),
+            cores=self._cores if is_timed else _all_processors(),
             board=self.board if name in ours else "",
             exact=exact,
         )

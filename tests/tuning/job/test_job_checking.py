@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -112,13 +113,17 @@ class TestBeforeTuning:
         linked: list[set[str]] = []
 
         class Linking(ToyTools):
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
+            ) -> DraftResult:
                 linked.append({c.digest for c in chosen.values()} - set(kernels))
-                return super().draft(chosen, kernels)
+                return super().draft(chosen, kernels, **options)
 
-            def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
+            def package(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
+            ) -> Packaged:
                 linked.append({c.digest for c in chosen.values()} - set(kernels))
-                return super().package(chosen, kernels)
+                return super().package(chosen, kernels, **options)
 
         class Kernels(Cast):
             def build(self, candidate: Candidate) -> Built:
@@ -150,10 +155,12 @@ class TestBeforeTuning:
 
     def test_a_draft_that_cannot_be_compiled_is_no_accident(self) -> None:
         class Picky(ToyTools):
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
+            ) -> DraftResult:
                 if chosen["w2"].sketch != UNTUNED:
                     return DraftResult(None, "no such instruction")
-                return super().draft(chosen, kernels)
+                return super().draft(chosen, kernels, **options)
 
         summary = ended(Rehearsal(Picky, with_limits(trials=3)).run())
         assert summary.notes == ("net_w2 keeps its untuned program: with another one, no such instruction",)

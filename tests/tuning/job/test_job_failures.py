@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -62,12 +63,14 @@ class TestFailures:
                     raise error("out of luck")
                 return super().prepare(spec)
 
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
+            ) -> DraftResult:
                 if stage == "draft":
                     raise error("out of luck")
-                return super().draft(chosen, kernels)
+                return super().draft(chosen, kernels, **options)
 
-            def package(self, chosen: object, kernels: object) -> Packaged:
+            def package(self, chosen: object, kernels: object, **options: Any) -> Packaged:
                 raise error("out of luck")
 
         rehearsal = Rehearsal(Broken, with_limits(trials=3)).run()
@@ -81,11 +84,11 @@ class TestFailures:
         class Shaky(ToyTools):
             failures = 0
 
-            def package(self, chosen: dict[str, Candidate], kernels: dict[str, Built]) -> Packaged:  # type: ignore[override]
+            def package(self, chosen: dict[str, Candidate], kernels: dict[str, Built], **options: Any) -> Packaged:  # type: ignore[override]
                 Shaky.failures += 1
                 if Shaky.failures < 3:
                     raise MemoryError("not yet")
-                return super().package(chosen, kernels)
+                return super().package(chosen, kernels, **options)
 
         assert ended(Rehearsal(Shaky, with_limits(trials=3)).run()).packaged is not None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -134,8 +135,14 @@ class TestAKnownCulprit:
         world = World(["LSTM 'a'"], ["LSTM 'a'"])
 
         class Picky(Tools):
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
-                return DraftResult(None, "no such instruction") if world.is_wrong else super().draft(chosen, kernels)
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
+            ) -> DraftResult:
+                return (
+                    DraftResult(None, "no such instruction")
+                    if world.is_wrong
+                    else super().draft(chosen, kernels, **options)
+                )
 
         summary = ended(Rehearsal(lambda: Picky(world), SPEC, Judge(world)).run())
         assert world.prepared[-1] == (False, ("LSTM 'a'",))

@@ -11,6 +11,7 @@ import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec, Options, Strategy
+from kintune.core.keeping import Keeping
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import Prepared, StageName, ValidationResult
@@ -192,3 +193,72 @@ def test_a_choice_and_its_check_have_different_inputs() -> None:
     assert not set(range(choice.seed, choice.seed + choice.draws)) & set(range(check.seed, check.seed + check.draws))
     choice, check = items(("a.npz",))
     assert choice.inputs == check.inputs == ("a.npz",)
+
+
+class KeepingCast(NarrowCast):
+    """What is said of the network with tensors in bf16: its error, and its time beside the one without."""
+
+    def __init__(self, space: NarrowSpace, error: float, ms: float, held_back: float = 0.0) -> None:
+        super().__init__(space, dict.fromkeys(["w0", "w1", "w2"], 1e-4))
+        self._error, self._ms, self._wrong = error, ms, held_back
+        self._asked = 0
+        self.proofs = 0
+
+    def error(self, draft: Mapping[str, str]) -> ValidationResult:
+        self._asked += 1
+        found = super().error(draft)
+        if self._asked < 2:
+            return found
+        if self._asked > 2 and self._ms < 0.9:  # what is rounded anyway adds no error
+            return msgspec.structs.replace(found, beside_ms=((self._ms,) * 3, (1.0,) * 3))
+        return msgspec.structs.replace(found, norm_error=self._error, beside_ms=((self._ms,) * 3, (1.0,) * 3))
+
+    def prove(self) -> ValidationResult:
+        self.proofs += 1
+        if self._wrong and self.proofs == 1:
+            return msgspec.structs.replace(super().prove(), within_tolerance=False, norm_error=self._wrong)
+        return super().prove()
+
+
+@pytest.mark.parametrize(
+    ("error", "ms", "kept"),
+    [
+        (1e-3, 0.9, Keeping.ALL),
+        (1e-3, 1.1, Keeping.NONE),
+        (1e-3, 0.995, Keeping.NONE),
+        (0.9 * BUDGET, 0.5, Keeping.EXACT),
+        (math.nan, 0.5, Keeping.EXACT),
+    ],
+)
+def test_tensors_are_kept_where_the_network_is_faster_and_near_enough(
+    space: NarrowSpace, error: float, ms: float, kept: Keeping
+) -> None:
+    tools = NarrowTools(space)
+    tools.kept_tensors = 5
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), KeepingCast(space, error, ms)).run()
+    assert rehearsal.counts(StageName.ERROR) == (2 if kept is Keeping.ALL else 3)
+    packaged = ended(rehearsal).packaged
+    assert packaged is not None
+    assert packaged.kept == (5 if kept else 0)
+    assert tools.keeping[-1] is kept
+    assert narrow_of(rehearsal) == dict.fromkeys(["w0", "w1", "w2"], "bf16")
+
+
+def test_tensors_that_add_an_error_are_the_first_to_be_given_up(space: NarrowSpace) -> None:
+    tools = NarrowTools(space)
+    tools.kept_tensors = 5
+    cast = KeepingCast(space, 1e-3, 0.5, held_back=2 * BUDGET)
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), cast).run()
+    assert tools.keeping == [Keeping.ALL, Keeping.EXACT]
+    assert narrow_of(rehearsal) == dict.fromkeys(["w0", "w1", "w2"], "bf16")
+    assert cast.proofs == rehearsal.counts(StageName.PROVE) == 2
+
+
+def test_nothing_is_kept_in_fp32(space: NarrowSpace) -> None:
+    tools = NarrowTools(space)
+    tools.kept_tensors = 5
+    cast = NarrowCast(space, dict.fromkeys(["w0", "w1", "w2"], 2 * BUDGET))
+    rehearsal = Rehearsal(lambda: tools, toy_spec(options()), cast).run()
+    packaged = ended(rehearsal).packaged
+    assert packaged is not None
+    assert packaged.kept == 0

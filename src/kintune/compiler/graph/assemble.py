@@ -12,6 +12,8 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.call_records import describe_calls
+from kintune.compiler.graph.keepable import COMPILED, keepable_functions
+from kintune.compiler.graph.kept_tensors import KeptTensors, keep_tensors
 from kintune.compiler.graph.kernel_library import build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
@@ -22,6 +24,7 @@ from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from kintune.core.keeping import Keeping
 from kintune.core.kernel_call import CallRecord
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built, kernel_name
@@ -34,9 +37,6 @@ __all__ = ["PlannedProgram", "Program", "assemble", "assemble_plan"]
 
 _PACK = "main_transform_params"
 _UNUSED = "no_kernel"
-
-_COMPILED = "kintune.compiled"
-"""The attribute of a function that is already compiled: the digest of its candidate."""
 
 
 class Program(NamedTuple):
@@ -85,13 +85,14 @@ class PlannedProgram(NamedTuple):
 
     `weights` are packed and followed by the constants of the network; the plan has their places when they lie one after
     another, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.  `calls` says what
-    the plan's calls compute.
+    the plan's calls compute; `kept` is the number of tensors that are kept in bf16.
     """
 
     plan: ExecutionPlan
     library: bytes
     weights: tuple[tvm.runtime.Tensor, ...]
     calls: tuple[CallRecord, ...] = ()
+    kept: int = 0
 
 
 def assemble_plan(
@@ -103,10 +104,12 @@ def assemble_plan(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     checks: Sequence[IndexCheck] = (),
+    keeping: Keeping = Keeping.NONE,
 ) -> PlannedProgram:
     """Compile as `assemble` does, for a CPU, to what runs without TVM.
 
-    `inputs`, `outputs` and `checks` are those of the imported model.
+    `inputs`, `outputs` and `checks` are those of the imported model.  By `keeping`, tensors between kernels are
+    of bf16 where `kept_tensors` finds that they can be.
 
     Raises:
         BuildError: a program cannot be applied, the network cannot be compiled, or it has what no plan can do; then the
@@ -116,6 +119,9 @@ def assemble_plan(
     if not chosen:
         target = untuned_target(target)
     module = _scheduled(lowered, chosen, target, kernels or {})
+    kept = 0
+    if keeping:
+        module, kept = _with_kept_tensors(module, lowered, chosen, target, keeping)
     linked: dict[str, bytes] = {}
     try:
         with target:
@@ -130,11 +136,33 @@ def assemble_plan(
             object_files = [content for candidate, content in linked.items() if kernel_name(candidate) in used]
             library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files)
             calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
-            return PlannedProgram(planned.plan, library, planned.weights, calls)
+            return PlannedProgram(planned.plan, library, planned.weights, calls, kept)
     except KintuneError:
         raise
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
+
+
+def _with_kept_tensors(
+    module: tvm.IRModule,
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    keeping: Keeping,
+) -> KeptTensors:
+    """The scheduled network with tensors in bf16.
+
+    Raises:
+        BuildError: it cannot be written so.
+    """
+    try:
+        with target:
+            keepable = keepable_functions(lowered, chosen, module, target)
+            return keep_tensors(module, keepable, exact=keeping is Keeping.EXACT)
+    except KintuneError:
+        raise
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildError(f"tensors cannot be kept in bf16: {cause_line(error)}") from error
 
 
 def _packed(
@@ -169,7 +197,7 @@ def _scheduled(
             scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
             function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
         if candidate.digest in kernels:
-            function = function.with_attr(_COMPILED, candidate.digest)
+            function = function.with_attr(COMPILED, candidate.digest)
         module.update_func(variable, function)
     return module
 
@@ -295,7 +323,7 @@ def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tv
         for variable, function in module.functions_items():
             if not isinstance(function, tvm.tirx.PrimFunc):
                 continue
-            built = kernels.get(str((function.attrs or {}).get(_COMPILED)))
+            built = kernels.get(str((function.attrs or {}).get(COMPILED)))
             if built is not None and _takes_the_same(function, built):
                 names[variable] = kernel_name(built.candidate)
                 linked[built.candidate] = built.object_file

@@ -12,6 +12,7 @@ from kintune.compiler.graph.assemble import assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.programs.registry import instructions_of
 from kintune.core.candidate import Candidate, Sketch
+from kintune.core.keeping import Keeping
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.core.stage_requests import Built
 from kintune.core.version import __version__
@@ -84,8 +85,12 @@ def build_executable(
     target: tvm.target.Target,
     manifest: Manifest,
     kernels: Mapping[str, Built] | None = None,
+    *,
+    keeping: Keeping = Keeping.NONE,
 ) -> Executable | VmExecutable:
     """Compile the network as `assemble_plan` does, or, for a GPU, as `assemble` does.
+
+    By `keeping`, tensors are kept in bf16 between kernels of a CPU where they can be.
 
     Raises:
         BuildError: a program cannot be applied, or the network cannot be compiled, planned or linked.
@@ -93,7 +98,7 @@ def build_executable(
     """
     if target.kind.name == GPU:
         return build_vm_executable(lowered, chosen, target, manifest, kernels)
-    return build_plans([lowered], chosen, target, manifest, kernels)
+    return build_plans([lowered], chosen, target, manifest, kernels, keeping=keeping)
 
 
 def build_plans(
@@ -102,8 +107,12 @@ def build_plans(
     target: tvm.target.Target,
     manifest: Manifest,
     kernels: Mapping[str, Built] | None = None,
+    *,
+    keeping: Keeping = Keeping.NONE,
 ) -> Executable:
     """Compile a network for each of the manifest's combinations of shapes, in their order, as `assemble_plan` does.
+
+    `keeping` is as for `build_executable`.
 
     Raises:
         BuildError: as for `build_executable`.
@@ -120,8 +129,10 @@ def build_plans(
                 inputs=shaped.inputs,
                 outputs=shaped.outputs,
                 checks=shaped.checks,
+                keeping=keeping,
             )
-            yield CompiledPlan(program.plan, program.library, map(block_of, program.weights), program.calls)
+            weights = map(block_of, program.weights)
+            yield CompiledPlan(program.plan, program.library, weights, program.calls, program.kept)
 
     return Executable.create_from_plans(compiled(), manifest)
 

@@ -42,6 +42,17 @@ class Epilogue(NamedTuple):
 
     def store(self, element: Any, at: Sequence[Any]) -> Any:
         """The statement that stores the value for one element of the buffer, which is found at these indices."""
+        return tvm.tirx.BufferStore(self.target, self.value_of(element, at), self.indices_of(at))
+
+    def value_of(self, element: Any, at: Sequence[Any]) -> Any:
+        """The value for one element of the buffer, which is found at these indices."""
+        return self._mapped(self.value, element, at)
+
+    def indices_of(self, at: Sequence[Any]) -> list[Any]:
+        """The indices in the result of what follows from the element at these indices."""
+        return [self._mapped(index, None, at) for index in self.indices]
+
+    def _mapped(self, expression: Any, element: Any, at: Sequence[Any]) -> Any:
         replaced = [(axis, index) for axis, index in zip(self.axes, at, strict=True) if axis is not None]
 
         def variable(found: Any) -> Any:
@@ -50,10 +61,7 @@ class Epilogue(NamedTuple):
         def load(found: Any) -> Any:
             return element if found.source.same_as(self.source) else found
 
-        def mapped(expression: Any) -> Any:
-            return tvm_ffi.structural_map(expression, [(tvm.ir.TensorLoad, load), (tvm.tirx.Var, variable)])
-
-        return tvm.tirx.BufferStore(self.target, mapped(self.value), [mapped(index) for index in self.indices])
+        return tvm_ffi.structural_map(expression, [(tvm.ir.TensorLoad, load), (tvm.tirx.Var, variable)])
 
 
 def joined(module: tvm.IRModule, name: str) -> tuple[tvm.IRModule, Epilogue] | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kintune.compiler.programs.panel_text import CHUNK
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
-__all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Tiling", "Way", "form_of"]
+__all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
 _MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
 
@@ -62,6 +62,17 @@ class Tiling(NamedTuple):
     units: int
     parts: int
     depth: int
+
+
+class Kept(NamedTuple):
+    """Which tensors of a sum lie in memory in bf16: its data, what is stored, and buffers that are read with the sums.
+
+    Others have the type of the workload.
+    """
+
+    data: bool = False
+    result: bool = False
+    operands: tuple[Any, ...] = ()
 
 
 class Way(str, Enum):

@@ -6,13 +6,16 @@ these are in the first cache.  A row is a place at which all filters are compute
 
 The sum of a row has *runs*: values that lie one after another in the data.  A convolution has a run for each row of its
 kernel.  For bf16, each run is filled up with zeros to whole parts of 32 values.
+
+Data that lies in memory in bf16 is copied and not rounded.  Rows of a matrix are then read where they are, without any
+copy, if they are whole parts of 32 values.  What is to be stored in bf16 replaces the sums, and is rounded from there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
@@ -20,7 +23,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
-from kintune.compiler.programs.panel_form import AMX, DOT, Inner, Tiling, Way, form_of
+from kintune.compiler.programs.panel_form import AMX, DOT, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_packing import packing_block
 from kintune.compiler.programs.panel_text import CHUNK
 from kintune.compiler.programs.stages import Stages
@@ -32,28 +35,49 @@ _IMPORT = "pragma_import_llvm"
 _SLACK = 2 * CHUNK  # values behind an image that a copy may reach
 _LANES = 16
 _READ_WRITE = 3
-_STORED = {"bfloat16": "uint16"}
+_BITS = "uint16"
+_STORED = {"bfloat16": _BITS}
 """The types of memory for which the compiler has no pointers until late."""
 
 
-def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
-    """The statements that compute the result, or the epilogue of it, and the buffer of the packed weights."""
+def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept) -> Stages:
+    """The statements that compute the result, or the epilogue of it, and the buffer of the packed weights.
+
+    What is `kept` in bf16 is addressed so, although its buffers are still of the type of the workload.
+    """
     weights = tirx.decl_buffer(
         [tirx.IntImm(found.index_type, extent) for extent in inner.panel_shape(form_of(found, inner))],
         inner.stored,
         "panels",
     )
-    kernel = _Kernel(found, inner, tiling, epilogue, weights)
+    kernel = _Kernel(found, inner, tiling, epilogue, weights, kept)
     return Stages([packing_block(found, inner, weights), kernel.tasks()], [weights])
+
+
+class _Rows(NamedTuple):
+    """The rows of a task, from number `first` of an image on: those before number `before` are another task's, and so
+    many are `valid` behind them.
+    """
+
+    image: Any
+    first: Any
+    before: Any
+    valid: Any
 
 
 class _Kernel:
     """Writes the loop of tasks."""
 
     def __init__(
-        self, found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, weights: Any
+        self,
+        found: WeightedSum,
+        inner: Inner,
+        tiling: Tiling,
+        epilogue: Epilogue | None,
+        weights: Any,
+        kept: Kept,
     ) -> None:
-        self.found, self.inner, self.epilogue, self.weights = found, inner, epilogue, weights
+        self.found, self.inner, self.epilogue, self.weights, self.kept = found, inner, epilogue, weights, kept
         self.form = form = form_of(found, inner)
         self.units = tiling.units
         self.rows = tiling.units * inner.rows
@@ -63,7 +87,17 @@ class _Kernel:
         self.depth = _shares(form.steps if form.way is not Way.IMAGE else form.runs, tiling.depth)
         self.target = found.result if epilogue is None else epilogue.target
         self.wide = form.pitch * found.channels
+        self.in_place = (
+            kept.data
+            and form.way is Way.DIRECT
+            and found.rows.is_plain
+            and found.columns.is_plain
+            and form.values % inner.step == 0
+            and self.rows <= form.rows
+        )
         self.line = _odd_lines(form.steps * inner.step + (0 if inner.is_narrow else CHUNK - 1), 64 // inner.size)
+        if self.in_place:
+            self.line = found.channels
         size = 0 if form.way is Way.IMAGE else self.rows * self.line + CHUNK
         self.image = size  # where the image begins: in memory of its own, the compiler would put sums of another type
         if form.way is not Way.DIRECT:
@@ -105,7 +139,7 @@ class _Kernel:
             [_whole(self.target)],
             self.found.name,
             body,
-            alloc_buffers=[self.packed, self.sums],
+            alloc_buffers=[self.sums] if self.in_place else [self.packed, self.sums],
         )
         values = [tirx.floordiv(task, self.at(self.parts)), tirx.floormod(task, self.at(self.parts))]
         inside = SBlockRealize(values, True, block)
@@ -116,19 +150,21 @@ class _Kernel:
         number = tirx.floormod(block, self.at(self.blocks)) if self.form.images > 1 else block
         first = number * self.at(self.rows)
         valid: Any = self.at(self.rows)
+        before: Any = self.at(0)
         if self.form.rows % self.rows:
             valid = tirx.min(valid, self.at(self.form.rows) - first)
-        pack = self._pack_direct(first, valid)
-        if self.form.way is not Way.DIRECT:
-            pack = self._pack_image(image, first, valid)
+            if self.in_place:
+                before, first = self.at(self.rows) - valid, first + valid - self.at(self.rows)
+        pack = [] if self.in_place else [self._pack(image, first, valid)]
+        rows = _Rows(image, first, before, valid)
         start = part * self.at(self.own)
         panels: Any = self.at(self.own)
         if self.form.panels % self.own:
             panels = tirx.min(panels, self.at(self.form.panels) - start)
-        products = self._loop("panel", panels, lambda o: self._panel(start + o, image, first, valid))
+        products = self._loop("panel", panels, lambda o: self._panel(start + o, rows))
         if self.inner.kind != AMX:
-            return tirx.SeqStmt([pack, products])
-        return tirx.SeqStmt([_call("kt_tiles_begin"), pack, products, _call("kt_tiles_end")])
+            return _sequence([*pack, products])
+        return tirx.SeqStmt([_call("kt_tiles_begin"), *pack, products, _call("kt_tiles_end")])
 
     def _loop(self, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
         extent = self.at(extent) if isinstance(extent, int) else extent
@@ -136,6 +172,11 @@ class _Kernel:
             return body(self.at(0))
         variable = tirx.Var(name, self.found.index_type)
         return tirx.For(variable, self.at(0), extent, kind, body(variable))
+
+    def _pack(self, image: Any, first: Any, valid: Any) -> Any:
+        if self.form.way is Way.DIRECT:
+            return self._pack_direct(first, valid)
+        return self._pack_image(image, first, valid)
 
     def _pack_direct(self, first: Any, valid: Any) -> Any:
         """Copy or round rows on the way into the form that the inner kernel reads."""
@@ -150,7 +191,7 @@ class _Kernel:
                 place = (image * self.at(y.size) + top * self.at(y.stride)) * self.at(x.size) + (
                     tirx.floormod(place, across) * self.at(x.stride)
                 )
-            source, target = _pointer(self.found.data, place * self.at(channels)), row * self.at(self.line)
+            source, target = self._of_data(place * self.at(channels)), row * self.at(self.line)
             return _call(self._first, source, _pointer(self.packed, target), channels, self.inner.size * CHUNK)
 
         return self._loop("row", valid, body)
@@ -158,7 +199,13 @@ class _Kernel:
     @property
     def _first(self) -> str:
         """The function that reads data."""
+        if self.kept.data:
+            return "kt_copy"
         return "kt_round" if self.inner.is_narrow else "kt_move"
+
+    def _of_data(self, offset: Any) -> Any:
+        """The address of a value of the data."""
+        return _pointer(self.found.data, offset, _BITS if self.kept.data else "")
 
     def _pack_image(self, image: Any, first: Any, valid: Any) -> Any:
         """Copy or round the part of the image that is read; then copy the runs of each row, if they are gathered."""
@@ -188,7 +235,7 @@ class _Kernel:
         right = self.wide - left - copied
         real = top * self.at(y.stride) + number - self.at(y.before)
         place = number * self.at(self.wide)
-        source = _pointer(self.found.data, (image * self.at(y.size) + real) * self.at(x.size * channels))
+        source = self._of_data((image * self.at(y.size) + real) * self.at(x.size * channels))
         target = self._of_image(place + self.at(left))
         inside = [_call(self._first, source, target, copied, size * CHUNK)]
         if left:
@@ -222,18 +269,18 @@ class _Kernel:
 
         return self._loop("run", form.runs, run)
 
-    def _panel(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
+    def _panel(self, panel: Any, rows: _Rows) -> Any:
         """The sums of all rows of the task and one panel, and what follows from them."""
         step = self.inner.step * self.inner.columns
         each = step * (self.form.chunks if self.form.way is Way.IMAGE else 1)
         statements = []
         for start, number in self.depth:
             weights = _pointer(self.weights, panel * self.at(self.form.steps * step) + self.at(start * each))
-            statements.append(self._products(weights, first, start, number))
-        statements.append(self._results(panel, image, first, valid))
+            statements.append(self._products(weights, panel, rows.first, start, number))
+        statements.append(self._results(panel, rows))
         return tirx.SeqStmt(statements)
 
-    def _products(self, weights: Any, first: Any, start: int, number: int) -> Any:
+    def _products(self, weights: Any, panel: Any, first: Any, start: int, number: int) -> Any:
         """Calls of the inner kernel for all rows of the task; from the second part of the sum on, sums are added to.
 
         A part has so many runs where rows are read from the image, and else so many steps.
@@ -249,10 +296,13 @@ class _Kernel:
             counts = (number * steps, 1, 0)
 
         def rows(unit: Any, at_once: int) -> Any:
-            source = _pointer(self.packed, begin + unit * self.at(inner.rows * pitch))
+            offset = begin + unit * self.at(inner.rows * pitch)
+            source = self._of_data(first * self.at(pitch) + offset) if self.in_place else _pointer(self.packed, offset)
             target = _pointer(self.sums, unit * self.at(inner.rows * inner.columns))
             name = f"kt_{inner.kind}_{at_once}"
-            return _call(name, source, inner.size * pitch, weights, target, *counts, int(start > 0))
+            products = _call(name, source, inner.size * pitch, weights, target, *counts, int(start > 0))
+            ahead = [] if start else self._ahead(panel, first + unit * self.at(inner.rows), at_once)
+            return _sequence([*ahead, products])
 
         if inner.kind != AMX:
             return self._loop("group", self.units, lambda unit: rows(unit, inner.rows))
@@ -260,13 +310,32 @@ class _Kernel:
         found = [self._loop("pair", pairs, lambda number: rows(number * self.at(2), 2))] if pairs else []
         return _sequence([*found, *([rows(self.at(2 * pairs), 1)] if single else [])])
 
-    def _results(self, panel: Any, image: Any, first: Any, valid: Any) -> Any:
+    def _ahead(self, panel: Any, place: Any, at_once: int) -> list[Any]:
+        """Ask for the memory of what is stored and read with the sums in bf16, while the inner kernel computes.
+
+        A row is one line of a cache there, and the next one is far away, so that the processor does not foresee it.
+        """
+        inner, filters = self.inner, self.found.filters
+        if self.form.way is not Way.DIRECT:
+            return []
+        rows = at_once * inner.rows if inner.kind == AMX else inner.rows
+        offset = place * self.at(filters) + panel * self.at(inner.columns)
+        asked = [("kt_own", self.target)] if self.kept.result else []
+        asked += [("kt_fetch", operand) for operand in self.kept.operands]
+        of_rows = [(name, each) for name, each in asked if _size(each) == self.found.positions * filters]
+        return [_call(name, _pointer(each, offset, _BITS), rows, inner.size * filters) for name, each in of_rows]
+
+    def _results(self, panel: Any, rows: _Rows) -> Any:
         """Store what follows from the sums of a panel."""
         columns, filters = self.inner.columns, self.found.filters
         rest = filters % columns
 
         def stores(number: int) -> Any:
-            return self._loop("row", valid, lambda row: self._row(panel, image, first + row, row, number))
+            def row(index: Any) -> Any:
+                place = index if isinstance(rows.before, tirx.IntImm) else rows.before + index
+                return self._row(panel, rows.image, rows.first + place, place, number)
+
+            return self._loop("row", rows.valid, row)
 
         if not rest:
             return stores(columns)
@@ -280,8 +349,8 @@ class _Kernel:
         columns = self.inner.columns
         is_vectorised = self.epilogue is None or self.epilogue.is_vectorised
         kind = tirx.ForKind.VECTORIZED if is_vectorised else tirx.ForKind.SERIAL
-        statements = []
-        for start, lanes in pieces(number, _LANES):
+        statements: list[Any] = []
+        for start, lanes in pieces(number, _LANES) if self.epilogue is not None or not self.kept.result else ():
 
             def store(lane: Any, start: int = start) -> Any:
                 column = self.at(start) + lane
@@ -289,12 +358,26 @@ class _Kernel:
                 at = [*where, panel * self.at(columns) + column]
                 if self.epilogue is None:
                     return tirx.BufferStore(self.target, element, at)
+                if self.kept.result:
+                    value = self.epilogue.value_of(element, at)
+                    return tirx.BufferStore(self.sums, value, [row * self.at(columns) + column])
                 return self.epilogue.store(element, at)
 
             statements.append(self._loop("lane", lanes, store, kind))
+        if self.kept.result:
+            statements.append(self._put(row, [*where, panel * self.at(columns)], number))
         if self.form.way is Way.IMAGE and self.form.pitch > self.found.columns.results:
             return tirx.IfThenElse(where[-1] < self.at(self.found.columns.results), _sequence(statements), None)
         return _sequence(statements)
+
+    def _put(self, row: Any, at: Sequence[Any], number: int) -> Any:
+        """Round so many values, which have replaced the sums of a row, and store them from these indices on."""
+        indices = list(at) if self.epilogue is None else self.epilogue.indices_of(at)
+        offset = self.at(0)
+        for index, extent in zip(indices, self.target.shape, strict=True):
+            offset = offset * self.at(int(extent)) + index
+        source = _pointer(self.sums, row * self.at(self.inner.columns))
+        return _call("kt_put", source, _pointer(self.target, offset, _BITS), number, self.inner.size * CHUNK)
 
     def _indices(self, image: Any, place: Any) -> list[Any]:
         """The indices of the result, but the last, of a row."""
@@ -317,6 +400,10 @@ def _whole(buffer: Any) -> Any:
     return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(0, extent) for extent in buffer.shape])
 
 
+def _size(buffer: Any) -> int:
+    return math.prod(map(int, buffer.shape))
+
+
 def _odd_lines(values: int, line: int) -> int:
     """At least so many values, an odd number of lines of a cache: rows then lie in different sets of it."""
     lines = -(-values // line)
@@ -329,10 +416,10 @@ def _shares(total: int, number: int) -> list[tuple[int, int]]:
     return [(start, min(size, total - start)) for start in range(0, total, size)]
 
 
-def _pointer(buffer: Any, offset: Any) -> Any:
-    """The address of an element of a buffer in one row."""
-    stored = _STORED.get(str(buffer.dtype), str(buffer.dtype))
-    return tirx.op.tvm_access_ptr(stored, buffer.data, offset, math.prod(map(int, buffer.shape)) - offset, _READ_WRITE)
+def _pointer(buffer: Any, offset: Any, stored: str = "") -> Any:
+    """The address of an element of a buffer in one row; `stored` is its type, if that is not the buffer's."""
+    stored = stored or _STORED.get(str(buffer.dtype), str(buffer.dtype))
+    return tirx.op.tvm_access_ptr(stored, buffer.data, offset, _size(buffer) - offset, _READ_WRITE)
 
 
 def _call(name: str, *arguments: Any) -> Any:

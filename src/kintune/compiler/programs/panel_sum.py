@@ -7,13 +7,15 @@ pairs of values in vectors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import tvm
 
+from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.panel_costs import promising
-from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Tiling, Way, form_of
+from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import write_sum
 from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS, amx_text, copying_text, vector_text
 from kintune.compiler.programs.stages import with_stages
@@ -74,8 +76,16 @@ class _PanelProgram:
         form, inner = self._form(_found(module), variant)
         return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(form, inner))
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+    def write(
+        self,
+        module: tvm.IRModule,
+        variant: str,
+        decisions: tuple[Decision, ...],
+        kept: Collection[int] = (),
+    ) -> tvm.IRModule:
         """The workload with the program in the place of its sum.
+
+        The parameters at the positions `kept`, which must be among `keepable`, are of bf16 instead of fp32.
 
         Raises:
             BuildError: the workload has no such sum, there is no such variant of it, or the decisions are not its own.
@@ -86,8 +96,33 @@ class _PanelProgram:
         if len(decisions) != len(choices):
             raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
         tiling = Tiling(*(values[index] for values, (index,) in zip(choices, decisions, strict=True)))
-        stages = write_sum(matched.found, inner, tiling, matched.epilogue)
-        return with_stages(matched.module, matched.found, stages, matched.epilogue)
+        data, result = _data_and_result(matched)
+        params = matched.module["main"].params
+        others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
+        in_bf16 = Kept(data in kept, result in kept, others)
+        stages = write_sum(matched.found, inner, tiling, matched.epilogue, in_bf16)
+        written = with_stages(matched.module, matched.found, stages, matched.epilogue)
+        return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
+
+    def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
+        """The positions of the parameters that may be of bf16: data, what is stored, and what is read with the sums.
+
+        With `rounded`, those that are rounded in any case: data that is not read with the sums as well.
+
+        Raises:
+            BuildError: the workload has no such sum.
+        """
+        matched = _found(module)
+        data, result = _data_and_result(matched)
+        read = [] if matched.epilogue is None else matched.epilogue.operands
+        params = matched.module["main"].params
+        others = {at for at, parameter in enumerate(params) if any(parameter.same_as(each) for each in read)}
+        if rounded:
+            return frozenset({data} - others - {-1})
+        found = {data, *others} - {matched.found.position}
+        if matched.epilogue is None or matched.epilogue.is_vectorised:
+            found.add(result)
+        return frozenset(at for at in found if at >= 0 and str(params[at].dtype) == "float32")
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
@@ -133,6 +168,17 @@ def _found(module: tvm.IRModule) -> MatchedSum:
     if matched is None:
         raise BuildError("the workload is no sum of products with constant weights")
     return matched
+
+
+def _data_and_result(matched: MatchedSum) -> tuple[int, int]:
+    """The positions among the parameters of the data and of what is stored; -1 where it is none of them."""
+    target = matched.found.result if matched.epilogue is None else matched.epilogue.target
+    params = matched.module["main"].params
+
+    def position(buffer: Any) -> int:
+        return next((at for at, parameter in enumerate(params) if parameter.same_as(buffer)), -1)
+
+    return position(matched.found.data), position(target)
 
 
 def _inner(found: WeightedSum, kind: str) -> Inner:

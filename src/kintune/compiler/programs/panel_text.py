@@ -4,7 +4,9 @@ All functions have the prefix `kt_` and return zero.  They are inlined where the
 
 `kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), `kt_move` copies n floats,
 and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last;
-what is beyond n is zero.  `kt_zero(target, bytes)` clears memory.
+what is beyond n is zero.  `kt_put` rounds as `kt_round` does and writes n values, nothing beyond.
+`kt_zero(target, bytes)` clears memory.  `kt_own(target, n, stride)` and `kt_fetch` ask for n lines
+of the caches, `stride` bytes apart, the former to be written.
 
 `kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, stride, b, c, steps, runs, jump, add) compute c, or with `add` c + ..., of M
 tiles or rows: the sum of products of a and b.  The rows of a are `stride` bytes apart.  A row has some runs of so many
@@ -29,6 +31,7 @@ _LANES = ", ".join(f"i32 {lane}" for lane in range(CHUNK))
 _ROUNDING = """
 declare <32 x float> @llvm.masked.load.v32f32.p0(ptr, i32, <32 x i1>, <32 x float>)
 declare <32 x i16> @llvm.masked.load.v32i16.p0(ptr, i32, <32 x i1>, <32 x i16>)
+declare void @llvm.masked.store.v32i16.p0(<32 x i16>, ptr, i32, <32 x i1>)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)
 {declaration}
 define i32 @kt_round(ptr %source, ptr %target, i32 %n, i32 %stride) {{
@@ -40,6 +43,21 @@ define i32 @kt_round(ptr %source, ptr %target, i32 %n, i32 %stride) {{
   %part = {load_floats}
 {part}
   store <32 x {narrow}> %part_rounded, ptr %last_to, align 2
+  br label %done
+done:
+  ret i32 0
+}}
+
+define i32 @kt_put(ptr %source, ptr %target, i32 %n, i32 %stride) {{
+{before}
+  %wide = load <32 x float>, ptr %from, align 4
+{whole}
+  store <32 x {narrow}> %rounded, ptr %to, align 2
+{between}
+  %part = {load_floats}
+{part}
+  %bits = bitcast <32 x {narrow}> %part_rounded to <32 x i16>
+  call void @llvm.masked.store.v32i16.p0(<32 x i16> %bits, ptr %last_to, i32 2, <32 x i1> %mask)
   br label %done
 done:
   ret i32 0
@@ -71,6 +89,24 @@ define i32 @kt_copy(ptr %source, ptr %target, i32 %n, i32 %stride) {{
   %part = {load_halves}
   store <32 x i16> %part, ptr %last_to, align 2
   br label %done
+done:
+  ret i32 0
+}}
+"""
+
+_ASK = """
+define i32 @{name}(ptr %target, i32 %n, i32 %stride) {{
+entry:
+  %wide_stride = sext i32 %stride to i64
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+  %to = phi ptr [ %target, %entry ], [ %next_to, %loop ]
+  call void @llvm.prefetch.p0(ptr %to, i32 {writes}, i32 3, i32 1)
+  %next = add i32 %i, 1
+  %next_to = getelementptr i8, ptr %to, i64 %wide_stride
+  %more = icmp ult i32 %next, %n
+  br i1 %more, label %loop, label %done
 done:
   ret i32 0
 }}
@@ -112,8 +148,10 @@ _CONVERT = "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x f
 
 def copying_text(*, converts: bool) -> str:
     """Conversions and copies; `converts` says that the CPU has instructions to round (avx512_bf16)."""
+    asking = "\ndeclare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)\n"
+    asking += _ASK.format(name="kt_own", writes=1) + _ASK.format(name="kt_fetch", writes=0)
     floats, halves = ({"bytes": CHUNK * size, "lanes": _LANES} for size in (4, 2))
-    return _ROUNDING.format(
+    return asking + _ROUNDING.format(
         declaration=_CONVERT if converts else "",
         narrow="bfloat",
         load_floats=_MASKED.format(name="f32", type="float", size=4),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 import tvm
@@ -10,7 +10,7 @@ import tvm
 from kintune.core.candidate import FULL_PRECISION, Axis, Decision
 from kintune.search.processor import Processor
 
-__all__ = ["PATTERN", "Narrow", "Program", "SavesArithmetic", "pattern_of", "precision_of_program"]
+__all__ = ["PATTERN", "KeepsBf16", "Narrow", "Program", "SavesArithmetic", "pattern_of", "precision_of_program"]
 
 PATTERN = "kintune.pattern"
 """The attribute of a PrimFunc that a pass made for a pattern of operators: the pattern's name, then its parameters."""
@@ -79,6 +79,29 @@ class Narrow(Protocol):
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """Return the extensions of a CPU that kernels of a variant need, beyond those which any kernel may use."""
+        ...
+
+
+@runtime_checkable
+class KeepsBf16(Protocol):
+    """A program that can take some tensors in bf16 which the workload has in fp32: they need half the memory."""
+
+    def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
+        """Return the positions of the parameters that may be of bf16; with `rounded`, those that are rounded anyway.
+
+        Raises:
+            BuildError: the program does not compute the workload.
+        """
+        ...
+
+    def write(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
+    ) -> tvm.IRModule:
+        """Return what `Program.write` does, with the parameters at the positions `kept` in bf16.
+
+        Raises:
+            BuildError: the decisions make no program.
+        """
         ...
 
 

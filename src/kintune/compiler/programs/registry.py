@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import tvm
 
@@ -11,7 +11,7 @@ from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.panel_sum import NarrowPanels
-from kintune.compiler.programs.program import Narrow, Program, pattern_of, precision_of_program
+from kintune.compiler.programs.program import KeepsBf16, Narrow, Program, pattern_of, precision_of_program
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
 from kintune.compiler.programs.tiled_product import TiledProduct
@@ -19,7 +19,7 @@ from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
-__all__ = ["PROGRAMS", "applicable", "instructions_of", "program_named", "write"]
+__all__ = ["PROGRAMS", "applicable", "instructions_of", "keepable", "program_named", "write", "write_kept"]
 
 PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
@@ -77,6 +77,30 @@ def instructions_of(name: str) -> tuple[str, ...]:
         return ()
     program, variant = program_named(name)
     return program.instructions(variant) if isinstance(program, Narrow) else ()
+
+
+def write_kept(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...], kept: Collection[int]) -> tvm.IRModule:
+    """The workload as `write` gives it, with the parameters at the positions `kept` in bf16; see `keepable`.
+
+    Raises:
+        BuildError: there is no such program, it keeps nothing in bf16, or the decisions make none.
+    """
+    program, variant = program_named(name)
+    if not isinstance(program, KeepsBf16):
+        raise BuildError(f"program {program.name} keeps nothing in bf16")
+    return program.write(module, variant, decisions, kept)
+
+
+def keepable(name: str, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
+    """The positions of the parameters that the program of that name can take in bf16; none for most programs.
+
+    With `rounded`, only those that it rounds in any case.
+
+    Raises:
+        BuildError: there is no such program, or it does not compute the workload.
+    """
+    program, _ = program_named(name)
+    return program.keepable(module, rounded=rounded) if isinstance(program, KeepsBf16) else frozenset()
 
 
 def write(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...] = ()) -> tvm.IRModule:

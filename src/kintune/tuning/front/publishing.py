@@ -174,6 +174,7 @@ def report_of(
         score=proof.score if proof else None,
         held_back=held_back(spec) if spec.options.error_budget is not None else 0,
         quantised=summary.quantised if proof is None or proof.regions != () else None,
+        kept_tensors=summary.packaged.kept if runs_programs and summary.packaged is not None else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
     )
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
+from kintune.core.keeping import Keeping
 from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import DraftResult, Packaged, PerProgramCheck, Prepared
 from kintune.search.space import SearchSpace
@@ -32,8 +33,13 @@ class CompilerBackend(Protocol):
         """
         ...
 
-    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
+    def draft(
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+    ) -> DraftResult:
         """Compile the network with the chosen program for each workload, and write it, to have it checked.
+
+        By `keeping`, tensors are kept in bf16 between kernels where they can be; then the network is written once
+        more without, to be timed beside it.  A network without such tensors is taken as one that cannot be compiled.
 
         A network that cannot be compiled is a result, not an error.
         """
@@ -58,8 +64,12 @@ class CompilerBackend(Protocol):
         """
         ...
 
-    def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
+    def package(
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+    ) -> Packaged:
         """Compile the network with the chosen program for each workload, and the untuned one; write both.
+
+        By `keeping`, tensors are kept in bf16 between kernels of the former where they can be.
 
         Raises:
             BuildError: the tuned network cannot be compiled.

@@ -137,7 +137,7 @@ class TuningJob:
 
     def _run_draft(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
-        drafted = self._backend.draft(wanted.chosen, self._state.kernels)
+        drafted = self._backend.draft(wanted.chosen, self._state.kernels, keeping=wanted.keeping)
         if drafted.packaged is None or not wanted.alone:
             return _encode(drafted)
         return _encode(DraftResult(self._set_apart(drafted.packaged, wanted)))
@@ -147,7 +147,7 @@ class TuningJob:
 
     def _run_package(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
-        packaged = self._backend.package(wanted.chosen, self._state.kernels)
+        packaged = self._backend.package(wanted.chosen, self._state.kernels, keeping=wanted.keeping)
         return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
 
     def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 
+from kintune.core.keeping import Keeping
 from kintune.core.stage_results import Packaged, ValidationResult
 from kintune.tuning.job.finalists import Finalists
 from kintune.tuning.job.precision_choice import PrecisionChoice
 
 __all__ = ["Narrowing"]
 
+_FASTER = 0.99
+"""Tensors are kept in bf16 where the network takes at most this share of its time without."""
+
 
 class Narrowing:
     """The choice of precisions among the finalists; it permits them what is tried, and in the end what was chosen.
 
     `draft` is the network in the precisions that are tried, once it is compiled.
+
+    When the precisions are chosen, the network is tried once more with all tensors between kernels in bf16 that can be,
+    and then with those that are rounded anyway.  They are kept where the error is within the limit of the choice and
+    the network is faster.
     """
 
     def __init__(self, budget: float | None, reference: float | None = None) -> None:
@@ -27,6 +36,8 @@ class Narrowing:
         self._budget = budget
         self._choice: PrecisionChoice | None = None
         self._finalists: Finalists | None = None
+        self._keeps = Keeping.NONE
+        self._untried = [Keeping.ALL, Keeping.EXACT]
 
     def begin(self, finalists: Finalists) -> None:
         """Begin the choice, unless it has begun; all finalists were timed again."""
@@ -37,7 +48,22 @@ class Narrowing:
     @property
     def is_trying(self) -> bool:
         """Whether a network in narrower precisions is to be tried."""
+        return self._tries_precisions or self._tries_tensors
+
+    @property
+    def _tries_precisions(self) -> bool:
         return self._choice is not None and self._choice.attempt is not None
+
+    @property
+    def _tries_tensors(self) -> bool:
+        return bool(self.chosen) and not self._tries_precisions and bool(self._untried)
+
+    @property
+    def keeping(self) -> Keeping:
+        """Which tensors are kept in bf16 between kernels: what is tried, or was chosen."""
+        if self._tries_tensors:
+            return self._untried[0]
+        return self._keeps if self.chosen else Keeping.NONE
 
     @property
     def tried(self) -> int:
@@ -59,9 +85,19 @@ class Narrowing:
     def observe(self, result: ValidationResult | None) -> None:
         """Take in what came of what was tried; None if it failed."""
         self.draft = None
-        if self._choice is not None:
-            self._choice.observe(math.inf if result is None else self._error(result))
+        error = math.inf if result is None else self._error(result)
+        if self._tries_tensors:
+            tried = self._untried.pop(0)
+            if result is None:  # there is nothing to keep, or it fails
+                self._untried = []
+            elif self._choice_allows(error) and _is_faster(result):
+                self._keeps, self._untried = tried, []
+        elif self._choice is not None:
+            self._choice.observe(error)
             self._permit()
+
+    def _choice_allows(self, error: float) -> bool:
+        return self._choice is not None and error <= self._choice.limit
 
     def _error(self, result: ValidationResult) -> float:
         """The error, or what was lost of the score; infinite if there was nothing to compare with."""
@@ -71,13 +107,18 @@ class Narrowing:
 
     def settle(self) -> None:
         """Try nothing more: the user wants the result now, or it is packaged."""
-        if self._choice is not None and self.is_trying:
+        if self._choice is not None and self._tries_precisions:
             self._choice.give_up()
             self._permit()
+        self._untried = []
 
     def refuse(self) -> None:
-        """Take in that what was chosen has too large an error on other inputs."""
-        if self._choice is not None:
+        """Take in that what was chosen has too large an error on other inputs.
+
+        Tensors that are not rounded anyway are the first to be given up.
+        """
+        kept, self._keeps, self._untried = self._keeps, Keeping.NONE, [Keeping.EXACT]
+        if kept is not Keeping.ALL and self._choice is not None:
             self._choice.refuse()
             self._permit()
 
@@ -85,3 +126,11 @@ class Narrowing:
         if self._choice is not None and self._finalists is not None:
             attempt = self._choice.attempt
             self._finalists.permit(self._choice.settled if attempt is None else attempt)
+
+
+def _is_faster(result: ValidationResult) -> bool:
+    """Whether what was tried is faster than what was timed beside it."""
+    if len(result.beside_ms) != 2 or not all(result.beside_ms):
+        return False
+    tried, without = (median(times) for times in result.beside_ms)
+    return tried <= _FASTER * without

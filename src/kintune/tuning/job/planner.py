@@ -101,7 +101,7 @@ class Planner:
         if state.narrowing.is_trying:
             return [self._offer(self._try_precisions(), _OWN)]
         if state.packaged is None:
-            return [self._offer(self._stages.package(state.shipping(), alone=state.wants_alone), _OWN)]
+            return [self._offer(self._package(), _OWN)]
         if state.proof is None:
             narrow = bool(state.narrowing.chosen) or state.packaged.quantised is not None
             return [self._offer(self._stages.prove(state.packaged, _untuned_s(state), narrow=narrow), _OWN)]
@@ -109,8 +109,15 @@ class Planner:
 
     def _try_precisions(self) -> Work:
         """Return the next stage of a network in precisions that are tried: it is compiled, and run."""
-        draft = self._state.narrowing.draft
-        return self._stages.narrow(self._state.finalists.chosen()) if draft is None else self._stages.error(draft)
+        narrowing = self._state.narrowing
+        if narrowing.draft is not None:
+            return self._stages.error(narrowing.draft)
+        return self._stages.narrow(self._state.finalists.chosen(), keeping=narrowing.keeping)
+
+    def _package(self) -> Work:
+        state = self._state
+        keeping = state.narrowing.keeping
+        return self._stages.package(state.shipping(), alone=state.wants_alone, keeping=keeping)
 
     def _check(self) -> list[Work]:
         """Return the next stage of the check of the network; none if the cause of its failure is known."""

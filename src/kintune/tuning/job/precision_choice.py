@@ -69,6 +69,11 @@ class PrecisionChoice:
         return _precisions(self._chosen)
 
     @property
+    def limit(self) -> float:
+        """The error that a network may have on the inputs of the choice."""
+        return self._limit
+
+    @property
     def tried(self) -> int:
         """How many networks were tried."""
         return len(self._errors) + len(self._tried)

@@ -11,6 +11,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
+from kintune.core.keeping import Keeping
 from kintune.core.messages import Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
@@ -143,12 +144,17 @@ class StageFactory:
         """Train the cost models of the families last measured."""
         return self._own(StageName.UPDATE, f"update-{finished_rounds - 1}", b"", _SELECT_S)
 
-    def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
-        """Compile the network; with `alone`, also so that its subgraphs can be compared one by one."""
-        return self._compile(StageName.PACKAGE, chosen, alone=alone)
+    def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False, keeping: Keeping = Keeping.NONE) -> Work:
+        """Compile the network; with `alone`, also so that its subgraphs can be compared one by one.
 
-    def _compile(self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool) -> Work:
-        wanted = _encode(DraftPrograms(dict(chosen), alone))
+        By `keeping`, tensors are kept in bf16 between kernels where they can be.
+        """
+        return self._compile(StageName.PACKAGE, chosen, alone=alone, keeping=keeping)
+
+    def _compile(
+        self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool, keeping: Keeping = Keeping.NONE
+    ) -> Work:
+        wanted = _encode(DraftPrograms(dict(chosen), alone, keeping))
         return self._own(kind, kind, wanted, _PACKAGE_S * self._combinations)
 
     def build_draft(self, candidates: Sequence[Candidate]) -> Work:
@@ -208,14 +214,15 @@ class StageFactory:
         timeout = REFERENCE_S if len(workloads) > 1 or confirm else PROFILE_S + REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
 
-    def narrow(self, chosen: Mapping[str, Candidate]) -> Work:
-        """Compile the network in precisions that are tried."""
-        return self._compile(StageName.PRECISION, chosen, alone=False)
+    def narrow(self, chosen: Mapping[str, Candidate], *, keeping: Keeping = Keeping.NONE) -> Work:
+        """Compile the network in precisions that are tried; by `keeping`, as for `package`, and once without."""
+        return self._compile(StageName.PRECISION, chosen, alone=False, keeping=keeping)
 
     def error(self, draft: Packaged) -> Work:
-        """Run a network in precisions that are tried, and measure the error of its outputs."""
+        """Run a network in precisions that are tried, and measure the error of its outputs; time what is beside it."""
         limit_s = _CHECK_S * self._combinations + self._more_s
-        item = msgspec.structs.replace(self._item(draft), inputs=self._split_inputs()[0], timed=False)
+        inputs = self._split_inputs()[0]
+        item = msgspec.structs.replace(self._item(draft), inputs=inputs, timed=False, beside=draft.beside)
         if not item.inputs:
             item = msgspec.structs.replace(item, seed=item.seed + 1, draws=_DRAWS)
         return self._compare(StageName.ERROR, item, limit_s, narrow=True)
@@ -251,7 +258,16 @@ class StageFactory:
             conditions = msgspec.structs.replace(conditions, max_error=options.error_budget)
         stage = self._stage(kind, kind, self._device(), then=None if kind == StageName.PROVE else self._here())
         constants = (constant.path or None for constant in item.constants.values())
-        files = (item.tuned, item.untuned, item.onnx, item.exported, *item.each_alone, *item.inputs, *constants)
+        files = (
+            item.tuned,
+            item.untuned,
+            item.beside,
+            item.onnx,
+            item.exported,
+            *item.each_alone,
+            *item.inputs,
+            *constants,
+        )
         named = tuple(file for file in files if file is not None)
         return Work(stage, "device", _encode(conditions), (_encode(item),), timeout_s, files=named)
 

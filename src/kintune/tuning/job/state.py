@@ -231,7 +231,7 @@ class JobState:
             self.narrowing.compiled(self.finalists, _decode(event.payload, DraftResult).packaged if ok else None)
         elif event.kind == StageName.ERROR:
             self.narrowing.observe(_decode(event.payload, ValidationResult) if ok else None)
-            if not ok and self.narrowing.tried == 1:
+            if not ok and self.narrowing.tried == 1 and not self.narrowing.chosen:
                 self.notes.append(f"the network with narrower parts does not run: {event.cause}")
         elif event.kind == StageName.EXPLAIN:
             self.culprit = _decode(event.payload, str) if ok else ""

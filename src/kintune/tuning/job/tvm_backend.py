@@ -22,6 +22,7 @@ from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec
+from kintune.core.keeping import Keeping
 from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.model import Combination
 from kintune.core.stage_requests import BaselineItem, Built
@@ -39,8 +40,10 @@ from kintune.errors import BuildError, ModelError, OrderError, ShapeError, Targe
 from kintune.hardware.gpu_target import is_gpu
 from kintune.models.importer import load
 from kintune.models.onnx_path import onnx_path_of
+from kintune.runtime.executable import Executable
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
 from kintune.runtime.manifest import Manifest, Narrow
+from kintune.runtime.vm_executable import VmExecutable
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import narrow
 from kintune.search.space import SearchSpace
@@ -138,12 +141,22 @@ class TvmBackend:
             compare=compare,
         )
 
-    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
-        """Compile the network with the chosen programs, and write it beside the output."""
+    def draft(
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+    ) -> DraftResult:
+        """Compile the network with the chosen programs, and write it beside the output.
+
+        With `keeping`, write it also without tensors in bf16, if it has any with them.
+        """
         spec, networks = self._ready()
-        path = f"{spec.output}{UNPROVEN}"
+        path, beside = f"{spec.output}{UNPROVEN}", None
         try:
-            self._save(path, chosen, kernels)
+            kept = self._save(path, chosen, kernels, keeping=keeping)
+            if keeping and not kept:
+                return DraftResult(None, "no tensor can be kept in bf16")
+            if keeping:
+                beside = f"{spec.output}{UNTUNED_FILE}"
+                self._save(beside, chosen, kernels)
         except BuildError as error:
             traceback.print_exc()
             return DraftResult(None, str(error))
@@ -156,6 +169,8 @@ class TvmBackend:
                 constants=networks.constants,
                 hybrid=_is_hybrid(spec, networks),
                 quantised=self._quantised_file,
+                kept=kept,
+                beside=beside,
             )
         )
 
@@ -189,11 +204,13 @@ class TvmBackend:
                 return culprit
         return ""
 
-    def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
+    def package(
+        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+    ) -> Packaged:
         """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
         spec, networks = self._ready()
         tuned = f"{spec.output}{UNPROVEN}"
-        self._save(tuned, chosen, kernels)
+        kept = self._save(tuned, chosen, kernels, keeping=keeping)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
             if networks.networks:
@@ -211,6 +228,7 @@ class TvmBackend:
             constants=networks.constants,
             hybrid=networks.hybrid is not None,
             quantised=self._quantised_file,
+            kept=kept,
         )
 
     def kept(self, packaged: Packaged) -> bool:
@@ -268,22 +286,29 @@ class TvmBackend:
         chosen: Mapping[str, Candidate],
         kernels: Mapping[str, Built],
         built: Sequence[tuple[Lowered, Combination]] = (),
-    ) -> None:
-        """Build all networks with these programs, or those in `built`, made from them; write them to `path`."""
+        *,
+        keeping: Keeping = Keeping.NONE,
+    ) -> int:
+        """Build all networks with these programs, or those in `built`, made from them; write them to `path`.
+
+        Returns the number of tensors that are kept in bf16.
+        """
         spec, networks = self._ready()
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
         target = tvm.target.Target(_target(spec))
         if networks.hybrid is not None and not built:
             with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=Path(path).parent) as directory:
-                files = []
+                files, kept = [], 0
                 for number, network in enumerate(networks.networks):
                     name = f"{networks.name} {network.label}"
                     manifest = self._manifest(name, network.digest, network.combination, chosen)
                     files.append(Path(directory, f"region{number}.kt"))
-                    build_executable(network.lowered, programs, target, manifest, kernels).save(files[-1])
+                    region = build_executable(network.lowered, programs, target, manifest, kernels, keeping=keeping)
+                    region.save(files[-1])
+                    kept += _kept_tensors(region.manifest)
                 manifest = self._manifest(networks.name, networks.digest, networks.hybrid.combination, chosen)
                 write_partitioned(path, manifest, networks, networks.hybrid.partition, files, spec)
-            return
+            return kept
         whole = not built and spec.options.other_shapes == "onnxruntime"
         built = built or [(network.lowered, network.combination) for network in networks.networks]
         first, *more = (shaped for _, shaped in built)
@@ -291,17 +316,22 @@ class TvmBackend:
         reused = sum(candidate.digest in kernels for candidate in chosen.values())
         functions = {workload for lowered, _ in built for workload in lowered.functions.values()}
         print(f"{reused} of {len(functions)} kernels were compiled already")
+        made: Executable | VmExecutable
         if len(built) > 1:
-            build_plans((lowered for lowered, _ in built), programs, target, manifest, kernels).save(path)
+            networks_built = (lowered for lowered, _ in built)
+            made = build_plans(networks_built, programs, target, manifest, kernels, keeping=keeping)
         else:
-            build_executable(built[0][0], programs, target, manifest, kernels).save(path)
+            made = build_executable(built[0][0], programs, target, manifest, kernels, keeping=keeping)
+        made.save(path)
+        kept = _kept_tensors(made.manifest)
         if whole:
             take_other_shapes(path, manifest, networks)
         if len(built) > 1:
-            return
+            return kept
         ((lowered, _),) = built
         if spec.device_type.protocol.endswith(FLUSHED):
             build_vm_executable(lowered, programs, target, manifest, kernels).save(f"{path}{BOARD_FILE}")
+        return kept
 
     def _manifest(
         self,
@@ -336,6 +366,11 @@ class TvmBackend:
         found = {titles[w]: precisions[c.sketch] for w, c in chosen.items() if c.sketch in precisions}
         made = None if self._quantised_file is None or self._quantised is None else self._quantised.quantised
         return Narrow(found, spec.options.max_error, quantised=made) if found or made else None
+
+
+def _kept_tensors(manifest: Manifest) -> int:
+    """The tensors of a file that are kept in bf16."""
+    return 0 if manifest.narrow is None else manifest.narrow.kept_tensors
 
 
 _FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions` spells them

@@ -1,0 +1,81 @@
+"""Which functions of a network can take tensors in bf16 that they have in fp32, and how they are written so.
+
+Kernels that compute in bf16 round what they read anyway.  Of the others, those that read each element about once are
+changed at the places where they read and store; sums that read elements many times would widen them as often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+
+from kintune.compiler.graph.kept_tensors import Keepable
+from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
+from kintune.compiler.graph.workload import StandaloneWorkload
+from kintune.compiler.programs.kept_parameters import is_reshape, keep, readable, writable
+from kintune.compiler.programs.registry import keepable, write_kept
+from kintune.compiler.space.generator import default_schedule
+from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.search.sketch_program import program_of
+
+__all__ = ["COMPILED", "keepable_functions"]
+
+COMPILED = "kintune.compiled"
+"""The attribute of a function that is already compiled: the digest of its candidate."""
+
+_READ_ONCE = frozenset({"elementwise", "pool", "reduction", "softmax"})
+"""Operators that read each element once or a few times."""
+
+_SCHEDULED = "tirx.is_scheduled"
+
+
+def keepable_functions(
+    lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], module: tvm.IRModule, target: tvm.target.Target
+) -> dict[str, Keepable]:
+    """What is known of the functions of a network, by their names; `module` has them with the `chosen` programs.
+
+    Raises:
+        BuildError: a program is not of this version of Kintune.
+    """
+    workloads = {workload.digest: workload for workload in lowered.workloads}
+    found = {}
+    for name, digest in lowered.functions.items():
+        function = module[module.get_global_var(name)]
+        choice = chosen.get(digest)
+        known = None if choice is None else _of_program(workloads[digest], *choice)
+        found[name] = known or _of_any(workloads[digest], function, target)
+    return found
+
+
+def _of_program(workload: StandaloneWorkload, sketch: Sketch, candidate: Candidate) -> Keepable | None:
+    """What a program of our own can take in bf16; None where it is none that can."""
+    program = program_of(sketch) if candidate.sketch != UNTUNED else ""
+    positions = keepable(program, workload.module) if program else frozenset()
+
+    def written(kept: frozenset[int]) -> tvm.tirx.PrimFunc:
+        function = write_kept(program, workload.module, candidate.decisions, kept)["main"]
+        return function.without_attr("global_symbol").with_attr(_SCHEDULED, True)
+
+    rounded = keepable(program, workload.module, rounded=True) if positions else positions
+    return Keepable(positions, written, is_narrow=True, rounded=rounded) if positions else None
+
+
+def _of_any(workload: StandaloneWorkload, function: tvm.tirx.PrimFunc, target: tvm.target.Target) -> Keepable:
+    """What any other function can take in bf16."""
+
+    def written(kept: frozenset[int]) -> tvm.tirx.PrimFunc:
+        return keep(function, kept).without_attr("global_symbol").without_attr(COMPILED)
+
+    if pieces_of(function, SLICES) or pieces_of(function, JOINS):
+        return Keepable(frozenset(), written)
+    if is_reshape(function):
+        return Keepable(frozenset(), written, passes=True)
+    if workload.operator not in _READ_ONCE:
+        return Keepable(frozenset(), written)
+    if _SCHEDULED not in (function.attrs or {}):
+        function = default_schedule(tvm.IRModule({"main": function}), target)["main"]
+    last = len(function.params) - 1
+    positions = {position for position in range(last) if readable(function, position)}
+    return Keepable(frozenset(positions | ({last} if writable(function, last) else set())), written)

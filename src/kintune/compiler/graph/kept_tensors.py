@@ -1,0 +1,192 @@
+"""Tensors between kernels that are kept in bf16: where the kernels around them round anyway, or are cheap.
+
+A network with some kernels in bf16 still writes fp32 between them.  A tensor is kept in bf16 where the kernel that
+writes it and all that read it can take it so, and what reads it computes in bf16, at once or in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.compiler.programs.kept_parameters import BF16_TYPE
+
+__all__ = ["Keepable", "KeptTensors", "keep_tensors"]
+
+_WIDE = "float32"
+
+
+class Keepable(NamedTuple):
+    """Which parameters of a function may be of bf16, by position, and the function with some of them so.
+
+    What is `rounded` in any case, as soon as it is read, are some of them.  A reshape `passes` on what it is given: its
+    result is in bf16 where its operand is.
+    """
+
+    positions: frozenset[int]
+    write: Callable[[frozenset[int]], tvm.tirx.PrimFunc]
+    is_narrow: bool = False
+    passes: bool = False
+    rounded: frozenset[int] = frozenset()
+
+
+class KeptTensors(NamedTuple):
+    """A network, and how many of its tensors are kept in bf16."""
+
+    module: tvm.IRModule
+    number: int
+
+
+class _Call(NamedTuple):
+    """A call of a function with one result: its key, the function's name, the operands and the variable of the result.
+
+    A result of several tensors, or an operand that is no variable, is None.
+    """
+
+    key: int
+    name: str
+    operands: tuple[relax.Var | None, ...]
+    result: relax.Var | None
+
+
+def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exact: bool = False) -> KeptTensors:
+    """Keep all tensors in bf16 that can be, or with `exact` those that are rounded by all that reads them anyway.
+
+    `keepable` has what is known of the functions by their names in `module`.
+
+    Functions that are called with tensors in bf16 are added.  Parameters and results of `main` stay what they are.
+    """
+    main = module["main"]
+    calls, fixed = _read(main)
+    kept = _kept(calls, fixed, keepable, exact)
+    changes = {call.key: positions for call in calls if (positions := _positions(call, kept))}
+    if not changes:
+        return KeptTensors(module, 0)
+    rewriter = _Rewriter(module, changes, keepable)
+    rewritten = rewriter.visit_expr(main)
+    rewriter.builder_.update_func(module.get_global_var("main"), rewritten)
+    return KeptTensors(rewriter.builder_.get(), len(kept))
+
+
+def _read(main: relax.Function) -> tuple[list[_Call], set[relax.Var]]:
+    """The calls of kernels, and the variables that have to stay as they are."""
+    calls: list[_Call] = []
+    fixed = {*main.params, *_variables(main.body.body)}
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            is_call = operator_of(value) == CALL_KERNEL and isinstance(value.args[1], relax.Tuple)
+            if not isinstance(binding, relax.VarBinding) or not is_call or len(value.args) > 2:
+                fixed.update((binding.var, *_variables(value)))
+                continue
+            single = isinstance(binding.var.ty, relax.TensorType)
+            fields = tuple(field if isinstance(field, relax.Var) else None for field in value.args[1].fields)
+            result = binding.var if single else None
+            calls.append(_Call(_key(value), str(value.args[0].name_hint), fields, result))
+    return calls, fixed
+
+
+def _kept(
+    calls: Collection[_Call], fixed: Collection[relax.Var], keepable: Mapping[str, Keepable], exact: bool
+) -> frozenset[relax.Var]:
+    """The tensors to keep; a tensor and what it is reshaped to are kept together or not at all."""
+    groups: dict[relax.Var, list[relax.Var]] = {call.result: [call.result] for call in calls if call.result is not None}
+    for call in calls:
+        if _passes(call, keepable) and call.operands[0] in groups and call.result is not None:
+            merged = [*groups[call.operands[0]], *groups[call.result]]
+            groups.update(dict.fromkeys(merged, merged))
+    refused = set(fixed)
+    narrow: set[relax.Var] = set()
+    for call in calls:
+        known = keepable.get(call.name)
+        if _passes(call, keepable) and call.operands[0] not in groups and call.result is not None:
+            refused.add(call.result)
+        for position, variable in enumerate((*call.operands, call.result)):
+            if variable is None:
+                continue
+            if str(variable.ty.dtype) != _WIDE or not static_shape(variable):
+                refused.add(variable)
+            if known is None or not (known.passes or position in known.positions):
+                refused.add(variable)
+            elif position < len(call.operands) and not known.passes:
+                if exact and position not in known.rounded:
+                    refused.add(variable)
+                if known.is_narrow:
+                    narrow.add(variable)
+    kept = {variable for group in groups.values() if refused.isdisjoint(group) for variable in group}
+    while unused := _unused(calls, kept, narrow, groups):
+        kept -= unused
+    return frozenset(kept)
+
+
+def _unused(
+    calls: Collection[_Call],
+    kept: Collection[relax.Var],
+    narrow: Collection[relax.Var],
+    groups: Mapping[relax.Var, Collection[relax.Var]],
+) -> set[relax.Var]:
+    """Those of the kept tensors that no kernel in bf16 reads, and none whose result is kept for another reason."""
+    used = set(narrow)
+    for call in calls:
+        if call.result in kept:
+            own = groups[call.result]
+            used.update(each for each in call.operands if each is not None and each not in own)
+    return {variable for variable in kept if used.isdisjoint(groups[variable])}
+
+
+def _passes(call: _Call, keepable: Mapping[str, Keepable]) -> bool:
+    known = keepable.get(call.name)
+    return known is not None and known.passes and len(call.operands) == 1
+
+
+def _positions(call: _Call, kept: Collection[relax.Var]) -> frozenset[int]:
+    """The positions of the parameters of the call that are kept."""
+    return frozenset(at for at, each in enumerate((*call.operands, call.result)) if each is not None and each in kept)
+
+
+def _variables(expression: relax.Expr) -> list[relax.Var]:
+    found: list[relax.Var] = []
+    relax.analysis.post_order_visit(
+        expression, lambda each: found.append(each) if isinstance(each, relax.Var) else None
+    )
+    return found
+
+
+def _key(expression: relax.Expr) -> int:
+    return int(expression.__chandle__())
+
+
+@mutator
+class _Rewriter(PyExprMutator):  # type: ignore[misc]
+    """Calls functions with the changed types; `changes` has by call which parameters are of bf16."""
+
+    def __init__(
+        self, module: tvm.IRModule, changes: Mapping[int, frozenset[int]], keepable: Mapping[str, Keepable]
+    ) -> None:
+        super().__init__(module)
+        self._changes = changes
+        self._keepable = keepable
+        self._made: dict[tuple[str, frozenset[int]], tvm.ir.GlobalVar] = {}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        positions = self._changes.get(_key(call))
+        if positions is None:
+            return super().visit_call_(call)
+        (result,) = call.ty_args
+        if len(call.args[1].fields) in positions:
+            result = relax.TensorType(result.shape, BF16_TYPE)
+        function = self._function(str(call.args[0].name_hint), positions)
+        operands = relax.Tuple([self.visit_expr(field) for field in call.args[1].fields])
+        return relax.Call(call.op, [function, operands], call.attrs, [result], call.span)
+
+    def _function(self, name: str, positions: frozenset[int]) -> tvm.ir.GlobalVar:
+        key = name, positions
+        if key not in self._made:
+            made = self._keepable[name].write(positions)
+            self._made[key] = self.builder_.add_func(made, f"{name}_bf16_{'_'.join(map(str, sorted(positions)))}")
+        return self._made[key]

@@ -1,0 +1,111 @@
+"""Parameters of a program that lie in memory in bf16, although it computes with fp32.
+
+What is read from them is widened, and what is stored in them is rounded, to the nearest and ties to even.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+__all__ = ["BF16_TYPE", "is_reshape", "keep", "readable", "writable"]
+
+BF16_TYPE = "bfloat16"
+"""The type of memory of a tensor that is kept in bf16."""
+
+_WIDE = "float32"
+
+
+def keep(function: tirx.PrimFunc, positions: Collection[int]) -> tirx.PrimFunc:
+    """The function with the parameters at these positions, which are of fp32, in bf16."""
+    params = list(function.params)
+    changed = {params[position]: params[position].with_dtype(BF16_TYPE) for position in positions}
+
+    def load(found: Any) -> Any:
+        made = changed.get(found.source)
+        return found if made is None else tirx.Cast(str(found.ty.dtype), tirx.BufferLoad(made, found.indices))
+
+    def store(found: Any) -> Any:
+        made = changed.get(found.buffer)
+        return found if made is None else tirx.BufferStore(made, _rounded(found.value), found.indices)
+
+    body = tvm_ffi.structural_map(function.body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+    body = tvm_ffi.structural_map(body, [(tirx.Var, lambda found: changed.get(found, found))])
+    return tirx.PrimFunc([changed.get(each, each) for each in params], body, function.ret_type, function.attrs)
+
+
+def _rounded(value: Any) -> Any:
+    """A value of fp32, one or several lanes, in bf16."""
+    if isinstance(value, tirx.Cast) and str(value.value.ty.dtype).startswith(BF16_TYPE):  # it was not computed with
+        return value.value
+    return tirx.Cast(str(value.ty.dtype).replace(_WIDE, BF16_TYPE), value)
+
+
+def readable(function: tirx.PrimFunc, position: int) -> bool:
+    """Whether the parameter is of fp32 and each element that is read from it is loaded as one, and none is stored."""
+    return _is_wide(function, position) and _is_plain(function, position) and not _stores(function, position)
+
+
+def writable(function: tirx.PrimFunc, position: int) -> bool:
+    """Whether the parameter is of fp32, and all that is done with it is that each element is stored once computed.
+
+    The largest or least of several may be found in it, since rounding keeps the order of values.
+    """
+    if not _is_wide(function, position) or not _is_plain(function, position):
+        return False
+    parameter, loads = function.params[position], _loads(function.body, function.params[position])
+    chosen = [
+        load
+        for store in _stores(function, position)
+        if isinstance(store.value, tirx.Max | tirx.Min)
+        for load in (store.value.a, store.value.b)
+        if isinstance(load, tvm.ir.TensorLoad) and load.source.same_as(parameter)
+    ]
+    return len(loads) == len(chosen)
+
+
+def is_reshape(function: tirx.PrimFunc) -> bool:
+    """Whether all that the function does is to copy what it is given, in the order in which that lies in memory."""
+    return len(function.params) == 2 and bool(relax.analysis.has_reshape_pattern(function))
+
+
+def _is_wide(function: tirx.PrimFunc, position: int) -> bool:
+    return str(function.params[position].dtype) == _WIDE
+
+
+def _is_plain(function: tirx.PrimFunc, position: int) -> bool:
+    """Whether the parameter is loaded from, stored to and named in regions, and used in no other way."""
+    parameter = function.params[position]
+    seen: Counter[str] = Counter()
+
+    def count(kind: str, owner: Any) -> None:
+        seen[kind] += int(owner.same_as(parameter))
+
+    tvm_ffi.structural_walk(
+        function.body,
+        [
+            (tvm.ir.TensorLoad, lambda found: count("known", found.source)),
+            (tirx.BufferStore, lambda found: count("known", found.buffer)),
+            (tvm.ir.TensorRegion, lambda found: count("known", found.source)),
+            (tirx.Var, lambda found: count("all", found)),
+        ],
+    )
+    return seen["known"] == seen["all"]
+
+
+def _stores(function: tirx.PrimFunc, position: int) -> list[Any]:
+    parameter = function.params[position]
+    found: list[Any] = []
+    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, found.append)])
+    return [store for store in found if store.buffer.same_as(parameter)]
+
+
+def _loads(node: Any, buffer: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(node, [(tvm.ir.TensorLoad, found.append)])
+    return [load for load in found if load.source.same_as(buffer)]

@@ -1,0 +1,18 @@
+"""Which tensors between kernels are kept in bf16, in a network that computes in bf16 in part."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["Keeping"]
+
+
+class Keeping(str, Enum):
+    """How much is kept in bf16; the empty one is false."""
+
+    NONE = ""
+    EXACT = "exact"
+    """What is rounded anyway by all that read it: the results are the same to the bit."""
+
+    ALL = "all"
+    """Whatever can be; that adds an error."""
