@@ -25,11 +25,15 @@ _NAME = 128
 
 
 class Input(msgspec.Struct, frozen=True):
-    """One input of a model; extents that are not fixed are None."""
+    """One input of a model; extents that are not fixed are None.
+
+    `names` has what the file calls its dimensions, "" for none; it is empty where it names none.
+    """
 
     name: str
     shape: tuple[int | None, ...]
     dtype: str
+    names: tuple[str, ...] = ()
 
 
 class Findings(msgspec.Struct, frozen=True):
