@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from nicegui import ui
+from nicegui import events, ui
 
 from kintune.core.config import DEFAULT_MAX_ERROR
 from kintune.core.latency_target import parse_target
 from kintune.errors import InputError
 from kintune.service.job_request import JobRequest, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
-from kintune.service.portal.frame import PageContext, markup
+from kintune.service.portal.frame import PageContext, markup, telling
 from kintune.service.portal.markup import tag
+from kintune.service.web.inputs import receive_inputs
 
 __all__ = ["FIELDS", "JobForm", "prefilled", "shape_problem", "until_problem"]
 
@@ -27,8 +28,11 @@ _USUAL_SEQUENCE = 128
 _PRECISIONS = {
     "fp32": "fp32 (as the model)",
     "bf16": "bf16 where it is faster",
+    "int8": "int8 where it is faster",
     "auto": "the fastest within the error",
 }
+_QUANTISING = ("int8", "auto")
+_WEIGHTS = {0: "as they are", 4: "4 bits", 8: "8 bits"}
 
 
 class JobForm:
@@ -137,20 +141,58 @@ def _other_shapes(form: JobForm) -> Reader:
 
 
 def _precision(form: JobForm) -> Reader:
-    del form
     chosen = _outlined(ui.select(_PRECISIONS, label="Precision", value="fp32")).mark("precision")
+    weights = _outlined(ui.select(_WEIGHTS, label="Large weights", value=0)).mark("weights")
     error = _outlined(
         ui.number("Largest error", value=DEFAULT_MAX_ERROR, min=1e-6, max=0.99, step=1e-3).props(
             'hint="Of the outputs, as a share of their norm"'
         )
     )
-    error.mark("max-error").bind_visibility_from(chosen, "value", lambda value: value != "fp32")
+    error.mark("max-error")
+    calibration, ids = _calibration(form)
+
+    def may_err() -> bool:
+        return chosen.value != "fp32" or bool(weights.value)
+
+    def show() -> None:
+        error.set_visibility(may_err())
+        calibration.set_visibility(chosen.value in _QUANTISING)
+
+    for each in (chosen, weights):
+        each.on_value_change(show)
+    show()
 
     def read(wanted: dict[str, Any]) -> None:
         wanted["precision"] = chosen.value
-        wanted["max_error"] = None if chosen.value == "fp32" else error.value
+        wanted["weights"] = weights.value or None
+        wanted["max_error"] = error.value if may_err() else None
+        wanted["calibrate"] = tuple(ids) if chosen.value in _QUANTISING else ()
 
     return read
+
+
+def _calibration(form: JobForm) -> tuple[ui.upload, list[int]]:
+    """The field for sets of inputs to quantise with, and the ids of those that were uploaded."""
+    context, ids = form.context, list[int]()
+
+    async def came(upload: events.UploadEventArguments) -> None:
+        with telling():
+            stored = await receive_inputs(
+                context.application, context.submitter, upload.file.name, upload.file.iterate(), context.address
+            )
+            if stored.id not in ids:
+                ids.append(stored.id)
+
+    field = ui.upload(
+        label="Inputs to quantise with (.npz)",
+        on_upload=came,
+        auto_upload=True,
+        multiple=True,
+        max_file_size=context.visitor.quota.upload_mb << 20,
+        on_rejected=lambda: ui.notify("That file is larger than you may hand in.", type="negative"),
+    )
+    field.props('accept=".npz"').mark("calibrate")
+    return field, ids
 
 
 def _onnxruntime(form: JobForm) -> Reader:
