@@ -194,8 +194,8 @@ class Packaged(msgspec.Struct, frozen=True):
     shapes the network that computes subgraphs twice, None where there is none.  Each is in one of them, but those in
     `left_out` (workload digests), which take too long untuned or cannot be compiled so.  With `hybrid`, the tuned
     executable runs partly in onnxruntime.  `quantised` is the model as it was quantised, which the executable was
-    compiled from; None where it was compiled from the user's own.  It has so many tensors between kernels `kept` in bf16; where it is tried,
-    `beside` is the same network without, to be timed beside it.
+    compiled from; None where it was compiled from the user's own.  It has so many tensors between kernels `kept` in
+    bf16; where it is tried, `beside` is the same network without, to be timed beside it.
     """
 
     tuned: str

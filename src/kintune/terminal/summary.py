@@ -166,6 +166,8 @@ def _seen(report: RunReport) -> str:
     calibrated = report.quantised is not None and not report.quantised.bits
     option = "--calibrate" if calibrated else "--input"
     return _ON_UNSEEN if report.held_back else _ON_SEEN.format(option)
+
+
 def _kept(report: RunReport) -> list[str]:
     number = report.kept_tensors
     if not number:
