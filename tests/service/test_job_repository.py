@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Scope, Visitor
@@ -186,10 +187,17 @@ def test_commands_that_make_no_sense_are_refused(repository: JobRepository, job:
 
 
 def test_progress_is_only_shown(repository: JobRepository, anna: Visitor, job: Job) -> None:
-    repository.progressed(job.id, '{"trials":3}')
+    repository.progressed(job.id, ProgressReport("profile", trials=3))
     found = repository.get(anna, job.id)
     assert msgspec.structs.replace(found, progress=None) == job
-    assert found.progress == '{"trials":3}'
+    assert msgspec.json.decode(found.progress or "", type=ProgressReport).trials == 3
+
+
+def test_progress_tells_the_gain(repository: JobRepository, anna: Visitor, job: Job) -> None:
+    fastest = FastestBaseline("onnxruntime", 2.0, 0.75)
+    repository.progressed(job.id, ProgressReport("profile", best_ms=1.5, fastest_baseline=fastest))
+    found = repository.get(anna, job.id)
+    assert (found.latency_ms, found.fastest_baseline) == (1.5, fastest)
 
 
 def test_files_of_jobs_are_known(repository: JobRepository, job: Job) -> None:

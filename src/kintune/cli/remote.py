@@ -11,7 +11,7 @@ from typing import Any, TextIO, TypeVar
 import click
 import msgspec
 
-from kintune.core.report import ProgressReport
+from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.terminal.comparison import describe_estimate
 from kintune.terminal.display import Display, open_display
 from kintune.terminal.formatting import duration, milliseconds
@@ -79,13 +79,14 @@ def job_table(jobs: Sequence[Mapping[str, Any]], now: float, width: int | None) 
 
 def _job_cells(job: Mapping[str, Any], now: float) -> list[str]:
     progress = _read_progress(job.get("progress"))
-    latency, share, notes = "", "", []
+    latency_ms, fastest, notes = job.get("latency_ms"), _read_fastest(job.get("fastest_baseline")), []
     if progress is not None:
-        latency = "" if progress.best_ms is None else milliseconds(progress.best_ms)
-        fastest = progress.fastest_baseline
-        share = "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} {fastest.name}"
+        latency_ms = progress.best_ms if latency_ms is None else latency_ms
+        fastest = fastest or progress.fastest_baseline
         if job["state"] not in _OVER and progress.time_left_s is not None:
             notes.append(f"about {duration(progress.time_left_s)} left")
+    latency = "" if latency_ms is None else milliseconds(latency_ms)
+    share = "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} {fastest.name}"
     if job["reason"]:
         notes.append(job["reason"])
     age = duration(max(0.0, now - float(job["created"])))
@@ -97,6 +98,12 @@ def _job_cells(job: Mapping[str, Any], now: float) -> list[str]:
 def _read_progress(report: Any) -> ProgressReport | None:
     with contextlib.suppress(msgspec.ValidationError):  # a report of another version
         return msgspec.convert({"stage": "", **report}, ProgressReport) if report else None
+    return None
+
+
+def _read_fastest(fastest: Any) -> FastestBaseline | None:
+    with contextlib.suppress(msgspec.ValidationError):  # of another version
+        return msgspec.convert(fastest, FastestBaseline) if fastest else None
     return None
 
 

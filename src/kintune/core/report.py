@@ -163,7 +163,8 @@ class StageSeconds(msgspec.Struct, frozen=True):
 class SubgraphReport(msgspec.Struct, frozen=True):
     """One distinct subgraph: it occurs `weight` times, each run takes `flops`; `best_us` is its best program's time.
 
-    `precision` is what that computes in: the model's types, called fp32, or narrower ones.
+    `precision` is what that computes in: the model's types, called fp32, or narrower ones.  `workload` is the digest of
+    its program, by which the executable's manifest knows the kernel that computes it.
     """
 
     name: str
@@ -175,6 +176,7 @@ class SubgraphReport(msgspec.Struct, frozen=True):
     failures: dict[str, int] = {}
     untuned_us: float | None = None
     precision: str = "fp32"
+    workload: str = ""
 
 
 class CombinationReport(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import msgspec
 from sqlalchemy import Connection, func, insert, select, update
 
+from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Visitor
@@ -16,7 +17,7 @@ from kintune.service.job_request import JobRequest
 from kintune.service.job_status import ENDS, JobCommand, JobStatus, after, may_command
 from kintune.service.schema import commands, jobs, models, steps, users
 
-__all__ = ["Job", "JobRepository", "JobStep", "PendingCommand"]
+__all__ = ["Job", "JobRepository", "JobStep", "PendingCommand", "gain_columns", "job_of_row"]
 _OVER = [state.value for state in ENDS]
 _DAY_S = 86400.0
 
@@ -30,7 +31,11 @@ class JobStep(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job; `reason` is that of its last step, `progress` JSON that is only to be shown."""
+    """A job; `reason` is that of its last step, `progress` JSON that is only to be shown.
+
+    `latency_ms` is that of its result, or the estimate while it is under way; `baseline` is the fastest other runtime
+    that was timed for it, and `baseline_ms` what that takes.
+    """
 
     id: str
     owner: int
@@ -48,6 +53,16 @@ class Job(msgspec.Struct, frozen=True):
     created: float
     started: float | None
     ended: float | None
+    latency_ms: float | None = None
+    baseline: str | None = None
+    baseline_ms: float | None = None
+
+    @property
+    def fastest_baseline(self) -> FastestBaseline | None:
+        """The fastest other runtime, and how the job's latency stands against it; None where none was timed."""
+        if self.baseline is None or self.baseline_ms is None:
+            return None
+        return FastestBaseline.of({self.baseline: self.baseline_ms}, self.latency_ms)
 
 
 class PendingCommand(msgspec.Struct, frozen=True):
@@ -93,7 +108,7 @@ class JobRepository:
                 mine = (jobs.c.owner == visitor.user) & (jobs.c.idempotency_key == key)
                 row = connection.execute(select(jobs).where(mine)).one_or_none()
                 if row is not None:
-                    return self._same(_job(plain(row)), model, wanted), False
+                    return self._same(job_of_row(plain(row)), model, wanted), False
             self._check_quota(connection, visitor, wanted, now)
             id = secrets.token_hex(6)
             connection.execute(
@@ -102,6 +117,7 @@ class JobRepository:
                     owner=visitor.user,
                     model=model,
                     wanted=msgspec.json.encode(wanted).decode(),
+                    device=wanted.device,
                     priority=wanted.priority,
                     share=wanted.share,
                     minutes=wanted.minutes or 0.0,
@@ -133,7 +149,7 @@ class JobRepository:
                 select(jobs).where(jobs.c.retry_of == first, jobs.c.state.not_in(_OVER)).limit(1)
             ).one_or_none()
             if at_it is not None:
-                return _job(plain(at_it)), False
+                return job_of_row(plain(at_it)), False
             quota = msgspec.json.decode(owner.quota, type=Quota)
             theirs = msgspec.structs.replace(visitor, user=old.owner, name=owner.name, quota=quota)
             return self.submit(theirs, old.model, old.wanted, now, retry_of=first)
@@ -181,7 +197,7 @@ class JobRepository:
             created, id = before
             query = query.where((jobs.c.created < created) | ((jobs.c.created == created) & (jobs.c.id < id)))
         with self._database.snapshot() as connection:
-            return [_job(plain(row)) for row in connection.execute(query)]
+            return [job_of_row(plain(row)) for row in connection.execute(query)]
 
     def steps(self, job: Job) -> list[JobStep]:
         """All its steps, in order."""
@@ -213,7 +229,7 @@ class JobRepository:
         """The jobs that are not over, oldest first."""
         query = select(jobs).where(jobs.c.state.not_in(_OVER)).order_by(jobs.c.created, jobs.c.id)
         with self._database.snapshot() as connection:
-            return [_job(plain(row)) for row in connection.execute(query)]
+            return [job_of_row(plain(row)) for row in connection.execute(query)]
 
     def like(self, job: Job, limit: int = 5) -> list[Job]:
         """Jobs done on the same file and device, with the same shapes and constants, latest first.
@@ -227,7 +243,7 @@ class JobRepository:
         done = (jobs.c.state == JobStatus.DONE.value) & jobs.c.executable.is_not(None) & jobs.c.report.is_not(None)
         query = select(jobs).where(done, theirs_to_use, jobs.c.model.in_(same_file)).order_by(jobs.c.ended.desc())
         with self._database.snapshot() as connection:
-            found = [_job(plain(row)) for row in connection.execute(query.limit(50))]
+            found = [job_of_row(plain(row)) for row in connection.execute(query.limit(50))]
 
         def fixed(one: Job) -> tuple[object, ...]:
             return one.wanted.device, one.wanted.shapes, one.wanted.constants
@@ -255,7 +271,7 @@ class JobRepository:
             if command.command is JobCommand.PRIORITY and command.value is not None:
                 connection.execute(update(jobs).where(jobs.c.id == command.job).values(priority=command.value))
 
-    def step(self, job: str, state: JobStatus, reason: str, now: float, **facts: str | None) -> Job:
+    def step(self, job: str, state: JobStatus, reason: str, now: float, **facts: str | float | None) -> Job:
         """Brings a job into a state, once, and records `facts` (`run_id`, `report` ...); returns the job.
 
         When it is over, its commands are closed.
@@ -281,10 +297,14 @@ class JobRepository:
                 connection.execute(insert(steps).values(**row))
             return self._get(connection, job)
 
-    def progressed(self, job: str, progress: str) -> None:
+    def progressed(self, job: str, progress: ProgressReport) -> None:
         """Records progress, which is only shown and may be lost."""
+        values = {
+            "progress": msgspec.json.encode(progress).decode(),
+            **gain_columns(progress.best_ms, progress.fastest_baseline),
+        }
         with self._database.transaction() as connection:
-            connection.execute(update(jobs).where(jobs.c.id == job).values(progress=progress))
+            connection.execute(update(jobs).where(jobs.c.id == job).values(**values))
 
     def files(self) -> set[str]:
         """All files that jobs refer to."""
@@ -306,7 +326,7 @@ class JobRepository:
         row = connection.execute(select(jobs).where(jobs.c.id == job)).one_or_none()
         if row is None:
             raise NotFound(f"there is no job {job[:16]}")
-        return _job(plain(row))
+        return job_of_row(plain(row))
 
     @staticmethod
     def _same(job: Job, model: int, wanted: JobRequest) -> Job:
@@ -330,6 +350,16 @@ class JobRepository:
             )
 
 
-def _job(row: dict[str, object]) -> Job:
+def job_of_row(row: dict[str, object]) -> Job:
+    """Returns the job that a row of the table holds, by column name."""
     fields = {name: row[name] for name in Job.__struct_fields__}
     return msgspec.convert({**fields, "wanted": msgspec.json.decode(str(row["wanted"]))}, Job)
+
+
+def gain_columns(latency_ms: float | None, fastest: FastestBaseline | None) -> dict[str, str | float | None]:
+    """The columns that say what a network takes in milliseconds, and the fastest other runtime."""
+    return {
+        "latency_ms": latency_ms,
+        "baseline": None if fastest is None else fastest.name,
+        "baseline_ms": None if fastest is None else fastest.ms,
+    }

@@ -114,6 +114,10 @@ jobs = Table(
     Column("report", _File),
     Column("executable", _File),
     Column("log", _File),
+    Column("device", String(64)),
+    Column("latency_ms", Double),  # of the result, or as estimated so far
+    Column("baseline", String(32)),  # the fastest other runtime, and what it takes
+    Column("baseline_ms", Double),
     _time("created"),
     _time("started", needed=False),
     _time("ended", needed=False),

@@ -15,7 +15,7 @@ from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.core.stage_results import StageName
 from kintune.errors import KintuneError, OrderError, StorageError
 from kintune.service.blob_store import BlobStore
-from kintune.service.job_repository import Job, JobRepository, PendingCommand
+from kintune.service.job_repository import Job, JobRepository, PendingCommand, gain_columns
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.logs import job_logger
 from kintune.service.orchestrator.engine_log import EngineLog
@@ -164,7 +164,7 @@ class JobController:
         now = self._now()
         if not 0 <= now - underway.written_at < _WRITTEN_EVERY_S:
             underway.written_at = now
-            self._jobs.progressed(underway.job.id, msgspec.json.encode(report).decode())
+            self._jobs.progressed(underway.job.id, report)
 
     def ended(self, run: str, end: JobEnd) -> None:
         """Records the result of a run that is over, and looks for the next job."""
@@ -197,7 +197,8 @@ class JobController:
                 underway = _Underway(job, None, job.state)
                 self._step(underway, JobStatus.CHECKING, "")
                 files = {"report": done.report, "executable": done.executable, "log": done.log}
-                self._step(underway, JobStatus.DONE, f"{_ALREADY_MET} (the result of job {done.id})", **files)
+                gain = gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline)
+                self._step(underway, JobStatus.DONE, f"{_ALREADY_MET} (the result of job {done.id})", **files, **gain)
                 return True
         return False
 
@@ -298,12 +299,13 @@ class JobController:
             "executable": self._blobs.put(output),
             "log": self._keep_log(underway, run),
         }
-        self._step(underway, JobStatus.DONE, reason, **files)
+        gain = gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline)
+        self._step(underway, JobStatus.DONE, reason, **files, **gain)
 
     def _keep_log(self, underway: _Underway, run: str) -> str:
         return self._blobs.put_bytes(self._log.of(run, underway.said_before))
 
-    def _step(self, underway: _Underway, state: JobStatus, reason: str, **facts: str | None) -> None:
+    def _step(self, underway: _Underway, state: JobStatus, reason: str, **facts: str | float | None) -> None:
         now = self._now()
         with self._jobs.together():
             underway.job = self._jobs.step(underway.job.id, state, reason, now, **facts)

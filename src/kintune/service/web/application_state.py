@@ -10,6 +10,7 @@ from types import TracebackType
 from kintune.service.audit_log import AuditLog
 from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
+from kintune.service.job_listing import JobListing
 from kintune.service.job_repository import JobRepository
 from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
@@ -39,6 +40,7 @@ class ApplicationState:
         self.users = Users(database)
         self.models = ModelStore(database)
         self.jobs = JobRepository(database)
+        self.listing = JobListing(database)
         self.audit_log = AuditLog(database)
         self.blobs = BlobStore(settings.content)
         self.device_types = DeviceTypes(database)

@@ -87,7 +87,8 @@ class BackgroundTasks:
 def _body(application: ApplicationState, call: Webhook) -> dict[str, Any]:
     """Returns what a webhook is told: the job and its state; of one that has a report what was won against others."""
     job = application.jobs.of_service(call.job)
-    body: dict[str, Any] = {"job": job.id, "state": job.state.value, "reason": job.reason}
+    name = application.models.of_job(job.model).name
+    body: dict[str, Any] = {"job": job.id, "model": name, "state": job.state.value, "reason": job.reason}
     if job.report is not None and application.blobs.has(job.report):
         with application.blobs.open(job.report) as file:
             report = msgspec.json.decode(file.read(), type=RunReport)

@@ -101,6 +101,10 @@ class JobOut(BaseModel):
     wanted: dict[str, Any]
     retry_of: str | None
     progress: dict[str, Any] | None = Field(description="Where the search stands; only to be shown.")
+    latency_ms: float | None = Field(None, description="What its result takes; an estimate while it is under way.")
+    fastest_baseline: dict[str, Any] | None = Field(
+        None, description="The fastest other runtime: `name`, `ms`, and the job's latency as a share of that (`ratio`)."
+    )
     has_result: bool
     created: float
     started: float | None
@@ -122,6 +126,8 @@ class JobOut(BaseModel):
             wanted=msgspec.to_builtins(job.wanted),
             retry_of=job.retry_of,
             progress=None if job.progress is None else msgspec.json.decode(job.progress),
+            latency_ms=job.latency_ms,
+            fastest_baseline=None if job.fastest_baseline is None else msgspec.to_builtins(job.fastest_baseline),
             has_result=job.executable is not None,
             created=job.created,
             started=job.started,

@@ -80,6 +80,7 @@ def _subgraphs(prepared: Prepared | None, measured: list[Measurement]) -> tuple[
                 best_us=min((each.believed_us for each in times), default=None),
                 failures=failures,
                 untuned_us=min(untuned, default=None),
+                workload=subgraph.workload,
             )
         )
     return tuple(reports)

@@ -151,6 +151,7 @@ def report_of(
                 failures=end.failures,
                 untuned_us=end.untuned_us,
                 precision=end.precision if runs_programs else FULL_PRECISION,
+                workload=end.workload,
             )
             for end in summary.subgraphs
         ),
