@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+
 import msgspec
 
-__all__ = ["CallRecord", "SourceNode", "title_of"]
+__all__ = ["CallRecord", "SourceNode", "common_folder", "title_of"]
+
+_NEARLY_ALL = 0.8
 
 _SHAPE_ONLY = frozenset(
     {
@@ -81,3 +86,16 @@ def _counted(operators: list[str]) -> list[str]:
         else:
             runs.append((name, 1))
     return [name if number == 1 else f"{number} {name}" for name, number in runs]
+
+
+def common_folder(names: Collection[str]) -> str:
+    """The folders that nearly all names begin with, with the slash at their end."""
+    shared = ""
+    while len(names) > 1:
+        deeper = Counter(name[: at + 1] for name in names if (at := name.find("/", len(shared))) >= 0)
+        found, count = max(deeper.items(), key=lambda item: item[1], default=("", 0))
+        if not found.startswith(shared) or count < _NEARLY_ALL * len(names):
+            break
+        shared = found
+    return shared
+

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from kintune.core.device import Peak
 from kintune.core.execution_plan import ExecutionPlan, KernelCall
-from kintune.core.kernel_call import CallRecord, title_of
+from kintune.core.kernel_call import CallRecord, common_folder, title_of
 from kintune.errors import InputError
 from kintune.profiling.limits import bound_of
 from kintune.profiling.profile import IN_ONNXRUNTIME, ComparedGroup, NodeProfile, OnnxProfile, ProfiledCall
@@ -18,8 +17,6 @@ from kintune.profiling.timing import Times
 from kintune.runtime.package import Manifest
 
 __all__ = ["finish", "kernel_rows", "records_of", "stand_beside"]
-
-_NEARLY_ALL = 0.8
 
 
 def records_of(manifest: Manifest, number: int) -> dict[int, CallRecord]:
@@ -71,7 +68,7 @@ def finish(calls: Sequence[ProfiledCall]) -> tuple[tuple[ProfiledCall, ...], str
 
 def _titled(calls: Sequence[ProfiledCall]) -> tuple[tuple[ProfiledCall, ...], str]:
     """The calls with titles that tell them apart where their operators do, and without the prefix of all names."""
-    prefix = _common({node.name for call in calls for node in call.nodes})
+    prefix = common_folder({node.name for call in calls for node in call.nodes})
     titles = [call.title for call in calls]
     done = []
     for call in calls:
@@ -80,18 +77,6 @@ def _titled(calls: Sequence[ProfiledCall]) -> tuple[tuple[ProfiledCall, ...], st
             title = f"{title}: {' + '.join(call.operators)}"
         done.append(msgspec.structs.replace(call, title=title.replace(prefix, "") if prefix else title))
     return tuple(done), prefix
-
-
-def _common(names: Collection[str]) -> str:
-    """The folders that nearly all names begin with, with the slash at their end."""
-    shared = ""
-    while len(names) > 1:
-        deeper = Counter(name[: at + 1] for name in names if (at := name.find("/", len(shared))) >= 0)
-        found, count = max(deeper.items(), key=lambda item: item[1], default=("", 0))
-        if not found.startswith(shared) or count < _NEARLY_ALL * len(names):
-            break
-        shared = found
-    return shared
 
 
 def stand_beside(

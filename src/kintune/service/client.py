@@ -172,6 +172,8 @@ class Client:
     def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
         """Writes a job's `executable` or `log` to a file, whole or not at all; returns the file's path.
 
+        `what` may also be `export/wheel`, or `export/onnx` or `export/c` for a zip of what `kintune export` writes.
+
         Raises:
             StorageError: the file cannot be written.
             InputError: the service refuses the request, or the file cannot be written there.

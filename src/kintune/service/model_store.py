@@ -21,11 +21,12 @@ _NAME = 128
 
 
 class Input(msgspec.Struct, frozen=True):
-    """One input of a model; extents that are not fixed are None."""
+    """One input of a model; extents that are not fixed are None, and `names` has what the file calls them ("" for none)."""
 
     name: str
     shape: tuple[int | None, ...]
     dtype: str
+    names: tuple[str, ...] = ()
 
 
 class Findings(msgspec.Struct, frozen=True):

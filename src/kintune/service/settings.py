@@ -78,6 +78,11 @@ class ServiceSettings(msgspec.Struct, frozen=True):
         return self.directory / "content"
 
     @property
+    def exports(self) -> Path:
+        """Where exports are made that somebody downloads."""
+        return self.directory / "exports"
+
+    @property
     def work(self) -> Path:
         """Where jobs write while they are under way."""
         return self.directory / "work"

@@ -24,6 +24,7 @@ _CPU_S = 110
 _DEEPEST = 64  # graphs inside graphs
 _MOST_NODES = 1_000_000
 _MOST_VALUES, _MOST_DIMENSIONS, _MOST_OPERATORS = 1000, 64, 200
+_LONGEST_NAME = 64  # of a dimension
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
@@ -104,7 +105,8 @@ def _input(value: Any) -> Input:
     if len(tensor.shape.dim) > _MOST_DIMENSIONS:
         return Input(value.name[:256], (), "unknown")
     shape = tuple(d.dim_value if d.WhichOneof("value") == "dim_value" else None for d in tensor.shape.dim)
-    return Input(value.name[:256], shape, dtype)
+    names = tuple(d.dim_param[:_LONGEST_NAME] for d in tensor.shape.dim)
+    return Input(value.name[:256], shape, dtype, names if any(names) else ())
 
 
 def _count(dims: Sequence[int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from importlib import import_module
@@ -15,20 +15,19 @@ from nicegui import ui
 
 from kintune.errors import KintuneError
 from kintune.service.access import TAKES_A_TOKEN, NotFound, Scope, Unauthorized, Visitor
-from kintune.service.job_status import JobStatus
+from kintune.service.portal.behaviour import THEME_COOKIE, script
+from kintune.service.portal.markup import link, notice, tag, text
+from kintune.service.portal.style import style_sheet
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import address_of, visitor_of
 from kintune.service.web.live_state import LiveState
 from kintune.service.web.use_cases import UseCases
 
-__all__ = ["STATE_COLORS", "PageContext", "frame", "moment", "mount", "page", "telling"]
+__all__ = ["PageContext", "Region", "ago", "frame", "heading", "markup", "moment", "mount", "page", "telling"]
 
-STATE_COLORS = {JobStatus.DONE: "positive", JobStatus.FAILED: "negative", JobStatus.CANCELLED: "grey"}
-"""Colours of the states that a job does not leave."""
-
-_PAGES = ("jobs", "models", "others")
-_LINKS = (("Jobs", "/"), ("Models", "/models"), ("Compare", "/compare"), ("Resources", "/resources"))
-_FAMILY = "system-ui, sans-serif"
+_PAGES = ("jobs", "job", "models", "new_job", "devices", "compare")
+_ROUTERS = ("sign_in", "bulk", "models")
+_LINKS = (("Jobs", "/"), ("New job", "/new"), ("Models", "/models"), ("Devices", "/devices"), ("Compare", "/compare"))
 
 
 class PageContext:
@@ -67,11 +66,32 @@ class PageContext:
         visitor.require(Scope.SUBMIT)
         return visitor
 
+    @property
+    def query(self) -> Mapping[str, str]:
+        """What the page's address says after the question mark, the last value of each name."""
+        return self._request.query_params
+
+    def values(self, name: str) -> list[str]:
+        """All values of a name after the question mark."""
+        return self._request.query_params.getlist(name)
+
+
+class Region:
+    """A part of a page whose markup is sent again when it has changed."""
+
+    def __init__(self, content: str = "", classes: str = "") -> None:
+        self._element = markup(content, classes)
+
+    def show(self, content: str) -> None:
+        """Show this; nothing is sent where it is the same."""
+        if content != self._element.content:
+            self._element.set_content(content)
+
 
 def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], Any]:
     """Makes a function a page for who is signed in; everybody else is sent to the sign-in page.
 
-    The function is given a `PageContext`, then what the path names.
+    The function is given a `PageContext`, then what the path names.  It begins with a `heading`.
     """
 
     def decorate(build: Callable[..., Awaitable[None]]) -> Any:
@@ -82,12 +102,12 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
                 visitor = context.visitor
             except Unauthorized:
                 return RedirectResponse("/sign-in")
-            with frame(title, visitor):
+            with frame(visitor, request.url.path, request.cookies.get(THEME_COOKIE)):
                 try:
                     await build(context, **request.path_params)
                 except NotFound as error:
-                    ui.label(str(error)).classes("text-lg")
-                    ui.link("Back to your jobs", "/")
+                    heading("Not found")
+                    markup(notice(str(error), "bad") + tag("p", link("Back to your jobs", "/")), "stack")
             return None
 
         built.__name__, built.__doc__ = build.__name__, build.__doc__
@@ -97,26 +117,38 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
 
 
 @contextmanager
-def frame(title: str, visitor: Visitor | None) -> Iterator[None]:
-    """The header, and the column that a page's content stands in; one column on a phone."""
-    ui.query("body").style(f"font-family: {_FAMILY}")
-    with ui.header(elevated=False).classes("items-center gap-4 px-4 py-2 flex-wrap"):
-        ui.link("Kintune", "/").classes("text-xl font-bold text-white no-underline")
-        if visitor is not None:
-            for name, target in _LINKS:
-                ui.link(name, target).classes("text-white no-underline")
-            ui.space()
-            ui.label(visitor.name).classes("opacity-80")
-            dark = ui.dark_mode(None)
-            ui.button(icon="contrast", on_click=lambda: dark.set_value(not dark.value)).props(
-                "flat dense color=white"
-            ).tooltip("Dark or light")
-            if visitor.token is not None:
-                with ui.element("form").props('method="post" action="/sign-out"'):
-                    ui.button("Sign out").props("flat dense color=white type=submit")
-    with ui.column().classes("w-full max-w-6xl mx-auto p-4 gap-4"):
-        ui.label(title).classes("text-2xl font-semibold")
+def frame(visitor: Visitor | None, path: str = "", theme: str | None = None) -> Iterator[None]:
+    """The header, and the column that a page's content stands in; `theme` is "dark", "light" or the system's."""
+    ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
+    with ui.header(elevated=False, fixed=False):
+        markup(_header(visitor, path))
+    with ui.element("div").classes("page").props('id="content" tabindex="-1"'):
         yield
+
+
+def _header(visitor: Visitor | None, path: str) -> str:
+    switch = tag("button", "Dark / light", type="button", data_theme="")
+    parts = [tag("a", "Skip to the content", href="#content", class_="skip"), link("Kintune", "/", class_="brand")]
+    end = [switch]
+    if visitor is not None:
+        links = (link(name, target, aria_current="page" if target == path else None) for name, target in _LINKS)
+        parts.append(tag("nav", links, aria_label="Pages"))
+        end.insert(0, tag("span", text(visitor.name), title="You are signed in as"))
+        if visitor.token is not None:
+            out = tag("button", "Sign out", type="submit")
+            end.append(tag("form", out, method="post", action="/sign-out"))
+    parts.append(tag("div", end, class_="end"))
+    return tag("div", parts, class_="bar")
+
+
+def heading(words: str) -> None:
+    """The page's heading."""
+    markup(tag("h1", text(words)))
+
+
+def markup(content: str, classes: str = "") -> ui.html:
+    """Markup on the page; what came from outside is escaped in it already."""
+    return ui.html(content, sanitize=False).classes(classes)
 
 
 @contextmanager
@@ -135,11 +167,22 @@ def moment(at: float | None) -> str:
     return "" if at is None else datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def ago(at: float, now: float) -> str:
+    """How long ago something was, in words."""
+    seconds = max(0.0, now - at)
+    for size, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= size:
+            return f"{int(seconds / size)} {name} ago"
+    return "just now"
+
+
 def mount(app: FastAPI) -> None:
     """Adds the pages to the application of the web process; a process has one portal."""
     for name in _PAGES:
         import_module(f"kintune.service.portal.{name}")  # pages are there once they are imported
-    app.include_router(import_module("kintune.service.portal.sign_in").router)
+    for name in _ROUTERS:
+        app.include_router(import_module(f"kintune.service.portal.{name}").router)
     for name in ("application", "live_state", "use_cases"):
         setattr(nicegui_app.state, name, getattr(app.state, name))  # pages belong to NiceGUI's own application
-    ui.run_with(app, title="Kintune", dark=None, show_welcome_message=False)
+    ui.add_head_html(f"<style>{style_sheet()}</style><script>{script()}</script>", shared=True)
+    ui.run_with(app, title="Kintune", dark=None, language="en-US", tailwind=False, show_welcome_message=False)

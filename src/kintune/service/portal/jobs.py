@@ -1,250 +1,255 @@
-"""The pages of the list of jobs and of one job: its state, its curve and its report."""
+"""The page of the list of jobs: searched, filtered, sorted and paged by its address, brought up to date as jobs go on."""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlencode
+
 from nicegui import ui
 
-from kintune.core.latency_target import UNTUNED_NETWORK, parse_target
-from kintune.core.report import FamilyProgress, ProgressReport, RunReport
-from kintune.service.job_repository import Job
-from kintune.service.job_status import JobCommand, JobStatus
-from kintune.service.portal.charts import curve_options, family_options
-from kintune.service.portal.frame import STATE_COLORS, PageContext, moment, page, telling
-from kintune.terminal.comparison import describe_estimate, describe_result, describe_untuned
-from kintune.terminal.formatting import (
-    describe_effort,
-    describe_failures,
-    duration,
-    milliseconds,
-    times,
+from kintune.core.report import ProgressReport
+from kintune.errors import KintuneError
+from kintune.service.access import Scope, Visitor
+from kintune.service.job_listing import SORTED_BY, JobFilter, ListedJob
+from kintune.service.job_status import JobStatus
+from kintune.service.portal.frame import PageContext, Region, ago, heading, markup, moment, page
+from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
+from kintune.terminal.comparison import describe_against
+from kintune.terminal.formatting import describe_effort, milliseconds
+
+__all__ = ["SEARCHES", "JobQuery", "jobs_page"]
+
+SEARCHES = (
+    ("running", "under way", (JobStatus.QUEUED, JobStatus.CHECKING, JobStatus.TUNING, JobStatus.PACKAGING)),
+    ("done", "done", (JobStatus.DONE,)),
+    ("failed", "failed", (JobStatus.FAILED,)),
+    ("cancelled", "cancelled", (JobStatus.CANCELLED,)),
+)
+"""Groups of states that a list can be cut down to: as the address has them, for people, and the states."""
+
+_A_PAGE = 25
+_COLUMNS = (
+    ("model", "Model", False),
+    ("device", "Device", False),
+    ("state", "State", False),
+    ("latency", "Latency", True),
+    ("gain", "Of the fastest runtime", True),
+    ("who", "Who", False),
+    ("created", "When", True),
 )
 
-__all__ = ["home_page", "job_page", "report_of"]
-_A_PAGE = 25
-_REDRAWN_S = 10.0  # of the job's time, if nothing gets better
+
+class JobQuery:
+    """What the address of the list asks for, and addresses that ask for a little else."""
+
+    def __init__(self, query: Mapping[str, str], states: Iterable[str] = ()) -> None:
+        """`states` are all values of `state`; what makes no sense counts as not asked for."""
+        self.states = [name for name, *_ in SEARCHES if name in set(states)]
+        self.text, self.device = query.get("q", "").strip()[:200], query.get("device", "")[:64]
+        self.everybody = query.get("everybody") == "1"
+        sort = query.get("sort", "-created")
+        self.descending, self.sort = sort.startswith("-"), sort.lstrip("-")
+        if self.sort not in SORTED_BY:
+            self.descending, self.sort = True, "created"
+        number = query.get("page", "1")
+        self.page = max(1, int(number)) if number.isascii() and number.isdigit() and len(number) < 9 else 1
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether some jobs are left out."""
+        return bool(self.states or self.text or self.device)
+
+    def filter(self) -> JobFilter:
+        """The same for the database."""
+        chosen = frozenset(state for name, _, states in SEARCHES if name in self.states for state in states)
+        return JobFilter(
+            text=self.text,
+            states=chosen,
+            device=self.device,
+            everybody=self.everybody,
+            sort=self.sort,
+            descending=self.descending,
+        )
+
+    def address(self, *, sort: str | None = None, page: int = 1) -> str:
+        """The address of the same list, sorted otherwise, or of another of its pages."""
+        own = f"{'-' if self.descending else ''}{self.sort}"
+        pairs = [("q", self.text), *(("state", name) for name in self.states), ("device", self.device)]
+        pairs += [("everybody", "1" if self.everybody else ""), ("sort", sort or own)]
+        pairs += [("page", str(page) if page > 1 else "")]
+        said = urlencode([(name, value) for name, value in pairs if value and (name, value) != ("sort", "-created")])
+        return f"/?{said}" if said else "/"
+
+    def sorted_by(self, name: str) -> str:
+        """What the address says to be sorted by a column, the other way round where it is already."""
+        first = name in ("created", "latency")
+        descending = not self.descending if name == self.sort else first
+        return f"{'-' if descending else ''}{name}"
 
 
-@page("/", "Your jobs")
-async def home_page(context: PageContext) -> None:
-    """The latest jobs with where they stand; the next page on demand."""
-    with ui.row().classes("w-full"):
-        ui.button("New job", icon="add", on_click=lambda: ui.navigate.to("/models")).mark("new-job")
-    table = ui.column().classes("w-full gap-1")
-    shown: list[Job] = []
-
-    def more() -> None:
-        before = (shown[-1].created, shown[-1].id) if shown else None
-        found = context.application.jobs.page(context.visitor, before=before, limit=_A_PAGE)
-        shown.extend(found)
-        with table:
-            for job in found:
-                _row(context, job)
-        button.set_visibility(len(found) == _A_PAGE)
-
-    button = ui.button("Older ones", on_click=more).props("flat")
-    more()
-    if not shown:
-        with table:
-            ui.label("Nothing yet: hand in a model, say how fast it must be, and watch.").classes("opacity-70")
-
-
-def _row(context: PageContext, job: Job) -> None:
-    model = context.application.models.of_job(job.model)
-    with ui.row().classes("w-full items-center gap-3 py-1 border-b flex-wrap"):
-        state = ui.badge(job.state.value, color=STATE_COLORS.get(job.state, "primary"))
-        ui.link(model.name, f"/jobs/{job.id}").classes("font-medium")
-        said = ui.label().classes("opacity-80")
-        ui.space()
-        ui.label(moment(job.created)).classes("opacity-60 text-sm")
+@page("/", "Jobs")
+async def jobs_page(context: PageContext) -> None:
+    """The list, with a form above it that becomes part of the address."""
+    visitor, query = context.visitor, JobQuery(context.query, context.values("state"))
+    with ui.element("div").classes("row between"):
+        heading("Jobs")
+        markup(link("New job", "/new", class_="button main"))
+    for words, kind in _told(context.query):
+        markup(notice(words, kind))
+    markup(_form(context, query, visitor), "card")
+    place = Region(_list(context, query), "stack")
 
     def refresh() -> None:
-        now = context.application.jobs.get(context.visitor, job.id)
-        state.set_text(now.state.value)
-        state.props(f"color={STATE_COLORS.get(now.state, 'primary')}")
-        report = context.live_state.progress(job.id)
-        said.set_text(describe_effort(report) if report and not now.state.over else now.reason)
-        if now.state.over:
-            timer.deactivate()
+        try:
+            place.show(_list(context, query))
+        except KintuneError:
+            timer.deactivate()  # nobody is signed in any more; the next click says so
 
-    timer = ui.timer(2.0, refresh, active=not job.state.over)
-    refresh()
+    timer = ui.timer(2.0, refresh)
 
 
-@page("/jobs/{job}", "Job")
-async def job_page(context: PageContext, job: str) -> None:
-    """Everything about one job, as it happens."""
-    found = context.application.jobs.get(context.visitor, job)
-    JobView(context, found)
-    with ui.expansion("How it came here").classes("w-full"):
-        for step in context.application.jobs.steps(found):
-            ui.label(f"{moment(step.at)}  {step.state.value}  {step.reason}").classes("font-mono text-sm")
+def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What came of an action on several jobs, which has led back here."""
+    done, refused = (query.get(name, "") for name in ("did", "refused"))
+    said = []
+    if done.isdigit():
+        said.append((f"{done} job{'' if done == '1' else 's'}: it will be done.", "good"))
+    if refused.isdigit():
+        said.append((f"{refused} job{'' if refused == '1' else 's'} could not be changed: not in that state.", "bad"))
+    return said
 
 
-def report_of(context: PageContext, job: Job) -> RunReport | None:
-    """The report of a job that has one."""
-    if job.report is None:
-        return None
-    with context.application.blobs.open(job.report) as file:
-        return msgspec.json.decode(file.read(), type=RunReport)
+def _form(context: PageContext, query: JobQuery, visitor: Visitor) -> str:
+    search = tag("input", type="search", name="q", value=query.text, placeholder="model, device, who or id", id="q")
+    states = (
+        tag(
+            "label",
+            [
+                tag("input", type="checkbox", name="state", value=name, checked=name in query.states, data_submits=""),
+                text(words),
+            ],
+        )
+        for name, words, _ in SEARCHES
+    )
+    parts = [
+        tag("label", [tag("span", "Search"), search], class_="field"),
+        tag("fieldset", [tag("legend", "State"), tag("div", states, class_="choices")]),
+    ]
+    devices = context.application.devices
+    if len(devices) > 1 or query.device:
+        options = [tag("option", "all", value="")]
+        options += [tag("option", text(name), value=name, selected=name == query.device) for name in devices]
+        chosen = tag("select", options, name="device", class_="native", data_submits="")
+        parts.append(tag("label", [tag("span", "Device"), chosen], class_="field"))
+    if visitor.scope is Scope.ADMIN:
+        box = tag("input", type="checkbox", name="everybody", value="1", checked=query.everybody, data_submits="")
+        parts.append(tag("fieldset", [tag("legend", "Whose"), tag("label", [box, "everybody's"], class_="row")]))
+    sort = query.address().partition("sort=")[2].partition("&")[0]
+    if sort:
+        parts.append(tag("input", type="hidden", name="sort", value=sort))
+    parts.append(tag("button", "Search", type="submit", class_="button"))
+    if query.is_narrow:
+        parts.append(link("All jobs", "/"))
+    return tag("form", tag("div", parts, class_="row"), method="get", action="/", role="search")
 
 
-class JobView:
-    """A job on the screen, brought up to date once a second until it is over."""
-
-    def __init__(self, context: PageContext, job: Job) -> None:
-        self._context = context
-        self._job = job
-        self._name = context.application.models.of_job(job.model).name
-        ui.label(f"{self._name}: {_request_text(job)}").classes("opacity-80")
-        with ui.row().classes("items-center gap-3 flex-wrap"):
-            self._state = ui.badge(job.state.value)
-            self._said = ui.label()
-        self._now = ui.label().classes("opacity-80 text-sm")
-        self._buttons = ui.row().classes("gap-2")
-        self._offered: bool | None = None
-        self._chart = ui.echart(curve_options({}, {})).classes("w-full h-72")
-        self._families = ui.column().classes("w-full gap-0")
-        self._failures = ui.label().classes("opacity-80 text-sm")
-        self._result = ui.column().classes("w-full gap-1")
-        self._drawn: tuple[int, int, tuple[str, ...]] = (-1, 0, ())
-        self._timer = ui.timer(1.0, self._refresh, active=not job.state.over)
-        self._refresh()
-
-    def _refresh(self) -> None:
-        with telling():
-            self._show()
-
-    def _show(self) -> None:
-        job = self._job = self._context.application.jobs.get(self._context.visitor, self._job.id)
-        self._state.set_text(job.state.value)
-        self._state.props(f"color={STATE_COLORS.get(job.state, 'primary')}")
-        self._offer()
-        if job.state.over:
-            self._timer.deactivate()
-            self._said.set_text(job.reason)
-            self._now.set_text("")
-            self._families.clear()
-            self._failures.set_text("")
-            self._conclude()
-            return
-        running = self._context.live_state.running(job.id)
-        doing = ", ".join(f"{stage.kind} on {stage.placement.device or stage.placement.host}" for stage in running)
-        self._now.set_text(f"Now: {doing or 'waiting for its turn'}")
-        report = self._context.live_state.progress(job.id) or _saved_progress(job)
-        if report is not None:
-            self._said.set_text(f"{describe_effort(report)}; {describe_estimate(report)}")
-            against_untuned = describe_untuned(report) if report.fastest_baseline is not None else ""
-            self._failures.set_text("; ".join(filter(None, (against_untuned, describe_failures(report)))))
-            self._show_families(report.families)
-        curve = self._context.live_state.curve(job.id)
-        elapsed_s = report.elapsed_s if report is not None else 0.0
-        lines = {} if report is None else _lines(report)
-        if (drawn := (len(curve), int(elapsed_s // _REDRAWN_S), tuple(lines))) != self._drawn:
-            self._drawn = drawn
-            self._draw(_until(curve, elapsed_s), lines)
-
-    def _draw(self, curve: list[tuple[float, float]], lines: dict[str, float]) -> None:
-        self._chart.options.clear()
-        self._chart.options.update(curve_options({self._name: curve}, lines))
-        self._chart.update()
-
-    def _target(self, report: RunReport) -> dict[str, float]:
-        """The target of the search as a line of the chart, where it can be told of the network as a whole."""
-        latency = report.latency_ms
-        until = self._job.wanted.until
-        if until is None or len(self._job.wanted.combinations()) > 1:
-            return {}
-        untuned = {} if latency.untuned is None else {UNTUNED_NETWORK: latency.untuned}
-        target_ms = parse_target(until).milliseconds({**latency.rivals, **report.baselines_before_ms, **untuned})
-        return {} if target_ms is None else {"target": target_ms}
-
-    def _show_families(self, families: tuple[FamilyProgress, ...]) -> None:
-        self._families.clear()
-        with self._families:
-            for family in families:
-                many = f"{family.subgraphs} subgraph{'' if family.subgraphs == 1 else 's'}"
-                gain = f"at best {times(family.best_gain)} as fast as untuned"
-                ui.label(f"{family.key}: {many}, {family.trials} trials, {gain}").classes("text-sm opacity-80")
-
-    def _offer(self) -> None:
-        """What can be done with it in its state."""
-        job = self._job
-        if self._offered is job.state.over:
-            return
-        self._offered = job.state.over
-        self._buttons.clear()
-        with self._buttons:
-            if not job.state.over:
-                ui.button("Finish with what there is", on_click=lambda: self._command(JobCommand.FINISH)).props("flat")
-                ui.button("Cancel", on_click=lambda: self._command(JobCommand.CANCEL)).props("flat color=negative")
-                return
-            for label, what, there in (("Download", "executable", job.executable), ("Log", "log", job.log)):
-                if there is not None:
-                    ui.link(label, f"/api/v1/jobs/{job.id}/{what}")
-            if job.state is not JobStatus.DONE:
-                ui.button("Try again", on_click=self._retry).props("flat")
-
-    def _command(self, kind: JobCommand) -> None:
-        with telling():
-            self._context.use_cases.command(self._context.submitter, self._context.address, self._job.id, kind)
-            ui.notify("It will be done.")
-
-    def _retry(self) -> None:
-        with telling():
-            new, _ = self._context.use_cases.retry(self._context.submitter, self._context.address, self._job.id)
-            ui.navigate.to(f"/jobs/{new.id}")
-
-    def _conclude(self) -> None:
-        """The report, if there is one."""
-        report = report_of(self._context, self._job)
-        if report is None:
-            return
-        latency = report.latency_ms
-        curve = [(point.seconds, point.latency_ms) for point in report.curve]
-        self._draw(_until(curve, report.seconds), latency.rivals | self._target(report))
-        with self._result:
-            if latency.tuned is not None:
-                said = describe_result(latency)
-                ui.label(f"{milliseconds(latency.tuned)}{f', {said}' if said else ''}.").classes("text-lg")
-            if latency.untuned is not None:
-                ui.label(f"untuned: {milliseconds(latency.untuned)}").classes("opacity-80 text-sm")
-            for rival, theirs in latency.rivals.items():
-                ui.label(f"{rival}: {milliseconds(theirs)}")
-            for rival, why in report.skipped.items():
-                ui.label(f"{rival} was not compared: {why}").classes("opacity-80 text-sm")
-            if report.max_rel_error is not None:
-                ui.label(f"Largest relative error of its outputs: {report.max_rel_error:.1e}")
-            ui.label(f"{report.trials} programs measured in {duration(report.seconds)}")
-            for cause, failures in report.failures.items():
-                ui.label(f"{failures} candidates failed: {cause}").classes("opacity-80 text-sm")
-            if report.subgraphs:
-                ui.label("Families of subgraphs, by the time they take").classes("opacity-80 mt-4")
-                ui.echart(family_options(report.subgraphs)).classes("w-full h-72")
+def _list(context: PageContext, query: JobQuery) -> str:
+    visitor = context.visitor
+    offset = (query.page - 1) * _A_PAGE
+    found, total = context.application.listing.find(visitor, query.filter(), offset=offset, limit=_A_PAGE)
+    if not total:
+        return _nothing(query)
+    now = context.application.now()
+    headings = [Heading(tag("span", "Choose", class_="hidden")), *(_heading(query, *each) for each in _COLUMNS)]
+    rows = (_row(context, listed, now) for listed in found)
+    shown = table("Jobs", headings, rows, class_="cards")
+    actions = [
+        tag("span", "none chosen", id="chosen", class_="faint", role="status"),
+        _action("Finish with what there is", "finish", "1-99"),
+        _action("Try again", "retry", "1-99"),
+        _action("Cancel", "cancel", "1-99", danger=True),
+        tag(
+            "button", "Compare", type="submit", class_="button", formmethod="get", formaction="/compare",
+            data_needs="2-5", disabled=True, id="do-compare",
+        ),
+    ]  # fmt: skip
+    bar = tag("div", actions, class_="row", role="group", aria_label="With the chosen jobs")
+    form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action="/jobs/actions", class_="stack")
+    return form + _pages(query, offset, len(found), total)
 
 
-def _lines(report: ProgressReport) -> dict[str, float]:
-    """What a running search is compared with: the fastest other runtime, and the target."""
-    fastest = report.fastest_baseline
-    lines = {} if fastest is None else {fastest.name: fastest.ms}
-    return lines if report.target_ms is None else {**lines, "target": report.target_ms}
+def _action(words: str, name: str, needs: str, *, danger: bool = False) -> str:
+    kind = "button danger" if danger else "button"
+    return tag(
+        "button", text(words), type="submit", name="action", value=name, class_=kind, data_needs=needs, disabled=True,
+        id=f"do-{name}",
+    )  # fmt: skip
 
 
-def _until(curve: list[tuple[float, float]], seconds: float) -> list[tuple[float, float]]:
-    """A curve with what is best still being so after so many seconds."""
-    return [*curve, *((seconds, latency) for _, latency in curve[-1:])]
+def _heading(query: JobQuery, name: str, words: str, number: bool) -> Heading:
+    own = name == query.sort
+    arrow = (" ↓" if query.descending else " ↑") if own else ""
+    target = query.address(sort=query.sorted_by(name))
+    sort = ("descending" if query.descending else "ascending") if own else None
+    return Heading(link(words + arrow, target, id=f"sort-{name}"), number, sort)
 
 
-def _saved_progress(job: Job) -> ProgressReport | None:
-    return None if job.progress is None else msgspec.json.decode(job.progress, type=ProgressReport)
+def _row(context: PageContext, listed: ListedJob, now: float) -> str:
+    job = listed.job
+    report = None if job.state.over else context.live_state.progress(job.id)
+    latency_ms, fastest = job.latency_ms, job.fastest_baseline
+    if report is not None and report.best_ms is not None:
+        latency_ms, fastest = report.best_ms, report.fastest_baseline or fastest
+    latency, gain, kind = "", "", ""
+    if latency_ms is not None:
+        latency = milliseconds(latency_ms) if job.state.over else f"about {milliseconds(latency_ms)}"
+    if fastest is not None and fastest.ratio is not None:
+        kind = "" if fastest.verdict is None else {"faster": "good", "slower": "bad"}.get(fastest.verdict.value, "")
+        gain = tag("span", f"{fastest.ratio:.2f}", class_=kind, title=describe_against(fastest))
+        gain += tag("span", f"of {text(fastest.name)}'s {milliseconds(fastest.ms)}", class_="under")
+    box = tag(
+        "input", type="checkbox", name="job", value=job.id, data_keep="", id=f"choose-{job.id}",
+        aria_label=f"Choose {listed.model}, {job.id}",
+    )  # fmt: skip
+    name = link(listed.model, f"/jobs/{job.id}", id=f"open-{job.id}") + tag("span", text(job.id), class_="under mono")
+    state = chip(job.state.value, job.state.value) + tag("span", text(_why(listed, report)), class_="under")
+    when = tag("time", ago(job.created, now), title=f"{moment(job.created)} UTC")
+    cells = [
+        tag("td", box, class_="check"),
+        tag("td", name, class_="name"),
+        tag("td", text(job.wanted.device), data_label="device"),
+        tag("td", state, class_="reason"),
+        tag("td", latency, class_="num", data_label="latency") if latency else tag("td", class_="num"),
+        tag("td", gain, class_="num", data_label="of the fastest") if gain else tag("td", class_="num"),
+        tag("td", text(listed.owner), data_label="who"),
+        tag("td", when, class_="num", data_label="when"),
+    ]
+    return tag("tr", cells)
 
 
-def _request_text(job: Job) -> str:
-    parts = []
-    if not job.wanted.search:
-        parts.append("compiled only")
-    if job.wanted.until is not None:
-        parts.append(f"until {parse_target(job.wanted.until).described}")
-    if job.wanted.minutes is not None:
-        parts.append(f"{job.wanted.minutes:g} minutes at most")
-    return ", ".join(parts) or "as fast as it gets"
+def _why(listed: ListedJob, report: ProgressReport | None) -> str:
+    if report is not None:
+        return describe_effort(report)
+    return listed.job.reason
+
+
+def _nothing(query: JobQuery) -> str:
+    if query.is_narrow or query.page > 1:
+        parts = [tag("p", "No job is like that."), link("Show all jobs", "/", class_="button")]
+    else:
+        parts = [
+            tag("h2", "Nothing yet"),
+            tag("p", "Hand in a model, say how fast it must be, and watch it get faster.", class_="faint"),
+            link("New job", "/new", class_="button main"),
+        ]
+    return tag("div", parts, class_="card empty")
+
+
+def _pages(query: JobQuery, offset: int, shown: int, total: int) -> str:
+    said = tag("span", f"{offset + 1} to {offset + shown} of {total}", class_="faint", role="status")
+    if not shown:
+        said = tag("span", f"{total} jobs", class_="faint", role="status")
+    before = link("Newer" if query.sort == "created" else "Before", query.address(page=query.page - 1), class_="button")
+    after = link("Older" if query.sort == "created" else "Next", query.address(page=query.page + 1), class_="button")
+    parts = [before if query.page > 1 else "", said, after if offset + shown < total and shown else ""]
+    return tag("nav", parts, class_="pages", aria_label="Pages of the list")

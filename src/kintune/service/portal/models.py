@@ -1,108 +1,97 @@
-"""The models of a visitor: hand one in, read what was found, ask for a job."""
+"""The page of a visitor's models: what each is, what was won with it, and a way to a new job or out of here."""
 
 from __future__ import annotations
 
-from nicegui import events, ui
+from typing import Annotated
 
-from kintune.core.config import DEFAULT_MAX_ERROR
-from kintune.service.job_request import JobRequest, read_constants, read_shape
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import RedirectResponse, Response
+
+from kintune.errors import KintuneError
+from kintune.service.access import Scope
+from kintune.service.job_listing import JobFilter
+from kintune.service.job_status import JobStatus
 from kintune.service.model_store import Findings, StoredModel
-from kintune.service.portal.frame import PageContext, moment, page, telling
-from kintune.service.web.models import receive
-from kintune.terminal.formatting import count
+from kintune.service.portal.frame import PageContext, ago, heading, markup, moment, page
+from kintune.service.portal.markup import Heading, link, notice, table, tag, text
+from kintune.service.web.authentication import ApplicationOf, address_of, require_own_origin, visitor_of
+from kintune.terminal.comparison import describe_share
+from kintune.terminal.formatting import count, milliseconds
 
-__all__ = ["findings_card", "models_page", "submit_form"]
+__all__ = ["forget_model", "models_page", "router"]
+
+router = APIRouter(include_in_schema=False)
+_A_PAGE = 50
 
 
-@page("/models", "Your models")
+@page("/models", "Models")
 async def models_page(context: PageContext) -> None:
-    """Drop a file; below, what is there."""
-    place = ui.column().classes("w-full gap-4")
+    """The models, newest first."""
+    before = context.query.get("before", "")
+    last = int(before) if before.isascii() and before.isdigit() and len(before) < 18 else None
+    models = context.application.models.page(context.visitor, last, _A_PAGE)
+    heading("Models")
+    if context.query.get("refused"):
+        markup(notice("That model is kept: a job that is not over needs it.", "bad"))
+    if not models:
+        parts = [
+            tag("h2", "No models yet" if last is None else "No more models"),
+            tag("p", "Hand in an ONNX file to have it made fast.", class_="faint"),
+            link("New job", "/new", class_="button main"),
+        ]
+        markup(tag("div", parts, class_="card empty"))
+        return
+    names = (("model", False), ("size", True), ("weights", True), ("best result", True), ("handed in", True), ("", False))
+    headings = [Heading(name or tag("span", "what to do", class_="hidden"), number) for name, number in names]
+    now = context.application.now()
+    rows = [_row(context, model, now) for model in models]
+    more = ""
+    if len(models) == _A_PAGE:
+        more = tag("nav", link("Older", f"/models?before={models[-1].id}", class_="button"), aria_label="Pages")
+    markup(table("Models", headings, rows, class_="cards") + more, "card stack")
 
-    async def came(upload: events.UploadEventArguments) -> None:
-        with telling():
-            model = await receive(
-                context.application, context.submitter, upload.file.name, upload.file.iterate(), context.address
-            )
-            with place:
-                findings_card(context, model, opened=True)
 
-    ui.upload(
-        label="Drop an ONNX file here, or press +", on_upload=came, auto_upload=True,
-        max_file_size=context.visitor.quota.upload_mb << 20,
-        on_rejected=lambda: ui.notify("That file is larger than you may hand in.", type="negative"),
-    ).props('accept=".onnx"').classes("w-full").mark("upload")  # fmt: skip
-    place.move(target_index=-1)
-    for model in context.application.models.page(context.visitor, limit=50):
-        findings_card(context, model, opened=False)
-
-
-def findings_card(context: PageContext, model: StoredModel, *, opened: bool) -> None:
-    """One model: what was found in words, and the form to have it made fast."""
+def _row(context: PageContext, model: StoredModel, now: float) -> str:
     found = model.findings or Findings()
-    with (
-        ui.expansion(f"{model.name}  ({_size(model.size)}, {moment(model.created)})", value=opened)
-        .classes("w-full border rounded")
-        .mark(f"model-{model.id}")
-    ):
-        if found.problem:
-            ui.label(f"It cannot be used: {found.problem}.").classes("text-negative")
-            return
-        for one in found.inputs:
-            shape = " x ".join("?" if extent is None else str(extent) for extent in one.shape)
-            ui.label(f"input {one.name}: {shape or 'a number'}, {one.dtype}")
-        most = ", ".join(f"{name} x{times}" for name, times in list(found.operators.items())[:8])
-        ui.label(f"{count(found.parameters)} weights; operators: {most}")
-        open_inputs = [one.name for one in found.inputs if None in one.shape]
-        if open_inputs:
-            ui.label(f"These inputs need shapes: {', '.join(open_inputs)}").classes("text-warning")
-        submit_form(context, model, open_inputs)
+    name = link(model.name, f"/new?model={model.id}") if not found.problem else text(model.name)
+    if found.problem:
+        name += tag("span", text(f"cannot be used: {found.problem}"), class_="under bad")
+    wanted = JobFilter(model=model.id, states=frozenset({JobStatus.DONE}), sort="latency", descending=False)
+    done, total = context.application.listing.find(context.visitor, wanted, limit=1)
+    best = ""
+    if done and done[0].job.latency_ms is not None:
+        fastest = done[0].job.fastest_baseline
+        best = link(milliseconds(done[0].job.latency_ms), f"/jobs/{done[0].job.id}")
+        best += tag("span", text(describe_share(fastest)), class_="under") if fastest is not None else ""
+    forget = tag("button", "Forget", type="submit", class_="button danger", aria_label=f"Forget {model.name}")
+    kept = "" if model.expires is None else f"kept until {moment(model.expires)} UTC"
+    cells = [
+        tag("td", name, class_="name"),
+        tag("td", _size(model.size), class_="num", data_label="size"),
+        tag("td", count(found.parameters) if found.parameters else "", class_="num", data_label="weights"),
+        tag("td", best, class_="num", data_label=f"best of {total}") if best else tag("td", class_="num"),
+        tag("td", tag("time", ago(model.created, now), title=kept or None), class_="num", data_label="handed in"),
+        tag("td", tag("form", forget, method="post", action=f"/models/{model.id}/forget")),
+    ]
+    return tag("tr", cells)
 
 
-def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]) -> None:
-    """What is wanted of a model."""
-    with ui.row().classes("items-end gap-4 flex-wrap"):
-        until = ui.input("Until, ms or a share", placeholder="8, or onnxruntime*0.8").props("clearable").mark("until")
-        devices = context.application.devices
-        device = ui.select(list(devices), label="Device", value=devices[0]).mark("device")
-        device.set_visibility(len(devices) > 1)
-        minutes = ui.number("Minutes at most", value=context.application.settings.minutes, min=0.1).mark("minutes")
-        shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224, or 1x{32,64}") for name in open_inputs}
-        constants = ui.textarea("Constant inputs", placeholder="sizes=1,3,8,8 (one a line)").props("autogrow rows=1")
-        constants.mark("constants")
-        others = ui.checkbox("Other shapes run in onnxruntime").mark("other-shapes")
-        others.set_visibility(bool(open_inputs))
-        precision = ui.select(
-            {"fp32": "fp32 (as the model)", "bf16": "bf16 where it is faster", "auto": "the fastest within the error"},
-            label="Precision",
-            value="fp32",
-        ).mark("precision")
-        max_error = ui.number("Largest error", value=DEFAULT_MAX_ERROR, min=1e-6, max=0.99, step=1e-3)
-        max_error.mark("max-error").bind_visibility_from(precision, "value", lambda chosen: chosen != "fp32")
-        alone = ui.checkbox("Leave nothing to onnxruntime").mark("no-onnxruntime")
-        only_compile = ui.checkbox("Only compile, measure nothing").mark("only-compile")
-
-        def submit() -> None:
-            with telling():
-                fixed = read_constants(constants.value or "")
-                wanted = JobRequest(
-                    device=str(device.value),
-                    until=str(until.value).strip() or None if until.value else None,
-                    minutes=None if minutes.value is None else float(minutes.value),
-                    shapes={
-                        name: read_shape(name, field.value or "") for name, field in shapes.items() if name not in fixed
-                    },
-                    constants=fixed,
-                    search=not only_compile.value,
-                    onnxruntime=not alone.value,
-                    other_shapes="onnxruntime" if others.value else "refuse",
-                    precision=precision.value,
-                    max_error=None if precision.value == "fp32" else max_error.value,
-                )
-                job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
-                ui.navigate.to(f"/jobs/{job.id}")
-
-        ui.button("Make it fast", on_click=submit).mark("submit")
+@router.post("/models/{model}/forget")
+def forget_model(
+    model: Annotated[int, Path(ge=1, lt=1 << 62)], request: Request, application: ApplicationOf
+) -> Response:
+    """Forget a model, as `DELETE /api/v1/models/ID` does; the list says where that was refused."""
+    try:
+        require_own_origin(request)
+        visitor = visitor_of(request, application)
+        visitor.require(Scope.SUBMIT)
+        now = application.now()
+        with application.database.transaction():
+            application.models.delete(visitor, model, now)
+            application.audit_log.note(now, "delete", f"model {model}", visitor, address_of(request))
+    except KintuneError:
+        return RedirectResponse("/models?refused=1", 303)
+    return RedirectResponse("/models", 303)
 
 
 def _size(size: int) -> str:

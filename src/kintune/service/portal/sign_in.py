@@ -9,7 +9,9 @@ from fastapi.responses import RedirectResponse, Response
 from nicegui import ui
 
 from kintune.service.access import Forbidden, Scope, Unauthorized
-from kintune.service.portal.frame import frame
+from kintune.service.portal.behaviour import THEME_COOKIE
+from kintune.service.portal.frame import frame, heading, markup
+from kintune.service.portal.markup import notice, tag
 from kintune.service.web.authentication import COOKIE, ApplicationOf, address_of, require_own_origin
 
 __all__ = ["router", "sign_in_page"]
@@ -19,17 +21,23 @@ _DAYS_S = 7 * 86400
 
 
 @ui.page("/sign-in", title="Sign in · Kintune", dark=None)
-def sign_in_page(wrong: str = "") -> None:
+def sign_in_page(request: Request, wrong: str = "") -> None:
     """Where a token is handed in."""
-    with frame("Sign in", None), ui.card().classes("w-full max-w-lg"):
-        if wrong:
-            ui.label("That token is not valid (any more), or is one for machines.").classes("text-negative")
-        with ui.element("form").props('method="post" action="/sign-in"').classes("w-full flex flex-col gap-4"):
-            ui.input("Token").props('name="token" type="password" autocomplete="off" autofocus outlined').classes(
-                "w-full"
-            )
-            ui.button("Sign in").props("type=submit")
-        ui.label("Whoever runs this service makes tokens: kintune service add-token --user NAME").classes("opacity-70")
+    with frame(None, theme=request.cookies.get(THEME_COOKIE)):
+        heading("Sign in")
+        field = tag(
+            "input", type="password", name="token", autocomplete="current-password", autofocus=True, required=True
+        )
+        form = [
+            tag("label", [tag("span", "Token"), field], class_="field"),
+            tag("div", tag("button", "Sign in", type="submit", class_="button main")),
+        ]
+        parts = [
+            notice("That token is not valid (any more), or is one for machines.", "bad") if wrong else "",
+            tag("form", form, method="post", action="/sign-in", class_="stack"),
+            tag("p", "Whoever runs this service makes tokens: kintune service add-token --user NAME", class_="faint"),
+        ]
+        markup(tag("div", parts, class_="stack"), "card")
 
 
 @router.post("/sign-in")

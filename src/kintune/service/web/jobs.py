@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import IO, Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, StreamingResponse
 
 from kintune.errors import InputError
 from kintune.service.access import NotFound
+from kintune.service.exports import ExportKind, exported
 from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, UseCasesOf, address_of
 from kintune.service.web.schemas import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
 
 __all__ = ["router"]
+_CHUNK = 1 << 20
 
 router = APIRouter(
     prefix="/api/v1/jobs",
@@ -114,6 +117,18 @@ def executable(job: str, visitor: Reader, application: ApplicationOf) -> FileRes
     return FileResponse(path, media_type="application/octet-stream", filename=f"{name}.kt")
 
 
+@router.get("/{job}/export/{kind}", response_class=StreamingResponse)
+def export(job: str, kind: ExportKind, visitor: Reader, application: ApplicationOf) -> StreamingResponse:
+    """The tuned model for programs without Kintune: a wheel, or a zip with what onnxruntime or a program in C needs."""
+    found = application.jobs.get(visitor, job)
+    path = application.blobs.path(_file(found, "executable"))
+    name = application.models.of_job(found.model).name
+    with exported(path, kind, name, application.settings.exports) as made:
+        file, size = made.open("rb"), made.stat().st_size  # it can be read until it is closed, and has no name then
+    headers = {"Content-Disposition": f'attachment; filename="{made.name}"', "Content-Length": str(size)}
+    return StreamingResponse(_chunks(file), media_type="application/octet-stream", headers=headers)
+
+
 @router.get("/{job}/log")
 def log(job: str, visitor: Reader, application: ApplicationOf) -> FileResponse:
     """What the job's processes have said."""
@@ -121,6 +136,12 @@ def log(job: str, visitor: Reader, application: ApplicationOf) -> FileResponse:
     return FileResponse(
         application.blobs.path(_file(found, "log")), media_type="text/plain", filename=f"{found.id}.log"
     )
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
 
 
 def _file(job: Job, what: str) -> str:

@@ -20,6 +20,7 @@ from kintune.service.orchestrator.events import (
     Standing,
     Standings,
 )
+from kintune.service.web.utilisation import Utilisation
 
 __all__ = ["LiveStage", "LiveState"]
 _KEPT_S = 600.0
@@ -52,6 +53,7 @@ class LiveState:
         self._running: dict[tuple[str, str], LiveStage] = {}
         self._past: deque[LiveStage] = deque(maxlen=_MOST_STAGES)
         self._watchers: dict[asyncio.Queue[News], str | None] = {}
+        self._utilisation = Utilisation()
         self.standings: tuple[Standing, ...] = ()
 
     def update(self, news: News) -> None:
@@ -67,10 +69,14 @@ class LiveState:
                 self._running[news.job, news.stage] = LiveStage(
                     news.job, news.stage, news.kind, news.placement, news.at, None
                 )
+                for resource in _resources(news.placement):
+                    self._utilisation.began(resource, news.at)
             case StageEnded():
                 begun = self._running.pop((news.job, news.stage), None)
                 if begun is not None:
                     self._past.append(begun._replace(end=news.at, tally=news.tally))
+                    for resource in _resources(begun.placement):
+                        self._utilisation.ended(resource, news.at)
             case Standings():
                 self.standings = news.resources
             case _:
@@ -82,6 +88,7 @@ class LiveState:
     def forget_what_runs(self) -> None:
         """The orchestrator is gone, and with it whatever ran."""
         self._running.clear()
+        self._utilisation.stopped(self._now())
         self.standings = ()
 
     def progress(self, job: str) -> ProgressReport | None:
@@ -112,10 +119,16 @@ class LiveState:
         spans: dict[str, list[tuple[float, float]]] = {}
         for stage in self.stages(seconds):
             span = max(now - seconds, stage.begin), min(now, stage.end or now)
-            for resource in (stage.placement.host, stage.placement.device):
-                if resource is not None:
-                    spans.setdefault(resource, []).append(span)
+            for resource in _resources(stage.placement):
+                spans.setdefault(resource, []).append(span)
         return {resource: _covered(found) / seconds for resource, found in sorted(spans.items())}
+
+    def day(self) -> dict[str, list[float]]:
+        """The busy share of each host and device in each quarter of an hour of the last day, the latest last.
+
+        It is known since this process began.
+        """
+        return self._utilisation.day(self._now())
 
     def tallies(self, seconds: float) -> dict[str, EventTally]:
         """What each device has measured in the stages that ended in the last so many seconds."""
@@ -134,6 +147,11 @@ class LiveState:
             yield queue.get
         finally:
             del self._watchers[queue]
+
+
+def _resources(placement: Placement) -> list[str]:
+    """The host and the device that a stage has."""
+    return [resource for resource in (placement.host, placement.device) if resource is not None]
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

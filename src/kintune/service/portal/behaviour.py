@@ -1,0 +1,88 @@
+"""What pages do in the browser without asking the service: theme, copying, uploads, and keeping what a person did."""
+
+from __future__ import annotations
+
+__all__ = ["THEME_COOKIE", "script"]
+
+THEME_COOKIE = "kintune_theme"
+"""The cookie that remembers "dark" or "light", once somebody has chosen."""
+
+_SCRIPT = """
+(() => {
+  const kept = new Map(), open = new Map();
+  let focused = '';
+  document.addEventListener('change', e => { if (e.target.matches('input[data-keep]')) {
+    kept.set(e.target.value, e.target.checked); count(); } });
+  document.addEventListener('toggle', e => { if (e.target.id) open.set(e.target.id, e.target.open); }, true);
+  document.addEventListener('focusin', e => { focused = e.target.id || ''; });
+  function count() {
+    const chosen = document.querySelectorAll('input[data-keep]:checked').length;
+    document.querySelectorAll('[data-needs]').forEach(button => {
+      const [least, most] = button.dataset.needs.split('-').map(Number);
+      button.disabled = chosen < least || chosen > most;
+    });
+    const said = document.getElementById('chosen');
+    if (said) { const words = chosen ? chosen + ' chosen' : 'none chosen';
+      if (said.textContent !== words) said.textContent = words; }
+  }
+  new MutationObserver(() => {
+    document.querySelectorAll('input[data-keep]').forEach(box => {
+      if (kept.has(box.value)) box.checked = kept.get(box.value); });
+    document.querySelectorAll('details[id]').forEach(one => { if (open.has(one.id)) one.open = open.get(one.id); });
+    if (focused && document.activeElement === document.body) {
+      const again = document.getElementById(focused);
+      if (again) again.focus({preventScroll: true});
+    }
+    count();
+  }).observe(document.documentElement, {childList: true, subtree: true});
+  document.addEventListener('change', e => { if (e.target.matches('[data-submits]')) e.target.form.requestSubmit(); });
+  document.addEventListener('click', async e => {
+    const button = e.target.closest('button');
+    if (!button) return;
+    if (button.dataset.theme !== undefined) {
+      const dark = !document.body.classList.contains('body--dark');
+      setDark(dark);
+      document.cookie = 'THEME=' + (dark ? 'dark' : 'light') + ';path=/;max-age=31536000;samesite=strict';
+    }
+    if (button.dataset.copies) {
+      const source = document.getElementById(button.dataset.copies);
+      try { await navigator.clipboard.writeText(source.textContent); button.textContent = 'Copied'; }
+      catch { getSelection().selectAllChildren(source); button.textContent = 'Press Ctrl-C'; }
+    }
+  });
+  function upload(zone, file) {
+    const bar = zone.querySelector('progress'), said = zone.querySelector('[role=status]');
+    const most = Number(zone.dataset.most);
+    if (file.size > most) {
+      said.textContent = 'That file is larger than you may hand in (' + Math.round(most / 1048576) + ' MB).'; return; }
+    const request = new XMLHttpRequest();
+    request.open('POST', '/api/v1/models?name=' + encodeURIComponent(file.name.slice(-200)));
+    request.setRequestHeader('Content-Type', 'application/octet-stream');
+    request.upload.onprogress = e => { bar.hidden = false; bar.max = e.total; bar.value = e.loaded;
+      said.textContent = e.loaded < e.total ? 'Sending ' + file.name : 'Looking at it'; };
+    request.onerror = () => { bar.hidden = true; said.textContent = 'The service does not answer; try again.'; };
+    request.onload = () => {
+      let answer = {};
+      try { answer = JSON.parse(request.responseText); } catch { /* said below */ }
+      if (request.status < 300) location.href = '/new?model=' + answer.id;
+      else { bar.hidden = true; said.textContent = answer.error || 'The service answers ' + request.status + '.'; }
+    };
+    said.textContent = 'Sending ' + file.name;
+    request.send(file);
+  }
+  document.addEventListener('change', e => { const zone = e.target.closest('.drop');
+    if (zone && e.target.type === 'file' && e.target.files.length) upload(zone, e.target.files[0]); });
+  for (const kind of ['dragover', 'dragleave', 'drop']) document.addEventListener(kind, e => {
+    const zone = e.target.closest && e.target.closest('.drop');
+    if (!zone) return;
+    e.preventDefault();
+    zone.classList.toggle('over', kind === 'dragover');
+    if (kind === 'drop' && e.dataTransfer.files.length) upload(zone, e.dataTransfer.files[0]);
+  });
+})();
+"""
+
+
+def script() -> str:
+    """All of it, for the head of every page."""
+    return _SCRIPT.replace("THEME", THEME_COOKIE)

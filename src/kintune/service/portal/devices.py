@@ -1,0 +1,148 @@
+"""The page of hosts and devices: what runs there, how busy they were over a day, their health, and who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from kintune.errors import KintuneError
+from kintune.service.orchestrator.events import EventTally, Standing
+from kintune.service.portal.frame import PageContext, Region, ago, heading, page
+from kintune.service.portal.gantt import gantt
+from kintune.service.portal.job_words import describe_request
+from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
+from kintune.service.web.utilisation import SPAN_S
+from kintune.terminal.formatting import duration
+
+__all__ = ["devices_page", "tallied"]
+
+_SHOWN_S = 300.0
+_MOST_WAITING = 30
+_MOST_JOBS = 200
+
+
+@page("/devices", "Devices")
+async def devices_page(context: PageContext) -> None:
+    """What ran where in the last five minutes, and how it was over a day."""
+    heading("Devices")
+    now_part, health, day, waiting = (Region("", "stack") for _ in range(4))
+
+    def refresh() -> None:
+        try:
+            now_part.show(_stages(context))
+            health.show(_health(context))
+            day.show(_day(context))
+            waiting.show(_waiting(context))
+        except KintuneError:
+            timer.deactivate()
+
+    timer = ui.timer(2.0, refresh)
+    refresh()
+
+
+@page("/resources", "Devices")
+async def resources_page(context: PageContext) -> None:
+    """Where this page was before."""
+    del context
+    ui.navigate.to("/devices")
+
+
+def _stages(context: PageContext) -> str:
+    jobs = {job.id: job.model for job in context.application.jobs.page(context.visitor, limit=_MOST_JOBS)}
+    names = context.application.models.names(jobs.values())
+
+    def named(job: str) -> str:
+        return names.get(jobs[job], job) if job in jobs else "another job"
+
+    stages = context.live_state.stages(_SHOWN_S)
+    seen = [stage if stage.job in jobs else stage._replace(job="") for stage in stages]
+    chart = gantt(seen, context.application.now(), _SHOWN_S, named)
+    if not chart:
+        chart = tag("p", "Nothing has run in the last five minutes.", class_="faint")
+    return tag("section", tag("h2", "The last five minutes") + chart, class_="card")
+
+
+def _health(context: PageContext) -> str:
+    now, standings = context.application.now(), context.live_state.standings
+    if not standings:
+        return notice("The part of the service that tunes does not answer; jobs wait until it does.", "bad")
+    use, tallies = context.live_state.use(_SHOWN_S), context.live_state.tallies(_SHOWN_S)
+    names = (("host or device", False), ("state", False), ("busy", True), ("measured", False))
+    rows = (_standing(each, use.get(each.id, 0.0), tallies.get(each.id), now) for each in standings)
+    shown = table("Hosts and devices", [Heading(name, number) for name, number in names], rows, class_="cards")
+    return tag("section", tag("h2", "Health") + shown, class_="card")
+
+
+def _standing(standing: Standing, busy: float, tally: EventTally | None, now: float) -> str:
+    state = chip("lost", "lost") if standing.lost else chip("ready", "ready")
+    since = f"{standing.lost}, {ago(standing.since, now)}" if standing.lost else ""
+    bar = tag("i", class_="share", style=f"width:{100 * busy:.0f}%")
+    about = text(f"{standing.id} ") + tag("span", text(f"{standing.kind}, {standing.what}"), class_="under")
+    cells = [
+        tag("td", about, class_="name"),
+        tag("td", state + tag("span", text(since), class_="under"), class_="reason"),
+        tag("td", f"{round(100 * busy)} %{bar}", class_="num", data_label="busy"),
+        tag("td", text(tallied(tally)) if tally is not None else ""),
+    ]
+    return tag("tr", cells)
+
+
+def tallied(tally: EventTally) -> str:
+    """A device's measurements and what interfered with them, in words."""
+    many = f"{tally.measured} measurement{'' if tally.measured == 1 else 's'}"
+    if not tally.disturbed:
+        return f"{many}, none disturbed"
+    return f"{many}, {tally.disturbed} of them timed again because something else had used its cores"
+
+
+def _day(context: PageContext) -> str:
+    day = context.live_state.day()
+    if not day:
+        return ""
+    parts = []
+    for resource, shares in day.items():
+        mean = sum(shares) / len(shares)
+        said = f"{resource}: busy for {mean:.0%} of the last day"
+        parts.append(tag("div", text(resource), class_="lane-name"))
+        parts.append(tag("div", _columns(shares), class_="day", role="img", aria_label=said, title=said))
+    ticks = tag("div", "".join(tag("span", words) for words in ("24 h ago", "12 h ago", "now")), class_="ticks")
+    chart = tag("div", [*parts, tag("div"), ticks], class_="lanes")
+    under = tag("p", "A column is a quarter of an hour; known since the web part of the service began.",
+                class_="faint small")  # fmt: skip
+    return tag("section", [tag("h2", "The last day"), chart, under], class_="card")
+
+
+def _columns(shares: Sequence[float]) -> str:
+    parts = []
+    for place, share in enumerate(shares):
+        back = duration((len(shares) - place) * SPAN_S)
+        kind = None if share > 0 else "none"
+        parts.append(tag("i", class_=kind, style=f"height:{100 * share:.0f}%", title=f"{back} ago: {share:.0%}"))
+    return "".join(parts)
+
+
+def _waiting(context: PageContext) -> str:
+    now, visitor = context.application.now(), context.visitor
+    found = context.application.listing.waiting()
+    parts = [tag("h2", "Who waits")]
+    if not found:
+        parts.append(tag("p", "Nobody: a new job begins at once.", class_="faint"))
+        return tag("section", parts, class_="card")
+    rows = []
+    for each in sorted(found, key=lambda one: -(now - one.job.created) * one.job.priority)[:_MOST_WAITING]:
+        job, mine = each.job, visitor.sees(each.job.owner)
+        name = link(each.model, f"/jobs/{job.id}") if mine else text("another user's job")
+        cells = [
+            tag("td", name, class_="name"),
+            tag("td", text(each.owner) if mine else "", data_label="who"),
+            tag("td", text(describe_request(job.wanted)) if mine else ""),
+            tag("td", text(job.wanted.device), data_label="device"),
+            tag("td", duration(now - job.created), class_="num", data_label="waits"),
+        ]
+        rows.append(tag("tr", cells))
+    names = (("job", False), ("who", False), ("asked for", False), ("device", False), ("waits", True))
+    parts.append(table("Jobs that wait", [Heading(name, number) for name, number in names], rows, class_="cards"))
+    if len(found) > _MOST_WAITING:
+        parts.append(tag("p", f"and {len(found) - _MOST_WAITING} more", class_="faint"))
+    return tag("section", parts, class_="card")

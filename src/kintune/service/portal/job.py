@@ -1,0 +1,257 @@
+"""The page of one job: what was won, its curve, its operators, what can be downloaded; up to date while it runs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+from nicegui import ui
+
+from kintune.core.hybrid import Hybrid
+from kintune.core.report import ProgressReport, RunReport
+from kintune.errors import KintuneError
+from kintune.hardware.gpu_target import is_gpu
+from kintune.runtime.manifest import Manifest
+from kintune.service.job_repository import Job
+from kintune.service.job_status import JobCommand, JobStatus
+from kintune.service.portal import job_parts as parts
+from kintune.service.portal.charts import Curve, Line, curves
+from kintune.service.portal.frame import PageContext, Region, page, telling
+from kintune.service.portal.job_words import headline, outlook_of, target_ms
+from kintune.service.portal.markup import notice, tag, text
+from kintune.service.portal.operators import families_of, manifests_in, operators_of
+from kintune.terminal.comparison import describe_untuned
+from kintune.terminal.formatting import describe_effort, describe_failures
+
+__all__ = ["JobView", "Outcome", "job_page", "outcome_of", "report_of"]
+
+_TAIL = 16_000  # bytes of the log that are shown
+
+
+@page("/jobs/{job}", "Job")
+async def job_page(context: PageContext, job: str) -> None:
+    """Everything about one job, as it happens."""
+    found = context.application.jobs.get(context.visitor, job)
+    view = JobView(context, found)
+    view.show()
+
+
+class Outcome(NamedTuple):
+    """What came of a job that is done; without `manifests` where its executable is gone or cannot be read."""
+
+    report: RunReport
+    manifests: tuple[Manifest, ...]
+    size: int | None
+
+    @property
+    def hybrid(self) -> Hybrid | None:
+        """What runs where, of a result that runs partly in onnxruntime."""
+        return self.manifests[0].hybrid if self.manifests else None
+
+    @property
+    def has_exports(self) -> bool:
+        """Whether other programs than Kintune can be given it."""
+        return bool(self.manifests) and not is_gpu(self.manifests[0].target)
+
+
+def report_of(context: PageContext, job: Job) -> RunReport | None:
+    """The report of a job that has one that this version reads."""
+    if job.report is None:
+        return None
+    try:
+        with context.application.blobs.open(job.report) as file:
+            return msgspec.json.decode(file.read(), type=RunReport)
+    except (KintuneError, msgspec.MsgspecError):
+        return None
+
+
+def outcome_of(context: PageContext, job: Job) -> Outcome | None:
+    """The report of a job, and what its executable says of itself."""
+    report = report_of(context, job)
+    if report is None:
+        return None
+    manifests: tuple[Manifest, ...] = ()
+    size = None
+    try:
+        if job.executable is not None:
+            path = context.application.blobs.path(job.executable)
+            manifests, size = manifests_in(path), path.stat().st_size
+    except (KintuneError, OSError):
+        pass  # the page says what the report knows
+    return Outcome(report, manifests, size)
+
+
+class JobView:
+    """A job on the screen, brought up to date once a second until it is over."""
+
+    def __init__(self, context: PageContext, job: Job) -> None:
+        self._context = context
+        self._job = job
+        self._name = context.application.models.of_job(job.model).name
+        self._offered: bool | None = None
+        self._head = Region()
+        self._stand = Region("", "card")
+        with ui.element("div").classes("row") as self._buttons:
+            pass
+        self._problem = Region("", "stack")
+        self._chart = Region()
+        self._result = Region("", "stack")
+        self._foot = Region("", "card stack")
+        ui.page_title(f"{self._name} · Kintune")
+        self._timer = ui.timer(1.0, self._refresh, active=not job.state.over)
+
+    def _refresh(self) -> None:
+        with telling():
+            self._job = self._context.application.jobs.get(self._context.visitor, self._job.id)
+            self.show()
+
+    def show(self) -> None:
+        """Show the job as it is now."""
+        job = self._job
+        self._offer()
+        if job.state.over:
+            self._timer.deactivate()
+            self._conclude()
+        else:
+            self._show_search()
+        self._foot.show(self._history())
+
+    def _show_search(self) -> None:
+        job, live_state = self._job, self._context.live_state
+        running = live_state.running(job.id)
+        doing = ", ".join(f"{stage.kind} on {stage.placement.device or stage.placement.host}" for stage in running)
+        report = live_state.progress(job.id) or _saved_progress(job)
+        self._title(report)
+        self._stand.show(parts.stand(job, "" if report is None else describe_effort(report), doing, job.wanted.device))
+        if report is None:
+            self._chart.show(_card(tag("p", "The curve begins with the first measurement.", class_="faint")))
+            return
+        drawn = self._curve(
+            Curve(self._name, live_state.curve(job.id) or _one_point(report), report.elapsed_s),
+            [Line(name, ms) for name, ms in report.baselines.items()],
+            report.target_ms,
+            report.elapsed_s,
+        )
+        self._chart.show(drawn or _card(tag("p", "The curve begins with the first measurement.", class_="faint")))
+        details = "; ".join(filter(None, (describe_untuned(report), describe_failures(report))))
+        said = tag("p", text(f"Details: {details}"), class_="faint small") if details else ""
+        self._result.show(parts.families_under_way(report.families) + said)
+
+    def _title(self, report: ProgressReport | None) -> None:
+        job = self._job
+        fastest = job.fastest_baseline if job.state.over or report is None else report.fastest_baseline
+        said, kind = outlook_of(fastest)
+        if said and not job.state.over:
+            said = f"so far {said}"
+        under = tag("p", text(said), class_=kind) if said else ""
+        self._head.show(tag("h1", text(headline(self._name, job, report))) + under)
+
+    def _curve(self, curve: Curve, lines: list[Line], target: float | None, now: float | None) -> str:
+        if target is not None:
+            lines = [*lines, Line("target", target)]
+        picture = curves([curve], lines, now)
+        return _card(tag("h2", "Best latency over the time of tuning") + picture) if picture else ""
+
+    def _conclude(self) -> None:
+        job = self._job
+        self._title(None)
+        self._stand.show(parts.stand(job, job.reason, "", job.wanted.device))
+        self._problem.show(parts.failures(job))
+        outcome = outcome_of(self._context, job)
+        if outcome is None:
+            self._chart.show("")
+            self._result.show(
+                notice("Its report is gone, or was written by another version.") if job.report is not None else ""
+            )
+            return
+        report = outcome.report
+        lines = report.baselines_before_ms or report.latency_ms.rivals
+        self._chart.show(
+            self._curve(
+                Curve(self._name, [(point.seconds, point.latency_ms) for point in report.curve], report.seconds),
+                [Line(name, ms) for name, ms in sorted(lines.items(), key=lambda item: item[1])],
+                target_ms(job, report),
+                None,
+            )
+        )
+        operators = operators_of(report, outcome.manifests)
+        said = [
+            tag("div", parts.result_facts(report, outcome.hybrid) + parts.latencies(report), class_="grid"),
+            parts.downloads(job, self._name, outcome.size, has_exports=outcome.has_exports, hybrid=outcome.hybrid)
+            if job.executable is not None
+            else "",
+            parts.operators_table(operators),
+            parts.families_map(families_of(operators)),
+            parts.where_part(outcome.hybrid),
+        ]
+        self._result.show("".join(said))
+
+    def _history(self) -> str:
+        job = self._job
+        tail, is_cut = "", False
+        if job.log is not None:
+            try:
+                path = self._context.application.blobs.path(job.log)
+                tail, is_cut = _end_of(path.read_bytes())
+            except (KintuneError, OSError):
+                tail = "It is gone."
+        said = parts.history(self._context.application.jobs.steps(job))
+        return said + parts.log_part(job, tail, is_cut=is_cut) + tag("p", f"Job {job.id}", class_="faint small mono")
+
+    def _offer(self) -> None:
+        """What can be done with it in its state."""
+        job = self._job
+        can_finish = job.state is JobStatus.TUNING
+        offered = can_finish if not job.state.over else None
+        if self._buttons.default_slot.children and self._offered == offered:
+            return
+        self._offered = offered
+        self._buttons.clear()
+        with self._buttons:
+            if job.state.over:
+                if job.state is not JobStatus.DONE:
+                    _button("Try again", self._retry, "main")
+                _button("New job with this model", lambda: ui.navigate.to(f"/new?model={job.model}"))
+                if job.state is JobStatus.DONE:
+                    _button("Compare with others", lambda: ui.navigate.to(f"/compare?job={job.id}"))
+                return
+            if can_finish:
+                _button("Finish with what there is", lambda: self._command(JobCommand.FINISH))
+            _button("Cancel", lambda: self._command(JobCommand.CANCEL), "danger")
+
+    def _command(self, kind: JobCommand) -> None:
+        with telling():
+            self._context.use_cases.command(self._context.submitter, self._context.address, self._job.id, kind)
+            ui.notify("It will be done.")
+
+    def _retry(self) -> None:
+        with telling():
+            new, _ = self._context.use_cases.retry(self._context.submitter, self._context.address, self._job.id)
+            ui.navigate.to(f"/jobs/{new.id}")
+
+
+def _button(words: str, do: object, kind: str = "") -> None:
+    ui.button(words, on_click=do, color=None).props("unelevated no-caps").classes(f"button {kind}")  # type: ignore[arg-type]
+
+
+def _card(content: str) -> str:
+    return tag("section", content, class_="card")
+
+
+def _one_point(report: ProgressReport) -> list[tuple[float, float]]:
+    """What is known of a curve of which this process has not seen the beginning."""
+    return [] if report.best_ms is None else [(report.elapsed_s, report.best_ms)]
+
+
+def _saved_progress(job: Job) -> ProgressReport | None:
+    try:
+        return None if job.progress is None else msgspec.json.decode(job.progress, type=ProgressReport)
+    except msgspec.MsgspecError:
+        return None  # of another version
+
+
+def _end_of(log: bytes) -> tuple[str, bool]:
+    """The end of a log in whole lines, and whether there is more before it."""
+    if len(log) <= _TAIL:
+        return log.decode(errors="replace"), False
+    return log[-_TAIL:].partition(b"\n")[2].decode(errors="replace"), True

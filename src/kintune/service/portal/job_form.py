@@ -1,0 +1,249 @@
+"""The form of a new job: a list of fields, each of which adds its elements and says what it puts into the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nicegui import ui
+
+from kintune.core.config import DEFAULT_MAX_ERROR
+from kintune.core.latency_target import parse_target
+from kintune.errors import InputError
+from kintune.service.job_request import JobRequest, read_constants, read_shape
+from kintune.service.model_store import Findings, Input, StoredModel
+from kintune.service.portal.frame import PageContext, markup
+from kintune.service.portal.markup import tag
+
+__all__ = ["FIELDS", "JobForm", "prefilled", "shape_problem", "until_problem"]
+
+Reader = Callable[[dict[str, Any]], None]
+"""Puts what a field holds into the request."""
+
+_USUAL = {"batch": 1, "n": 1, "b": 1, "height": 224, "h": 224, "width": 224, "w": 224, "channels": 3, "c": 3}
+_SEQUENCE = ("seq", "len", "token", "time")
+_USUAL_SEQUENCE = 128
+_PRECISIONS = {
+    "fp32": "fp32 (as the model)",
+    "bf16": "bf16 where it is faster",
+    "auto": "the fastest within the error",
+}
+
+
+class JobForm:
+    """What is wanted of a model; `submit` hands it in."""
+
+    def __init__(self, context: PageContext, model: StoredModel) -> None:
+        self.context = context
+        self.model = model
+        self.findings = model.findings or Findings()
+        self.open_inputs = [each for each in self.findings.inputs if None in each.shape]
+        self._readers: list[Reader] = []
+        for heading, fields in FIELDS.items():
+            markup(tag("h3", heading))
+            with ui.element("div").classes("formrow"):
+                for field in fields:
+                    self._readers.append(field(self))
+
+    def request(self) -> JobRequest:
+        """What the fields say.
+
+        Raises:
+            InputError: one of them cannot be read.
+        """
+        wanted: dict[str, Any] = {}
+        for read in self._readers:
+            read(wanted)
+        return JobRequest(**wanted)
+
+
+def _until(form: JobForm) -> Reader:
+    del form
+    field = _outlined(
+        ui.input(
+            "Until, ms or a share",
+            placeholder="8, or onnxruntime*0.8",
+            validation=until_problem,
+        )
+    ).mark("until")
+    field.props('clearable hint="Empty: as fast as it gets"')
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["until"] = str(field.value).strip() or None if field.value else None
+
+    return read
+
+
+def _minutes(form: JobForm) -> Reader:
+    field = _outlined(ui.number("Minutes at most", value=form.context.application.settings.minutes, min=0.1))
+    field.mark("minutes")
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["minutes"] = None if field.value is None else float(field.value)
+
+    return read
+
+
+def _device(form: JobForm) -> Reader:
+    devices = form.context.application.devices
+    field = _outlined(ui.select(list(devices), label="Device", value=devices[0])).mark("device")
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["device"] = str(field.value)
+
+    return read
+
+
+def _shapes(form: JobForm) -> Reader:
+    fields = {}
+    for each in form.open_inputs:
+        hint = f"The file says {spelled(each)}; 1x{{32,64}} for several"
+        fields[each.name] = _outlined(
+            ui.input(
+                f"Shape of {each.name}",
+                value=prefilled(each),
+                placeholder="1x3x224x224",
+                validation=lambda said, own=each: shape_problem(own, said),
+            ).props(f'hint="{hint}"')
+        )
+
+    def read(wanted: dict[str, Any]) -> None:
+        fixed = wanted.get("constants", {})
+        given = {name: field.value or "" for name, field in fields.items() if name not in fixed}
+        wanted["shapes"] = {name: read_shape(name, said) for name, said in given.items()}
+
+    return read
+
+
+def _constants(form: JobForm) -> Reader:
+    field = _outlined(ui.textarea("Constant inputs", placeholder="sizes=1,3,8,8 (one a line)"))
+    field.props("autogrow rows=1").mark("constants")
+    field.set_visibility(bool(form.findings.inputs))
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["constants"] = read_constants(field.value or "")
+
+    return read
+
+
+def _other_shapes(form: JobForm) -> Reader:
+    field = ui.checkbox("Other shapes run in onnxruntime").mark("other-shapes")
+    field.set_visibility(bool(form.open_inputs))
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["other_shapes"] = "onnxruntime" if field.value else "refuse"
+
+    return read
+
+
+def _precision(form: JobForm) -> Reader:
+    del form
+    chosen = _outlined(ui.select(_PRECISIONS, label="Precision", value="fp32")).mark("precision")
+    error = _outlined(
+        ui.number("Largest error", value=DEFAULT_MAX_ERROR, min=1e-6, max=0.99, step=1e-3).props(
+            'hint="Of the outputs, as a share of their norm"'
+        )
+    )
+    error.mark("max-error").bind_visibility_from(chosen, "value", lambda value: value != "fp32")
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["precision"] = chosen.value
+        wanted["max_error"] = None if chosen.value == "fp32" else error.value
+
+    return read
+
+
+def _onnxruntime(form: JobForm) -> Reader:
+    del form
+    field = ui.checkbox("Leave nothing to onnxruntime").mark("no-onnxruntime")
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["onnxruntime"] = not field.value
+
+    return read
+
+
+def _search(form: JobForm) -> Reader:
+    del form
+    field = ui.checkbox("Only compile, measure nothing").mark("only-compile")
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["search"] = not field.value
+
+    return read
+
+
+FIELDS: Mapping[str, tuple[Callable[[JobForm], Reader], ...]] = {
+    "How fast": (_until, _minutes, _device),
+    "Inputs": (_constants, _shapes, _other_shapes),
+    "How exact, and with what": (_precision, _onnxruntime, _search),
+}
+"""The fields by their headings, in the order in which they are shown and read."""
+
+
+def until_problem(said: str | None) -> str | None:
+    """What is wrong with a target as somebody writes it; None where nothing is."""
+    if not said or not said.strip():
+        return None
+    try:
+        parse_target(said)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def shape_problem(value: Input, said: str | None) -> str | None:
+    """What is wrong with the shape of an input as somebody writes it; None where nothing is."""
+    if not said or not said.strip():
+        return "This input needs a shape, such as 1x3x224x224, or a value below Constant inputs"
+    try:
+        shape = read_shape(value.name, said)
+    except InputError as error:
+        return str(error)
+    several = [one for one in shape if isinstance(one, tuple)] or [tuple(one for one in shape if isinstance(one, int))]
+    for one in several:
+        if len(one) != len(value.shape):
+            return f"{value.name} has {len(value.shape)} dimensions ({spelled(value)}), and this has {len(one)}"
+        for extent, fixed in zip(one, value.shape, strict=True):
+            if fixed is not None and extent != fixed:
+                return f"the file fixes a dimension of {value.name} to {fixed} ({spelled(value)}), and this has {extent}"
+    return None
+
+
+def prefilled(value: Input) -> str:
+    """A usual shape of an input whose dimensions are open, where their names or places tell one; else empty."""
+    extents = []
+    for place, (extent, name) in enumerate(zip(value.shape, _named(value), strict=True)):
+        guess = extent if extent is not None else _guess(place, name.lower(), len(value.shape))
+        if guess is None:
+            return ""
+        extents.append(str(guess))
+    return "x".join(extents)
+
+
+def _guess(place: int, name: str, rank: int) -> int | None:
+    if any(part in name for part in _SEQUENCE):
+        return _USUAL_SEQUENCE
+    for word in name.replace("-", "_").split("_"):
+        if word in _USUAL:
+            return _USUAL[word]
+    if place == 0:
+        return 1
+    if rank == 4 and place >= 2:
+        return _USUAL["height"]
+    return None
+
+
+def spelled(value: Input) -> str:
+    """A shape as the file says it: `batch x 3 x 224 x 224`."""
+    pairs = zip(value.shape, _named(value), strict=True)
+    return " x ".join(str(extent) if extent is not None else name or "?" for extent, name in pairs) or "a number"
+
+
+def _named(value: Input) -> tuple[str, ...]:
+    """The names of an input's dimensions; of an inspection by an earlier version they are not known."""
+    return value.names if len(value.names) == len(value.shape) else ("",) * len(value.shape)
+
+
+def _outlined(element: Any) -> Any:
+    return element.props("outlined stack-label")

@@ -1,0 +1,185 @@
+"""A job in words: its headline, what it was asked for, its errors, its precision, and what to write to use the result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kintune.core.hybrid import Hybrid
+from kintune.core.latency_target import UNTUNED_NETWORK, parse_target
+from kintune.core.report import BaselineVerdict, FastestBaseline, ProgressReport, RunReport
+from kintune.service.job_repository import Job
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
+from kintune.terminal.comparison import describe_against, describe_share
+from kintune.terminal.formatting import milliseconds
+
+__all__ = [
+    "Snippet",
+    "describe_error",
+    "describe_precision",
+    "describe_request",
+    "describe_where",
+    "headline",
+    "outlook_of",
+    "snippets",
+    "target_ms",
+]
+
+
+class Snippet(NamedTuple):
+    """Lines to copy, for people with a program in `language`; `needs` says what must be there first."""
+
+    key: str
+    language: str
+    needs: str
+    lines: str
+
+
+def headline(name: str, job: Job, report: ProgressReport | None) -> str:
+    """A job in a line: `resnet50: 1.32 ms, 0.76 of onnxruntime's 1.74 ms`."""
+    if job.state is JobStatus.DONE:
+        return f"{name}: {_taken(job.latency_ms, job.fastest_baseline) or 'done, not timed as a whole'}"
+    if job.state.over:
+        return f"{name}: {job.state.value}"
+    if report is not None and report.best_ms is not None:
+        return f"{name}: estimated {_taken(report.best_ms, report.fastest_baseline)}"
+    if report is not None and report.fastest_baseline is not None:
+        return f"{name}: {describe_share(report.fastest_baseline)}"
+    return f"{name}: {job.state.value}"
+
+
+def _taken(latency_ms: float | None, fastest: FastestBaseline | None) -> str:
+    if latency_ms is None:
+        return ""
+    if fastest is None:
+        return milliseconds(latency_ms)
+    against = FastestBaseline.of({fastest.name: fastest.ms}, latency_ms)
+    return f"{milliseconds(latency_ms)}, {describe_share(against or fastest)}"
+
+
+def outlook_of(fastest: FastestBaseline | None) -> tuple[str, str]:
+    """Whether it pays, in a clause, and whether that is "good" or "bad" news."""
+    if fastest is None or fastest.verdict is None:
+        return "", ""
+    kind = {BaselineVerdict.FASTER: "good", BaselineVerdict.SLOWER: "bad"}.get(fastest.verdict, "")
+    return describe_against(fastest), kind
+
+
+def describe_request(wanted: JobRequest) -> str:
+    """What was asked for: `until 0.8 of onnxruntime, 30 minutes at most, bf16 with an error of 0.01`."""
+    parts = []
+    if not wanted.search:
+        parts.append("compiled only")
+    if wanted.until is not None:
+        parts.append(f"until {parse_target(wanted.until).described}")
+    if wanted.minutes is not None:
+        parts.append(f"{wanted.minutes:g} minutes at most")
+    if wanted.trials is not None:
+        parts.append(f"{wanted.trials} programs at most")
+    if wanted.precision != "fp32":
+        most = "" if wanted.max_error is None else f" with an error of at most {wanted.max_error:g}"
+        parts.append(f"precision {wanted.precision}{most}")
+    for name, shape in wanted.shapes.items():
+        several = [one for one in shape if isinstance(one, tuple)]
+        shown = [spell(one) for one in several] or [spell(tuple(one for one in shape if isinstance(one, int)))]
+        parts.append(f"{name} is {' or '.join(shown)}")
+    parts += [f"{name} is fixed" for name in wanted.constants]
+    if not wanted.onnxruntime:
+        parts.append("nothing runs in onnxruntime")
+    return ", ".join(parts) or "as fast as it gets"
+
+
+def spell(shape: tuple[int, ...]) -> str:
+    """A shape as people write it: `1x3x224x224`."""
+    return "x".join(map(str, shape)) or "a number"
+
+
+def describe_error(report: RunReport) -> tuple[str, bool]:
+    """How far its outputs are from the model's, in words, and whether that is as it should be."""
+    error = report.max_rel_error if report.max_rel_error is not None else report.max_abs_error
+    if error is None:
+        return "its outputs were not compared", report.within_tolerance is not False
+    kind = "relative error" if report.max_rel_error is not None else "error"
+    size = "no error at all" if error == 0 else f"largest {kind} {_short(error)}"
+    if report.within_tolerance is False:
+        return f"{size}, NOT within the tolerance", False
+    if report.norm_error is not None and report.narrow:
+        return f"{size} of a single value; what counts is the error of the outputs as a whole", True
+    return f"{size}, within the tolerance", True
+
+
+def describe_precision(report: RunReport) -> str:
+    """What it computes in; where that is narrower than the model, the error of the outputs as a whole."""
+    narrow = report.narrow
+    if not narrow:
+        return "as the model (fp32)"
+    kinds = sorted(set(narrow.values()))
+    said = f"{' and '.join(kinds)} in {len(narrow)} of {len(report.subgraphs)} operators"
+    if report.norm_error is None:
+        return said
+    on = f"on {report.held_back} sets of inputs held back" if report.held_back else "on the inputs of the choice"
+    allowed = f" of {report.options.max_error:.2g} allowed"
+    return f"{said}; error of the outputs {report.norm_error:.2g} of their norm{allowed}, {on}"
+
+
+def describe_where(hybrid: Hybrid | None) -> str:
+    """What runs where."""
+    if hybrid is None:
+        return "as compiled kernels, without onnxruntime"
+    if not hybrid.regions:
+        return f"wholly in onnxruntime ({hybrid.left}): nothing was faster compiled"
+    number = len(hybrid.regions)
+    regions = "one region as compiled kernels" if number == 1 else f"{number} regions as compiled kernels"
+    if not hybrid.operators:
+        return f"{regions}; onnxruntime runs other shapes" if hybrid.other_shapes else regions
+    return f"{regions}, the rest in onnxruntime ({hybrid.left})"
+
+
+def target_ms(job: Job, report: RunReport) -> float | None:
+    """The latency that was asked for, where it can be told of the network as a whole."""
+    until = job.wanted.until
+    if until is None or len(job.wanted.combinations()) > 1:
+        return None
+    latency = report.latency_ms
+    untuned = {} if latency.untuned is None else {UNTUNED_NETWORK: latency.untuned}
+    known: Mapping[str, float] = {**latency.rivals, **report.baselines_before_ms, **untuned}
+    return parse_target(until).milliseconds(known)
+
+
+def snippets(name: str, has_onnxruntime_part: bool) -> tuple[Snippet, ...]:
+    """How to run a result of this name in Python, in C and in onnxruntime, after the download."""
+    package = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    python = (
+        "import kintune_runtime\nimport numpy as np\n\n"
+        f'with kintune_runtime.open("{name}.kt") as model:\n'
+        "    inputs = {each.name: np.ones(each.shape, each.dtype) for each in model.inputs}\n"
+        "    for output, array in model.run(inputs).items():\n"
+        "        print(output, array.shape)\n"
+    )
+    wheel = f"python -m pip install {package}-*.whl\npython -c 'import {package}; print({package}.load().inputs)'\n"
+    onnx = (
+        "import numpy as np\nimport onnxruntime\n\n"
+        "options = onnxruntime.SessionOptions()\n"
+        f'options.register_custom_ops_library("{name}-onnx/libkintune_onnx.so")\n'
+        f'session = onnxruntime.InferenceSession("{name}-onnx/{name}.onnx", options)\n'
+        "inputs = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}\n"
+        "outputs = session.run(None, inputs)\n"
+    )
+    c = (
+        f"unzip {name}-c.zip && cd {name}-c\n"
+        "cc example.c -L. -lkintune '-Wl,-rpath,$ORIGIN' -o example\n./example    # times the model; begin with example.c\n"
+    )
+    found = [
+        Snippet("python", "Python", "the file .kt, and kintune-runtime (numpy is all that it needs)", python),
+        Snippet("wheel", "Python wheel", "the wheel, which has the runtime inside", wheel),
+        Snippet("c", "C and C++", "the archive for C", c),
+        Snippet("onnx", "onnxruntime", "the archive for onnxruntime, unpacked", onnx),
+    ]
+    return tuple(each for each in found if each.key != "c" or not has_onnxruntime_part)
+
+
+def _short(value: float) -> str:
+    """A small number with one digit: `3e-06` is "3e-6"."""
+    return re.sub(r"e([+-])0*(\d)", lambda found: f"e{found[1].replace('+', '')}{found[2]}", f"{value:.0e}")

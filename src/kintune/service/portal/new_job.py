@@ -1,0 +1,123 @@
+"""The page of a new job: hand in a model or choose one, read what was found at once, say what is wanted."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from kintune.errors import InputError, KintuneError
+from kintune.service.access import NotFound
+from kintune.service.job_listing import JobFilter
+from kintune.service.job_status import JobStatus
+from kintune.service.known_operators import left_to_onnxruntime
+from kintune.service.model_store import Findings, StoredModel
+from kintune.service.portal.frame import PageContext, heading, markup, page, telling
+from kintune.service.portal.job_form import JobForm, spelled
+from kintune.service.portal.job_words import headline
+from kintune.service.portal.markup import link, notice, tag, text
+from kintune.service.portal.outlook import describe_outlook
+from kintune.terminal.formatting import count
+
+__all__ = ["new_job_page", "upload_zone"]
+
+_MOST_MODELS = 30
+_MOST_OPERATORS = 12
+
+
+@page("/new", "New job")
+async def new_job_page(context: PageContext) -> None:
+    """First a model, then what is wanted of it."""
+    heading("New job")
+    chosen = context.query.get("model", "")
+    if not chosen:
+        markup(upload_zone(context))
+        markup(_known_models(context))
+        return
+    if not (chosen.isascii() and chosen.isdigit() and len(chosen) < 18):
+        raise NotFound(f"there is no model {chosen[:16]}")
+    model = context.application.models.get(context.visitor, int(chosen))
+    markup(_found(model), "card")
+    findings = model.findings or Findings()
+    if findings.problem:
+        markup(link("Hand in another file", "/new", class_="button main"))
+        return
+    markup(tag("div", _past(context, model), class_="stack"))
+    with ui.element("section").classes("card stack"):
+        form = JobForm(context, model)
+
+        def submit() -> None:
+            with telling():
+                try:
+                    wanted = form.request()
+                except (TypeError, ValueError) as error:
+                    raise InputError(str(error)) from error
+                job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
+                ui.navigate.to(f"/jobs/{job.id}")
+
+        with ui.element("div").classes("row"):
+            button = ui.button("Make it fast", on_click=submit, color=None).mark("submit")
+            button.props("unelevated no-caps").classes("button main")
+
+
+def upload_zone(context: PageContext) -> str:
+    """Where a file is dropped or chosen; it is sent at once."""
+    most = context.visitor.quota.upload_mb
+    field = tag("input", type="file", accept=".onnx", aria_label="An ONNX file", id="file")
+    parts = [
+        tag("p", tag("strong", "Drop an ONNX file here, or choose one")),
+        field,
+        tag("progress", value="0", max="1", hidden=True, aria_label="Sent"),
+        tag("p", "", role="status"),
+        tag("p", f"One file with its weights, up to {most} MB. It is checked at once.", class_="faint small"),
+    ]
+    return tag("div", parts, class_="drop", data_most=most << 20)
+
+
+def _known_models(context: PageContext) -> str:
+    models = context.application.models.page(context.visitor, limit=_MOST_MODELS)
+    usable = [model for model in models if model.findings is not None and not model.findings.problem]
+    if not usable:
+        return ""
+    items = (tag("li", link(model.name, f"/new?model={model.id}")) for model in usable)
+    return tag("section", [tag("h2", "Or take one of your models"), tag("ul", items)], class_="card")
+
+
+def _found(model: StoredModel) -> str:
+    findings = model.findings or Findings()
+    parts = [tag("h2", text(model.name))]
+    if findings.problem:
+        return "".join([*parts, notice(f"It cannot be used: {findings.problem}.", "bad")])
+    inputs = (tag("li", text(f"input {each.name}: {spelled(each)}, {each.dtype}")) for each in findings.inputs)
+    parts.append(tag("ul", inputs))
+    most = [f"{name} x{times}" for name, times in list(findings.operators.items())[:_MOST_OPERATORS]]
+    more = len(findings.operators) - len(most)
+    said = f"{count(findings.parameters)} weights; operators: {', '.join(most)}{f' and {more} kinds more' if more else ''}"
+    parts.append(tag("p", text(said)))
+    left = left_to_onnxruntime(findings.operators)
+    if left:
+        named = ", ".join(f"{name} x{times}" for name, times in left.items())
+        parts.append(notice(f"These will run in onnxruntime, since there is no compiler for them: {named}."))
+    else:
+        parts.append(notice("Every operator can be compiled.", "good"))
+    open_inputs = [each.name for each in findings.inputs if None in each.shape]
+    if open_inputs:
+        parts.append(tag("p", text(f"These inputs need shapes: {', '.join(open_inputs)}"), class_="warn"))
+    return tag("div", parts, class_="stack")
+
+
+def _past(context: PageContext, model: StoredModel) -> str:
+    """What became of earlier jobs with this model, and what is to be expected of a new one."""
+    application, parts = context.application, []
+    wanted = JobFilter(model=model.id, states=frozenset({JobStatus.DONE}))
+    try:
+        earlier, _ = application.listing.find(context.visitor, wanted, limit=3)
+    except KintuneError:
+        earlier = []
+    for each in earlier:
+        words = headline(each.model, each.job, None)
+        parts.append(tag("p", f"Earlier: {link(words, f'/jobs/{each.job.id}')}"))
+    device = application.devices[0]
+    said = describe_outlook(
+        application.listing.past(device), *application.listing.minutes_ahead(), application.settings.jobs_at_once
+    )
+    parts += [tag("p", text(line), class_="faint") for line in said]
+    return "".join(parts)

@@ -1,0 +1,193 @@
+"""How pages look: colours for a light and a dark screen, and the style of every part.  Without fonts or pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["DARK", "LIGHT", "SERIES", "STAGES", "style_sheet"]
+
+LIGHT: Mapping[str, str] = {
+    "ground": "#f5f6f8", "surface": "#ffffff", "text": "#171b21", "faint": "#525c69", "line": "#d9dee5",
+    "track": "#e9edf2", "accent": "#0b5cad", "on-accent": "#ffffff", "accent-soft": "#e3eefa", "good": "#136c36",
+    "good-soft": "#e2f3e7", "bad": "#b3221a", "bad-soft": "#fce9e7", "warn": "#7d4b00", "warn-soft": "#fdf0d9",
+    "header": "#14263b", "on-header": "#ffffff",
+}  # fmt: skip
+"""Colours on a light screen."""
+
+DARK: Mapping[str, str] = {
+    "ground": "#0f1215", "surface": "#171b20", "text": "#e7eaee", "faint": "#a5afbb", "line": "#303842",
+    "track": "#252c34", "accent": "#77b6f7", "on-accent": "#06131f", "accent-soft": "#15304a", "good": "#78cf92",
+    "good-soft": "#14301f", "bad": "#ff9d94", "bad-soft": "#3d1a18", "warn": "#f0bf6b", "warn-soft": "#37280d",
+    "header": "#101d2c", "on-header": "#ffffff",
+}  # fmt: skip
+"""The same on a dark one."""
+
+SERIES: tuple[tuple[str, str], ...] = (
+    ("#0b5cad", "#77b6f7"), ("#b34700", "#ffab66"), ("#136c36", "#78cf92"), ("#7b1fa2", "#d79be6"),
+    ("#8a6500", "#e6c34a"),
+)  # fmt: skip
+"""Colours of curves, for a light and a dark screen."""
+
+STAGES: Mapping[str, tuple[str, str]] = {
+    "prepare": ("#71828f", "#90a4ae"),
+    "draft": ("#6d4c41", "#bf9a8a"),
+    "check": ("#008a9e", "#4dd0e1"),
+    "baseline": ("#d81b60", "#ff6f9f"),
+    "peak": ("#263238", "#eceff1"),
+    "select": ("#1565c0", "#64b5f6"),
+    "build": ("#d35400", "#ff9d45"),
+    "profile": ("#2e7d32", "#81c784"),
+    "update": ("#7b1fa2", "#ce93d8"),
+    "confirm": ("#6f7800", "#d4d94f"),
+    "precision": ("#6a5acd", "#a79bff"),
+    "error": ("#c62828", "#ef6c64"),
+    "package": ("#1a237e", "#8c9eff"),
+    "prove": ("#9c7400", "#ffd54f"),
+    "other": ("#5f6062", "#b5b5b5"),
+}
+"""Colours of kinds of stages, for a light and a dark screen; no two are the same."""
+
+
+def _variables(colours: Mapping[str, str], screen: int) -> str:
+    pairs = dict(colours)
+    pairs.update({f"series-{number}": both[screen] for number, both in enumerate(SERIES)})
+    pairs.update({f"stage-{name}": both[screen] for name, both in STAGES.items()})
+    return "".join(f"--{name}:{value};" for name, value in pairs.items())
+
+
+_PARTS = """
+body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--text); }
+.q-layout, .q-page-container { background: var(--ground); }
+.nicegui-content { padding: 0; align-items: stretch; }
+.page { width: 100%; max-width: 1180px; margin: 0 auto; padding: 20px 16px 48px; display: flex; flex-direction: column;
+  gap: 16px; }
+.page > *, .stack > * { max-width: 100%; }
+.stack { display: flex; flex-direction: column; gap: 12px; width: 100%; min-width: 0; align-items: stretch; }
+h1 { font-size: 1.6rem; line-height: 1.25; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; line-height: 1.3; font-weight: 650; margin: 0 0 8px; }
+h3 { font-size: 1rem; line-height: 1.3; font-weight: 600; margin: 8px 0 4px; }
+p { margin: 0; overflow-wrap: anywhere; } ul { margin: 0; padding-left: 20px; list-style: disc; }
+a { color: var(--accent); } a:hover { text-decoration-thickness: 2px; }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; border-radius: 3px; }
+.hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.faint { color: var(--faint); } .small { font-size: .87rem; } .good { color: var(--good); } .bad { color: var(--bad); }
+.warn { color: var(--warn); } .num { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .84rem; }
+.skip { position: absolute; left: -999px; } .skip:focus { left: 8px; top: 8px; z-index: 10; padding: 8px 12px;
+  background: var(--surface); color: var(--accent); }
+.q-header { background: var(--header); color: var(--on-header); padding: 0; display: block; }
+.bar { max-width: 1180px; margin: 0 auto; padding: 8px 16px; display: flex; flex-wrap: wrap; gap: 4px 18px;
+  align-items: center; }
+.bar nav { display: flex; flex-wrap: wrap; gap: 2px 4px; }
+.bar a { color: var(--on-header); text-decoration: none; padding: 4px 8px; border-radius: 6px; }
+.bar a:hover, .bar button:hover { background: #ffffff2e; }
+.bar a[aria-current] { background: #ffffff2e; box-shadow: inset 0 -2px 0 #fff; }
+.bar .brand { font-weight: 700; font-size: 1.1rem; padding-left: 0; } .bar .end { margin-left: auto; display: flex;
+  gap: 4px 12px; align-items: center; flex-wrap: wrap; }
+.bar button { color: inherit; background: none; border: 1px solid #ffffff73; border-radius: 6px; padding: 3px 10px;
+  font: inherit; cursor: pointer; } .bar :focus-visible { outline-color: #fff; }
+.card { background: var(--surface); border: 1px solid var(--line); border-radius: 10px; padding: 16px; min-width: 0; }
+.row { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; } .row.top { align-items: flex-start; }
+.between { justify-content: space-between; }
+.grid { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); }
+.grid > * { min-width: 0; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; }
+.facts dt { color: var(--faint); } .facts dd { margin: 0; overflow-wrap: anywhere; }
+.button, .q-btn.button { display: inline-flex; align-items: center; justify-content: center; min-height: 36px;
+  padding: 4px 14px; border-radius: 8px; border: 1px solid var(--line); background: var(--surface); color: var(--text);
+  font: inherit; font-weight: 550; text-decoration: none; cursor: pointer; text-transform: none; }
+.button:hover { background: var(--track); } .button:disabled { opacity: 1; color: var(--faint);
+  cursor: not-allowed; background: var(--track); }
+.button.main, .q-btn.button.main { background: var(--accent); border-color: var(--accent); color: var(--on-accent); }
+.button.main:hover { filter: brightness(1.08); } .button.danger, .q-btn.button.danger { color: var(--bad); }
+.chip { display: inline-block; padding: 1px 9px; border-radius: 999px; font-size: .82rem; font-weight: 600;
+  background: var(--track); color: var(--text); white-space: nowrap; }
+.chip-done { background: var(--good-soft); color: var(--good); }
+.chip-failed, .chip-lost { background: var(--bad-soft); color: var(--bad); }
+.chip-cancelled, .chip-queued { background: var(--track); color: var(--faint); }
+.chip-checking, .chip-tuning, .chip-packaging { background: var(--accent-soft); color: var(--accent); }
+.chip-ready { background: var(--good-soft); color: var(--good); }
+.notice { padding: 10px 14px; border-radius: 8px; border-left: 4px solid var(--accent);
+  background: var(--accent-soft); color: var(--text); }
+.notice-bad { border-color: var(--bad); background: var(--bad-soft); }
+.notice-good { border-color: var(--good); background: var(--good-soft); }
+.empty { text-align: center; padding: 40px 16px; display: flex; flex-direction: column; gap: 12px;
+  align-items: center; }
+.wide { overflow-x: auto; width: 100%; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+th, td { text-align: left; padding: 7px 10px; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { font-weight: 600; color: var(--faint); white-space: nowrap; } th.num, td.num { text-align: right; }
+th a { color: inherit; text-decoration: none; } th a:hover { text-decoration: underline; }
+th[aria-sort] a { color: var(--text); } tbody tr:hover { background: var(--track); }
+td .under { display: block; color: var(--faint); font-size: .84rem; } td.name { min-width: 150px;
+  overflow-wrap: anywhere; } td.reason { min-width: 160px; max-width: 320px; overflow-wrap: anywhere; }
+.field { display: flex; flex-direction: column; gap: 2px; min-width: 0; } .field > span, legend { font-size: .82rem;
+  color: var(--faint); }
+input[type=search], input[type=text], input[type=password], select.native { font: inherit; color: var(--text);
+  background: var(--surface); border: 1px solid var(--faint); border-radius: 8px; padding: 6px 10px; min-height: 36px;
+  min-width: 0; max-width: 100%; }
+input[type=checkbox] { width: 18px; height: 18px; accent-color: var(--accent); margin: 0; vertical-align: middle; }
+fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .choices { display: flex; flex-wrap: wrap; gap: 2px 14px; }
+.choices label, td label { display: inline-flex; gap: 6px; align-items: center; padding: 3px 0; cursor: pointer; }
+.drop { border: 2px dashed var(--faint); border-radius: 12px; padding: 28px 16px; text-align: center;
+  background: var(--surface); display: flex; flex-direction: column; gap: 8px; align-items: center; }
+.drop.over { border-color: var(--accent); background: var(--accent-soft); }
+.drop progress { width: min(100%, 360px); accent-color: var(--accent); }
+input[type=file] { max-width: 100%; color: var(--text); font: inherit; }
+details > summary { cursor: pointer; font-weight: 600; padding: 4px 0; } details[open] > summary { margin-bottom: 8px; }
+pre { margin: 0; padding: 12px; background: var(--track); border-radius: 8px; overflow: auto; max-height: 420px;
+  white-space: pre; } .snippet { position: relative; }
+.snippet button { position: absolute; right: 8px; top: 8px; min-height: 28px; padding: 0 10px; font-size: .82rem; }
+.share { display: block; height: 6px; border-radius: 3px; background: var(--accent); margin-top: 4px; min-width: 1px; }
+.track { display: flex; height: 14px; border-radius: 4px; overflow: hidden; background: var(--track); width: 100%; }
+.track i { display: block; height: 100%; background: var(--accent); border-right: 1px solid var(--surface);
+  min-width: 1px; } .track i.rest { background: var(--faint); }
+.only-narrow { display: none; } .picture { width: 100%; } .picture svg { width: 100%; height: auto; display: block; }
+.picture text { fill: var(--text); font: 12px system-ui, sans-serif; } .picture .faint { fill: var(--faint); }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 18px; list-style: none; padding: 0; margin: 8px 0 0;
+  font-size: .87rem; } .legend li { display: inline-flex; gap: 7px; align-items: center; }
+.legend i { width: 14px; height: 14px; border-radius: 3px; flex: none; }
+.lanes { display: grid; grid-template-columns: minmax(70px, max-content) 1fr; gap: 6px 12px; align-items: center; }
+.lane { position: relative; background: var(--track); border-radius: 4px; overflow: hidden; }
+.lane i { position: absolute; height: 14px; border-radius: 2px; min-width: 2px; }
+.lane-name { overflow-wrap: anywhere; font-size: .87rem; } .ticks { display: flex; justify-content: space-between;
+  font-size: .8rem; color: var(--faint); }
+.day { display: flex; align-items: flex-end; height: 44px; gap: 1px; background: var(--track); border-radius: 4px;
+  padding: 2px; } .day i { flex: 1; background: var(--accent); min-height: 0; } .day i.none { background: none; }
+.pages { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
+.formrow { display: grid; gap: 12px 20px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 250px), 1fr));
+  width: 100%; align-items: start; } .formrow > * { min-width: 0; width: 100%; }
+.q-field--outlined .q-field__control:before { border-color: var(--faint); }
+body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--surface); }
+.q-field__bottom { color: var(--faint); } .q-field--error .q-field__bottom { color: var(--bad); }
+.q-field--float .q-field__label, .q-field__label { color: var(--faint); }
+.q-field--highlighted .q-field__label { color: var(--accent); }
+.q-field__native, .q-field__input, .q-item, .q-checkbox__label { color: var(--text); }
+.q-item--active { color: var(--accent); }
+.stage-step { display: flex; gap: 0; list-style: none; padding: 0; margin: 0; flex-wrap: wrap; font-size: .87rem; }
+.stage-step li { color: var(--faint); display: flex; align-items: center; }
+.stage-step li + li:before { content: ""; width: 22px; height: 2px; background: var(--line); margin: 0 8px; }
+.stage-step li[aria-current] { color: var(--accent); font-weight: 650; } .stage-step li.past { color: var(--text); }
+@media (max-width: 620px) {
+  .only-wide { display: none; } .only-narrow { display: block; } h1 { font-size: 1.3rem; }
+  .page { padding: 14px 12px 40px; } .card { padding: 12px; } .facts { grid-template-columns: 1fr; gap: 0; }
+  .facts dd { margin-bottom: 8px; } .bar { padding: 6px 12px; } .lanes { grid-template-columns: 1fr; gap: 2px; }
+  .lane + .lane-name { margin-top: 6px; }
+  table.cards thead { display: none; } table.cards tr { display: grid; padding: 8px 0; gap: 2px 12px;
+    grid-template-columns: auto 1fr; border-bottom: 1px solid var(--line); }
+  table.cards td { border: 0; padding: 1px 4px; text-align: left; white-space: normal; grid-column: 2; }
+  table.cards td[data-label]:before { content: attr(data-label) ": "; color: var(--faint); }
+  table.cards td.check { grid-column: 1; grid-row: 1; } table.cards td .under { display: inline; }
+  table.cards td:empty { display: none; } table.cards td.reason { max-width: none; }
+}
+@media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
+"""
+
+
+def style_sheet() -> str:
+    """All of it.  Until a page has said which screen it is for, the system's preference holds."""
+    light, dark = _variables(LIGHT, 0), _variables(DARK, 1)
+    return (
+        f":root{{{light}}}\n@media (prefers-color-scheme: dark) {{ body:not(.body--light) {{{dark}}} }}\n"
+        f"body.body--dark {{{dark}}}\n{_PARTS}"
+    )
