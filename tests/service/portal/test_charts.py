@@ -1,78 +1,53 @@
 from __future__ import annotations
 
-from typing import Any
+import re
 
-import pytest
-
-from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.events import EventTally
-from kintune.service.portal.charts import curve_options, gantt_options
-from kintune.service.portal.others import tallied
-from kintune.service.web.live_state import LiveStage
-
-HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
+from kintune.service.portal.charts import Curve, Line, curves, thin
 
 
-def bars(options: dict[str, Any]) -> list[tuple[str, str, float, float]]:
-    """(kind, row, begin, end) of each bar."""
-    return [
-        (series["name"], begin["value"][1], begin["value"][0], end["value"][0])
-        for series in options["series"]
-        for begin, end in [series["data"]]
-    ]
+def numbers(markup: str, pattern: str) -> list[float]:
+    return [float(found) for found in re.findall(pattern, markup)]
 
 
-@pytest.mark.parametrize(
-    ("latencies", "lines", "kind"),
-    [((9.0, 3.0), {}, "value"), ((900.0, 3.0), {}, "log"), ((9.0,), {"onnxruntime": 0.1}, "log"), ((), {}, "value")],
-)
-def test_the_axis_begins_at_zero_unless_latencies_are_far_apart(
-    latencies: tuple[float, ...], lines: dict[str, float], kind: str
-) -> None:
-    curve = [(float(second), latency) for second, latency in enumerate(latencies)]
-    assert curve_options({"net": curve}, lines)["yAxis"]["type"] == kind
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert curves([], []) == ""
+    assert curves([Curve("net", [])], [Line("onnxruntime", 2.0)]) == ""
 
 
-def test_rivals_and_targets_are_lines_across() -> None:
-    (series,) = curve_options({"net": [(0.0, 9.0)]}, {"onnxruntime": 8.0, "target": 5.0})["series"]
-    assert [(mark["name"], mark["yAxis"]) for mark in series["markLine"]["data"]] == [
-        ("onnxruntime", 8.0),
-        ("target", 5.0),
-    ]
+def test_other_runtimes_and_the_target_are_lines_across() -> None:
+    drawn = curves([Curve("net", [(0.0, 9.0), (5.0, 3.0)])], [Line("onnxruntime", 8.0), Line("target", 5.0)])
+    for words in ("onnxruntime 8.00 ms", "target 5.00 ms", "Kintune 3.00 ms"):
+        assert words in drawn
+    assert ">now<" not in drawn
 
 
-def test_stages_are_bars_cut_off_where_the_picture_begins_and_now() -> None:
-    stages = [
-        LiveStage("a", "profile-1", "profile", GPU, 600.0, 990.0),
-        LiveStage("", "build-1", "build", HOST, 980.0, None),
-        LiveStage("a", "build-0", "build", HOST, 100.0, 200.0),
-    ]
-    options = gantt_options(stages, 1000.0, 300.0)
-    assert bars(options) == [("build", "local", -20.0, 0.0), ("profile", "gpu", -300.0, -10.0)]
-    assert options["series"][0]["data"][0]["name"] == "build of another job"
+def test_a_search_that_goes_on_has_a_marker_for_now() -> None:
+    assert ">now<" in curves([Curve("net", [(0.0, 9.0)])], [], now=12.0)
 
 
-@pytest.mark.parametrize(
-    ("tally", "said"),
-    [
-        (EventTally(1, 0), "1 measurement, none disturbed"),
-        (EventTally(64, 3), "64 measurements, 3 of them timed again because something else had used its cores"),
-    ],
-)
-def test_disturbed_measurements_are_told_in_words(tally: EventTally, said: str) -> None:
-    assert tallied(tally) == said
+def test_names_are_text_and_nothing_else() -> None:
+    drawn = curves([Curve("<script>", [(0.0, 9.0)]), Curve("b", [(0.0, 9.0)])], [Line('"&', 3.0)])
+    assert "<script>" not in drawn
+    assert "&lt;script&gt;" in drawn
 
 
-@pytest.mark.parametrize(
-    ("lines", "ends"),
-    [
-        ({}, {}),
-        ({"target": 5.0}, {}),
-        ({"onnxruntime": 12.3}, {"max": 14.0}),
-        ({"onnxruntime": 0.2, "target": 0.04}, {"min": 0.036}),
-        ({"onnxruntime": 400.0}, {"max": 450.0}),
-    ],
-)
-def test_a_line_beyond_the_curve_is_on_the_chart(lines: dict[str, float], ends: dict[str, float]) -> None:
-    axis = curve_options({"net": [(0.0, 9.0), (1.0, 6.0)]}, lines)["yAxis"]
-    assert {name: axis[name] for name in ("min", "max") if name in axis} == ends
+def test_labels_do_not_cover_each_other() -> None:
+    lines = [Line(name, 5.0) for name in ("onnxruntime", "openvino", "target")]
+    drawn = curves([Curve("net", [(0.0, 5.0)])], lines)
+    places = sorted(numbers(drawn.partition('class="only-narrow"')[0], r'<text x="734" y="([\d.]+)"'))
+    assert len(places) == 4
+    assert all(after - before >= 15 for before, after in zip(places, places[1:], strict=False))
+
+
+def test_a_long_curve_is_thinned_to_what_can_be_seen() -> None:
+    points = [(float(second), 1000.0 / (1 + second)) for second in range(20_000)]
+    kept = thin(points, 240)
+    assert (kept[0], kept[-1]) == (points[0], points[-1])
+    assert len(kept) <= 242
+    assert kept == sorted(kept)
+    assert len(curves([Curve("net", points)], [])) < 120_000
+
+
+def test_a_short_curve_is_kept_as_it_is() -> None:
+    points = [(0.0, 3.0), (0.0, 2.0), (9.0, 1.0)]
+    assert thin(points) == points

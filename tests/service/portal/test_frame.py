@@ -1,163 +1,108 @@
-"""What docs/service.md says, done by a browser: hand in a model, watch, download, run."""
+"""Every page, in both themes and at two widths: nothing from elsewhere, nothing too wide, nothing inaccessible."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
+from importlib.resources import files
+from typing import Any
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
+from selenium.webdriver.common.keys import Keys
 
-from kintune.testing.serving import Serving
+from kintune.service.portal.frame import ago
+from tests.service.portal.conftest import Pages
+from tests.support.browsing import click, picture, prefer, text, wait_for, wait_until_shown, widen
 
-REDRAWN = (StaleElementReferenceException,)
-"""What happens when a page changes while it is read: it is read again."""
+pytestmark = pytest.mark.timeout(300)
+browsed = pytest.mark.needs("chromium")
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.tvm, pytest.mark.timeout(600)]
-
-
-def network() -> onnx.ModelProto:
-    """Two dense layers, small enough to be tuned in seconds."""
-    draw = np.random.default_rng(0)
-    weights = [
-        helper.make_tensor(name, TensorProto.FLOAT, [64, 64], draw.normal(size=64 * 64).astype(np.float32) / 8)
-        for name in ("a", "b")
-    ]
-    nodes = [
-        helper.make_node("MatMul", ["x", "a"], ["h"]),
-        helper.make_node("Relu", ["h"], ["r"]),
-        helper.make_node("MatMul", ["r", "b"], ["y"]),
-    ]
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [32, 64]) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "dense", values[:1], values[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
-def text(browser: webdriver.Chrome) -> str:
-    return browser.find_element(By.TAG_NAME, "body").text
-
-
-def wait_for(browser: webdriver.Chrome, *words: str, seconds: float = 30) -> None:
-    """Wait until one of `words` is on the page."""
-    try:
-        patience = WebDriverWait(browser, seconds, ignored_exceptions=REDRAWN)
-        patience.until(lambda b: any(each.lower() in text(b).lower() for each in words))
-    except TimeoutException:
-        picture(browser, "missing")
-        raise AssertionError(f"{words} is not on the page, which says: {text(browser)[:1500]}") from None
-
-
-def click(browser: webdriver.Chrome, words: str) -> None:
-    kinds = "self::a or self::button or self::div[contains(concat(' ', @class, ' '), ' q-item ')]"
-    xpath = f"//*[{kinds}][contains(translate(., '{words.upper()}', '{words.lower()}'), '{words.lower()}')]"
-
-    def clicked(page: webdriver.Chrome) -> bool:
-        found = [element for element in page.find_elements(By.XPATH, xpath) if element.is_displayed()]
-        if found:
-            found[0].click()
-        return bool(found)
-
-    WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(clicked)
-
-
-def picture(browser: webdriver.Chrome, name: str) -> None:
-    """Keep a screenshot where $KINTUNE_PICTURES says, for people to look at."""
-    if place := os.environ.get("KINTUNE_PICTURES"):
-        Path(place).mkdir(parents=True, exist_ok=True)
-        browser.save_screenshot(str(Path(place) / f"{name}.png"))
-
-
-def test_a_newcomer_gets_a_fast_model(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
-    model = tmp_path / "dense.onnx"
-    onnx.save(network(), model)
-
-    chromium.get(service.url)
-    wait_for(chromium, "Nothing yet")
-    picture(chromium, "1-nothing-yet")
-    click(chromium, "New job")
-    wait_for(chromium, "Drop an ONNX file")
-    chromium.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(model))
-    wait_for(chromium, "MatMul x2")
-    wait_for(chromium, "input x: 32 x 64, float32")
-    picture(chromium, "2-checked")
-    click(chromium, "Make it fast")
-    wait_for(chromium, "tuning", "Download", seconds=300)  # "tuning" may have come and gone between two looks
-    picture(chromium, "3-tuning")
-    wait_for(chromium, "Download", seconds=300)
-    picture(chromium, "4-done")
-
-    click(chromium, "Download")
-    result = tmp_path / "dense.kt"
-    deadline = time.monotonic() + 60
-    while not result.exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    x = np.random.default_rng(1).normal(size=(32, 64)).astype(np.float32)
-    np.savez(tmp_path / "x.npz", x=x)
-    command = [sys.executable, "-m", "kintune", "run", str(result), "--input", "x.npz", "--output", "y.npz"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    a, b = (onnx.numpy_helper.to_array(tensor) for tensor in network().graph.initializer)
-    (y,) = np.load(tmp_path / "y.npz").values()
-    np.testing.assert_allclose(y, np.maximum(x @ a, 0) @ b, rtol=1e-3, atol=1e-3)
-
-
-def test_the_same_again_is_answered_at_once(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
-    chromium.get(f"{service.url}/models")
-    click(chromium, "dense")
-    wait_for(chromium, "Until, ms or a share")
-    field = chromium.find_element(By.CSS_SELECTOR, "input[placeholder*=onnxruntime]")
-    field.send_keys("1000")
-    click(chromium, "Make it fast")
-    wait_for(chromium, "already met", seconds=60)
-
-
-def test_pages_hold_on_a_phone_and_in_the_dark(service: Serving, chromium: webdriver.Chrome) -> None:
-    chromium.set_window_size(390, 844)
-    for name, path in (("jobs", "/"), ("models", "/models"), ("resources", "/resources"), ("compare", "/compare")):
-        chromium.get(service.url + path)
-        wait_for(chromium, "Kintune")
-        time.sleep(1.0)
-        wide = chromium.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
-        assert wide <= 0, f"{path} is {wide} pixels too wide for a phone"
-        picture(chromium, f"5-phone-{name}")
-    chromium.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+def violations(browser: webdriver.Chrome) -> list[str]:
+    """What axe-core finds on the page, of levels A and AA."""
+    if not browser.execute_script("return !!window.axe"):
+        browser.execute_script((files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
+    found: dict[str, Any] = browser.execute_async_script(
+        "const done = arguments[1]; axe.run(document, {runOnly: arguments[0]}).then(done)", TAGS
     )
-    chromium.get(service.url)
-    wait_for(chromium, "Kintune")
-    background = chromium.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
-    picture(chromium, "6-dark")
-    assert background not in ("rgba(0, 0, 0, 0)", "rgb(255, 255, 255)", "rgba(255, 255, 255, 1)")
+    return [
+        f"{rule['id']}: {node['html'][:160]} ({node['any'][0]['message'] if node['any'] else rule['help']})"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]
 
 
-def test_pages_load_nothing_from_elsewhere(service: Serving, chromium: webdriver.Chrome) -> None:
-    for path in ("/", "/models", "/resources", "/compare"):
-        chromium.get(service.url + path)
-        wait_for(chromium, "Kintune")
-        names = chromium.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+@browsed
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_pages_hold_at_each_width_and_theme(pages: Pages, browser: webdriver.Chrome, theme: str, width: int) -> None:
+    prefer(browser, theme)
+    widen(browser, width)
+    found = {}
+    for name, path in pages.paths.items():
+        browser.get(pages.url + path)
+        wait_until_shown(browser)
+        browser.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
+        picture(browser, f"{name}-{theme}-{width}", whole=True)
+        wide = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+        problems = violations(browser) + ([f"{wide} pixels too wide"] if wide > 0 else [])
+        if problems:
+            found[name] = problems
+    assert found == {}
+
+
+@browsed
+def test_a_theme_that_was_chosen_stays(pages: Pages, browser: webdriver.Chrome) -> None:
+    prefer(browser, "light")
+    widen(browser, 1280)
+    browser.get(pages.url)
+    wait_until_shown(browser)
+    light = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
+    click(browser, "Dark / light")
+    browser.get(f"{pages.url}/models")
+    wait_until_shown(browser)
+    assert browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color") != light
+    browser.delete_all_cookies()
+
+
+@browsed
+def test_pages_load_nothing_from_elsewhere(pages: Pages, browser: webdriver.Chrome) -> None:
+    for path in pages.paths.values():
+        browser.get(pages.url + path)
+        wait_until_shown(browser)
+        names = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
         assert [
             name
             for name in names
-            if not name.startswith((service.url, service.url.replace("http", "ws"), "data:", "blob:"))
+            if not name.startswith((pages.url, pages.url.replace("http", "ws"), "data:", "blob:"))
         ] == []
 
 
-def test_a_file_that_is_no_model_is_told_in_words(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
-    (tmp_path / "broken.onnx").write_bytes(b"this is no model")
-    chromium.get(f"{service.url}/models")
-    chromium.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(tmp_path / "broken.onnx"))
-    wait_for(chromium, "It cannot be used")
+@browsed
+def test_a_page_is_reached_by_keyboard(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(pages.url)
+    wait_until_shown(browser)
+    focused = []
+    for _ in range(6):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        focused.append(browser.switch_to.active_element.text)
+    assert focused == ["Skip to the content", "Kintune", "Jobs", "New job", "Models", "Devices"]
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    wait_for(browser, "Who waits")
 
 
-def test_a_job_that_is_not_there(service: Serving, chromium: webdriver.Chrome) -> None:
-    chromium.get(f"{service.url}/jobs/000000000000")
-    wait_for(chromium, "there is no job")
+@browsed
+def test_a_job_that_is_not_there(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/jobs/000000000000")
+    wait_for(browser, "there is no job")
+    assert "Back to your jobs" in text(browser)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-3.0, "just now"), (59.0, "just now"), (61.0, "1 min ago"), (7200.0, "2 h ago"), (200_000.0, "2 d ago")],
+)
+def test_ages_are_told_in_words(seconds: float, said: str) -> None:
+    assert ago(1e6 - seconds, 1e6) == said

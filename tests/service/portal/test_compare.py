@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from kintune.core.report import SubgraphReport
+from kintune.service.portal.compare import operator_rows
+from kintune.service.portal.operators import Operator, operators_of
+from tests.support.reports import example_report
+
+
+def operators(*found: tuple[str, str, float]) -> tuple[Operator, ...]:
+    """Operators of (name, workload, microseconds)."""
+    subgraphs = tuple(SubgraphReport(name, 1, 1e6, "dense", 4, us, workload=work) for name, work, us in found)
+    return operators_of(example_report(subgraphs=subgraphs), ())
+
+
+def test_operators_with_one_program_are_one_row() -> None:
+    first, second = operators(("conv2d", "a", 30.0), ("dense", "b", 9.0)), operators(("conv2d7", "a", 10.0))
+    rows = [(title, [None if each is None else each.us for each in cells]) for title, cells in operator_rows([first, second])]
+    assert rows == [("conv2d", [30.0, 10.0]), ("dense", [9.0, None])]
+
+
+def test_operators_of_one_title_stand_side_by_side() -> None:
+    rows = operator_rows([operators(("conv2d", "a", 30.0)), operators(("conv2d", "z", 10.0))])
+    assert len(rows) == 1
+
+
+def test_two_operators_of_one_title_in_one_job_stay_apart() -> None:
+    rows = operator_rows([operators(("conv2d", "a", 30.0), ("conv2d1", "b", 20.0))])
+    assert [cells[0].us for _, cells in rows if cells[0] is not None] == [30.0, 20.0]

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from kintune.core.stage_results import StageName
+from kintune.scheduler.resources import Placement
+from kintune.service.portal.gantt import DESCRIBED, Bar, bars_of, gantt
+from kintune.service.portal.style import STAGES
+from kintune.service.web.live_state import LiveStage
+
+HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
+
+
+def stage(kind: str, begin: float, end: float | None, where: Placement = HOST, job: str = "a") -> LiveStage:
+    return LiveStage(job, f"{kind}-0", kind, where, begin, end)
+
+
+def test_every_stage_has_a_colour_and_words_of_its_own() -> None:
+    kinds = {name.value for name in StageName}
+    assert kinds <= set(STAGES)
+    assert kinds <= set(DESCRIBED)
+    for screen in (0, 1):
+        assert len({colours[screen] for colours in STAGES.values()}) == len(STAGES)
+
+
+def test_stages_are_cut_off_where_the_picture_begins_and_now() -> None:
+    stages = [stage("profile", 600.0, 990.0, GPU), stage("build", 925.0, None), stage("build", 100.0, 200.0)]
+    assert bars_of(stages, 1000.0, 300.0) == {
+        "gpu": [[Bar("profile", "a", 0.0, 1 - 10 / 300)]],
+        "local": [[Bar("build", "a", 0.75, 1.0)]],
+    }
+
+
+def test_stages_at_the_same_time_are_in_lanes() -> None:
+    stages = [stage("build", 900.0, 950.0), stage("build", 920.0, 960.0, job="b"), stage("select", 955.0, 990.0)]
+    (lanes,) = bars_of(stages, 1000.0, 100.0).values()
+    assert [[bar.kind for bar in lane] for lane in lanes] == [["build", "select"], ["build"]]
+
+
+def test_many_short_stages_become_one_bar() -> None:
+    stages = [stage("build", 700.0 + number / 10, 700.0 + number / 10 + 0.099) for number in range(3000)]
+    (lanes,) = bars_of(stages, 1000.0, 300.0).values()
+    assert [bar.stages for lane in lanes for bar in lane] == [3000]
+
+
+def test_the_legend_has_what_is_shown() -> None:
+    drawn = gantt([stage("build", 900.0, 950.0), stage("mystery", 960.0, 980.0)], 1000.0, 300.0, lambda job: "net")
+    assert "build of net" in drawn
+    assert DESCRIBED["other"] in drawn
+    assert DESCRIBED["profile"] not in drawn
+    assert gantt([], 1000.0, 300.0, str) == ""

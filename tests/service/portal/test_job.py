@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from tests.service.portal.conftest import Pages
+from tests.support.browsing import click, text, wait_for, wait_until_shown, widen
+
+pytestmark = pytest.mark.needs("chromium")
+
+
+def heading(browser: webdriver.Chrome) -> str:
+    return browser.find_element(By.TAG_NAME, "h1").text
+
+
+def test_a_result_says_what_was_won(pages: Pages, browser: webdriver.Chrome) -> None:
+    widen(browser, 1280)
+    browser.get(f"{pages.url}/jobs/{pages.done.id}")
+    wait_until_shown(browser)
+    assert heading(browser) == "resnet50: 1.32 ms, 0.76 of onnxruntime's 1.74 ms"
+    said = text(browser)
+    for words in (
+        "1.32x as fast as onnxruntime", "largest relative error 3e-6, within the tolerance", "until 0.8 of onnxruntime",
+        "layer1/conv0 + BN + Relu", "convolutions:", "Python wheel", "For onnxruntime", "For C and C++",
+    ):  # fmt: skip
+        assert words in said, said
+    assert "fused_" not in said
+    lines = [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".only-wide svg text")]
+    assert {"onnxruntime 1.74 ms", "openvino 1.86 ms", "target 1.39 ms", "Kintune 1.32 ms"} <= set(lines)
+    click(browser, "History")
+    wait_for(browser, "packaging")
+
+
+def test_a_narrow_result_says_its_error(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/jobs/{pages.narrow.id}")
+    wait_until_shown(browser)
+    wait_for(browser, "bf16 in 3 of 12 operators; error of the outputs 0.0039 of their norm of 0.01 allowed")
+
+
+def test_lines_to_copy_are_there(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/jobs/{pages.done.id}")
+    wait_until_shown(browser)
+    click(browser, "Use it in onnxruntime")
+    block = browser.find_element(By.ID, "snippet-onnx").text
+    assert 'register_custom_ops_library("resnet50-onnx/libkintune_onnx.so")' in block
+    browser.find_element(By.CSS_SELECTOR, "#use-onnx button").click()
+    wait_for(browser, "Copied", "Press Ctrl-C")
+
+
+def test_a_search_shows_where_it_stands(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/jobs/{pages.tuning.id}")
+    wait_until_shown(browser)
+    assert heading(browser) == "resnet50: estimated 1.41 ms, 0.81 of onnxruntime's 1.74 ms"
+    said = text(browser)
+    for words in ("so far 1.23x as fast as onnxruntime", "384 trials", "about 6 min left", "Finish with what there is"):
+        assert words in said, said
+    lines = [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".only-wide svg text")]
+    assert {"now", "target 1.20 ms"} <= set(lines)
+
+
+def test_a_failure_says_why_and_what_to_do(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/jobs/{pages.failed.id}")
+    wait_until_shown(browser)
+    assert heading(browser) == "resnet50: failed"
+    wait_for(browser, "It failed: resnet50: output 'y': 3 of 512 values differ")
+    click(browser, "Log")
+    wait_for(browser, "the last words of the job")
+    click(browser, "Try again")
+    wait_for(browser, "resnet50: queued")

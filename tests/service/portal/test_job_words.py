@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kintune.core.hybrid import Hybrid, Region
+from kintune.core.report import FastestBaseline, ProgressReport
+from kintune.service.job_repository import Job
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
+from kintune.service.portal.job_words import (
+    describe_error,
+    describe_precision,
+    describe_request,
+    describe_where,
+    headline,
+    snippets,
+    target_ms,
+)
+from tests.support.portal_jobs import report_of_layers
+from tests.support.reports import example_report
+
+JOB = Job("a1", 1, 1, JobRequest(), 1.0, None, JobStatus.QUEUED, "", None, None, None, None, None, 1.0, None, None)
+REGION = Region("Region0", ("a", "b"), ("x",), ("y",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "report", "said"),
+    [
+        ({}, None, "net: queued"),
+        ({"state": JobStatus.CHECKING}, ProgressReport("baseline", fastest_baseline=FastestBaseline("onnxruntime", 1.74)),
+         "net: onnxruntime takes 1.74 ms"),
+        ({"state": JobStatus.TUNING},
+         ProgressReport("profile", best_ms=1.41, fastest_baseline=FastestBaseline("onnxruntime", 1.74)),
+         "net: estimated 1.41 ms, 0.81 of onnxruntime's 1.74 ms"),
+        ({"state": JobStatus.DONE, "latency_ms": 1.32, "baseline": "onnxruntime", "baseline_ms": 1.74}, None,
+         "net: 1.32 ms, 0.76 of onnxruntime's 1.74 ms"),
+        ({"state": JobStatus.DONE, "latency_ms": 1.32}, None, "net: 1.32 ms"),
+        ({"state": JobStatus.DONE}, None, "net: done, not timed as a whole"),
+        ({"state": JobStatus.FAILED, "latency_ms": 1.32}, None, "net: failed"),
+    ],
+)  # fmt: skip
+def test_the_headline_has_the_gain(changes: dict[str, object], report: ProgressReport | None, said: str) -> None:
+    assert headline("net", msgspec.structs.replace(JOB, **changes), report) == said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "is_fine"),
+    [
+        ({"max_rel_error": 3e-6}, "largest relative error 3e-6, within the tolerance", True),
+        ({"max_rel_error": None, "max_abs_error": 0.0}, "no error at all, within the tolerance", True),
+        ({"max_rel_error": 0.3, "within_tolerance": False}, "largest relative error 3e-1, NOT within the tolerance", False),
+        ({"max_rel_error": None, "max_abs_error": None, "within_tolerance": None}, "its outputs were not compared", True),
+    ],
+)
+def test_an_error_is_told_in_words(changes: dict[str, object], said: str, is_fine: bool) -> None:
+    assert describe_error(example_report(**changes)) == (said, is_fine)
+
+
+def test_narrow_parts_have_an_error_of_the_whole() -> None:
+    report = report_of_layers("net", 1.0, norm_error=0.0039, held_back=8)
+    assert describe_precision(report) == (
+        "bf16 in 3 of 12 operators; error of the outputs 0.0039 of their norm of 0.01 allowed, "
+        "on 8 sets of inputs held back"
+    )
+    assert describe_precision(example_report()) == "as the model (fp32)"
+    assert "as a whole" in describe_error(report)[0]
+
+
+def test_a_request_is_told_in_words() -> None:
+    wanted = JobRequest(until="onnxruntime*0.8", minutes=5.0, shapes={"x": ((1, 4), (2, 4))}, constants={"n": 3})
+    assert describe_request(wanted) == "until 0.8 of onnxruntime, 5 minutes at most, x is 1x4 or 2x4, n is fixed"
+    assert describe_request(JobRequest()) == "as fast as it gets"
+
+
+@pytest.mark.parametrize(
+    ("hybrid", "said"),
+    [
+        (None, "as compiled kernels, without onnxruntime"),
+        (Hybrid((), {"LSTM": 2}, {}, ()), "wholly in onnxruntime (2 LSTM): nothing was faster compiled"),
+        (Hybrid((REGION, REGION), {"Scan": 1}, {}, ()), "2 regions as compiled kernels, the rest in onnxruntime (1 Scan)"),
+        (Hybrid((REGION,), {}, {}, (), True), "one region as compiled kernels; onnxruntime runs other shapes"),
+    ],
+)
+def test_where_it_runs_is_told_in_words(hybrid: Hybrid | None, said: str) -> None:
+    assert describe_where(hybrid) == said
+
+
+@pytest.mark.parametrize(("until", "most"), [(None, None), ("2", 2.0), ("onnxruntime*0.5", 0.87), ("torch", None)])
+def test_the_target_is_a_latency(until: str | None, most: float | None) -> None:
+    job = msgspec.structs.replace(JOB, wanted=JobRequest(until=until))
+    found = target_ms(job, report_of_layers("net", 1.3))
+    assert found == (None if most is None else pytest.approx(most))
+
+
+def test_c_programs_are_offered_what_they_can_run() -> None:
+    assert [each.key for each in snippets("Net-2", False)] == ["python", "wheel", "c", "onnx"]
+    assert [each.key for each in snippets("net", True)] == ["python", "wheel", "onnx"]
+    assert "net_2-*.whl" in snippets("Net-2", False)[1].lines

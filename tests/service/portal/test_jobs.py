@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from kintune.service.job_status import JobStatus
+from kintune.service.portal.jobs import JobQuery
+from tests.service.portal.conftest import Pages
+from tests.support.browsing import click, wait_for, wait_until_shown, widen
+
+browsed = pytest.mark.needs("chromium")
+
+
+def rows(browser: webdriver.Chrome) -> list[str]:
+    return [row.text for row in browser.find_elements(By.CSS_SELECTOR, "tbody tr")]
+
+
+@pytest.mark.parametrize(
+    ("query", "address"),
+    [
+        ({}, "/"),
+        ({"q": " resnet50 "}, "/?q=resnet50"),
+        ({"sort": "gain", "page": "3"}, "/?sort=gain"),
+        ({"sort": "nonsense", "page": "-1", "everybody": "x"}, "/"),
+        ({"device": "gpu", "everybody": "1"}, "/?device=gpu&everybody=1"),
+    ],
+)
+def test_an_address_says_what_is_listed(query: dict[str, str], address: str) -> None:
+    assert JobQuery(query).address() == address
+
+
+def test_states_are_asked_for_in_groups() -> None:
+    query = JobQuery({}, ["running", "failed", "nonsense"])
+    assert query.address(page=2) == "/?state=running&state=failed&page=2"
+    assert query.filter().states == {
+        JobStatus.QUEUED, JobStatus.CHECKING, JobStatus.TUNING, JobStatus.PACKAGING, JobStatus.FAILED,
+    }  # fmt: skip
+
+
+def test_sorting_again_turns_the_order_round() -> None:
+    query = JobQuery({"sort": "gain"})
+    assert [query.sorted_by(name) for name in ("gain", "latency", "model")] == ["-gain", "-latency", "model"]
+
+
+@browsed
+def test_jobs_are_searched_sorted_and_paged(pages: Pages, browser: webdriver.Chrome) -> None:
+    widen(browser, 1280)
+    browser.get(pages.url)
+    wait_until_shown(browser)
+    wait_for(browser, "1 to 25 of 36")
+    click(browser, "Older")
+    wait_for(browser, "26 to 36 of 36")
+    assert browser.current_url.endswith("page=2")
+    search = browser.find_element(By.ID, "q")
+    search.send_keys("resnet50", Keys.ENTER)
+    wait_for(browser, "1 to 4 of 4")
+    assert "q=resnet50" in browser.current_url
+    click(browser, "Of the fastest runtime")
+    wait_for(browser, "Of the fastest runtime ↑")
+    assert "0.60" in rows(browser)[0]
+    assert "of onnxruntime's 1.74 ms" in rows(browser)[0]
+    browser.find_element(By.CSS_SELECTOR, "input[value=failed]").click()
+    wait_for(browser, "1 to 1 of 1")
+    assert "3 of 512 values differ" in rows(browser)[0]
+
+
+@browsed
+def test_two_jobs_are_chosen_and_compared(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/?q=resnet50&state=done")
+    wait_until_shown(browser)
+    compare = browser.find_element(By.ID, "do-compare")
+    assert not compare.is_enabled()
+    for job in (pages.done, pages.narrow):
+        browser.find_element(By.ID, f"choose-{job.id}").click()
+    wait_for(browser, "2 chosen")
+    browser.find_element(By.ID, "do-compare").click()
+    wait_for(browser, "Results side by side", "the fastest")
+    wait_for(browser, "layer1/conv0 + BN + Relu")
+
+
+@browsed
+def test_several_jobs_are_cancelled_at_once(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/?q=resnet50")
+    wait_until_shown(browser)
+    for job in (pages.tuning, pages.failed):
+        browser.find_element(By.ID, f"choose-{job.id}").click()
+    wait_for(browser, "2 chosen")
+    browser.find_element(By.ID, "do-cancel").click()
+    wait_for(browser, "1 job: it will be done")
+    wait_for(browser, "1 job could not be changed")

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from kintune.core.report import FastestBaseline
+from kintune.records.database import Database
+from kintune.service.access import Scope, Visitor
+from kintune.service.job_listing import SORTED_BY, JobFilter, JobListing
+from kintune.service.job_repository import JobRepository, gain_columns
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
+from kintune.service.model_store import ModelStore
+from tests.support.service_users import visitor
+
+
+@pytest.fixture
+def listing(database: Database, anna: Visitor, boris: Visitor) -> JobListing:
+    """Three jobs of anna's, one of which is done, and one of boris's."""
+    jobs, models = JobRepository(database), ModelStore(database)
+    names = ("resnet50", "bert_base", "mobilenet 100%")
+    numbers = [models.add(anna.user, name, f"{at:064x}", 5, 100.0, None).id for at, name in enumerate(names)]
+    made = [
+        jobs.submit(anna, number, JobRequest(minutes=2.0, device=device), 1000.0 + at)[0]
+        for at, (number, device) in enumerate(zip(numbers, ("cpu", "gpu", "cpu"), strict=True))
+    ]
+    for at, (job, ms) in enumerate(zip(made[:2], (1.5, 3.0), strict=True)):
+        gain = gain_columns(ms, FastestBaseline("onnxruntime", 2.0, ms / 2.0))
+        jobs.step(job.id, JobStatus.CHECKING, "", 1010.0)
+        if at == 0:
+            jobs.step(job.id, JobStatus.DONE, "", 1100.0, **gain)
+        else:
+            jobs.step(job.id, JobStatus.TUNING, "", 1020.0, **gain)
+    theirs = models.add(boris.user, "secret", "f" * 64, 5, 100.0, None).id
+    jobs.submit(boris, theirs, JobRequest(minutes=9.0), 1500.0)
+    return JobListing(database)
+
+
+def names(listing: JobListing, visitor: Visitor, **wanted: object) -> list[str]:
+    return [each.model for each in listing.find(visitor, JobFilter(**wanted))[0]]  # type: ignore[arg-type]
+
+
+def test_jobs_are_listed_newest_first_and_in_pages(listing: JobListing, anna: Visitor) -> None:
+    found, total = listing.find(anna, JobFilter(), offset=1, limit=1)
+    assert ([each.model for each in found], total) == (["bert_base"], 3)
+    assert found[0].owner == "anna"
+    assert found[0].job.fastest_baseline == FastestBaseline("onnxruntime", 2.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"text": "RES"}, ["resnet50"]),
+        ({"text": "base gpu"}, ["bert_base"]),
+        ({"text": "100%"}, ["mobilenet_100"]),
+        ({"text": "n%t"}, []),
+        ({"device": "cpu"}, ["mobilenet_100", "resnet50"]),
+        ({"states": frozenset({JobStatus.DONE})}, ["resnet50"]),
+        ({"sort": "model", "descending": False}, ["bert_base", "mobilenet_100", "resnet50"]),
+        ({"sort": "gain", "descending": False}, ["resnet50", "bert_base", "mobilenet_100"]),
+        ({"sort": "gain"}, ["bert_base", "resnet50", "mobilenet_100"]),
+        ({"everybody": True}, ["mobilenet_100", "bert_base", "resnet50"]),
+    ],
+)
+def test_jobs_are_searched_filtered_and_sorted(
+    listing: JobListing, anna: Visitor, wanted: dict[str, object], expected: list[str]
+) -> None:
+    assert names(listing, anna, **wanted) == expected
+
+
+@pytest.mark.parametrize("sort", SORTED_BY)
+def test_every_column_sorts(listing: JobListing, anna: Visitor, sort: str) -> None:
+    assert len(names(listing, anna, sort=sort)) == 3
+
+
+def test_an_admin_sees_everybodys(listing: JobListing, database: Database) -> None:
+    root = visitor(database, "root", Scope.ADMIN)
+    assert names(listing, root) == []
+    assert "secret" in names(listing, root, everybody=True)
+
+
+def test_past_jobs_and_those_ahead_are_counted(listing: JobListing) -> None:
+    past = listing.past("cpu")
+    assert (past.seconds, past.shares) == ((90.0,), (0.75,))
+    assert listing.past("gpu").seconds == ()
+    assert listing.minutes_ahead() == (3, 13.0)
+    assert [each.model for each in listing.waiting()] == ["mobilenet_100", "secret"]

@@ -1,0 +1,82 @@
+"""What people do in a browser: look for words, click, and choose a theme and a width."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+__all__ = ["click", "picture", "prefer", "text", "wait_for", "wait_until_shown", "widen"]
+
+REDRAWN = (StaleElementReferenceException,)
+"""What happens when a page changes while it is read: it is read again."""
+
+_CLICKED = "self::a or self::button or self::summary or self::div[contains(concat(' ', @class, ' '), ' q-item ')]"
+
+
+def text(browser: webdriver.Chrome) -> str:
+    return browser.find_element(By.TAG_NAME, "body").text
+
+
+def wait_for(browser: webdriver.Chrome, *words: str, seconds: float = 30) -> None:
+    """Wait until one of `words` is on the page."""
+    try:
+        patience = WebDriverWait(browser, seconds, ignored_exceptions=REDRAWN)
+        patience.until(lambda b: any(each.lower() in text(b).lower() for each in words))
+    except TimeoutException:
+        picture(browser, "missing")
+        raise AssertionError(f"{words} is not on the page, which says: {text(browser)[:1500]}") from None
+
+
+def wait_until_shown(browser: webdriver.Chrome, seconds: float = 30) -> None:
+    """Wait until a page has its heading."""
+    WebDriverWait(browser, seconds, ignored_exceptions=REDRAWN).until(
+        lambda b: any(each.text for each in b.find_elements(By.TAG_NAME, "h1"))
+    )
+
+
+def click(browser: webdriver.Chrome, words: str) -> None:
+    """Click the first link, button or choice that has these words."""
+    xpath = f"//*[{_CLICKED}][contains(translate(., '{words.upper()}', '{words.lower()}'), '{words.lower()}')]"
+
+    def clicked(page: webdriver.Chrome) -> bool:
+        found = [element for element in page.find_elements(By.XPATH, xpath) if element.is_displayed()]
+        if found:
+            page.execute_script("arguments[0].scrollIntoView({block: 'center'})", found[0])
+            found[0].click()
+        return bool(found)
+
+    WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(clicked)
+
+
+def prefer(browser: webdriver.Chrome, theme: str) -> None:
+    """Say what the system prefers: "dark" or "light"."""
+    preference = {"name": "prefers-color-scheme", "value": theme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [preference]})
+
+
+def widen(browser: webdriver.Chrome, width: int, height: int = 900) -> None:
+    """Give pages so many pixels, also fewer than a window may have."""
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+    )
+
+
+def picture(browser: webdriver.Chrome, name: str, *, whole: bool = False) -> None:
+    """Keep a screenshot where $KINTUNE_PICTURES says, for people to look at; `whole` also shows what is below."""
+    place = os.environ.get("KINTUNE_PICTURES")
+    if not place:
+        return
+    Path(place).mkdir(parents=True, exist_ok=True)
+    if whole:
+        size = browser.execute_script("return [innerWidth, document.documentElement.scrollHeight]")
+        widen(browser, *size)
+        browser.save_screenshot(str(Path(place) / f"{name}.png"))
+        widen(browser, size[0])
+    else:
+        browser.save_screenshot(str(Path(place) / f"{name}.png"))
