@@ -7,7 +7,7 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.service.exports import ExportKind, exported
-from tests.support.toy_model import write_toy
+from tests.support.toy_model import write_model
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from tests.support.toy_model import write_toy
     ],
 )
 def test_an_export_is_one_archive(tmp_path: Path, kind: ExportKind, name: str, inside: str) -> None:
-    with exported(write_toy(tmp_path), kind, "net", tmp_path / "exports") as made:
+    with exported(write_model(tmp_path / "model.kt"), kind, "net", tmp_path / "exports") as made:
         assert made.name == name
         with zipfile.ZipFile(made) as archive:
             assert inside in archive.namelist()
@@ -26,7 +26,7 @@ def test_an_export_is_one_archive(tmp_path: Path, kind: ExportKind, name: str, i
 
 
 def test_a_wheel_is_a_wheel(tmp_path: Path) -> None:
-    with exported(write_toy(tmp_path), ExportKind.WHEEL, "net", tmp_path / "exports") as made:
+    with exported(write_model(tmp_path / "model.kt"), ExportKind.WHEEL, "net", tmp_path / "exports") as made:
         assert made.suffix == ".whl"
 
 

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-__all__ = ["click", "picture", "prefer", "text", "wait_for", "wait_until_shown", "widen"]
+__all__ = ["click", "open_browser", "picture", "prefer", "text", "wait_for", "wait_until_shown", "widen"]
 
 REDRAWN = (StaleElementReferenceException,)
 """What happens when a page changes while it is read: it is read again."""
 
 _CLICKED = "self::a or self::button or self::summary or self::div[contains(concat(' ', @class, ' '), ' q-item ')]"
+
+
+def open_browser(downloads: Path | None = None) -> webdriver.Chrome:
+    """A browser without a screen, which downloads to a folder."""
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    assert browser is not None
+    assert driver is not None
+    options = Options()
+    options.binary_location = browser
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900"):
+        options.add_argument(argument)
+    if downloads is not None:
+        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    return webdriver.Chrome(options=options, service=Driver(driver))
 
 
 def text(browser: webdriver.Chrome) -> str:

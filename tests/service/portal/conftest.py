@@ -1,20 +1,18 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service as Driver
 
 from kintune.service.job_repository import Job
 from kintune.service.model_store import Findings
 from kintune.service.settings import ServiceSettings
 from kintune.service.web.application_state import ApplicationState
 from kintune.testing.serving import Serving, serving
+from tests.support.browsing import open_browser
 from tests.support.portal_jobs import PortalJobs, report_of_layers
 
 
@@ -103,15 +101,3 @@ def chromium(tmp_path: Path) -> Iterator[webdriver.Chrome]:
     with open_browser(tmp_path) as opened:
         yield opened
 
-
-def open_browser(downloads: Path | None = None) -> webdriver.Chrome:
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert browser is not None
-    assert driver is not None
-    options = Options()
-    options.binary_location = browser
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900"):
-        options.add_argument(argument)
-    if downloads is not None:
-        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-    return webdriver.Chrome(options=options, service=Driver(driver))

@@ -83,7 +83,7 @@ def test_a_webhook_is_told_what_was_won(application: ApplicationState) -> None:
     model = application.models.add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
     job, _ = application.jobs.submit(anna, model, JobRequest(webhook="https://a.example/done"), 1000.0)
     call = Webhook(1, job.id, "https://a.example/done", 0)
-    assert background_tasks._body(application, call) == {"job": job.id, "state": "queued", "reason": ""}
+    assert background_tasks._body(application, call) == {"job": job.id, "model": "net", "state": "queued", "reason": ""}
     report = example_report(fastest_baseline=example_report().latency_ms.fastest_baseline)
     file = application.blobs.put_bytes(msgspec.json.encode(report))
     application.jobs.step(job.id, JobStatus.CHECKING, "", 1001.0)
