@@ -139,3 +139,9 @@ def test_jobs_are_a_table_with_the_names_of_their_models() -> None:
     assert lines[2].split()[:4] == ["abc", "model", "8", "failed"]
     assert lines[2].endswith("no memory")
     assert all(len(line) <= 60 for line in job_table([running, old], 60.0, 60))
+
+
+def test_a_job_without_progress_tells_its_gain_all_the_same() -> None:
+    fastest = {"name": "onnxruntime", "ms": 2.5, "ratio": 0.8}
+    answered = job("done", progress=None, latency_ms=2.0, fastest_baseline=fastest)
+    assert "2.00 ms  0.80 onnxruntime" in job_table([answered], 60.0, None)[1]

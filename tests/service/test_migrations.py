@@ -12,8 +12,10 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
+from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.service.access import Visitor
 from kintune.service.database import open_database
+from kintune.service.job_listing import JobFilter, JobListing
 from kintune.service.job_repository import JobRepository
 from kintune.service.job_request import JobRequest
 from kintune.service.model_store import ModelStore
@@ -48,3 +50,22 @@ def test_milliseconds_of_earlier_jobs_are_targets(tmp_path: Path, until: str | N
     with closing(open_database(str(location))) as database:
         again = JobRepository(database).get(anna, job.id).wanted
     assert again == JobRequest(until=None if target_ms is None else until, minutes=2.0)
+
+
+def test_earlier_jobs_have_the_gain_of_their_last_progress(tmp_path: Path) -> None:
+    location = tmp_path / "service.sqlite"
+    fastest = FastestBaseline("onnxruntime", 2.0, 0.75)
+    with closing(open_database(str(location))) as database:
+        anna: Visitor = visitor(database, "anna")
+        model = ModelStore(database).add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
+        jobs = JobRepository(database)
+        silent, _ = jobs.submit(anna, model, JobRequest(minutes=2.0, device="gpu"), 1000.0)
+        told, _ = jobs.submit(anna, model, JobRequest(minutes=2.0), 1000.0)
+        jobs.progressed(told.id, ProgressReport("profile", best_ms=1.5, fastest_baseline=fastest))
+    downgrade(location, "0003")
+    with closing(open_database(str(location))) as database:
+        jobs = JobRepository(database)
+        assert (jobs.get(anna, told.id).latency_ms, jobs.get(anna, told.id).fastest_baseline) == (1.5, fastest)
+        assert jobs.get(anna, silent.id).fastest_baseline is None
+        (found,), _ = JobListing(database).find(anna, JobFilter(device="gpu"))
+        assert found.job.id == silent.id

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.service.access import Quota
 from kintune.service.job_status import JobStatus
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import upload
+from tests.support.toy_model import write_model
 
 
 @pytest.fixture
@@ -173,6 +178,32 @@ def test_a_result_is_fetched_under_the_model_s_name(
     answer = anna.get(f"/api/v1/jobs/{job}/executable")
     assert answer.content == b"program"
     assert 'filename="small.kt"' in answer.headers["content-disposition"]
+
+
+def test_a_result_is_exported(
+    anna: TestClient, application: ApplicationState, model: int, tmp_path: Path
+) -> None:
+    job = submit(anna, model).json()["id"]
+    for state in (JobStatus.CHECKING, JobStatus.PACKAGING):
+        application.jobs.step(job, state, "", 1.0)
+    assert anna.get(f"/api/v1/jobs/{job}/export/onnx").status_code == 404
+    file = application.blobs.put(write_model(tmp_path / "toy.kt"))
+    application.jobs.step(job, JobStatus.DONE, "target met", 2.0, executable=file)
+    answer = anna.get(f"/api/v1/jobs/{job}/export/onnx")
+    assert 'filename="small-onnx.zip"' in answer.headers["content-disposition"]
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert "small-onnx/small.onnx" in archive.namelist()
+    assert anna.get(f"/api/v1/jobs/{job}/export/nonsense").status_code == 422
+
+
+def test_a_job_tells_its_gain(anna: TestClient, application: ApplicationState, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    assert anna.get(f"/api/v1/jobs/{job}").json()["fastest_baseline"] is None
+    fastest = FastestBaseline("onnxruntime", 2.0, 0.75)
+    application.jobs.progressed(job, ProgressReport("profile", best_ms=1.5, fastest_baseline=fastest))
+    (listed,) = anna.get("/api/v1/jobs").json()["jobs"]
+    assert listed["latency_ms"] == 1.5
+    assert listed["fastest_baseline"] == {"name": "onnxruntime", "ms": 2.0, "ratio": 0.75}
 
 
 def test_events_of_a_job_that_is_over_end_at_once(anna: TestClient, application: ApplicationState, model: int) -> None:

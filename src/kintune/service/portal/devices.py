@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fastapi import APIRouter
+from fastapi.responses import RedirectResponse, Response
 from nicegui import ui
 
 from kintune.errors import KintuneError
@@ -15,7 +17,9 @@ from kintune.service.portal.markup import Heading, chip, link, notice, table, ta
 from kintune.service.web.utilisation import SPAN_S
 from kintune.terminal.formatting import duration
 
-__all__ = ["devices_page", "tallied"]
+__all__ = ["devices_page", "resources_page", "router", "tallied"]
+
+router = APIRouter(include_in_schema=False)
 
 _SHOWN_S = 300.0
 _MOST_WAITING = 30
@@ -41,11 +45,10 @@ async def devices_page(context: PageContext) -> None:
     refresh()
 
 
-@page("/resources", "Devices")
-async def resources_page(context: PageContext) -> None:
-    """Where this page was before."""
-    del context
-    ui.navigate.to("/devices")
+@router.get("/resources")
+def resources_page() -> Response:
+    """Leads from where this page was before."""
+    return RedirectResponse("/devices", 301)
 
 
 def _stages(context: PageContext) -> str:

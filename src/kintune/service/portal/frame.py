@@ -26,7 +26,7 @@ from kintune.service.web.use_cases import UseCases
 __all__ = ["PageContext", "Region", "ago", "frame", "heading", "markup", "moment", "mount", "page", "telling"]
 
 _PAGES = ("jobs", "job", "models", "new_job", "devices", "compare")
-_ROUTERS = ("sign_in", "bulk", "models")
+_ROUTERS = ("sign_in", "bulk", "models", "devices")
 _LINKS = (("Jobs", "/"), ("New job", "/new"), ("Models", "/models"), ("Devices", "/devices"), ("Compare", "/compare"))
 
 
