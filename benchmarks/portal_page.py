@@ -4,8 +4,8 @@
 
 A service of which only the web part runs has a job that is done and one that is searching, each after 20,000 trials
 that made the curve better every time.  Each page is opened several times in a browser without a screen, with an empty
-cache and then with a full one; the browser says when it painted first, and when the heading was there.  An update of the
-page is made as the web part makes it once a second, and its time on the service's side is taken.  Results go to
+cache and then with a full one; the browser says when it painted first, and when the heading was there.  An update of
+the page is made as the web part makes it once a second, and its time on the service's side is taken.  Results go to
 `benchmarks/results/portal_page.json`.
 """
 

@@ -98,4 +98,3 @@ def common_folder(names: Collection[str]) -> str:
             break
         shared = found
     return shared
-

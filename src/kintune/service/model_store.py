@@ -21,7 +21,10 @@ _NAME = 128
 
 
 class Input(msgspec.Struct, frozen=True):
-    """One input of a model; extents that are not fixed are None, and `names` has what the file calls them ("" for none)."""
+    """One input of a model; extents that are not fixed are None.
+
+    `names` has what the file calls its dimensions, "" for none; it is empty where it names none.
+    """
 
     name: str
     shape: tuple[int | None, ...]

@@ -100,4 +100,3 @@ def chromium(tmp_path: Path) -> Iterator[webdriver.Chrome]:
     """A browser without a screen, which downloads to `tmp_path`."""
     with open_browser(tmp_path) as opened:
         yield opened
-

@@ -14,7 +14,10 @@ def operators(*found: tuple[str, str, float]) -> tuple[Operator, ...]:
 
 def test_operators_with_one_program_are_one_row() -> None:
     first, second = operators(("conv2d", "a", 30.0), ("dense", "b", 9.0)), operators(("conv2d7", "a", 10.0))
-    rows = [(title, [None if each is None else each.us for each in cells]) for title, cells in operator_rows([first, second])]
+    rows = [
+        (title, [None if each is None else each.us for each in cells])
+        for title, cells in operator_rows([first, second])
+    ]
     assert rows == [("conv2d", [30.0, 10.0]), ("dense", [9.0, None])]
 
 

@@ -39,6 +39,8 @@ def test_a_shape_is_checked_as_it_is_written(said: str, problem: str | None) -> 
     assert found is None if problem is None else found is not None and problem in found
 
 
-@pytest.mark.parametrize(("said", "is_fine"), [(None, True), ("", True), ("8", True), ("openvino*0.9", True), ("x", False)])
+@pytest.mark.parametrize(
+    ("said", "is_fine"), [(None, True), ("", True), ("8", True), ("openvino*0.9", True), ("x", False)]
+)
 def test_a_target_is_checked_as_it_is_written(said: str | None, is_fine: bool) -> None:
     assert (until_problem(said) is None) is is_fine

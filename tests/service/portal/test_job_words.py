@@ -21,6 +21,7 @@ from tests.support.portal_jobs import report_of_layers
 from tests.support.reports import example_report
 
 JOB = Job("a1", 1, 1, JobRequest(), 1.0, None, JobStatus.QUEUED, "", None, None, None, None, None, 1.0, None, None)
+ONNXRUNTIME = FastestBaseline("onnxruntime", 1.74)
 REGION = Region("Region0", ("a", "b"), ("x",), ("y",))
 
 
@@ -28,10 +29,10 @@ REGION = Region("Region0", ("a", "b"), ("x",), ("y",))
     ("changes", "report", "said"),
     [
         ({}, None, "net: queued"),
-        ({"state": JobStatus.CHECKING}, ProgressReport("baseline", fastest_baseline=FastestBaseline("onnxruntime", 1.74)),
+        ({"state": JobStatus.CHECKING}, ProgressReport("baseline", fastest_baseline=ONNXRUNTIME),
          "net: onnxruntime takes 1.74 ms"),
         ({"state": JobStatus.TUNING},
-         ProgressReport("profile", best_ms=1.41, fastest_baseline=FastestBaseline("onnxruntime", 1.74)),
+         ProgressReport("profile", best_ms=1.41, fastest_baseline=ONNXRUNTIME),
          "net: estimated 1.41 ms, 0.81 of onnxruntime's 1.74 ms"),
         ({"state": JobStatus.DONE, "latency_ms": 1.32, "baseline": "onnxruntime", "baseline_ms": 1.74}, None,
          "net: 1.32 ms, 0.76 of onnxruntime's 1.74 ms"),
@@ -49,8 +50,16 @@ def test_the_headline_has_the_gain(changes: dict[str, object], report: ProgressR
     [
         ({"max_rel_error": 3e-6}, "largest relative error 3e-6, within the tolerance", True),
         ({"max_rel_error": None, "max_abs_error": 0.0}, "no error at all, within the tolerance", True),
-        ({"max_rel_error": 0.3, "within_tolerance": False}, "largest relative error 3e-1, NOT within the tolerance", False),
-        ({"max_rel_error": None, "max_abs_error": None, "within_tolerance": None}, "its outputs were not compared", True),
+        (
+            {"max_rel_error": 0.3, "within_tolerance": False},
+            "largest relative error 3e-1, NOT within the tolerance",
+            False,
+        ),
+        (
+            {"max_rel_error": None, "max_abs_error": None, "within_tolerance": None},
+            "its outputs were not compared",
+            True,
+        ),
     ],
 )
 def test_an_error_is_told_in_words(changes: dict[str, object], said: str, is_fine: bool) -> None:
@@ -78,7 +87,10 @@ def test_a_request_is_told_in_words() -> None:
     [
         (None, "as compiled kernels, without onnxruntime"),
         (Hybrid((), {"LSTM": 2}, {}, ()), "wholly in onnxruntime (2 LSTM): nothing was faster compiled"),
-        (Hybrid((REGION, REGION), {"Scan": 1}, {}, ()), "2 regions as compiled kernels, the rest in onnxruntime (1 Scan)"),
+        (
+            Hybrid((REGION, REGION), {"Scan": 1}, {}, ()),
+            "2 regions as compiled kernels, the rest in onnxruntime (1 Scan)",
+        ),
         (Hybrid((REGION,), {}, {}, (), True), "one region as compiled kernels; onnxruntime runs other shapes"),
     ],
 )

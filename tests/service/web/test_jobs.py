@@ -180,9 +180,7 @@ def test_a_result_is_fetched_under_the_model_s_name(
     assert 'filename="small.kt"' in answer.headers["content-disposition"]
 
 
-def test_a_result_is_exported(
-    anna: TestClient, application: ApplicationState, model: int, tmp_path: Path
-) -> None:
+def test_a_result_is_exported(anna: TestClient, application: ApplicationState, model: int, tmp_path: Path) -> None:
     job = submit(anna, model).json()["id"]
     for state in (JobStatus.CHECKING, JobStatus.PACKAGING):
         application.jobs.step(job, state, "", 1.0)

@@ -185,7 +185,9 @@ def _choice(context: PageContext, chosen: Sequence[str], *, is_open: bool) -> st
         job = each.job
         took = "" if job.latency_ms is None else f": {milliseconds(job.latency_ms)}"
         box = tag("input", type="checkbox", name="job", value=job.id, checked=job.id in chosen, data_keep="")
-        said = tag("span", text(f"{each.model}{took}")) + tag("span", f"{job.id}, {ago(job.created, now)}", class_="faint")
+        said = tag("span", text(f"{each.model}{took}")) + tag(
+            "span", f"{job.id}, {ago(job.created, now)}", class_="faint"
+        )
         boxes.append(tag("label", [box, said], class_="row"))
     button = tag("button", "Compare", type="submit", class_="button main", data_needs=f"2-{MOST}")
     listed = tag("fieldset", [tag("legend", f"Two to {MOST} jobs"), *boxes])

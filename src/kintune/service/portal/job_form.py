@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -97,15 +98,14 @@ def _device(form: JobForm) -> Reader:
 def _shapes(form: JobForm) -> Reader:
     fields = {}
     for each in form.open_inputs:
-        hint = f"The file says {spelled(each)}; 1x{{32,64}} for several"
-        fields[each.name] = _outlined(
-            ui.input(
-                f"Shape of {each.name}",
-                value=prefilled(each),
-                placeholder="1x3x224x224",
-                validation=lambda said, own=each: shape_problem(own, said),
-            ).props(f'hint="{hint}"')
+        field = ui.input(
+            f"Shape of {each.name}",
+            value=prefilled(each),
+            placeholder="1x3x224x224",
+            validation=partial(shape_problem, each),
         )
+        field.props["hint"] = f"The file says {spelled(each)}; 1x{{32,64}} for several"
+        fields[each.name] = _outlined(field)
 
     def read(wanted: dict[str, Any]) -> None:
         fixed = wanted.get("constants", {})
@@ -206,7 +206,9 @@ def shape_problem(value: Input, said: str | None) -> str | None:
             return f"{value.name} has {len(value.shape)} dimensions ({spelled(value)}), and this has {len(one)}"
         for extent, fixed in zip(one, value.shape, strict=True):
             if fixed is not None and extent != fixed:
-                return f"the file fixes a dimension of {value.name} to {fixed} ({spelled(value)}), and this has {extent}"
+                return (
+                    f"the file fixes a dimension of {value.name} to {fixed} ({spelled(value)}), and this has {extent}"
+                )
     return None
 
 

@@ -1,4 +1,4 @@
-"""A job in words: its headline, what it was asked for, its errors, its precision, and what to write to use the result."""
+"""A job in words: its headline, what was asked for, its errors, its precision, and how to use the result."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def snippets(name: str, has_onnxruntime_part: bool) -> tuple[Snippet, ...]:
     )
     c = (
         f"unzip {name}-c.zip && cd {name}-c\n"
-        "cc example.c -L. -lkintune '-Wl,-rpath,$ORIGIN' -o example\n./example    # times the model; begin with example.c\n"
+        "cc example.c -L. -lkintune '-Wl,-rpath,$ORIGIN' -o example\n./example  # times the model\n"
     )
     found = [
         Snippet("python", "Python", "the file .kt, and kintune-runtime (numpy is all that it needs)", python),

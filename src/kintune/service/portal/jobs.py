@@ -1,4 +1,4 @@
-"""The page of the list of jobs: searched, filtered, sorted and paged by its address, brought up to date as jobs go on."""
+"""The page of the list of jobs: searched, filtered, sorted and paged by its address, and up to date."""
 
 from __future__ import annotations
 

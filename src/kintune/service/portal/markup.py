@@ -21,7 +21,7 @@ def text(value: object) -> str:
 def tag(name: str, content: str | Iterable[str] = "", /, **attributes: Value) -> str:
     """An element around content that is markup already.
 
-    Attributes are escaped; `class_` is `class`, `aria_label` is `aria-label`; those that are None or False are left out.
+    Attributes are escaped; `class_` is `class`, `aria_label` is `aria-label`; None and False leave one out.
     """
     parts = [name]
     for key, value in attributes.items():

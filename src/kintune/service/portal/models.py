@@ -41,7 +41,14 @@ async def models_page(context: PageContext) -> None:
         ]
         markup(tag("div", parts, class_="card empty"))
         return
-    names = (("model", False), ("size", True), ("weights", True), ("best result", True), ("handed in", True), ("", False))
+    names = (
+        ("model", False),
+        ("size", True),
+        ("weights", True),
+        ("best result", True),
+        ("handed in", True),
+        ("", False),
+    )
     headings = [Heading(name or tag("span", "what to do", class_="hidden"), number) for name, number in names]
     now = context.application.now()
     rows = [_row(context, model, now) for model in models]

@@ -90,7 +90,9 @@ def _found(model: StoredModel) -> str:
     parts.append(tag("ul", inputs))
     most = [f"{name} x{times}" for name, times in list(findings.operators.items())[:_MOST_OPERATORS]]
     more = len(findings.operators) - len(most)
-    said = f"{count(findings.parameters)} weights; operators: {', '.join(most)}{f' and {more} kinds more' if more else ''}"
+    said = (
+        f"{count(findings.parameters)} weights; operators: {', '.join(most)}{f' and {more} kinds more' if more else ''}"
+    )
     parts.append(tag("p", text(said)))
     left = left_to_onnxruntime(findings.operators)
     if left:

@@ -1,4 +1,4 @@
-"""The operators of a result by the user's own nodes: the report says what each takes, the executable what it computes."""
+"""The operators of a result by the user's nodes: the report says what each takes, the executable what it computes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import NamedTuple
 from kintune.core.kernel_call import CallRecord, common_folder, title_of
 from kintune.core.report import RunReport, SubgraphReport
 from kintune.core.stage_requests import kernel_name
-
 from kintune.runtime.hybrid_package import region_name
 from kintune.runtime.manifest import Manifest, contents_of, read_manifest
 from kintune.runtime.stored_zip import reading
@@ -125,7 +124,7 @@ class _Names:
     def __init__(self, manifests: Sequence[Manifest]) -> None:
         self._calls: dict[str, dict[str, CallRecord]] = {}
         self._chosen: dict[str, str] = {}
-        nodes = set()
+        nodes: set[str] = set()
         for manifest in manifests:
             self._chosen.update(manifest.chosen)
             for calls in manifest.calls:

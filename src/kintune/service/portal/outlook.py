@@ -22,7 +22,9 @@ def describe_outlook(past: PastJobs, ahead: int, minutes_ahead: float, at_once: 
         low, high = _range(past.seconds)
         lines.append(f"Foretold: {_between(duration(low), duration(high))}, judged by {len(past.seconds)} jobs here.")
     else:
-        lines.append("Foretold: nothing yet, since too few jobs were done here; the minutes below are the most it takes.")
+        lines.append(
+            "Foretold: nothing yet, since too few jobs were done here; the minutes below are the most it takes."
+        )
     if len(past.shares) >= _LEAST:
         least, most = _range(past.shares)
         ends = _between(f"{least:.2f}", f"{most:.2f}")

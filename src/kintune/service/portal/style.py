@@ -67,7 +67,8 @@ h1 { font-size: 1.6rem; line-height: 1.25; font-weight: 650; margin: 0; overflow
 h2 { font-size: 1.1rem; line-height: 1.3; font-weight: 650; margin: 0 0 8px; }
 h3 { font-size: 1rem; line-height: 1.3; font-weight: 600; margin: 8px 0 4px; }
 p { margin: 0; overflow-wrap: anywhere; } ul { margin: 0; padding-left: 20px; list-style: disc; }
-a { color: var(--accent); } a:hover { text-decoration-thickness: 2px; }
+a { color: var(--accent); text-decoration: underline; text-underline-offset: 2px; }
+a:hover { text-decoration-thickness: 2px; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; border-radius: 3px; }
 .hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .faint { color: var(--faint); } .small { font-size: .87rem; } .good { color: var(--good); } .bad { color: var(--bad); }
@@ -128,6 +129,7 @@ input[type=search], input[type=text], input[type=password], select.native { font
   min-width: 0; max-width: 100%; }
 input[type=checkbox] { width: 18px; height: 18px; accent-color: var(--accent); margin: 0; vertical-align: middle; }
 fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .choices { display: flex; flex-wrap: wrap; gap: 2px 14px; }
+a.button:hover { text-decoration: none; }
 .choices label, td label { display: inline-flex; gap: 6px; align-items: center; padding: 3px 0; cursor: pointer; }
 .drop { border: 2px dashed var(--faint); border-radius: 12px; padding: 28px 16px; text-align: center;
   background: var(--surface); display: flex; flex-direction: column; gap: 8px; align-items: center; }

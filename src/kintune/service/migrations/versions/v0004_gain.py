@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,7 +17,12 @@ _JOBS = sa.table(
     "service_jobs",
     *(sa.column(name) for name in ("id", "wanted", "progress", "device", "latency_ms", "baseline", "baseline_ms")),
 )
-_ADDED = {"device": sa.String(64), "latency_ms": sa.Double, "baseline": sa.String(32), "baseline_ms": sa.Double}
+_ADDED: dict[str, Any] = {
+    "device": sa.String(64),
+    "latency_ms": sa.Double,
+    "baseline": sa.String(32),
+    "baseline_ms": sa.Double,
+}
 
 
 def upgrade() -> None:
