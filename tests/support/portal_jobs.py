@@ -59,7 +59,11 @@ def report_of_layers(name: str, best_ms: float, *, trials: int = 640, seed: int 
     ]
     points = max(2, trials // 32 if trials < 10_000 else trials)
     curve = [
-        CurvePoint(float(number), int(trials * number / points), best_ms * (1 + 9 * math.exp(-6 * number / points)))
+        CurvePoint(
+            (20.0 if trials < 10_000 else 1.0) * number,
+            int(trials * number / points),
+            best_ms * (1 + 9 * math.exp(-6 * number / points)),
+        )
         for number in range(points)
     ]
     latency = Latencies.of(
@@ -74,7 +78,7 @@ def report_of_layers(name: str, best_ms: float, *, trials: int = 640, seed: int 
         model=ModelIdentity(name, "0" * 32),
         target=_TARGET,
         trials=trials,
-        seconds=float(points),
+        seconds=20.0 * points if trials < 10_000 else float(points),
         subgraphs=tuple(subgraphs),
         curve=tuple(curve),
         latency_ms=latency,
@@ -148,8 +152,9 @@ class PortalJobs:
     def done(self, model: int, report: RunReport, ago_s: float = 600.0, **wanted: Any) -> Job:
         """A job that is done with this report, and an executable."""
         application, job = self._application, self.job(model, ago_s, **wanted)
-        path = self._place / f"{job.id}.kt"
-        executable_of(report.model.name, path)
+        path = self._place / f"{report.model.name}.kt"
+        if not path.exists():
+            executable_of(report.model.name, path)
         files = {
             "report": application.blobs.put_bytes(msgspec.json.encode(report)),
             "executable": application.blobs.put(path),
@@ -157,7 +162,8 @@ class PortalJobs:
         }
         gain = gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline)
         self._through(job, (JobStatus.CHECKING, JobStatus.TUNING, JobStatus.PACKAGING))
-        return application.jobs.step(job.id, JobStatus.DONE, "its time was up", application.now(), **files, **gain)
+        at = job.created + 4.0 + report.seconds
+        return application.jobs.step(job.id, JobStatus.DONE, "its time was up", at, **files, **gain)
 
     def tuning(self, model: int, **wanted: Any) -> Job:
         """A job that is searching."""
@@ -184,13 +190,13 @@ class PortalJobs:
         job = self.job(model, ago_s)
         log = self._application.blobs.put_bytes(b"the last words of the job\n")
         self._through(job, (JobStatus.CHECKING,))
-        return self._application.jobs.step(job.id, JobStatus.FAILED, reason, self._application.now(), log=log)
+        return self._application.jobs.step(job.id, JobStatus.FAILED, reason, job.created + 60.0, log=log)
 
     def cancelled(self, model: int, ago_s: float = 1800.0) -> Job:
         """A job that was cancelled."""
         job = self.job(model, ago_s)
-        return self._application.jobs.step(job.id, JobStatus.CANCELLED, "cancelled", self._application.now())
+        return self._application.jobs.step(job.id, JobStatus.CANCELLED, "cancelled", job.created + 30.0)
 
     def _through(self, job: Job, states: Sequence[JobStatus]) -> None:
-        for state in states:
-            self._application.jobs.step(job.id, state, "", self._application.now())
+        for number, state in enumerate(states):
+            self._application.jobs.step(job.id, state, "", job.created + 1.0 + number)

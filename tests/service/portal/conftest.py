@@ -68,7 +68,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         made = PortalJobs(application, place)
         model, small = made.model("resnet50"), made.model("mobilenet_v2")
         broken = made.model("broken", Findings(problem="it is no ONNX file, or one without a network in it"))
-        for number in range(30):
+        for number in range(24):
             made.done(small, report_of_layers("mobilenet_v2", 1.5 + 0.05 * number, trials=64, seed=number), 7200.0)
         found = {
             "done": made.done(model, report_of_layers("resnet50", 1.32), 700.0, until="onnxruntime*0.8"),

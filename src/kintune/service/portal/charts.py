@@ -161,6 +161,10 @@ def _picture(drawn: Sequence[Curve], lines: Sequence[Line], now: float | None, s
         parts.append(f'<path d="{way}" fill="none" style="stroke:{colour}" stroke-width="2.5"/>')
         last = curve.points[-1][1]
         ends.append((f"{curve.name if len(drawn) > 1 else 'Kintune'} {milliseconds(last)}", last, colour))
+        parts.append(
+            f'<circle cx="{x(curve.points[-1][0]):.1f}" cy="{scale.y(curve.points[-1][1]):.1f}" r="4" '
+            f'style="fill:{colour}"/>'
+        )
         if len(drawn) == 1:
             parts += _columns(curve.points, end, x, size)
     if size.right > _LEFT:
@@ -183,10 +187,15 @@ def _axes(scale: _Scale, latest: float, x: Callable[[float], float], size: _Size
         at = x(number * step)
         yield (
             f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{y}" y2="{y + 4}" style="stroke:var(--faint)"/>'
-            f'<text x="{at:.1f}" y="{y + 18}" text-anchor="middle" class="faint">{duration(number * step)}</text>'
+            f'<text x="{at:.1f}" y="{y + 18}" text-anchor="middle" class="faint">{_moment(number * step, step)}</text>'
         )
     middle = (_LEFT + size.width - size.right) / 2
     yield f'<text x="{middle:.0f}" y="{size.height - 4}" text-anchor="middle" class="faint">time of tuning</text>'
+
+
+def _moment(seconds: float, step: float) -> str:
+    """A time on the axis; where minutes do not tell its marks apart, with seconds."""
+    return duration(seconds) if seconds < 60 or step % 60 == 0 else clock(seconds)
 
 
 def _steps(points: Points, x: Callable[[float], float], scale: _Scale) -> str:

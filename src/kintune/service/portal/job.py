@@ -17,7 +17,7 @@ from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.portal import job_parts as parts
 from kintune.service.portal.charts import Curve, Line, curves
 from kintune.service.portal.frame import PageContext, Region, page, telling
-from kintune.service.portal.job_words import headline, outlook_of, target_ms
+from kintune.service.portal.job_words import headline, outlook_of, saved_progress, target_ms
 from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.operators import families_of, manifests_in, operators_of
 from kintune.terminal.comparison import describe_untuned
@@ -120,7 +120,7 @@ class JobView:
         job, live_state = self._job, self._context.live_state
         running = live_state.running(job.id)
         doing = ", ".join(f"{stage.kind} on {stage.placement.device or stage.placement.host}" for stage in running)
-        report = live_state.progress(job.id) or _saved_progress(job)
+        report = live_state.progress(job.id) or saved_progress(job)
         self._title(report)
         self._stand.show(parts.stand(job, "" if report is None else describe_effort(report), doing, job.wanted.device))
         if report is None:
@@ -241,13 +241,6 @@ def _card(content: str) -> str:
 def _one_point(report: ProgressReport) -> list[tuple[float, float]]:
     """What is known of a curve of which this process has not seen the beginning."""
     return [] if report.best_ms is None else [(report.elapsed_s, report.best_ms)]
-
-
-def _saved_progress(job: Job) -> ProgressReport | None:
-    try:
-        return None if job.progress is None else msgspec.json.decode(job.progress, type=ProgressReport)
-    except msgspec.MsgspecError:
-        return None  # of another version
 
 
 def _end_of(log: bytes) -> tuple[str, bool]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from kintune.core.hybrid import Hybrid
 from kintune.core.latency_target import UNTUNED_NETWORK, parse_target
 from kintune.core.report import BaselineVerdict, FastestBaseline, ProgressReport, RunReport
@@ -23,6 +25,7 @@ __all__ = [
     "describe_where",
     "headline",
     "outlook_of",
+    "saved_progress",
     "snippets",
     "target_ms",
 ]
@@ -48,6 +51,14 @@ def headline(name: str, job: Job, report: ProgressReport | None) -> str:
     if report is not None and report.fastest_baseline is not None:
         return f"{name}: {describe_share(report.fastest_baseline)}"
     return f"{name}: {job.state.value}"
+
+
+def saved_progress(job: Job) -> ProgressReport | None:
+    """Where a search stood when it was last written down; None where this version cannot read it."""
+    try:
+        return None if job.progress is None else msgspec.json.decode(job.progress, type=ProgressReport)
+    except msgspec.MsgspecError:
+        return None  # of another version
 
 
 def _taken(latency_ms: float | None, fastest: FastestBaseline | None) -> str:

@@ -13,6 +13,7 @@ from kintune.service.access import Scope, Visitor
 from kintune.service.job_listing import SORTED_BY, JobFilter, ListedJob
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.frame import PageContext, Region, ago, heading, markup, moment, page
+from kintune.service.portal.job_words import saved_progress
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
 from kintune.terminal.comparison import describe_against
 from kintune.terminal.formatting import describe_effort, milliseconds
@@ -97,7 +98,7 @@ async def jobs_page(context: PageContext) -> None:
     for words, kind in _told(context.query):
         markup(notice(words, kind))
     markup(_form(context, query, visitor), "card")
-    place = Region(_list(context, query), "stack")
+    place = Region(_list(context, query), "card stack")
 
     def refresh() -> None:
         try:
@@ -120,7 +121,8 @@ def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _form(context: PageContext, query: JobQuery, visitor: Visitor) -> str:
-    search = tag("input", type="search", name="q", value=query.text, placeholder="model, device, who or id", id="q")
+    search = tag("input", type="search", name="q", value=query.text, placeholder="model, device, who or id", id="q",
+                 class_="native")  # fmt: skip
     states = (
         tag(
             "label",
@@ -196,7 +198,7 @@ def _heading(query: JobQuery, name: str, words: str, number: bool) -> Heading:
 
 def _row(context: PageContext, listed: ListedJob, now: float) -> str:
     job = listed.job
-    report = None if job.state.over else context.live_state.progress(job.id)
+    report = None if job.state.over else context.live_state.progress(job.id) or saved_progress(job)
     latency_ms, fastest = job.latency_ms, job.fastest_baseline
     if report is not None and report.best_ms is not None:
         latency_ms, fastest = report.best_ms, report.fastest_baseline or fastest
@@ -242,7 +244,7 @@ def _nothing(query: JobQuery) -> str:
             tag("p", "Hand in a model, say how fast it must be, and watch it get faster.", class_="faint"),
             link("New job", "/new", class_="button main"),
         ]
-    return tag("div", parts, class_="card empty")
+    return tag("div", parts, class_="empty")
 
 
 def _pages(query: JobQuery, offset: int, shown: int, total: int) -> str:

@@ -26,7 +26,13 @@ def sign_in_page(request: Request, wrong: str = "") -> None:
     with frame(None, theme=request.cookies.get(THEME_COOKIE)):
         heading("Sign in")
         field = tag(
-            "input", type="password", name="token", autocomplete="current-password", autofocus=True, required=True
+            "input",
+            type="password",
+            name="token",
+            autocomplete="current-password",
+            autofocus=True,
+            required=True,
+            class_="native",
         )
         form = [
             tag("label", [tag("span", "Token"), field], class_="field"),

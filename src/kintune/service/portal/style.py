@@ -100,6 +100,7 @@ code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, m
 .button:hover { background: var(--track); } .button:disabled { opacity: 1; color: var(--faint);
   cursor: not-allowed; background: var(--track); }
 .button.main, .q-btn.button.main { background: var(--accent); border-color: var(--accent); color: var(--on-accent); }
+.button.danger:disabled { color: var(--faint); }
 .button.main:hover { filter: brightness(1.08); } .button.danger, .q-btn.button.danger { color: var(--bad); }
 .chip { display: inline-block; padding: 1px 9px; border-radius: 999px; font-size: .82rem; font-weight: 600;
   background: var(--track); color: var(--text); white-space: nowrap; }
@@ -124,7 +125,7 @@ td .under { display: block; color: var(--faint); font-size: .84rem; } td.name { 
   overflow-wrap: anywhere; } td.reason { min-width: 160px; max-width: 320px; overflow-wrap: anywhere; }
 .field { display: flex; flex-direction: column; gap: 2px; min-width: 0; } .field > span, legend { font-size: .82rem;
   color: var(--faint); }
-input[type=search], input[type=text], input[type=password], select.native { font: inherit; color: var(--text);
+input.native, select.native { font: inherit; color: var(--text);
   background: var(--surface); border: 1px solid var(--faint); border-radius: 8px; padding: 6px 10px; min-height: 36px;
   min-width: 0; max-width: 100%; }
 input[type=checkbox] { width: 18px; height: 18px; accent-color: var(--accent); margin: 0; vertical-align: middle; }
@@ -136,7 +137,9 @@ a.button:hover { text-decoration: none; }
 .drop.over { border-color: var(--accent); background: var(--accent-soft); }
 .drop progress { width: min(100%, 360px); accent-color: var(--accent); }
 input[type=file] { max-width: 100%; color: var(--text); font: inherit; }
-details > summary { cursor: pointer; font-weight: 600; padding: 4px 0; } details[open] > summary { margin-bottom: 8px; }
+.stack:empty, .card:empty, .row:empty { display: none; }
+details > summary { display: list-item; list-style: revert; cursor: pointer; font-weight: 600; padding: 4px 0; }
+details[open] > summary { margin-bottom: 8px; }
 pre { margin: 0; padding: 12px; background: var(--track); border-radius: 8px; overflow: auto; max-height: 420px;
   white-space: pre; } .snippet { position: relative; }
 .snippet button { position: absolute; right: 8px; top: 8px; min-height: 28px; padding: 0 10px; font-size: .82rem; }
@@ -148,6 +151,7 @@ pre { margin: 0; padding: 12px; background: var(--track); border-radius: 8px; ov
 .picture text { fill: var(--text); font: 12px system-ui, sans-serif; } .picture .faint { fill: var(--faint); }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; list-style: none; padding: 0; margin: 8px 0 0;
   font-size: .87rem; } .legend li { display: inline-flex; gap: 7px; align-items: center; }
+ul.legend.only-narrow { display: none; }
 .legend i { width: 14px; height: 14px; border-radius: 3px; flex: none; }
 .lanes { display: grid; grid-template-columns: minmax(70px, max-content) 1fr; gap: 6px 12px; align-items: center; }
 .lane { position: relative; background: var(--track); border-radius: 4px; overflow: hidden; }
@@ -165,21 +169,24 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
 .q-field--float .q-field__label, .q-field__label { color: var(--faint); }
 .q-field--highlighted .q-field__label { color: var(--accent); }
 .q-field__native, .q-field__input, .q-item, .q-checkbox__label { color: var(--text); }
+.q-checkbox { justify-content: flex-start; flex-wrap: nowrap; }
 .q-item--active { color: var(--accent); }
 .stage-step { display: flex; gap: 0; list-style: none; padding: 0; margin: 0; flex-wrap: wrap; font-size: .87rem; }
 .stage-step li { color: var(--faint); display: flex; align-items: center; }
 .stage-step li + li:before { content: ""; width: 22px; height: 2px; background: var(--line); margin: 0 8px; }
 .stage-step li[aria-current] { color: var(--accent); font-weight: 650; } .stage-step li.past { color: var(--text); }
 @media (max-width: 620px) {
-  .only-wide { display: none; } .only-narrow { display: block; } h1 { font-size: 1.3rem; }
+  .only-wide { display: none; } .only-narrow { display: block; } ul.legend.only-narrow { display: flex; }
+  h1 { font-size: 1.3rem; }
   .page { padding: 14px 12px 40px; } .card { padding: 12px; } .facts { grid-template-columns: 1fr; gap: 0; }
-  .facts dd { margin-bottom: 8px; } .bar { padding: 6px 12px; } .lanes { grid-template-columns: 1fr; gap: 2px; }
+  .facts dd { margin-bottom: 8px; } .bar { padding: 6px 12px; }
+  .bar nav { order: 3; flex-basis: 100%; margin-left: -8px; } .lanes { grid-template-columns: 1fr; gap: 2px; }
   .lane + .lane-name { margin-top: 6px; }
   table.cards thead { display: none; } table.cards tr { display: grid; padding: 8px 0; gap: 2px 12px;
     grid-template-columns: auto 1fr; border-bottom: 1px solid var(--line); }
   table.cards td { border: 0; padding: 1px 4px; text-align: left; white-space: normal; grid-column: 2; }
   table.cards td[data-label]:before { content: attr(data-label) ": "; color: var(--faint); }
-  table.cards td.check { grid-column: 1; grid-row: 1; } table.cards td .under { display: inline; }
+  table.cards td.check { grid-column: 1; grid-row: 1; } table.cards td .under { display: inline; margin-left: 6px; }
   table.cards td:empty { display: none; } table.cards td.reason { max-width: none; }
 }
 @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
@@ -189,6 +196,7 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
 def style_sheet() -> str:
     """All of it.  Until a page has said which screen it is for, the system's preference holds."""
     light, dark = _variables(LIGHT, 0), _variables(DARK, 1)
+    light, dark = f"color-scheme:light;{light}", f"color-scheme:dark;{dark}"
     return (
         f":root{{{light}}}\n@media (prefers-color-scheme: dark) {{ body:not(.body--light) {{{dark}}} }}\n"
         f"body.body--dark {{{dark}}}\n{_PARTS}"
