@@ -22,7 +22,7 @@ _SORTS: dict[str, ColumnElement[Any]] = {
     "device": jobs.c.device,
     "state": jobs.c.state,
     "latency": jobs.c.latency_ms,
-    "gain": jobs.c.latency_ms / jobs.c.baseline_ms,
+    "gain": jobs.c.latency_ms / func.nullif(jobs.c.baseline_ms, 0.0),
     "who": users.c.name,
 }
 SORTED_BY = tuple(_SORTS)

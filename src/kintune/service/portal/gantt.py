@@ -27,6 +27,7 @@ DESCRIBED = {
     "error": "measure the error",
     "package": "link the result",
     "prove": "compare the result",
+    "explain": "find the node at fault",
     "other": "work of the service",
 }
 """What each kind of stage does."""

@@ -43,6 +43,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "error": ("#c62828", "#ef6c64"),
     "package": ("#1a237e", "#8c9eff"),
     "prove": ("#9c7400", "#ffd54f"),
+    "explain": ("#00796b", "#4db6ac"),
     "other": ("#5f6062", "#b5b5b5"),
 }
 """Colours of kinds of stages, for a light and a dark screen; no two are the same."""
