@@ -23,7 +23,19 @@ from kintune.service.web.authentication import address_of, visitor_of
 from kintune.service.web.live_state import LiveState
 from kintune.service.web.use_cases import UseCases
 
-__all__ = ["PageContext", "Region", "ago", "frame", "heading", "markup", "moment", "mount", "page", "telling"]
+__all__ = [
+    "PageContext",
+    "Region",
+    "ago",
+    "early_heading",
+    "frame",
+    "heading",
+    "markup",
+    "moment",
+    "mount",
+    "page",
+    "telling",
+]
 
 _PAGES = ("jobs", "job", "models", "new_job", "devices", "compare")
 _ROUTERS = ("sign_in", "bulk", "models", "devices")
@@ -120,8 +132,10 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
 def frame(visitor: Visitor | None, path: str = "", theme: str | None = None) -> Iterator[None]:
     """The header, and the column that a page's content stands in; `theme` is "dark", "light" or the system's."""
     ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
+    header = _header(visitor, path)
+    _early(tag("div", header, class_="q-header"))
     with ui.header(elevated=False, fixed=False):
-        markup(_header(visitor, path))
+        markup(header)
     with ui.element("div").classes("page").props('id="content" tabindex="-1"'):
         yield
 
@@ -143,7 +157,18 @@ def _header(visitor: Visitor | None, path: str) -> str:
 
 def heading(words: str) -> None:
     """The page's heading."""
+    early_heading(words)
     markup(tag("h1", text(words)))
+
+
+def early_heading(words: str) -> None:
+    """Has the browser show these words as the heading until the page's scripts are there."""
+    _early(tag("div", tag("div", text(words), class_="h1"), class_="page"))
+
+
+def _early(content: str) -> None:
+    """Markup that is shown until the page's scripts are there, so that something is there at once."""
+    ui.add_body_html(tag("div", content, class_="early", aria_hidden="true"))
 
 
 def markup(content: str, classes: str = "") -> ui.html:

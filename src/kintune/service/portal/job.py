@@ -16,7 +16,7 @@ from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.portal import job_parts as parts
 from kintune.service.portal.charts import Curve, Line, curves
-from kintune.service.portal.frame import PageContext, Region, page, telling
+from kintune.service.portal.frame import PageContext, Region, early_heading, page, telling
 from kintune.service.portal.job_words import headline, outlook_of, saved_progress, target_ms
 from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.operators import families_of, manifests_in, operators_of
@@ -34,6 +34,7 @@ async def job_page(context: PageContext, job: str) -> None:
     found = context.application.jobs.get(context.visitor, job)
     view = JobView(context, found)
     view.show()
+    early_heading(view.title)
 
 
 class Outcome(NamedTuple):
@@ -82,13 +83,14 @@ def outcome_of(context: PageContext, job: Job) -> Outcome | None:
 
 
 class JobView:
-    """A job on the screen, brought up to date once a second until it is over."""
+    """A job on the screen, brought up to date once a second until it is over; `title` is its headline."""
 
     def __init__(self, context: PageContext, job: Job) -> None:
         self._context = context
         self._job = job
         self._name = context.application.models.of_job(job.model).name
         self._offered: bool | None = None
+        self.title = self._name
         self._head = Region()
         self._stand = Region("", "card")
         with ui.element("div").classes("row") as self._buttons:
@@ -144,7 +146,8 @@ class JobView:
         if said and not job.state.over:
             said = f"so far {said}"
         under = tag("p", text(said), class_=kind) if said else ""
-        self._head.show(tag("h1", text(headline(self._name, job, report))) + under)
+        self.title = headline(self._name, job, report)
+        self._head.show(tag("h1", text(self.title)) + under)
 
     def _curve(self, curve: Curve, lines: list[Line], target: float | None, now: float | None) -> str:
         if target is not None:

@@ -64,7 +64,7 @@ body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: v
   gap: 16px; }
 .page > *, .stack > * { max-width: 100%; }
 .stack { display: flex; flex-direction: column; gap: 12px; width: 100%; min-width: 0; align-items: stretch; }
-h1 { font-size: 1.6rem; line-height: 1.25; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
+h1, .h1 { font-size: 1.6rem; line-height: 1.25; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; line-height: 1.3; font-weight: 650; margin: 0 0 8px; }
 h3 { font-size: 1rem; line-height: 1.3; font-weight: 600; margin: 8px 0 4px; }
 p { margin: 0; overflow-wrap: anywhere; } ul { margin: 0; padding-left: 20px; list-style: disc; }
@@ -75,6 +75,8 @@ a:hover { text-decoration-thickness: 2px; }
 .faint { color: var(--faint); } .small { font-size: .87rem; } .good { color: var(--good); } .bad { color: var(--bad); }
 .warn { color: var(--warn); } .num { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .84rem; }
+.early:has(~ #app:not(:empty)) { display: none; }
+.early .q-header { position: static; } .early .page { padding-bottom: 0; }
 .skip { position: absolute; left: -999px; } .skip:focus { left: 8px; top: 8px; z-index: 10; padding: 8px 12px;
   background: var(--surface); color: var(--accent); }
 .q-header { background: var(--header); color: var(--on-header); padding: 0; display: block; }
@@ -178,7 +180,7 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
 .stage-step li[aria-current] { color: var(--accent); font-weight: 650; } .stage-step li.past { color: var(--text); }
 @media (max-width: 620px) {
   .only-wide { display: none; } .only-narrow { display: block; } ul.legend.only-narrow { display: flex; }
-  h1 { font-size: 1.3rem; }
+  h1, .h1 { font-size: 1.3rem; }
   .page { padding: 14px 12px 40px; } .card { padding: 12px; } .facts { grid-template-columns: 1fr; gap: 0; }
   .facts dd { margin-bottom: 8px; } .bar { padding: 6px 12px; }
   .bar nav { order: 3; flex-basis: 100%; margin-left: -8px; } .lanes { grid-template-columns: 1fr; gap: 2px; }
