@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
@@ -13,11 +15,12 @@ from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-__all__ = ["click", "open_browser", "picture", "prefer", "text", "wait_for", "wait_until_shown", "widen"]
+__all__ = ["click", "open_browser", "picture", "prefer", "text", "violations", "wait_for", "wait_until_shown", "widen"]
 
 REDRAWN = (StaleElementReferenceException,)
 """What happens when a page changes while it is read: it is read again."""
 
+_LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 _CLICKED = "self::a or self::button or self::summary or self::div[contains(concat(' ', @class, ' '), ' q-item ')]"
 
 
@@ -97,3 +100,17 @@ def picture(browser: webdriver.Chrome, name: str, *, whole: bool = False) -> Non
         widen(browser, size[0])
     else:
         browser.save_screenshot(str(Path(place) / f"{name}.png"))
+
+
+def violations(browser: webdriver.Chrome) -> list[str]:
+    """What axe-core finds on the page, of levels A and AA of the Web Content Accessibility Guidelines."""
+    if not browser.execute_script("return !!window.axe"):
+        browser.execute_script((files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
+    found: dict[str, Any] = browser.execute_async_script(
+        "const done = arguments[1]; axe.run(document, {runOnly: arguments[0]}).then(done)", _LEVELS
+    )
+    return [
+        f"{rule['id']}: {node['html'][:160]} ({node['any'][0]['message'] if node['any'] else rule['help']})"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]

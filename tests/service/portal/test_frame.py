@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-from typing import Any
-
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -12,27 +9,10 @@ from selenium.webdriver.common.keys import Keys
 
 from kintune.service.portal.frame import ago
 from tests.service.portal.conftest import Pages
-from tests.support.browsing import click, picture, prefer, text, wait_for, wait_until_shown, widen
+from tests.support.browsing import click, picture, prefer, text, violations, wait_for, wait_until_shown, widen
 
 pytestmark = pytest.mark.timeout(300)
 browsed = pytest.mark.needs("chromium")
-
-TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-
-
-def violations(browser: webdriver.Chrome) -> list[str]:
-    """What axe-core finds on the page, of levels A and AA."""
-    if not browser.execute_script("return !!window.axe"):
-        browser.execute_script((files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
-    found: dict[str, Any] = browser.execute_async_script(
-        "const done = arguments[1]; axe.run(document, {runOnly: arguments[0]}).then(done)", TAGS
-    )
-    return [
-        f"{rule['id']}: {node['html'][:160]} ({node['any'][0]['message'] if node['any'] else rule['help']})"
-        for rule in found["violations"]
-        for node in rule["nodes"]
-    ]
-
 
 @browsed
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -106,3 +86,11 @@ def test_a_job_that_is_not_there(pages: Pages, browser: webdriver.Chrome) -> Non
 )
 def test_ages_are_told_in_words(seconds: float, said: str) -> None:
     assert ago(1e6 - seconds, 1e6) == said
+
+
+@browsed
+def test_what_cannot_be_read_is_found(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/models")
+    wait_until_shown(browser)
+    browser.execute_script("document.querySelector('h1').style.color = '#eee'; document.querySelector('h1').style.background = '#fff'")
+    assert [each.partition(":")[0] for each in violations(browser)] == ["color-contrast"]

@@ -15,7 +15,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from kintune.testing.serving import Serving
-from tests.support.browsing import click, picture, wait_for
+from tests.support.browsing import click, picture, violations, wait_for
 from tests.support.service_users import dynamic_onnx
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.tvm, pytest.mark.timeout(600)]
@@ -71,6 +71,7 @@ def test_a_newcomer_gets_a_fast_model(service: Serving, chromium: webdriver.Chro
     wait_for(chromium, "Take it with you", seconds=300)
     wait_for(chromium, "within the tolerance")
     picture(chromium, "4-done", whole=True)
+    assert violations(chromium) == []
 
     click(chromium, "dense.kt")
     result = downloaded(tmp_path, "dense.kt")
@@ -85,6 +86,12 @@ def test_a_newcomer_gets_a_fast_model(service: Serving, chromium: webdriver.Chro
 
     click(chromium, "Python wheel")
     assert downloaded(tmp_path, "dense-*.whl").stat().st_size > 10_000
+
+    chromium.get(f"{service.url}/devices")
+    wait_for(chromium, "read and lower the model")  # one of the stages of the last five minutes
+    wait_for(chromium, "Nobody: a new job begins at once")
+    picture(chromium, "4b-devices", whole=True)
+    assert violations(chromium) == []
 
 
 def test_the_same_again_is_answered_at_once(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
