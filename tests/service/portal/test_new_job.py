@@ -88,7 +88,7 @@ def test_a_newcomer_gets_a_fast_model(service: Serving, chromium: webdriver.Chro
     assert downloaded(tmp_path, "dense-*.whl").stat().st_size > 10_000
 
     chromium.get(f"{service.url}/devices")
-    wait_for(chromium, "read and lower the model")  # one of the stages of the last five minutes
+    wait_for(chromium, "link the result", "compare the result")  # the last of its stages
     wait_for(chromium, "Nobody: a new job begins at once")
     picture(chromium, "4b-devices", whole=True)
     assert violations(chromium) == []

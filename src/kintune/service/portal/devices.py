@@ -130,7 +130,8 @@ def _waiting(context: PageContext) -> str:
     found = context.application.listing.waiting()
     parts = [tag("h2", "Who waits")]
     if not found:
-        parts.append(tag("p", "Nobody: a new job begins at once.", class_="faint"))
+        free = "Nobody: a new job begins at once." if context.live_state.standings else "Nobody."
+        parts.append(tag("p", free, class_="faint"))
         return tag("section", parts, class_="card")
     rows = []
     for each in sorted(found, key=lambda one: -(now - one.job.created) * one.job.priority)[:_MOST_WAITING]:

@@ -125,7 +125,8 @@ th { font-weight: 600; color: var(--faint); white-space: nowrap; } th.num, td.nu
 th a { color: inherit; text-decoration: none; } th a:hover { text-decoration: underline; }
 th[aria-sort] a { color: var(--text); } tbody tr:hover { background: var(--track); }
 td .under { display: block; color: var(--faint); font-size: .84rem; } td.name { min-width: 150px;
-  overflow-wrap: anywhere; } td.reason { min-width: 160px; max-width: 320px; overflow-wrap: anywhere; }
+  overflow-wrap: anywhere; } td .under.bad { color: var(--bad); } td .under.good { color: var(--good); }
+td.reason { min-width: 160px; max-width: 320px; overflow-wrap: anywhere; }
 .field { display: flex; flex-direction: column; gap: 2px; min-width: 0; } .field > span, legend { font-size: .82rem;
   color: var(--faint); }
 input.native, select.native { font: inherit; color: var(--text);
@@ -141,6 +142,8 @@ a.button:hover { text-decoration: none; }
 .drop progress { width: min(100%, 360px); accent-color: var(--accent); }
 input[type=file] { max-width: 100%; color: var(--text); font: inherit; }
 .stack:empty, .card:empty, .row:empty { display: none; }
+input[type=file]::file-selector-button { font: inherit; font-weight: 550; padding: 6px 14px; margin-right: 10px;
+  border-radius: 8px; border: 1px solid var(--line); background: var(--surface); color: var(--text); cursor: pointer; }
 details > summary { display: list-item; list-style: revert; cursor: pointer; font-weight: 600; padding: 4px 0; }
 details[open] > summary { margin-bottom: 8px; }
 pre { margin: 0; padding: 12px; background: var(--track); border-radius: 8px; overflow: auto; max-height: 420px;
