@@ -14,6 +14,7 @@ from tests.support.browsing import click, picture, prefer, text, violations, wai
 pytestmark = pytest.mark.timeout(300)
 browsed = pytest.mark.needs("chromium")
 
+
 @browsed
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
@@ -92,5 +93,7 @@ def test_ages_are_told_in_words(seconds: float, said: str) -> None:
 def test_what_cannot_be_read_is_found(pages: Pages, browser: webdriver.Chrome) -> None:
     browser.get(f"{pages.url}/models")
     wait_until_shown(browser)
-    browser.execute_script("document.querySelector('h1').style.color = '#eee'; document.querySelector('h1').style.background = '#fff'")
+    browser.execute_script(
+        "document.querySelector('h1').style.color = '#eee'; document.querySelector('h1').style.background = '#fff'"
+    )
     assert [each.partition(":")[0] for each in violations(browser)] == ["color-contrast"]
