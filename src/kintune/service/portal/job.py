@@ -93,7 +93,7 @@ class JobView:
         self.title = self._name
         self._head = Region()
         self._stand = Region("", "card")
-        with ui.element("div").classes("row") as self._buttons:
+        with ui.element("div").classes("line") as self._buttons:
             pass
         self._problem = Region("", "stack")
         self._chart = Region()
