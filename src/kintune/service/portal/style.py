@@ -91,7 +91,7 @@ code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, m
 .bar button { color: inherit; background: none; border: 1px solid #ffffff73; border-radius: 6px; padding: 3px 10px;
   font: inherit; cursor: pointer; } .bar :focus-visible { outline-color: #fff; }
 .card { background: var(--surface); border: 1px solid var(--line); border-radius: 10px; padding: 16px; min-width: 0; }
-.line { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; } 
+.line { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; }
 .between { justify-content: space-between; }
 .grid { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); }
 .grid > * { min-width: 0; }
