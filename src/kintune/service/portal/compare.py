@@ -188,7 +188,7 @@ def _choice(context: PageContext, chosen: Sequence[str], *, is_open: bool) -> st
         said = tag("span", text(f"{each.model}{took}")) + tag(
             "span", f"{job.id}, {ago(job.created, now)}", class_="faint"
         )
-        boxes.append(tag("label", [box, said], class_="row"))
+        boxes.append(tag("label", [box, said], class_="line"))
     button = tag("button", "Compare", type="submit", class_="button main", data_needs=f"2-{MOST}")
     listed = tag("fieldset", [tag("legend", f"Two to {MOST} jobs"), *boxes])
     form = tag("form", [listed, tag("div", button)], method="get", action="/compare", class_="stack")

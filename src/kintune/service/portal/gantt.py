@@ -35,7 +35,7 @@ DESCRIBED = {
 _LANE = 18  # pixels
 _MOST_LANES = 8
 _FINEST = 0.002  # of the width, below which bars of one kind that follow one another become one
-_TICKS = 5
+_TICKS = 6
 
 
 class Bar(NamedTuple):

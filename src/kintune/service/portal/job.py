@@ -93,7 +93,7 @@ class JobView:
         self.title = self._name
         self._head = Region()
         self._stand = Region("", "card")
-        with ui.element("div").classes("row") as self._buttons:
+        with ui.element("div").classes("line") as self._buttons:
             pass
         self._problem = Region("", "stack")
         self._chart = Region()
@@ -158,7 +158,8 @@ class JobView:
     def _conclude(self) -> None:
         job = self._job
         self._title(None)
-        self._stand.show(parts.stand(job, job.reason, "", job.wanted.device))
+        said = job.reason if job.state is JobStatus.DONE else ""  # else it is said below
+        self._stand.show(parts.stand(job, said, "", job.wanted.device))
         self._problem.show(parts.failures(job))
         outcome = outcome_of(self._context, job)
         if outcome is None:
@@ -178,7 +179,7 @@ class JobView:
             )
         )
         operators = operators_of(report, outcome.manifests)
-        said = [
+        found = [
             tag("div", parts.result_facts(report, outcome.hybrid) + parts.latencies(report), class_="grid"),
             parts.downloads(job, self._name, outcome.size, has_exports=outcome.has_exports, hybrid=outcome.hybrid)
             if job.executable is not None
@@ -187,7 +188,7 @@ class JobView:
             parts.families_map(families_of(operators)),
             parts.where_part(outcome.hybrid),
         ]
-        self._result.show("".join(said))
+        self._result.show("".join(found))
 
     def _history(self) -> str:
         job = self._job

@@ -45,7 +45,7 @@ _SHADES = 6
 
 def stand(job: Job, said: str, doing: str, device: str) -> str:
     """Where it stands on its way, and what is going on."""
-    parts = [tag("div", [chip(job.state.value, job.state.value), tag("span", text(said))], class_="row")]
+    parts = [tag("div", [chip(job.state.value, job.state.value), tag("span", text(said))], class_="line")]
     if not job.state.over:
         at = _WAY.index(job.state)
         steps = (
@@ -244,7 +244,7 @@ def downloads(job: Job, name: str, size: int | None, *, has_exports: bool, hybri
             if kind != "c" or not partly
         ]
     links.append(link("Report (JSON)", f"{base}/report", class_="button", download=f"{name}.report.json"))
-    parts = [tag("div", links, class_="row")]
+    parts = [tag("div", links, class_="line")]
     if has_exports:
         parts += [_snippet(each) for each in snippets(name, partly)]
     return _card("Take it with you", tag("div", parts, class_="stack"))

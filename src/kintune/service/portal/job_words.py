@@ -184,7 +184,7 @@ def snippets(name: str, has_onnxruntime_part: bool) -> tuple[Snippet, ...]:
     )
     found = [
         Snippet("python", "Python", "the file .kt, and kintune-runtime (numpy is all that it needs)", python),
-        Snippet("wheel", "Python wheel", "the wheel, which has the runtime inside", wheel),
+        Snippet("wheel", "Python, from a wheel", "the wheel, which has the runtime inside", wheel),
         Snippet("c", "C and C++", "the archive for C", c),
         Snippet("onnx", "onnxruntime", "the archive for onnxruntime, unpacked", onnx),
     ]

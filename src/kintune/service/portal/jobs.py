@@ -92,7 +92,7 @@ class JobQuery:
 async def jobs_page(context: PageContext) -> None:
     """The list, with a form above it that becomes part of the address."""
     visitor, query = context.visitor, JobQuery(context.query, context.values("state"))
-    with ui.element("div").classes("row between"):
+    with ui.element("div").classes("line between"):
         heading("Jobs")
         markup(link("New job", "/new", class_="button main"))
     for words, kind in _told(context.query):
@@ -145,14 +145,14 @@ def _form(context: PageContext, query: JobQuery, visitor: Visitor) -> str:
         parts.append(tag("label", [tag("span", "Device"), chosen], class_="field"))
     if visitor.scope is Scope.ADMIN:
         box = tag("input", type="checkbox", name="everybody", value="1", checked=query.everybody, data_submits="")
-        parts.append(tag("fieldset", [tag("legend", "Whose"), tag("label", [box, "everybody's"], class_="row")]))
+        parts.append(tag("fieldset", [tag("legend", "Whose"), tag("label", [box, "everybody's"], class_="line")]))
     sort = query.address().partition("sort=")[2].partition("&")[0]
     if sort:
         parts.append(tag("input", type="hidden", name="sort", value=sort))
     parts.append(tag("button", "Search", type="submit", class_="button"))
     if query.is_narrow:
         parts.append(link("All jobs", "/"))
-    return tag("form", tag("div", parts, class_="row"), method="get", action="/", role="search")
+    return tag("form", tag("div", parts, class_="line"), method="get", action="/", role="search")
 
 
 def _list(context: PageContext, query: JobQuery) -> str:
@@ -175,7 +175,7 @@ def _list(context: PageContext, query: JobQuery) -> str:
             data_needs="2-5", disabled=True, id="do-compare",
         ),
     ]  # fmt: skip
-    bar = tag("div", actions, class_="row", role="group", aria_label="With the chosen jobs")
+    bar = tag("div", actions, class_="line", role="group", aria_label="With the chosen jobs")
     form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action="/jobs/actions", class_="stack")
     return form + _pages(query, offset, len(found), total)
 

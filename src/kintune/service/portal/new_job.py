@@ -53,7 +53,7 @@ async def new_job_page(context: PageContext) -> None:
                 job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
                 ui.navigate.to(f"/jobs/{job.id}")
 
-        with ui.element("div").classes("row"):
+        with ui.element("div").classes("line"):
             button = ui.button("Make it fast", on_click=submit, color=None).mark("submit")
             button.props("unelevated no-caps").classes("button main")
 

@@ -91,7 +91,7 @@ code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, m
 .bar button { color: inherit; background: none; border: 1px solid #ffffff73; border-radius: 6px; padding: 3px 10px;
   font: inherit; cursor: pointer; } .bar :focus-visible { outline-color: #fff; }
 .card { background: var(--surface); border: 1px solid var(--line); border-radius: 10px; padding: 16px; min-width: 0; }
-.row { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; } .row.top { align-items: flex-start; }
+.line { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; }
 .between { justify-content: space-between; }
 .grid { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); }
 .grid > * { min-width: 0; }
@@ -126,6 +126,7 @@ th a { color: inherit; text-decoration: none; } th a:hover { text-decoration: un
 th[aria-sort] a { color: var(--text); } tbody tr:hover { background: var(--track); }
 td .under { display: block; color: var(--faint); font-size: .84rem; } td.name { min-width: 150px;
   overflow-wrap: anywhere; } td .under.bad { color: var(--bad); } td .under.good { color: var(--good); }
+td.num .share { margin-left: auto; }
 td.reason { min-width: 160px; max-width: 320px; overflow-wrap: anywhere; }
 .field { display: flex; flex-direction: column; gap: 2px; min-width: 0; } .field > span, legend { font-size: .82rem;
   color: var(--faint); }
@@ -141,7 +142,7 @@ a.button:hover { text-decoration: none; }
 .drop.over { border-color: var(--accent); background: var(--accent-soft); }
 .drop progress { width: min(100%, 360px); accent-color: var(--accent); }
 input[type=file] { max-width: 100%; color: var(--text); font: inherit; }
-.stack:empty, .card:empty, .row:empty { display: none; }
+.stack:empty, .card:empty, .line:empty { display: none; }
 input[type=file]::file-selector-button { font: inherit; font-weight: 550; padding: 6px 14px; margin-right: 10px;
   border-radius: 8px; border: 1px solid var(--line); background: var(--surface); color: var(--text); cursor: pointer; }
 details > summary { display: list-item; list-style: revert; cursor: pointer; font-weight: 600; padding: 4px 0; }
