@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import OrderError
-from kintune.hardware.toolchain import find_linker
+from kintune.hardware.toolchain import compiler_command, find_linker
 
 __all__ = [
     "ORDER_VARIABLE",
@@ -155,7 +155,7 @@ def _load_stand_in() -> None:
     with tempfile.TemporaryDirectory(prefix="kintune-driver-") as folder:
         code, library = Path(folder) / "driver.c", Path(folder) / _DRIVER
         code.write_text(source)
-        command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{_DRIVER}", "-o", str(library), str(code)]
+        command = [*compiler_command(compiler), "-shared", "-fPIC", f"-Wl,-soname,{_DRIVER}", "-o", str(library), str(code)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             line = next((line for line in done.stderr.splitlines() if line.strip()), "no message")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kintune.errors import EnvironmentProblem, OrderError
 from kintune.hardware.check import Check, Verdict
-from kintune.hardware.toolchain import find_linker
+from kintune.hardware.toolchain import compiler_command, find_linker
 
 __all__ = ["TVM_FFI_RANGE", "TVM_VERSION", "allow_torch", "check_software", "forbid_torch", "require_tried_versions"]
 
@@ -134,16 +134,16 @@ def check_loads(name: str, code: str) -> Check:
 def check_compiler() -> Check:
     """Whether the compiler that links programs (`$CC`, or the first on the path) makes a shared library."""
     name = "C compiler"
-    remedy = "install gcc or clang (Debian, Ubuntu: apt-get install g++), or name one in the variable CC"
+    remedy = "install gcc or clang (Debian, Ubuntu: apt-get install g++), or name one in CC, or `pip install ziglang`"
     try:
         found = find_linker()
     except OrderError:
-        return Check(name, Verdict.PROBLEM, "none of cc, gcc and clang is on the path", remedy)
+        return Check(name, Verdict.PROBLEM, "none of cc, gcc and clang is on the path, and ziglang is not installed", remedy)
     with tempfile.TemporaryDirectory(prefix="kintune-doctor-") as folder:
         source = Path(folder, "probe.c")
         source.write_text("int probe(void) { return 42; }\n")
         library = Path(folder, "probe.so")
-        command = [found, "-shared", "-fPIC", "-o", str(library), str(source)]
+        command = [*compiler_command(found), "-shared", "-fPIC", "-o", str(library), str(source)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_TIMEOUT_S)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import os
 import platform
 import re
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple
 from kintune.errors import BuildError, OrderError
 from kintune.hardware.nvrtc import Nvrtc
 
-__all__ = ["LINKING_FAILED", "compile_cubin", "find_linker", "find_nvcc", "link", "linking_for"]
+__all__ = ["LINKING_FAILED", "compile_cubin", "compiler_command", "find_linker", "find_nvcc", "link", "linking_for"]
 
 LINKING_FAILED = "linking failed"
 """How the message begins when the linker, not the program, is at fault."""
@@ -25,6 +27,10 @@ LINKING_FAILED = "linking failed"
 _TELL_WHAT_IS_MISSING = ("--unresolved-symbols=report-all", "--warn-unresolved-symbols")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(\w+)")
 _IN_EVERY_PROCESS = ("TVM", "memcpy", "memset", "memmove")
+
+_ZIG = "zig"
+_LIBM = "libm.so.6"
+_OLDEST_GLIBC = "2.17"  # that of the wheels of the runtime
 
 _CUDA_HOMES = ("CUDA_HOME", "CUDA_PATH")
 _CUDA_DIRECTORY = "/usr/local/cuda"
@@ -37,7 +43,8 @@ def find_linker(architecture: str = "") -> str:
     """The program that links artifacts for an architecture, by default this machine's.
 
     Here that is the C compiler: the one in `CC`, else `cc`, `gcc` or `clang`.  For another architecture it is a C
-    compiler or a linker for that one, by the names that they have in distributions, or else LLVM's.
+    compiler or a linker for that one, by the names that they have in distributions, or else LLVM's.  Where there is
+    none of these, it is the `zig` of the Python package `ziglang`, which links for all of them.
 
     Raises:
         OrderError: there is none.
@@ -46,13 +53,26 @@ def find_linker(architecture: str = "") -> str:
         for name in (f"{architecture}-linux-gnu-gcc", f"{architecture}-linux-gnu-ld", "ld.lld"):
             if (path := shutil.which(name)) is not None:
                 return path
+        if (zig := _zig()) is not None:
+            return zig
         raise OrderError(
-            f"no linker for {architecture} found: install binutils-{architecture.replace('_', '-')}-linux-gnu, or lld"
+            f"no linker for {architecture} found: install binutils-{architecture.replace('_', '-')}-linux-gnu, or lld, "
+            "or the Python package ziglang"
         )
     for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
         if name and (path := shutil.which(name)) is not None:
             return path
-    raise OrderError("no C compiler found to link programs with: install gcc or clang, or name one in the variable CC")
+    if (zig := _zig()) is not None:
+        return zig
+    raise OrderError(
+        "no C compiler found to link programs with: install gcc or clang, or name one in the variable CC, or install "
+        "the Python package ziglang (`pip install ziglang`), which has one"
+    )
+
+
+def compiler_command(found: str) -> list[str]:
+    """The command that compiles C with what `find_linker` found for this machine."""
+    return [found, "cc"] if _is_zig(found) else [found]
 
 
 def link(output: str, objects: Sequence[str], architecture: str = "") -> None:
@@ -65,12 +85,15 @@ def link(output: str, objects: Sequence[str], architecture: str = "") -> None:
         BuildError: they do not link; the message is the linker's first line.
         OrderError: nothing here links for that architecture.
     """
-    tools = _tools(find_linker(architecture))
+    tools = _tools(find_linker(architecture), architecture)
     start = (*tools.command, "-o", output, *objects, *tools.helpers)
-    if not tools.mathematics:
+    if not tools.mathematics and not tools.whole:
         _run(start)
-    elif _lacks(_run((*start, *_TELL_WHAT_IS_MISSING))):
-        _run((*start, *tools.mathematics))
+        return
+    if _lacks(_run((*start, *_TELL_WHAT_IS_MISSING))):
+        said = _run((*start, *tools.mathematics, *(_TELL_WHAT_IS_MISSING if tools.whole else ())))
+        if tools.whole and _lacks(said):
+            _run((*tools.whole, "-o", output, *objects, "-lm"))
 
 
 def linking_for(architecture: str) -> Callable[..., None]:
@@ -83,20 +106,30 @@ def linking_for(architecture: str) -> Callable[..., None]:
 
 
 class _Tools(NamedTuple):
-    """What links: the command, what goes with every object, and what only with those that want it."""
+    """What links: the command, what goes with every object, what only with those that want it, and the last resort."""
 
     command: tuple[str, ...]
     helpers: tuple[str, ...] = ()
     mathematics: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=8)
-def _tools(compiler: str) -> _Tools:
+def _tools(compiler: str, architecture: str) -> _Tools:
     """The compiler's linker if it says where it is, with the libraries that kernels may need.
 
     Elsewhere than on Linux a linker wants more to be told, which the compiler knows.  A linker that comes alone leaves
-    the mathematics to the process that will load the library.
+    the mathematics to the process that will load the library.  Zig's compiler makes the helpers of a target when they
+    are first needed, in many seconds; its linker alone takes this machine's library of mathematics.
     """
+    if _is_zig(compiler):
+        machine = architecture or platform.machine()
+        mathematics = _mathematics() if machine == platform.machine() else ""
+        return _Tools(
+            (compiler, "ld.lld", "-shared"),
+            mathematics=("--as-needed", mathematics) if mathematics else (),
+            whole=(compiler, "cc", "-target", f"{machine}-linux-gnu.{_OLDEST_GLIBC}", "-shared"),
+        )
     if compiler.endswith(("-ld", "ld.lld")):
         return _Tools((compiler, "-shared"))
     linker = shutil.which(_asked(compiler, "-print-prog-name=ld"))
@@ -104,6 +137,28 @@ def _tools(compiler: str) -> _Tools:
     if sys.platform != "linux" or linker is None or not all(Path(found).is_file() for found in (helpers, mathematics)):
         return _Tools((compiler, "-shared"), ("-lm",))
     return _Tools((linker, "-shared"), (helpers,), ("--as-needed", mathematics))
+
+
+def _zig() -> str | None:
+    """The program of the package `ziglang`, if that is installed."""
+    found = importlib.util.find_spec("ziglang")
+    places = found.submodule_search_locations if found is not None else None
+    return next((str(path) for place in places or () if (path := Path(place, _ZIG)).is_file()), None)
+
+
+def _is_zig(compiler: str) -> bool:
+    return Path(compiler).name == _ZIG
+
+
+def _mathematics() -> str:
+    """Where this machine's library of mathematics is, which is there without any compiler; "" if it is not found."""
+    try:
+        ctypes.CDLL(_LIBM)
+        mapped = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return ""
+    paths = (line.split(maxsplit=5)[-1] for line in mapped if "/libm" in line)
+    return next((path for path in paths if Path(path).name == _LIBM or Path(path).name.startswith("libm-2.")), "")
 
 
 def _run(command: Sequence[str]) -> str:

@@ -46,8 +46,8 @@ FORMAT = "kintune-records"
 NEIGHBOURS = "service_"
 """How the tables begin that may lie beside these: those of a service that keeps everything in one database."""
 
-SCHEMA_VERSION = 1
-"""Version of the tables below; raised with every change that an older Kintune could not read."""
+SCHEMA_VERSION = 2
+"""Version of the tables below and of `meta`; every change raises it and adds a step to `kintune.records.migrations`."""
 
 METADATA = MetaData(
     naming_convention={

@@ -7,19 +7,21 @@ from pathlib import Path
 from types import TracebackType
 
 import msgspec
-from sqlalchemy import Connection, func, insert, inspect, select
+from sqlalchemy import Connection, func, insert, select
 
+from kintune.core.version import __version__
 from kintune.errors import RecordsError
 from kintune.records.blobs import Blobs
 from kintune.records.database import Clock, Database, now
 from kintune.records.devices import DeviceRecords
-from kintune.records.integrity import Damage, sealed, verified
+from kintune.records.integrity import Damage, sealed
 from kintune.records.location import database_system_at, default_location
 from kintune.records.measurements import Measurements
+from kintune.records.migrations import schema_of, upgrade
 from kintune.records.models import Models
 from kintune.records.repair import check, remove_damage
 from kintune.records.runs import Events, Runs
-from kintune.records.schema import FORMAT, METADATA, NEIGHBOURS, SCHEMA_VERSION, meta
+from kintune.records.schema import FORMAT, METADATA, SCHEMA_VERSION, meta
 from kintune.records.workloads import Workloads
 
 __all__ = ["Counts", "Store"]
@@ -75,8 +77,9 @@ class Store:
     ) -> Store:
         """Open the records at a path, a database URL, or ":memory:"; by default where `default_location()` says.
 
-        New records are made when there are none, unless `create` is False.  A writer waits `busy_seconds` for
-        another.  `verify` False opens even a database known to be damaged, to look at what is left of it.
+        New records are made when there are none, unless `create` is False; those of an older version are brought to
+        this one's tables, for good.  A writer waits `busy_seconds` for another.  `verify` False opens even a database
+        known to be damaged, to look at what is left of it.
 
         Raises:
             RecordsError: it is a directory, not a database, not of Kintune, damaged, cut short, or written by a newer
@@ -88,13 +91,15 @@ class Store:
         try:
             with system.opening():
                 with database.snapshot() as connection:
-                    ours = _is_ours(connection, system.where)
+                    found = schema_of(connection, system.where)
                     notice = system.examine(connection, verify=verify)
-                if not ours and not create:
+                if found is None and not create:
                     raise RecordsError(notice or f"{system.where}: holds no records; `kintune tune` creates them")
-                if not ours:
+                if found is None:
                     system.adopt(database.engine)
                     _create(database)
+                elif found != SCHEMA_VERSION:
+                    upgrade(database)
         except BaseException:
             database.close()
             raise
@@ -154,36 +159,9 @@ class Store:
         self.close()
 
 
-def _is_ours(connection: Connection, where: str) -> bool:
-    """Returns whether the database holds the tables of the records (True) or none at all (False).
-
-    Raises:
-        RecordsError: it holds other tables, or those of another version.
-    """
-    tables = {name for name in inspect(connection).get_table_names() if not name.startswith(NEIGHBOURS)}
-    if not tables:
-        return False
-    said = _said(connection) if meta.name in tables else {}
-    if said.get("format") != FORMAT:
-        raise RecordsError(f"{where}: a database, but not one of Kintune; choose another with --records")
-    version = said.get("schema_version", "?")
-    if version == str(SCHEMA_VERSION):
-        return True
-    raise RecordsError(
-        f"{where}: written by another version of Kintune (its schema is {version}, this one reads {SCHEMA_VERSION}); "
-        "update Kintune, or choose another file with --records"
-    )
-
-
-def _said(connection: Connection) -> dict[str, str]:
-    """Returns the content of `meta`; empty when its columns are not ours."""
-    if {column["name"] for column in inspect(connection).get_columns(meta.name)} != set(meta.columns.keys()):
-        return {}
-    return {row["key"]: row["value"] for row in verified(meta, connection.execute(select(meta)))}
-
-
 def _create(database: Database) -> None:
     with database.transaction() as connection:
         METADATA.create_all(connection)
-        for key, value in (("format", FORMAT), ("schema_version", str(SCHEMA_VERSION))):
+        said = {"format": FORMAT, "schema_version": str(SCHEMA_VERSION), "written_by": __version__}
+        for key, value in said.items():
             connection.execute(insert(meta).values(**sealed(meta, key=key, value=value)))
