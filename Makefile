@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # How many processes share the tests; 0: all in one.
 TEST_WORKERS ?= 2
 
-.PHONY: help setup tune test test-bare test-slow test-hosts lint format benchmarks-page wheel clean
+.PHONY: help setup tune test test-bare test-slow test-hosts lint format benchmarks-page dist release-check docs wheel clean
 
 help: ## list the chores
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -48,11 +48,22 @@ format: setup ## format the code
 benchmarks-page: setup ## write docs/benchmarks.md from benchmarks/results
 	@$(BIN)/python tools/benchmarks_page.py
 
+dist: override EXTRA_PACKAGES += ziglang
+dist: setup ## build what a release consists of in dist/: wheels and sources of Kintune and its runtime
+	@PYTHON=$(BIN)/python tools/distributions dist
+
+release-check: override EXTRA_PACKAGES += ziglang
+release-check: setup ## build, install in an empty environment, tune, serve, and upgrade databases of the version before
+	@$(BIN)/python tools/release_check.py
+
+docs: setup ## build the documentation as a site in site/, offline
+	@$(BIN)/python tools/docs_site.py site
+
 wheel: override EXTRA_PACKAGES += ziglang
-wheel: setup ## build dist/*.whl: Kintune, and its runtime for each platform
+wheel: setup ## build only the wheels in dist/, those of the runtime for each platform among them
 	@PYTHON=$(BIN)/python tools/runtime_wheels dist
 	@$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## remove what the other chores have made, the environment included
-	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
