@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
 import venv
 import zipfile
@@ -99,11 +100,70 @@ def test_the_metadata_name_ranges_and_the_command(wheel: Path) -> None:
         commands = archive.read(f"{info}/entry_points.txt").decode()
         assert f"{info}/licenses/LICENSE" in archive.namelist()
     assert metadata["Version"] == kintune.__version__
-    assert metadata["Requires-Python"] == "<3.14,>=3.10"
+    assert metadata["Requires-Python"] == "<3.15,>=3.10"
     required = metadata.get_all("Requires-Dist") or []
     assert any(line.startswith("apache-tvm-ffi<0.1.15,>=0.1.14") for line in required)
     assert not any("@" in line for line in required)
     assert "kintune = kintune.cli:main" in commands
+
+
+def test_extras_have_the_names_that_users_expect(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    extras = set(metadata.get_all("Provides-Extra") or [])
+    assert {"service", "client", "ray", "torch", "compare", "linker"} <= extras
+    page = (ROOT / "docs" / "releases.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z]+)`(?=[,| ])", "\n".join(row.split("|")[1] for row in page.splitlines()[2:]))) == extras
+
+
+def named_versions() -> dict[str, str]:
+    """The version at each place that names it."""
+    places = {
+        "src/kintune/core/version.py": r'^__version__ = "(.+)"',
+        "runtime/src/kintune_runtime/version.py": r'^__version__ = "(.+)"',
+        "runtime/src/kintune_runtime/example/kintune.pc": r"^Version: (.+)",
+        "pyproject.toml": r'^  "kintune-runtime==(.+)",',
+    }
+    return {place: re.findall(pattern, (ROOT / place).read_text(), re.M)[0] for place, pattern in places.items()}
+
+
+def test_both_packages_have_one_version() -> None:
+    assert set(named_versions().values()) == {kintune.__version__}
+
+
+def test_one_command_sets_the_version_at_every_place_that_names_it(tmp_path: Path) -> None:
+    for place in named_versions():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / place, tmp_path / place)
+    environment = {**os.environ, "KINTUNE_ROOT": str(tmp_path)}
+    run(ROOT / "tools" / "set_version", "7.8.9rc1", env=environment)
+    changed = {place: (tmp_path / place).read_text() for place in named_versions()}
+    assert all("7.8.9rc1" in text and kintune.__version__ not in text.split("7.8.9rc1")[0][-20:] for text in changed.values())
+    bad = subprocess.run([ROOT / "tools" / "set_version", "v7"], env=environment, capture_output=True, text=True, check=False)
+    assert (bad.returncode, bad.stderr) == (2, "usage: tools/set_version X.Y.Z\n")
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> list[set[str]]:
+    """The files in the sources of both packages, without the folder that they are in."""
+    folder = tmp_path_factory.mktemp("sources")
+    found = []
+    for project in (ROOT, ROOT / "runtime"):
+        made = folder / project.name
+        run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", made, project)
+        (packed,) = made.glob("*.tar.gz")
+        with tarfile.open(packed) as archive:
+            found.append({name.partition("/")[2] for name in archive.getnames()})
+    return found
+
+
+def test_the_sources_have_what_they_are_built_of_and_nothing_that_was_built(sources: list[set[str]]) -> None:
+    whole, runtime = sources
+    assert {"src/kintune/cli/root.py", "src/kintune_lab/__init__.py", "constraints.txt", "README.md", "LICENSE"} <= whole
+    assert {"build_library.py", "native/model.c", "src/kintune_runtime/include/kintune.h", "README.md"} <= runtime
+    for names in sources:
+        assert not [name for name in names if name.endswith((".so", ".pyc", ".whl")) or name.startswith("dist/")]
 
 
 def test_the_installed_command_works(installed: Path, tmp_path: Path) -> None:

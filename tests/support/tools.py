@@ -90,6 +90,9 @@ TOOLS: Mapping[str, Tool] = {
     "ray": Tool("Ray", "make setup EXTRA_PACKAGES=ray", packages=("ray",)),
     "zsh": Tool("zsh", "apt-get install zsh", programs=(("zsh",),)),
     "fish": Tool("fish", "apt-get install fish", programs=(("fish",),)),
+    "container-engine": Tool(
+        "an engine for containers", "apt-get install podman", programs=(("podman", "docker"),)
+    ),
     "nginx": Tool("nginx", "apt-get install nginx openssl", programs=(("nginx",), ("openssl",))),
     "caddy": Tool("Caddy", "apt-get install caddy openssl", programs=(("caddy",), ("openssl",))),
 }
