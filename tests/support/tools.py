@@ -90,6 +90,7 @@ TOOLS: Mapping[str, Tool] = {
     "ray": Tool("Ray", "make setup EXTRA_PACKAGES=ray", packages=("ray",)),
     "zsh": Tool("zsh", "apt-get install zsh", programs=(("zsh",),)),
     "fish": Tool("fish", "apt-get install fish", programs=(("fish",),)),
+    "mkdocs-material": Tool("mkdocs-material", "make setup EXTRA_PACKAGES=mkdocs-material", packages=("material",)),
     "container-engine": Tool(
         "an engine for containers", "apt-get install podman", programs=(("podman", "docker"),)
     ),
