@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ mount --bind {reader} {root}/reader
 for each in /usr/lib64 /usr/share /etc {named}; do
     [ ! -d $each ] || {{ mkdir -p {root}$each && mount --rbind $each {root}$each; }}
 done
-exec chroot {root} /usr/bin/sh -c 'cd /reader; '"$1"
+exec /usr/sbin/chroot {root} /usr/bin/sh -c 'cd /reader; '"$1"
 """
 
 
@@ -64,6 +65,20 @@ def commands() -> list[str]:
     return first.text.splitlines()
 
 
+def reachable_folders() -> list[str]:
+    """The folders outside of the system's own in which pip finds packages and certificates."""
+    told = run(sys.executable, "-m", "pip", "config", "list").stdout + " ".join(pip_variables().values())
+    paths = {Path(each) for each in re.findall(r"(?<![\w:/])/[\w./+-]+", told)}
+    folders = {str(path if path.is_dir() else path.parent) for path in paths if path.exists()}
+    return sorted(each for each in folders if not each.startswith(("/etc", "/usr/lib", "/usr/share")))
+
+
+def pip_variables() -> dict[str, str]:
+    """What the environment says to pip."""
+    wanted = re.compile(r"PIP_\w+|\w+_proxy|\w+_PROXY|SSL_CERT_FILE|REQUESTS_CA_BUNDLE")
+    return {name: value for name, value in os.environ.items() if wanted.fullmatch(name)}
+
+
 def root_with_python_only(root: Path, reader: Path, reachable: Sequence[str]) -> list[str]:
     """The command that runs a line of shell where there are Python, a shell and the C library, and no compiler.
 
@@ -93,10 +108,12 @@ def test_two_commands_lead_from_the_wheel_to_a_tuned_model(dist: Path, tmp_path:
     reader = tmp_path / "reader"
     reader.mkdir()
     shutil.copytree(dist, reader / "dist")
-    links = [word for word in os.environ.get("PIP_FIND_LINKS", "").split() if word.startswith("/")]
-    told = printed(sys.executable, "-m", "pip", "config", "get", "global.find-links") if not links else ""
-    inside = root_with_python_only(tmp_path / "root", reader, [*links, *(w for w in told.split() if w.startswith("/"))])
-    environment = {"PATH": "/usr/bin", "HOME": "/reader", "LANG": "C.UTF-8"}
+    inside = root_with_python_only(tmp_path / "root", reader, reachable_folders())
+    settings = Path.home() / ".config" / "pip" / "pip.conf"
+    if settings.is_file():
+        (reader / ".config" / "pip").mkdir(parents=True)
+        shutil.copy(settings, reader / ".config" / "pip")
+    environment = {**pip_variables(), "PATH": "/usr/bin", "HOME": "/reader", "LANG": "C.UTF-8"}
     assert run(*inside, "command -v cc gcc clang ld", env=environment).stdout == ""
     install, tune = commands()
     printed(*inside, install, env=environment)
