@@ -45,7 +45,7 @@ def name_of(page: Path) -> str:
 def wrong_words(words: list[str]) -> str:
     """What of a command does not exist; "" if all of it does."""
     command: click.Command = root
-    context = click.Context(root, info_name="kintune")
+    context = click.Context(root, info_name="kintune", **root.context_settings)
     rest = list(words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         found = command.get_command(context, rest[0])
@@ -69,7 +69,8 @@ def test_every_command_and_option_exists(page: Path) -> None:
 def test_blocks_are_found_with_their_commands() -> None:
     text = (
         "# Title\n\n    kintune tune a.onnx   # says\n    kintune doctor\n\n    deeper text\n\nWords:\n\n    x = 1\n\n"
-        "```console\n$ kintune run a.kt\nout\n```\n\n<!-- not run: it needs a board -->\n```sh\npip install \\\n  x\n```\n"
+        "```console\n$ kintune run a.kt\nout\n```\n\n"
+        "<!-- not run: it needs a board -->\n```sh\npip install \\\n  x\n```\n"
         "\n```python\nkintune = 1\n```\n\n<!-- not run: no host -->\n\n    kintune serve\n"
     )
     assert list(command_blocks(text)) == [
@@ -79,7 +80,9 @@ def test_blocks_are_found_with_their_commands() -> None:
         CommandBlock(29, ("kintune serve",), "no host"),
     ]
     assert words_of("tuning/bin/kintune tune 'a b.onnx' --minutes 3 && ls") == ["tune", "a b.onnx", "--minutes", "3"]
-    assert inline_commands("Use `kintune run a.kt`, `kintune export --to c|onnx` or `kintune: error`.") == ["kintune run a.kt"]
+    assert inline_commands("Use `kintune run a.kt`, `kintune export --to c|onnx` or `kintune: error`.") == [
+        "kintune run a.kt"
+    ]
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:
@@ -208,5 +211,7 @@ def test_the_commands_of_a_page_run_in_order(name: str, tmp_path: Path) -> None:
 
 
 def type_in(folder: Path, command: str, environment: Mapping[str, str]) -> None:
-    done = subprocess.run(["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"

@@ -114,10 +114,12 @@ def test_extras_have_the_names_that_users_expect(wheel: Path) -> None:
     extras = set(metadata.get_all("Provides-Extra") or [])
     assert {"service", "client", "ray", "torch", "compare", "linker"} <= extras
     page = (ROOT / "docs" / "releases.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`([a-z]+)`(?=[,| ])", "\n".join(row.split("|")[1] for row in page.splitlines()[2:]))) == extras
+    assert (
+        set(re.findall(r"`([a-z]+)`(?=[,| ])", "\n".join(row.split("|")[1] for row in page.splitlines()[2:]))) == extras
+    )
 
 
-def named_versions() -> dict[str, str]:
+def named_versions(root: Path = ROOT) -> dict[str, str]:
     """The version at each place that names it."""
     places = {
         "src/kintune/core/version.py": r'^__version__ = "(.+)"',
@@ -125,7 +127,7 @@ def named_versions() -> dict[str, str]:
         "runtime/src/kintune_runtime/example/kintune.pc": r"^Version: (.+)",
         "pyproject.toml": r'^  "kintune-runtime==(.+)",',
     }
-    return {place: re.findall(pattern, (ROOT / place).read_text(), re.M)[0] for place, pattern in places.items()}
+    return {place: re.findall(pattern, (root / place).read_text(), re.M)[0] for place, pattern in places.items()}
 
 
 def test_both_packages_have_one_version() -> None:
@@ -139,8 +141,12 @@ def test_one_command_sets_the_version_at_every_place_that_names_it(tmp_path: Pat
     environment = {**os.environ, "KINTUNE_ROOT": str(tmp_path)}
     run(ROOT / "tools" / "set_version", "7.8.9rc1", env=environment)
     changed = {place: (tmp_path / place).read_text() for place in named_versions()}
-    assert all("7.8.9rc1" in text and kintune.__version__ not in text.split("7.8.9rc1")[0][-20:] for text in changed.values())
-    bad = subprocess.run([ROOT / "tools" / "set_version", "v7"], env=environment, capture_output=True, text=True, check=False)
+    assert all(
+        "7.8.9rc1" in text and kintune.__version__ not in text.split("7.8.9rc1")[0][-20:] for text in changed.values()
+    )
+    bad = subprocess.run(
+        [ROOT / "tools" / "set_version", "v7"], env=environment, capture_output=True, text=True, check=False
+    )
     assert (bad.returncode, bad.stderr) == (2, "usage: tools/set_version X.Y.Z\n")
 
 
@@ -160,7 +166,13 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[set[str]]:
 
 def test_the_sources_have_what_they_are_built_of_and_nothing_that_was_built(sources: list[set[str]]) -> None:
     whole, runtime = sources
-    assert {"src/kintune/cli/root.py", "src/kintune_lab/__init__.py", "constraints.txt", "README.md", "LICENSE"} <= whole
+    assert {
+        "src/kintune/cli/root.py",
+        "src/kintune_lab/__init__.py",
+        "constraints.txt",
+        "README.md",
+        "LICENSE",
+    } <= whole
     assert {"build_library.py", "native/model.c", "src/kintune_runtime/include/kintune.h", "README.md"} <= runtime
     for names in sources:
         assert not [name for name in names if name.endswith((".so", ".pyc", ".whl")) or name.startswith("dist/")]

@@ -51,7 +51,9 @@ def _commands(command: click.Command, name: str, parent: click.Context | None) -
 
 def python() -> str:
     """What `kintune` and `kintune_runtime` export."""
-    pages = ["# Python in detail\n\nWhat `kintune` and `kintune_runtime` export. [Python](../python.md) shows how it is used.\n"]
+    pages = [
+        "# Python in detail\n\nWhat `kintune` and `kintune_runtime` export. [Python](../python.md) shows how it is used.\n"
+    ]
     for package in ("kintune", "kintune_runtime"):
         module = importlib.import_module(package)
         pages.append(f"## {package}\n\n{_docstring(module)}\n")
@@ -104,7 +106,9 @@ def _fields(kind: type) -> str:
     for field in msgspec.structs.fields(kind):
         shown = getattr(field.type, "__name__", str(field.type)) if isinstance(field.type, type) else str(field.type)
         shown = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", shown).replace("|", "\\|")
-        default = "" if field.required else f"`{field.default!r}`" if field.default is not msgspec.NODEFAULT else "made anew"
+        default = (
+            "" if field.required else f"`{field.default!r}`" if field.default is not msgspec.NODEFAULT else "made anew"
+        )
         rows.append(f"| `{field.name}` | {shown} | {default} |")
     return "\n".join(rows)
 
@@ -144,11 +148,15 @@ def rest() -> str:
     from kintune.service.web.app import make_app
     from kintune.service.web.application_state import ApplicationState
 
-    with tempfile.TemporaryDirectory(prefix="kintune-reference-") as folder:
-        with ApplicationState(ServiceSettings(data=folder)) as application:
-            document = make_app(application).openapi()
-    parts = ["# REST API\n\nWhat a service answers to; `/api/docs` of a service shows the same and tries it. Requests carry "
-             "`Authorization: Bearer TOKEN` once somebody has a token.\n"]
+    with (
+        tempfile.TemporaryDirectory(prefix="kintune-reference-") as folder,
+        ApplicationState(ServiceSettings(data=folder)) as application,
+    ):
+        document = make_app(application).openapi()
+    parts = [
+        "# REST API\n\nWhat a service answers to; `/api/docs` of a service shows the same and tries it. Requests carry "
+        "`Authorization: Bearer TOKEN` once somebody has a token.\n"
+    ]
     tags: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -209,7 +217,10 @@ def c() -> str:
     text = HEADER.read_text()
     head, _, body = text.partition("#ifndef KINTUNE_H")
     about = "\n".join(re.sub(r"^ \* ?", "", line) for line in head.strip().splitlines()[1:-1])
-    parts = [f"# C\n\n`kintune.h`; `kintune.hpp` is a class for C++17 around it. [Deploy](../deploy.md) leads to both.\n\n{about}\n"]
+    parts = [
+        f"# C\n\n`kintune.h`; `kintune.hpp` is a class for C++17 around it. [Deploy](../deploy.md) leads to both."
+        f"\n\n{about}\n"
+    ]
     for chunk in re.split(r"\n\n+", body.replace("\r", "")):
         lines = [line for line in chunk.splitlines() if not _GUARD.match(line)]
         declaration = "\n".join(lines).strip()
@@ -222,7 +233,9 @@ def c() -> str:
 
 
 _GUARD = re.compile(r'#if|#endif|#else|#include|#define (KINTUNE_H|KT_API)|extern "C" \{|\}$')
-_DECLARED = re.compile(r"\b(kt_\w+)\(|^\} (kt_\w+);|^typedef struct \w+ (kt_\w+);|\(\*(kt_\w+)\)|^#define (KT_\w+)", re.M)
+_DECLARED = re.compile(
+    r"\b(kt_\w+)\(|^\} (kt_\w+);|^typedef struct \w+ (kt_\w+);|\(\*(kt_\w+)\)|^#define (KT_\w+)", re.M
+)
 
 
 def _split_comment(text: str) -> tuple[str, str]:

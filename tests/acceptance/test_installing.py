@@ -114,11 +114,14 @@ def test_two_commands_lead_from_the_wheel_to_a_tuned_model(dist: Path, tmp_path:
         (reader / ".config" / "pip").mkdir(parents=True)
         shutil.copy(settings, reader / ".config" / "pip")
     environment = {**pip_variables(), "PATH": "/usr/bin", "HOME": "/reader", "LANG": "C.UTF-8"}
+    environment |= {"KINTUNE_RECORDS": "/reader/records.sqlite", "KINTUNE_LOCK_DIR": "/reader/locks"}
     assert run(*inside, "command -v cc gcc clang ld", env=environment).stdout == ""
     install, tune = commands()
     printed(*inside, install, env=environment)
     tune = tune.replace("--minutes 3", "--minutes 1")
-    said = printed(*inside, f"KINTUNE_RECORDS=/reader/records.sqlite KINTUNE_LOCK_DIR=/reader/locks {tune}", env=environment)
+    said = printed(
+        *inside, f"KINTUNE_RECORDS=/reader/records.sqlite KINTUNE_LOCK_DIR=/reader/locks {tune}", env=environment
+    )
     assert "model.kt" in said
     assert (reader / "model.kt").stat().st_size > 1000
     without = run(*inside, f"tuning/bin/pip uninstall --quiet --yes ziglang; {tune}", env=environment)

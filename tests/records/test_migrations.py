@@ -122,7 +122,7 @@ def test_records_of_a_newer_version_say_which_one_to_install(tmp_path: Path) -> 
         Store.open(path)
     told = f"written by Kintune 9.1.0 (its schema is {SCHEMA_VERSION + 1}, this one reads {SCHEMA_VERSION})"
     assert told in str(caught.value)
-    assert "install kintune 9.1.0" in str(caught.value)
+    assert "update Kintune to version 9.1.0" in str(caught.value)
 
 
 @pytest.fixture

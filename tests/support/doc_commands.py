@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 __all__ = ["CommandBlock", "command_blocks", "inline_commands", "words_of"]
 
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n+)?"
-    r"(?:^```(?P<language>\w*)\n(?P<fenced>.*?)^```$|(?:(?<=\n\n)|(?<=-->\n))(?P<indented>^    \S[^\n]*\n?(?:^(?:    [^\n]*)?\n?)*))",
+    r"(?:^```(?P<language>\w*)\n(?P<fenced>.*?)^```$"
+    r"|(?:(?<=\n\n)|(?<=-->\n))(?P<indented>^    \S[^\n]*\n?(?:^(?:    [^\n]*)?\n?)*))",
     re.M | re.S,
 )
 _COMMANDS = ("kintune ", "make ", "source ", "python", "pip ", "echo ", "$ ", "tuning/bin/")

@@ -91,9 +91,7 @@ TOOLS: Mapping[str, Tool] = {
     "zsh": Tool("zsh", "apt-get install zsh", programs=(("zsh",),)),
     "fish": Tool("fish", "apt-get install fish", programs=(("fish",),)),
     "mkdocs-material": Tool("mkdocs-material", "make setup EXTRA_PACKAGES=mkdocs-material", packages=("material",)),
-    "container-engine": Tool(
-        "an engine for containers", "apt-get install podman", programs=(("podman", "docker"),)
-    ),
+    "container-engine": Tool("an engine for containers", "apt-get install podman", programs=(("podman", "docker"),)),
     "nginx": Tool("nginx", "apt-get install nginx openssl", programs=(("nginx",), ("openssl",))),
     "caddy": Tool("Caddy", "apt-get install caddy openssl", programs=(("caddy",), ("openssl",))),
 }

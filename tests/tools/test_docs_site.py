@@ -51,7 +51,15 @@ def test_rest_has_every_route_and_document() -> None:
 def test_c_has_every_function_and_type_of_the_header() -> None:
     module = tool("reference_pages")
     page = module.c()
-    for name in ("kt_open", "kt_run", "kt_status", "kt_tensor", "kt_context_close", "kt_parallel_for", "KT_VERSION_MAJOR"):
+    for name in (
+        "kt_open",
+        "kt_run",
+        "kt_status",
+        "kt_tensor",
+        "kt_context_close",
+        "kt_parallel_for",
+        "KT_VERSION_MAJOR",
+    ):
         assert any(name in line for line in page.splitlines() if line.startswith("## ")), name
     assert "Opens a `.kt` file: the weights are mapped, and verified once." in page
     assert "KT_API kt_status kt_run(kt_context *context" in page
@@ -61,7 +69,8 @@ def test_c_has_every_function_and_type_of_the_header() -> None:
 def test_links_that_leave_the_docs_lead_to_pages_of_files(tmp_path: Path) -> None:
     module = tool("docs_site")
     pages = module.Pages(tmp_path)
-    text = "[one](../examples/stock_tuner.py) [two](cli.md#a) [three](https://x.org) [four](../benchmarks)\n\n```\n[x](../a)\n```\n"
+    links = "[one](../examples/stock_tuner.py) [two](cli.md#a) [three](https://x.org) [four](../benchmarks)"
+    text = f"{links}\n\n```\n[x](../a)\n```\n"
     relinked = pages._relinked(text, ROOT / "docs/page.md", tmp_path / "page.md")
     assert relinked == (
         "[one](files/examples/stock_tuner.py.md) [two](cli.md#a) [three](https://x.org) four (`benchmarks`)\n\n"

@@ -155,7 +155,15 @@ def _load_stand_in() -> None:
     with tempfile.TemporaryDirectory(prefix="kintune-driver-") as folder:
         code, library = Path(folder) / "driver.c", Path(folder) / _DRIVER
         code.write_text(source)
-        command = [*compiler_command(compiler), "-shared", "-fPIC", f"-Wl,-soname,{_DRIVER}", "-o", str(library), str(code)]
+        command = [
+            *compiler_command(compiler),
+            "-shared",
+            "-fPIC",
+            f"-Wl,-soname,{_DRIVER}",
+            "-o",
+            str(library),
+            str(code),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             line = next((line for line in done.stderr.splitlines() if line.strip()), "no message")

@@ -138,7 +138,9 @@ def check_compiler() -> Check:
     try:
         found = find_linker()
     except OrderError:
-        return Check(name, Verdict.PROBLEM, "none of cc, gcc and clang is on the path, and ziglang is not installed", remedy)
+        return Check(
+            name, Verdict.PROBLEM, "none of cc, gcc and clang is on the path, and ziglang is not installed", remedy
+        )
     with tempfile.TemporaryDirectory(prefix="kintune-doctor-") as folder:
         source = Path(folder, "probe.c")
         source.write_text("int probe(void) { return 42; }\n")
