@@ -33,7 +33,10 @@ def command_line() -> str:
     """The help of every command."""
     from kintune.cli.root import root
 
-    head = "# Commands and options\n\nThe help of every command, as `kintune COMMAND --help` prints it. [Command line](../cli.md) explains them.\n"
+    head = (
+        "# Commands and options\n\n"
+        "The help of every command, as `kintune COMMAND --help` prints it. [Command line](../cli.md) explains them.\n"
+    )
     return "\n".join([head, *_commands(root, "kintune", None)])
 
 
@@ -52,7 +55,8 @@ def _commands(command: click.Command, name: str, parent: click.Context | None) -
 def python() -> str:
     """What `kintune` and `kintune_runtime` export."""
     pages = [
-        "# Python in detail\n\nWhat `kintune` and `kintune_runtime` export. [Python](../python.md) shows how it is used.\n"
+        "# Python in detail\n\n"
+        "What `kintune` and `kintune_runtime` export. [Python](../python.md) shows how it is used.\n"
     ]
     for package in ("kintune", "kintune_runtime"):
         module = importlib.import_module(package)

@@ -2,8 +2,8 @@
 """The checklist of a release as one command: `make release-check`.
 
 Builds what is released, installs it in an empty environment, tunes a small network there, serves and hands in a job
-over HTTP, and opens databases that the version before has written.  It ends at the first step that fails, with that step's
-output; everything lies in a temporary folder, which is removed.
+over HTTP, and opens databases that the version before has written.  It ends at the first step that fails, with the
+output of that step; everything lies in a temporary folder, which is removed.
 
     --dist DIR       check what lies there already, instead of building it
     --index-options  further options of pip, such as "--no-index --find-links DIR"

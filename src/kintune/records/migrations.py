@@ -55,14 +55,10 @@ def schema_of(connection: Connection, where: str) -> int | None:
     if version.isdecimal() and (int(version) == SCHEMA_VERSION or int(version) in STEPS):
         return int(version)
     writer = said.get("written_by", "")
-    by, get = (
-        (f"Kintune {writer}", f"install kintune {writer}")
-        if writer
-        else ("another version of Kintune", "update Kintune")
-    )
+    by, to = (f"Kintune {writer}", f" to version {writer}") if writer else ("another version of Kintune", "")
     raise RecordsError(
         f"{where}: written by {by} (its schema is {version}, this one reads {SCHEMA_VERSION}); "
-        f"{get}, or choose another file with --records"
+        f"update Kintune{to}, or choose another file with --records"
     )
 
 
