@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import closing
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -17,6 +18,7 @@ from kintune.service.database import open_database
 from kintune.service.job_repository import JobRepository
 from kintune.service.job_request import JobRequest
 from kintune.service.model_store import ModelStore
+from kintune.service.users import Users
 from tests.support.service_users import visitor
 
 
@@ -48,3 +50,28 @@ def test_milliseconds_of_earlier_jobs_are_targets(tmp_path: Path, until: str | N
     with closing(open_database(str(location))) as database:
         again = JobRepository(database).get(anna, job.id).wanted
     assert again == JobRequest(until=None if target_ms is None else until, minutes=2.0)
+
+
+def test_a_service_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
+    """Its database lies as text in the repository, as that version has written it."""
+    location = tmp_path / "service.sqlite"
+    script = Path(__file__).parents[1] / "support" / "old_databases" / "service_0002.sql"
+    with closing(sqlite3.connect(location)) as connection:
+        connection.executescript(script.read_text())
+    with closing(open_database(str(location))) as database:
+        (user,) = [user for user in Users(database).users() if user.name == "anna"]
+        with database.snapshot() as connection:
+            (job,) = connection.execute(sa.text("SELECT owner, wanted FROM service_jobs")).all()
+    assert job.owner == user.id
+    assert json.loads(job.wanted)["until"] == "8.5"
+    open_database(str(tmp_path / "new.sqlite")).close()
+    assert tables(location) == tables(tmp_path / "new.sqlite")
+
+
+def tables(location: Path) -> dict[str, list[str]]:
+    """Names and types of the columns of all tables."""
+    engine = sa.create_engine(f"sqlite:///{location}")
+    seen = sa.inspect(engine)
+    found = {name: [f"{c['name']} {c['type']}" for c in seen.get_columns(name)] for name in seen.get_table_names()}
+    engine.dispose()
+    return found
