@@ -56,6 +56,7 @@ release-check: override EXTRA_PACKAGES += ziglang
 release-check: setup ## build, install in an empty environment, tune, serve, and upgrade databases of the version before
 	@$(BIN)/python tools/release_check.py
 
+docs: override EXTRA_PACKAGES += mkdocs-material
 docs: setup ## build the documentation as a site in site/, offline
 	@$(BIN)/python tools/docs_site.py site
 

@@ -8,6 +8,7 @@ a link that leads nowhere fails the build, and so does a page that would fetch a
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -176,7 +177,9 @@ def build(site: Path) -> None:
         raise SystemExit("docs: mkdocs-material is missing: make docs installs it, or pip install --group docs")
     Pages(PREPARED).prepare()
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--clean"]
-    done = subprocess.run([*command, "--config-file", str(configuration()), "--site-dir", str(site)], check=False)
+    command += ["--config-file", str(configuration()), "--site-dir", str(site)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # of the theme, about another generator
+    done = subprocess.run(command, env=quiet, check=False)
     if done.returncode != 0:
         raise SystemExit(done.returncode)
     for script in site.glob("assets/javascripts/*.js"):  # fallbacks of the theme for what is not used here

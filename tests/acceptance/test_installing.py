@@ -84,20 +84,20 @@ def root_with_python_only(root: Path, reader: Path, reachable: Sequence[str]) ->
 
     The folders that are named in `reachable` are there as well: where pip finds packages.
     """
-    base = Path(sys.executable).resolve()
-    if not base.is_relative_to("/usr/bin"):
-        pytest.skip(f"{base} is not the system's Python, so that no root can be made around it")
     (root / "usr" / "bin").mkdir(parents=True)
-    for name in ("sh", base.name, "env", "uname", "ldconfig"):
+    base = Path(sys.base_prefix)
+    system = base == Path("/usr")
+    program = Path(os.path.realpath(base / "bin" / "python3"))
+    for name in ("sh", "env", "uname", "ldconfig", *([program.name] if system else [])):
         if (found := shutil.which(name, path="/usr/bin:/usr/sbin")) is not None:
             shutil.copy(os.path.realpath(found), root / "usr" / "bin" / name)
-    (root / "usr" / "bin" / "python3").symlink_to(base.name)
+    (root / "usr" / "bin" / "python3").symlink_to(program)
     for name in ("usr/lib", "proc", "dev", "reader", "tmp"):
         (root / name).mkdir(parents=True)
     for name in ("bin", "lib", "lib64", "sbin"):
         if (Path("/") / name).is_symlink():
             (root / name).symlink_to(os.readlink(f"/{name}"))
-    script = LINES.format(root=root, reader=reader, named=" ".join(reachable))
+    script = LINES.format(root=root, reader=reader, named=" ".join([*reachable, *([] if system else [str(base)])]))
     unshare = ["unshare", "--mount", *(["--map-root-user"] if os.getuid() else [])]
     if run(*unshare, "true").returncode != 0:
         pytest.skip("no namespace of mounts may be made here")
