@@ -85,13 +85,14 @@ def root_with_python_only(root: Path, reader: Path, reachable: Sequence[str]) ->
     The folders that are named in `reachable` are there as well: where pip finds packages.
     """
     (root / "usr" / "bin").mkdir(parents=True)
-    base = Path(sys.base_prefix)
+    base = Path(sys.base_prefix)  # is there at its place, unless it is the system's own
     system = base == Path("/usr")
     program = Path(os.path.realpath(base / "bin" / "python3"))
     for name in ("sh", "env", "uname", "ldconfig", *([program.name] if system else [])):
         if (found := shutil.which(name, path="/usr/bin:/usr/sbin")) is not None:
             shutil.copy(os.path.realpath(found), root / "usr" / "bin" / name)
-    (root / "usr" / "bin" / "python3").symlink_to(program)
+    if system:
+        (root / "usr" / "bin" / "python3").symlink_to(program.name)
     for name in ("usr/lib", "proc", "dev", "reader", "tmp"):
         (root / name).mkdir(parents=True)
     for name in ("bin", "lib", "lib64", "sbin"):
@@ -113,7 +114,7 @@ def test_two_commands_lead_from_the_wheel_to_a_tuned_model(dist: Path, tmp_path:
     if settings.is_file():
         (reader / ".config" / "pip").mkdir(parents=True)
         shutil.copy(settings, reader / ".config" / "pip")
-    environment = {**pip_variables(), "PATH": "/usr/bin", "HOME": "/reader", "LANG": "C.UTF-8"}
+    environment = {**pip_variables(), "PATH": f"/usr/bin:{sys.base_prefix}/bin", "HOME": "/reader", "LANG": "C.UTF-8"}
     environment |= {"KINTUNE_RECORDS": "/reader/records.sqlite", "KINTUNE_LOCK_DIR": "/reader/locks"}
     assert run(*inside, "command -v cc gcc clang ld", env=environment).stdout == ""
     install, tune = commands()
