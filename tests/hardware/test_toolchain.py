@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import BuildError, OrderError
-from kintune.hardware.toolchain import find_linker, find_nvcc, link
+from kintune.hardware.check import Verdict
+from kintune.hardware.software import check_compiler
+from kintune.hardware.toolchain import compiler_command, find_linker, find_nvcc, link
 
 
 def program(folder: Path, name: str) -> str:
@@ -33,7 +35,7 @@ def test_the_named_one_comes_first_then_the_usual_names(tmp_path: Path, monkeypa
 def test_a_machine_without_one_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(OrderError, match="install gcc or clang"):
+    with pytest.raises(OrderError, match=r"install gcc or clang.*pip install ziglang"):
         find_linker()
 
 
@@ -70,6 +72,45 @@ def test_mathematics_is_wanted_only_by_what_calls_it(tmp_path: Path, source: str
     link(str(library), [compiled(tmp_path, source)])
     told = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
     assert [line.split("[")[1].rstrip("]") for line in told.splitlines() if "(NEEDED)" in line] == wanted
+
+
+MATHEMATICS = """
+#include <math.h>
+double kernel(double x) { return exp(x) * 2; }
+"""
+
+
+@pytest.fixture
+def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is on the path."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+
+
+@pytest.mark.needs("ziglang")
+@pytest.mark.parametrize("source", [PLAIN, MATHEMATICS])
+def test_a_package_links_where_no_compiler_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, source: str
+) -> None:
+    kernel = compiled(tmp_path, source)
+    request.getfixturevalue("no_compiler")
+    assert Path(find_linker()).name == "zig"
+    assert find_linker("riscv64") == find_linker()
+    link(str(tmp_path / "kernel.so"), [kernel])
+    library = (tmp_path / "kernel.so").read_bytes()
+    assert (b"libm.so.6" in library) == (source is MATHEMATICS)
+    if source is MATHEMATICS:
+        found = ctypes.CDLL(str(tmp_path / "kernel.so")).kernel
+        found.restype, found.argtypes = ctypes.c_double, (ctypes.c_double,)
+        assert found(1.0) == pytest.approx(2 * math.e)
+
+
+@pytest.mark.needs("ziglang")
+@pytest.mark.usefixtures("no_compiler")
+def test_its_compiler_is_found_by_the_doctor() -> None:
+    check = check_compiler()
+    assert (check.verdict, Path(check.finding).name) == (Verdict.GOOD, "zig")
+    assert compiler_command(find_linker())[1:] == ["cc", "-nostdlib"]
 
 
 def test_the_compiler_links_where_it_does_not_say_what_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

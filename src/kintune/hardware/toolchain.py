@@ -71,8 +71,11 @@ def find_linker(architecture: str = "") -> str:
 
 
 def compiler_command(found: str) -> list[str]:
-    """The command that compiles C with what `find_linker` found for this machine."""
-    return [found, "cc"] if _is_zig(found) else [found]
+    """The command that compiles C, if that calls no library, with what `find_linker` found for this machine.
+
+    Zig would first compile the libraries, which takes a minute.
+    """
+    return [found, "cc", "-nostdlib"] if _is_zig(found) else [found]
 
 
 def link(output: str, objects: Sequence[str], architecture: str = "") -> None:
@@ -120,7 +123,7 @@ def _tools(compiler: str, architecture: str) -> _Tools:
 
     Elsewhere than on Linux a linker wants more to be told, which the compiler knows.  A linker that comes alone leaves
     the mathematics to the process that will load the library.  Zig's compiler makes the helpers of a target when they
-    are first needed, in many seconds; its linker alone takes this machine's library of mathematics.
+    are first needed, which takes a minute; its linker alone takes this machine's library of mathematics.
     """
     if _is_zig(compiler):
         machine = architecture or platform.machine()
