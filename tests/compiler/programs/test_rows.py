@@ -151,3 +151,18 @@ def test_what_a_condition_guards_is_read_under_it(cpu: tvm.target.Target) -> Non
     squares = np.pad(x * x, ((0, 0), (1, 1)))
     found = _run(written, cpu, x, np.zeros_like(x))
     np.testing.assert_allclose(found, squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:], rtol=1e-6)
+
+
+def test_values_in_bfloat16_are_left_to_the_compiler(cpu: tvm.target.Target) -> None:
+    """It computes them in float32, and changes the types of values but not those of variables."""
+    import tvm
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    def softmax(v: Any) -> Any:
+        return relax.op.astype(relax.op.nn.softmax(relax.op.astype(v, "bfloat16"), 1), "float32")
+
+    functions = [f for _, f in lower_operator((4, 64), softmax, cpu).module.functions_items()]
+    written = [write_rows(function) for function in functions if isinstance(function, tvm.tirx.PrimFunc)]
+    assert sorted(each is None for each in written) == [False, True]  # a conversion has no variables

@@ -28,6 +28,10 @@ _LEAST_COLUMNS = 256
 """Columns of a row of an element-wise function, at least, where it has so many."""
 
 
+_CHANGING = ("bfloat16", "float8")
+"""How the names of types begin in which no processor adds and multiplies numbers by itself."""
+
+
 class Binding(NamedTuple):
     """A variable and the value that it has; bindings of two passes with the same `key` have the same value."""
 
@@ -85,12 +89,23 @@ class _Unreadable(Exception):
 
 
 def read_rows(function: tvm.tirx.PrimFunc) -> Rows | None:
-    """The passes of an unscheduled function; None where it is no such function."""
+    """The passes of an unscheduled function; None where it is no such function.
+
+    None as well where a variable would have a type that LLVM computes in another one: the compiler changes the types of
+    values then, and not those of variables.
+    """
     try:
         blocks = _read_blocks(function)
-        return _Reader(function, blocks).rows() if blocks else None
+        rows = _Reader(function, blocks).rows() if blocks else None
     except _Unreadable:
         return None
+    return None if rows is None or any(map(_binds_changing_type, rows.passes)) else rows
+
+
+def _binds_changing_type(each: Pass) -> bool:
+    values = [binding.value for binding in each.bindings]
+    bound = [*values, *([] if each.result is None else [each.value])]
+    return any(str(value.ty).startswith(_CHANGING) for value in bound)
 
 
 def _read_blocks(function: tvm.tirx.PrimFunc) -> list[_Block]:
