@@ -33,8 +33,8 @@ far ahead by itself, and not beyond the end of a page."""
 class Kernel(NamedTuple):
     """`rows` of the data by `vectors` of `lanes` columns; `blocks` blocks of `block` weights of `bits` bits.
 
-    `zeros` is as in `Blockwise`; of those of 4 bits a byte has two blocks'.  With `permutes` there are 16 lanes, and the
-    CPU has AVX-512.
+    `zeros` is as in `Blockwise`; a byte has those of two blocks if they have 4 bits.  With `permutes` there are 16
+    lanes, and the CPU has AVX-512.
     """
 
     bits: int
