@@ -126,7 +126,7 @@ class Model:
         reused, and an unfinished run of the same model, target and options goes on, unless `fresh`.
 
         `inputs` is the path of an `.npz` file or of a directory of such files, or a list of mappings of names to
-        arrays, a set of inputs each.  `progress` shows on the terminal, or calls a function with each report.
+        arrays, a set of inputs each; so is `calibrate`.  `progress` shows on the terminal, or calls a function with each report.
 
         Raises:
             InputError: something handed in is wrong; it is raised before any work.
@@ -168,8 +168,9 @@ class Model:
     ) -> Result:
         from kintune.tuning.front import driver
 
-        with _as_files(config["inputs"]) as files:
-            request = request_of(self.ref, TuneConfig(**{**config, "inputs": files}), search=search)
+        with _as_files(config["inputs"]) as files, _as_files(config["calibrate"]) as calibration:
+            given = {**config, "inputs": files, "calibrate": calibration}
+            request = request_of(self.ref, TuneConfig(**given), search=search)
             with _watching(progress, f"{_titled(self.ref)}, target {request.target}") as watch:
                 return Result(driver.tune(request, watch))
 
@@ -285,11 +286,10 @@ def tune_all(
     weights = priorities if priorities is not None else [1.0] * len(models)
     if len(weights) != len(models):
         raise InputError(f"priorities: there are {len(weights)} of them for {len(models)} models; name one for each")
-    with _as_files(chosen["inputs"]) as files:
+    with _as_files(chosen["inputs"]) as files, _as_files(chosen["calibrate"]) as calibration:
+        given = {**chosen, "inputs": files, "calibrate": calibration}
         requests = [
-            request_of(
-                model.ref, TuneConfig(**{**chosen, "inputs": files, "output": os.fspath(out), "priority": weight})
-            )
+            request_of(model.ref, TuneConfig(**{**given, "output": os.fspath(out), "priority": weight}))
             for model, out, weight in zip(models, outputs, weights, strict=True)
         ]
         log = None if schedule is None else os.fspath(schedule)
@@ -304,7 +304,7 @@ def tune_all(
 
 
 def _config(config: TuneConfig | None, target: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the configuration by name; paths are texts, `inputs` may still be arrays.
+    """The fields of the configuration by name; paths are texts, `inputs` and `calibrate` may still be arrays.
 
     Raises:
         TypeError: there is no option of a name.

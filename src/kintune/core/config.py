@@ -43,8 +43,9 @@ OtherShapes: TypeAlias = Literal["refuse", "onnxruntime"]
 """What the result does with inputs of shapes that were not tuned: it refuses them, or runs the model in onnxruntime."""
 
 
-Precision: TypeAlias = Literal["fp32", "bf16", "auto"]
-"""What the result may compute in: the model's own types; also bf16; or, with "auto", whatever the processor has."""
+Precision: TypeAlias = Literal["fp32", "bf16", "int8", "auto"]
+"""What the result may compute in: the model's own types; also bf16; also integers of 8 bits; or, with "auto", whatever
+the processor has."""
 
 DEFAULT_MAX_ERROR = 1e-2
 """The error allowed with a narrower precision where none is given."""
@@ -125,7 +126,10 @@ class Options(msgspec.Struct, frozen=True):
 
     @property
     def precisions(self) -> frozenset[str]:
-        """The precisions, narrower than the model's types, in which programs may compute."""
+        """The precisions, narrower than the model's types, in which programs may compute.
+
+        A model is quantised before there are any programs, so int8 is none of them.
+        """
         return frozenset(() if self.precision == "fp32" else ("bf16",))
 
     @property
@@ -186,7 +190,8 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
         Precision,
         Meta(
             description="What the result may compute in: fp32, which is the types of the model; bf16 as well, where"
-            " that is faster; or auto, whatever the processor has."
+            " that is faster; int8 as well, for which inputs are needed (calibrate); or auto, whatever the processor"
+            " has."
         ),
     ] = "fp32"
     max_error: (
@@ -211,6 +216,13 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
         | None
     ) = None
     max_drop: Annotated[float, Meta(ge=0, description="What may be lost of that score.")] | None = None
+    calibrate: (
+        Annotated[
+            str,
+            Meta(description="With precision int8 or auto: quantise the model, with ranges found on these inputs."),
+        ]
+        | None
+    ) = None
     records: Annotated[str, Meta(description="The records file.")] | None = None
     output: Annotated[str, Meta(description="Where the executable goes; a directory if there are several.")] | None = (
         None
@@ -244,6 +256,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     options: Options
     output: str
     input_files: tuple[str, ...] = ()  # .npz files with the user's own inputs for the proof, a set each
+    calibration_files: tuple[str, ...] = ()  # .npz files, a set of inputs each, to quantise the model with
     cores: int = 1  # of the host, for selecting and building
     device: str = "cpu"  # the type of device to time on, as the scheduler knows it
     devices: int = 1  # how many of them there are

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Quantised"]
+__all__ = ["INT8", "Quantised"]
+
+INT8 = "int8"
+"""The precision of what computes on integers of 8 bits."""
 
 
 class Quantised(msgspec.Struct, frozen=True):

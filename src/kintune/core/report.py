@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
@@ -11,6 +12,7 @@ import msgspec
 from kintune.core.config import Options
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW
 from kintune.core.quantiles import quantile
+from kintune.core.quantisation import INT8, Quantised
 from kintune.core.stage_results import KnowledgeUse
 
 __all__ = [
@@ -208,6 +210,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     None when nothing was compared; so is `norm_error`, the largest norm of an output's error as a share of the norm of
     that output.  Where parts compute narrower, it was measured on `held_back` sets of inputs that the choice of these
     parts had not seen, or, if that is 0, on those of the choice.  `score` is the user's own, by `options.metric`.
+    `quantised` says what became of a model that was to be quantised (`calibrate`), None where that was not asked for;
+    `precisions` counts its products by what they compute in.
     `output` is where the executable lies, `log` where the details are; `skipped` says of each runtime that was not
     compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the network should hardly
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
@@ -253,11 +257,24 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     norm_error: float | None = None
     held_back: int = 0
     score: float | None = None
+    quantised: Quantised | None = None
 
     @property
     def narrow(self) -> dict[str, str]:
         """The precisions of subgraphs that compute narrower than the model's types, by name."""
         return {each.name: each.precision for each in self.subgraphs if each.precision != "fp32"}
+
+    @property
+    def precisions(self) -> dict[str, int]:
+        """How many products compute in which precision, of a model that was quantised; empty for others."""
+        if self.quantised is None:
+            return {}
+        others = Counter[str]()
+        for each in self.subgraphs:
+            if each.precision not in (INT8, "fp32"):
+                others[each.precision] += each.weight
+        wide = max(0, self.quantised.products - self.quantised.int8 - others.total())
+        return {INT8: self.quantised.int8, **others, "fp32": wide}
 
     @property
     def failures(self) -> dict[str, int]:

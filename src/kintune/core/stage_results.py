@@ -10,12 +10,14 @@ from kintune.core.knowledge import Knowledge, ModelVersion
 from kintune.core.model import Combination, Constant, Tensor
 from kintune.core.outcome import Outcome
 from kintune.core.plan import RoundEntry
+from kintune.core.quantisation import Quantised
 from kintune.core.quantiles import quantile
 from kintune.core.workload import Subgraph
 
 __all__ = [
     "ALONE_FILE",
     "BOARD_FILE",
+    "QUANTISED_FILE",
     "UNPROVEN",
     "UNTUNED_FILE",
     "BaselineLatencies",
@@ -46,6 +48,9 @@ ALONE_FILE = ".alone"
 
 UNTUNED_FILE = ".untuned"
 """Suffix of the untuned executable, which is there only to compare with."""
+
+QUANTISED_FILE = ".int8.onnx"
+"""Suffix of the model once it is quantised, where the user has asked for that."""
 
 BOARD_FILE = ".board"
 """Suffix, after any of the others, of the same network for the virtual machine of a board behind an RPC server."""
@@ -81,6 +86,8 @@ class Prepared(msgspec.Struct, frozen=True):
     should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.  `hybrid` says
     that part of the model runs in onnxruntime, because the nodes `handed_over` failed in this network or others cannot
     be compiled; `can_hand_over`, that nodes may be; `may_return`, that a result which is slower may run in onnxruntime.
+    `quantised` says what became of a model that was to be quantised, None where that was not asked for; `on_bytes` are
+    the workloads (digests) that its quantised layers became.
     """
 
     model_name: str
@@ -97,6 +104,8 @@ class Prepared(msgspec.Struct, frozen=True):
     handed_over: tuple[str, ...] = ()
     can_hand_over: bool = False
     may_return: bool = False
+    quantised: Quantised | None = None
+    on_bytes: tuple[str, ...] = ()
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
@@ -181,7 +190,8 @@ class Packaged(msgspec.Struct, frozen=True):
     the inputs that the executable no longer has.  `each_alone`, where it was asked for, has for each combination of
     shapes the network that computes subgraphs twice, None where there is none.  Each is in one of them, but those in
     `left_out` (workload digests), which take too long untuned or cannot be compiled so.  With `hybrid`, the tuned
-    executable runs partly in onnxruntime.
+    executable runs partly in onnxruntime.  `quantised` is the model as it was quantised, which the executable was
+    compiled from; None where it was compiled from the user's own.
     """
 
     tuned: str
@@ -193,6 +203,7 @@ class Packaged(msgspec.Struct, frozen=True):
     each_alone: tuple[str | None, ...] = ()
     left_out: tuple[str, ...] = ()
     hybrid: bool = False
+    quantised: str | None = None
 
 
 class PerProgramCheck(msgspec.Struct, frozen=True):
@@ -319,7 +330,7 @@ class Summary(msgspec.Struct, frozen=True):
     `curve` has rows of (seconds of active run time, trials, estimated latency in ms); `kernels_ms` is the weighted
     sum of the shipped programs' times, and `kernels_each_ms` that of each combination of shapes, where there are
     several; `disturbed` of the trials were timed again, since others used the device's cores meanwhile.  `baselines`
-    are other runtimes as they were timed before the search; None if they were not.
+    are other runtimes as they were timed before the search; None if they were not.  `quantised` is as in `Prepared`.
     """
 
     model_name: str
@@ -337,3 +348,4 @@ class Summary(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     kernels_each_ms: tuple[float, ...] = ()
     baselines: BaselineLatencies | None = None
+    quantised: Quantised | None = None

@@ -11,6 +11,7 @@ import msgspec
 from kintune.core.hybrid import Hybrid
 from kintune.core.kernel_call import CallRecord
 from kintune.core.model import Combination, IndexCheck, Tensor
+from kintune.core.quantisation import Quantised
 from kintune.errors import InputError
 from kintune.runtime.stored_zip import MANIFEST, damaged, reading
 
@@ -27,11 +28,13 @@ class Narrow(msgspec.Struct, frozen=True):
 
     `precisions` has "bf16" or the like by the subgraph's title.  `max_error` was allowed at the outputs, as a share of
     their norm; `error` is what was measured on inputs that the choice had not seen, None before it was measured.
+    `quantised` says how many products compute on integers, where the model was quantised for that.
     """
 
     precisions: dict[str, str]
     max_error: float
     error: float | None = None
+    quantised: Quantised | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

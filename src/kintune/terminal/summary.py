@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from kintune.core.model import spell_shapes
+from kintune.core.quantisation import Quantised
 from kintune.core.report import BaselineVerdict, RunReport, StopReason
 from kintune.terminal.comparison import describe_against, describe_result
 from kintune.terminal.formatting import clock, describe_interference, milliseconds
@@ -105,10 +107,14 @@ def _combinations(report: RunReport) -> list[str]:
 def _errors(report: RunReport) -> list[str]:
     if report.max_abs_error is None or report.max_rel_error is None:
         return ["Its outputs were not compared with a reference."]
+    if report.quantised is not None and report.quantised.int8:
+        return [*_quantised(report, report.quantised), *_score(report), *_norm_error(report)]
     if report.narrow:
         return _narrow_errors(report)
     verdict = "within" if report.within_tolerance else "against"
-    wide = [] if report.options.precision == "fp32" else [_ALL_WIDE]
+    wide = [] if report.options.precision == "fp32" or report.quantised is not None else [_ALL_WIDE]
+    if report.quantised is not None:
+        wide = [_NOT_QUANTISED]
     return [
         *wide,
         f"Largest error of its outputs: {report.max_abs_error:.2g} absolute, {report.max_rel_error:.2g} relative "
@@ -125,8 +131,30 @@ def _narrow_errors(report: RunReport) -> list[str]:
         f"Of {len(report.subgraphs)} subgraphs, {parts}{f', with {share:.0%} of the time' if share else ''};"
         " the others in the model's own types.",
         *_score(report),
+        *_norm_error(report),
+    ]
+
+
+def _quantised(report: RunReport, quantised: Quantised) -> list[str]:
+    """Lines on what computes in which precision, and the error of onnxruntime with the same graph."""
+    counts = " and ".join(f"{count} in {precision}" for precision, count in report.precisions.items() if count)
+    left = f"; left out for their error: {_listed(quantised.left)}" if quantised.left else ""
+    error = "" if quantised.error is None else f"onnxruntime's error with the same quantised graph: {quantised.error:.2g}."
+    return [f"Of {quantised.products} convolutions and products, {counts}{left}.", *filter(None, [error])]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
+
+
+def _norm_error(report: RunReport) -> list[str]:
+    if report.norm_error is None:
+        return []
+    single = f"{report.max_abs_error:.2g}"
+    return [
         f"Error of its outputs: {report.norm_error:.2g} of their norm{_allowed(report)};"
-        f" largest single error {report.max_abs_error:.2g}. {_ON_UNSEEN if report.held_back else _ON_SEEN}",
+        f" largest single error {single}. {_ON_UNSEEN if report.held_back else _ON_SEEN}",
     ]
 
 
@@ -147,6 +175,9 @@ def _score(report: RunReport) -> list[str]:
 _ON_UNSEEN = "Measured on inputs that the choice had not seen."
 _ON_SEEN = "Measured on the input of the choice: give several with --input, and some are held back from it."
 
+
+_NOT_QUANTISED = "Nothing was quantised: no part of it could be within the error that is allowed."
+_MOST_NAMES = 4
 
 _ALL_WIDE = "All of it computes in the model's own types: nothing narrower was faster within the error that is allowed."
 

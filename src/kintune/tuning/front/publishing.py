@@ -22,6 +22,7 @@ from kintune.core.report import (
 from kintune.core.stage_results import (
     ALONE_FILE,
     BOARD_FILE,
+    QUANTISED_FILE,
     UNPROVEN,
     UNTUNED_FILE,
     Packaged,
@@ -97,7 +98,7 @@ def _keep(path: Path, packaged: Packaged, proof: ValidationResult) -> None:
 def discard(output: str) -> None:
     """Remove the files beside `output` that are needed for the proof only."""
     alone = (f"{ALONE_FILE}{number or ''}" for number in range(MOST_COMBINATIONS))
-    for suffix in (UNPROVEN, UNTUNED_FILE, *alone):
+    for suffix in (UNPROVEN, UNTUNED_FILE, QUANTISED_FILE, f"{QUANTISED_FILE}.json", *alone):
         Path(f"{output}{suffix}").unlink(missing_ok=True)
         Path(f"{output}{suffix}{BOARD_FILE}").unlink(missing_ok=True)
 
@@ -172,6 +173,7 @@ def report_of(
         norm_error=proof.norm_error if proof else None,
         score=proof.score if proof else None,
         held_back=held_back(spec) if spec.options.precisions else 0,
+        quantised=summary.quantised if proof is None or proof.regions != () else None,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
     )
 

@@ -23,7 +23,7 @@ from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "check_until", "options_of", "refuse_several_shapes", "request_of", "run_key"]
+__all__ = ["TuneRequest", "check_calibration", "check_until", "options_of", "refuse_several_shapes", "request_of", "run_key"]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,8 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `device` is "cpu" (all physical cores, on which nothing else runs while they measure), a set of cores such as
     "cpu:1", or a GPU such as "cuda:0".  `records` is the location of the records (None: the user's own).  `inputs` are
-    `.npz` files, a set of inputs each, for the proof.  `log` is the file for details (None: one in the user's log
+    `.npz` files, a set of inputs each, for the proof; so are those of `calibration`, with which the model is quantised,
+    and which serve for the proof where there are no others.  `log` is the file for details (None: one in the user's log
     directory).  `fresh` ignores unfinished runs and what is known.  Of several models that are tuned at once, one of
     `priority` 2 gets twice as much of scarce resources as one of priority 1.
     """
@@ -45,6 +46,7 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     fresh: bool = False
     inputs: tuple[str, ...] = ()
+    calibration: tuple[str, ...] = ()
     log: str | None = None
     priority: float = 1.0
 
@@ -64,7 +66,9 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
     check_precision(config.precision, config.max_error, narrow_on_cpu=not _is_for_gpu(config))
+    check_calibration(config.precision, is_given=config.calibrate is not None, model=model)
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
+    calibration = () if config.calibrate is None else readable_files(config.calibrate, ".npz", "the calibration files")
     return TuneRequest(
         model=model,
         target=config.target,
@@ -75,6 +79,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         output=str(check_writable(config.output or f"{model.name}.kt", "the output")),
         fresh=config.fresh,
         inputs=tuple(map(str, inputs)),
+        calibration=tuple(map(str, calibration)),
         log=None if config.log is None else str(check_writable(config.log, "the log")),
         priority=config.priority,
     )
@@ -131,9 +136,28 @@ def check_precision(precision: str, max_error: float | None, *, narrow_on_cpu: b
     """
     if precision == "fp32":
         if max_error is not None:
-            raise InputError("max_error is for a narrower precision: give --precision bf16 or auto as well")
+            raise InputError("max_error is for a narrower precision: give --precision bf16, int8 or auto as well")
     elif not narrow_on_cpu:
         raise InputError(f"precision {precision}: narrower precisions are for CPUs; leave it out")
+
+
+def check_calibration(precision: str, *, is_given: bool, model: ModelRef) -> None:
+    """Check that a precision and calibration files go together, and that a model can be quantised with them.
+
+    Raises:
+        InputError: they do not; the line says why.
+    """
+    if precision == "int8" and not is_given:
+        raise InputError(
+            "precision int8: inputs are needed to find the ranges of the values; give --calibrate FILE.npz or a "
+            "directory of such files (a model that is quantised already needs neither option)"
+        )
+    if not is_given:
+        return
+    if precision not in ("int8", "auto"):
+        raise InputError("calibrate is for a narrower precision: give --precision int8 or auto as well")
+    if model.kind == EXPORTED:
+        raise InputError(f"{model.name}: only ONNX models are quantised; export it to ONNX, or leave --calibrate out")
 
 
 def _compared(config: TuneConfig) -> tuple[str, ...]:
@@ -167,7 +191,7 @@ def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
             raise InputError("metric and max_drop go together: give both, or leave both out")
         return None
     if config.precision == "fp32":
-        raise InputError("metric is for a narrower precision: give --precision bf16 or auto as well")
+        raise InputError("metric is for a narrower precision: give --precision bf16, int8 or auto as well")
     if config.max_error is not None:
         raise InputError("metric and max_error are two measures of one thing: leave one of the two out")
     if model.kind != ONNX:
@@ -228,6 +252,8 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
         mine = (*mine, "constants", describe_constants(model.constants))
     if model.more_shapes:
         mine = (*mine, "shapes", [sorted(shapes.items()) for shapes in model.more_shapes])
+    if request.calibration:
+        mine = (*mine, "calibration", [_content(Path(path)) for path in request.calibration])
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 
 

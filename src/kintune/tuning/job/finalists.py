@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kintune.core.candidate import FULL_PRECISION, Candidate
 from kintune.core.outcome import Outcome
+from kintune.core.quantisation import INT8
 from kintune.core.stage_results import BaselineLatencies, Packaged, Prepared, SubgraphEnd, Summary, ValidationResult
 from kintune.core.workload import Subgraph, by_combination
 from kintune.search.session import SearchSession
@@ -177,7 +178,7 @@ class Finalists:
                     best_us=best_us if math.isfinite(best_us) else None,
                     untuned_us=state.untuned_us if state and math.isfinite(state.untuned_us) else None,
                     failures={name: count for name, count in state.failures.items() if count} if state else {},
-                    precision=self._precision(ships),
+                    precision=INT8 if subgraph.workload in prepared.on_bytes else self._precision(ships),
                 )
             )
         networks = by_combination(self._subgraphs)
@@ -198,6 +199,7 @@ class Finalists:
             notes=tuple(notes),
             kernels_each_ms=tuple(each_ms) if len(each_ms) > 1 else (),
             baselines=baselines,
+            quantised=prepared.quantised,
         )
 
     def _likely(self, subgraph: Subgraph) -> list[tuple[float, Candidate]]:

@@ -103,7 +103,7 @@ class Planner:
         if state.packaged is None:
             return [self._offer(self._stages.package(state.shipping(), alone=state.wants_alone), _OWN)]
         if state.proof is None:
-            narrow = bool(state.narrowing.chosen)
+            narrow = bool(state.narrowing.chosen) or state.packaged.quantised is not None
             return [self._offer(self._stages.prove(state.packaged, _untuned_s(state), narrow=narrow), _OWN)]
         return []
 

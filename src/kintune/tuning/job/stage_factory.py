@@ -109,8 +109,12 @@ class StageFactory:
         return self._own(StageName.EXPLAIN, StageName.EXPLAIN, _encode(patience), 2 * patience)
 
     def check(self, packaged: Packaged) -> Work:
-        """Run a draft once and compare its outputs with those of baselines."""
-        item = msgspec.structs.replace(self._item(packaged), timed=False)
+        """Run a draft once and compare its outputs with those of baselines.
+
+        A quantised model is compared with itself in onnxruntime: its error is looked at when the result is proven.
+        """
+        onnx = packaged.quantised or packaged.onnx
+        item = msgspec.structs.replace(self._item(packaged), timed=False, onnx=onnx)
         return self._compare(StageName.CHECK, item, _CHECK_S * self._combinations + self._more_s)
 
     def baseline(self, item: BaselineItem) -> Work:

@@ -13,6 +13,8 @@ import tvm
 from kintune.compiler.graph.executable import build_executable, build_plans, build_vm_executable, describe_build
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.side_by_side import choose_alone, side_by_side
+from kintune.compiler.graph.workload import StandaloneWorkload
+from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.compiler.space.packing import packing_of
 from kintune.compiler.space.replay import apply_candidate, save_workload
 from kintune.compiler.space.sketches import generate_sketches
@@ -35,6 +37,7 @@ from kintune.core.stage_results import (
 from kintune.errors import BuildError, ModelError, OrderError, ShapeError, TargetError, UnsupportedValues
 from kintune.hardware.gpu_target import is_gpu
 from kintune.models.importer import load
+from kintune.models.onnx_path import onnx_path_of
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
 from kintune.runtime.manifest import Manifest, Narrow
 from kintune.search.processor import Processor
@@ -44,6 +47,7 @@ from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
 from kintune.tuning.job.networks import Networks, load_networks
 from kintune.tuning.job.partitioning import can_partition, load_partitioned
+from kintune.tuning.job.quantising import QuantisedModel, quantise
 from kintune.tuning.job.region_check import first_wrong_node
 from kintune.validate.baselines import BaselineModel, run_on, takes
 
@@ -60,6 +64,7 @@ class TvmBackend:
         self._space: TvmSpace | None = None
         self._modules: dict[str, tvm.IRModule] = {}
         self._packings: dict[Candidate, str] = {}
+        self._quantised: QuantisedModel | None = None
 
     def prepare(self, spec: JobSpec) -> Prepared:
         """Import the model, lower it for the target with each combination of its shapes, and list its subgraphs with
@@ -69,7 +74,7 @@ class TvmBackend:
             raise ModelError(f"{spec.model.name}: a board runs one combination of shapes; tune them one by one")
         _check_precision(spec)
         target = tvm.target.Target(_target(spec))
-        networks, handed_over = _load(spec, target)
+        networks, handed_over, self._quantised = _load_quantised(spec, target)
         for path in spec.input_files:  # so that unusable files are refused before the work
             load_fitting(networks.combinations, path)
         workloads = networks.workloads()
@@ -104,6 +109,8 @@ class TvmBackend:
             handed_over=handed_over,
             can_hand_over=_may_run_in_onnxruntime(spec) and can_partition(spec.model),
             may_return=_may_run_in_onnxruntime(spec) and networks.onnx_path is not None,
+            quantised=None if self._quantised is None else self._quantised.quantised,
+            on_bytes=() if self._quantised is None else _on_bytes(workloads),
         )
 
     def space(self) -> SearchSpace:
@@ -146,6 +153,7 @@ class TvmBackend:
                 exported=networks.exported_path,
                 constants=networks.constants,
                 hybrid=_is_hybrid(spec, networks),
+                quantised=self._quantised_file,
             )
         )
 
@@ -200,6 +208,7 @@ class TvmBackend:
             exported=networks.exported_path,
             constants=networks.constants,
             hybrid=networks.hybrid is not None,
+            quantised=self._quantised_file,
         )
 
     def kept(self, packaged: Packaged) -> bool:
@@ -234,6 +243,12 @@ class TvmBackend:
             compared |= here
         left_out = {workload for workload, candidate in chosen.items() if candidate.sketch != UNTUNED} - compared
         return PerProgramCheck(tuple(paths), tuple(sorted(left_out)))
+
+    @property
+    def _quantised_file(self) -> str | None:
+        """The quantised model, if there is one that has quantised layers."""
+        made = self._quantised
+        return made.path if made is not None and made.quantised.int8 else None
 
     def _ready(self) -> tuple[JobSpec, Networks]:
         """What was prepared.
@@ -317,10 +332,12 @@ class TvmBackend:
         precisions = narrow(sketches)
         titles = {subgraph.workload: subgraph.title for subgraph in networks.subgraphs(sketches)}
         found = {titles[w]: precisions[c.sketch] for w, c in chosen.items() if c.sketch in precisions}
-        return Narrow(found, spec.options.max_error) if found else None
+        made = None if self._quantised_file is None or self._quantised is None else self._quantised.quantised
+        return Narrow(found, spec.options.max_error, quantised=made) if found or made else None
 
 
 _FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions` spells them
+_FOR_INT8 = frozenset({"avx512vnni"})
 
 
 def _check_precision(spec: JobSpec) -> None:
@@ -336,6 +353,40 @@ def _check_precision(spec: JobSpec) -> None:
             f"precision bf16: {spec.device_type.model} has no instructions for bfloat16 (avx512_bf16 or amx_bf16); "
             "leave --precision out"
         )
+    if spec.options.precision == "int8" and not _FOR_INT8.intersection(spec.device_type.isa):
+        raise TargetError(
+            f"precision int8: {spec.device_type.model} has no instructions for products of bytes (avx512_vnni); "
+            "leave --precision int8 and --calibrate out"
+        )
+
+
+def _load_quantised(
+    spec: JobSpec, target: tvm.target.Target
+) -> tuple[Networks, tuple[str, ...], QuantisedModel | None]:
+    """What `_load` returns, of the model as it is quantised where the user has asked for that; and what it became.
+
+    The networks' own file is the user's model, which others run.
+    """
+    if not spec.calibration_files:
+        return *_load(spec, target), None
+    if not _FOR_INT8.intersection(spec.device_type.isa):
+        networks, handed_over = _load(spec, target)
+        return networks._replace(notes=(*networks.notes, _NO_INT8)), handed_over, None
+    made = quantise(spec)
+    networks, handed_over = _load(msgspec.structs.replace(spec, model=made.ref), target)
+    return networks._replace(onnx_path=str(onnx_path_of(spec.model))), handed_over, made
+
+
+_NO_INT8 = "The model was not quantised: this processor has no instructions for products of bytes (avx512_vnni)."
+
+
+def _on_bytes(workloads: Sequence[StandaloneWorkload]) -> tuple[str, ...]:
+    """The workloads (digests) that sum products of bytes."""
+    return tuple(
+        workload.digest
+        for workload in workloads
+        if any(sums_bytes(f) for f in workload.module.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    )
 
 
 def _is_hybrid(spec: JobSpec, networks: Networks) -> bool:
