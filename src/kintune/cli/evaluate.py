@@ -22,6 +22,7 @@ from kintune.runtime import opening
 from kintune.runtime.executable import Executable
 from kintune.runtime.hybrid_executable import HybridExecutable
 from kintune.runtime.inputs import draw_inputs
+from kintune.runtime.manifest import Narrow
 from kintune.terminal.formatting import milliseconds
 from kintune.terminal.table import Column, table_lines
 from kintune_runtime.executable import KernelTime
@@ -61,7 +62,7 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     `threads` ran each request, `streams` requests at once; `per_second` counts those that ended.  `kernels` has the
     calls in their order, where `--kernels` asked for them; `hybrid` says what runs where in a model that runs partly in
-    onnxruntime, of which they are the nodes.  `variants` are those of a file for CPUs, `variant` is the
+    onnxruntime, of which they are the nodes; `narrow` what computes narrower than the model's types.  `variants` are those of a file for CPUs, `variant` is the
     number of the one that was timed; 0 for a GPU.
 
     Of a model that runs with several combinations of shapes, `shapes` says which one was timed.  Where all were,
@@ -84,6 +85,7 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     variant: int = 0
     variants: tuple[VariantSummary, ...] = ()
     hybrid: Hybrid | None = None
+    narrow: Narrow | None = None
     shapes: dict[str, tuple[int, ...]] = {}
     combinations: tuple[EvaluateDocument, ...] = ()
 
@@ -147,7 +149,7 @@ def command(
     for each in documents:
         for line in _lines(each, opened.manifest.threads):
             echo(line, json_target)
-    for line in (*_hybrid_lines(document), *_variant_lines(document)):
+    for line in (*_precision_lines(document), *_hybrid_lines(document), *_variant_lines(document)):
         echo(line, json_target)
 
 
@@ -179,6 +181,7 @@ def _document(
         variant=chosen,
         variants=variants,
         hybrid=manifest.hybrid,
+        narrow=manifest.narrow,
         shapes={} if combination is None else combination.shapes,
     )
 
@@ -217,6 +220,18 @@ def _variant_lines(document: EvaluateDocument) -> Iterator[str]:
     if len(document.variants) > 1:
         yield f"variant {document.variant} of these was timed:"
         yield from map(describe_variant, document.variants)
+
+
+def _precision_lines(document: EvaluateDocument) -> Iterator[str]:
+    """What computes narrower than the model's types, and with what error."""
+    narrow = document.narrow
+    if narrow is None:
+        return
+    parts = [f"{count} subgraphs in {name}" for name, count in sorted(Counter(narrow.precisions.values()).items())]
+    if narrow.quantised is not None:
+        parts.insert(0, f"{narrow.quantised.int8} of {narrow.quantised.products} convolutions and products in int8")
+    error = "" if narrow.error is None else f"; error of its outputs when it was tuned: {narrow.error:.2g} of their norm"
+    yield f"Narrower than the model's types: {', '.join(parts)}{error}"
 
 
 def _hybrid_lines(document: EvaluateDocument) -> Iterator[str]:
