@@ -11,7 +11,8 @@ from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.cli.remote import JobDisplay, JobDocument, service_options
 from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
 from kintune.core.latency_target import parse_target
-from kintune.files import check_writable
+from kintune.errors import InputError
+from kintune.files import check_writable, readable_files
 from kintune.models.combinations import combine_shapes, parse_shapes
 from kintune.models.constants import constant_values, parse_constants
 from kintune.service.client import Client
@@ -42,6 +43,11 @@ __all__ = ["command"]
     JobRequest,
     optional=["priority"],
 )
+@click.option(
+    "--calibrate",
+    metavar="FILE.npz|DIR",
+    help="With precision int8 or auto: upload these inputs, and quantise the model with ranges found on them.",
+)
 @click.option("--compile-only", is_flag=True, help="Compile it in seconds from what is known; measure nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
 @click.option("-o", "--output", metavar="FILE.kt", help="Download the result there; waits for it.")
@@ -60,6 +66,7 @@ def command(
     other_shapes: str,
     precision: str,
     max_error: float | None,
+    calibrate: str | None,
     priority: float | None,
     webhook: str | None,
     share: bool,
@@ -91,8 +98,14 @@ def command(
         "shapes": {name: of if len(of) > 1 else of[0] for name, of in bound.items()} or None,
         "constants": {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()} or None,
     }
+    if calibrate is not None:
+        readable_files(calibrate, ".npz", "the calibration files")
+    if (precision == "int8") > (calibrate is not None):
+        raise InputError("precision int8: inputs are needed to find the ranges of the values; give --calibrate as well")
     with Client(service, token) as client:
         stored = client.upload(model)
+        if calibrate is not None:
+            wanted["calibrate"] = [inputs["id"] for inputs in client.upload_inputs(calibrate)]
         job = client.submit(stored["id"], **wanted)
         echo(job["id"], json_target)
         try:

@@ -21,6 +21,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,7 +30,7 @@ import httpx
 
 from kintune.core.backoff import BackOff
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
-from kintune.files import check_readable, check_writable
+from kintune.files import check_readable, check_writable, readable_files
 
 __all__ = ["SERVICE_VARIABLE", "TOKEN_VARIABLE", "Client", "ServiceError"]
 
@@ -90,16 +91,26 @@ class Client:
             ServiceError: the service does not answer, or fails.
         """
         file = check_readable(path, "the model")
-
-        def chunks() -> Iterator[bytes]:
-            with file.open("rb") as opened:
-                while chunk := opened.read(_CHUNK):
-                    yield chunk
-
-        model: dict[str, Any] = self._ask("POST", "/api/v1/models", params={"name": name or file.name}, content=chunks)
+        parameters, chunks = {"name": name or file.name}, partial(_chunks, file)
+        model: dict[str, Any] = self._ask("POST", "/api/v1/models", params=parameters, content=chunks)
         if (model["findings"] or {}).get("problem"):
             raise InputError(f"{path}: {model['findings']['problem']}")
         return model
+
+    def upload_inputs(self, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+        """Uploads an `.npz` file with a set of inputs, or those in a directory; returns them: `id`, `arrays` and more.
+
+        Their ids are for `calibrate` of a job.
+
+        Raises:
+            InputError: a file cannot be read, or the service finds that it holds no inputs.
+            ServiceError: the service does not answer, or fails.
+        """
+        files = readable_files(path, ".npz", "the calibration files")
+        return [
+            self._ask("POST", "/api/v1/inputs", params={"name": file.name}, content=partial(_chunks, file))
+            for file in files
+        ]
 
     def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
         """Submits a job for an uploaded model; returns the job.
@@ -278,6 +289,13 @@ class Client:
                     return response.json() if response.content else None
             time.sleep(waits.next_wait())
         raise AssertionError("unreachable")
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    """The content of a file, piece by piece."""
+    with file.open("rb") as opened:
+        while chunk := opened.read(_CHUNK):
+            yield chunk
 
 
 def _address(text: str) -> str:

@@ -19,7 +19,16 @@ from kintune.errors import InputError, ShapeError
 from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse_shape, read_shapes
 from kintune.models.constants import constant_of, constant_values, parse_constant
 
-__all__ = ["MOST_MINUTES", "TIMED_BESIDE", "TYPE_NAME", "JobRequest", "check", "read_constants", "read_shape"]
+__all__ = [
+    "MOST_CALIBRATION",
+    "MOST_MINUTES",
+    "TIMED_BESIDE",
+    "TYPE_NAME",
+    "JobRequest",
+    "check",
+    "read_constants",
+    "read_shape",
+]
 
 MOST_MINUTES = 7 * 24 * 60.0
 TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
@@ -27,6 +36,9 @@ TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
 
 TIMED_BESIDE = ("onnxruntime",)
 """The runtimes that a service times beside the networks of its jobs."""
+
+MOST_CALIBRATION = 256
+"""Sets of inputs that a model is quantised with, at most."""
 
 _MOST_DIMENSIONS, _LARGEST = 16, 1 << 31
 _MOST_NUMBERS = 1024  # of a constant
@@ -43,7 +55,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
     With `onnxruntime`, nodes that cannot be compiled, or gain nothing, run in onnxruntime; `other_shapes` says what the
     result does with shapes that were not tuned.  With a `precision` other than fp32, parts of the network may compute
-    narrower, with an error of at most `max_error` at its outputs.
+    narrower, with an error of at most `max_error` at its outputs.  For int8 it is quantised with the uploaded sets of
+    inputs whose ids are in `calibrate`.
     """
 
     device: Annotated[str, Meta(description="The type of device that it must be fast on.")] = "local-cpu"
@@ -77,7 +90,11 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         OtherShapes, Meta(description="What the result does with shapes that were not tuned: refuse or onnxruntime.")
     ] = "refuse"
     precision: Annotated[
-        Precision, Meta(description="What the result may compute in: fp32, bf16 as well, or auto, whatever is fastest.")
+        Precision,
+        Meta(
+            description="What the result may compute in: fp32; bf16 as well; int8 as well, which takes calibrate; or"
+            " auto, whatever is fastest."
+        ),
     ] = "fp32"
     max_error: (
         Annotated[
@@ -90,6 +107,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         ]
         | None
     ) = None
+
+    calibrate: tuple[int, ...] = ()
 
     def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
         """The combinations of shapes, at least one.
@@ -119,9 +138,10 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     if wanted.other_shapes == "onnxruntime" and not wanted.onnxruntime:
         raise InputError("other_shapes cannot run in onnxruntime where no node may; leave one of the two out")
     if wanted.precision == "fp32" and wanted.max_error is not None:
-        raise InputError("max_error is for a narrower precision: give precision bf16 or auto as well")
+        raise InputError("max_error is for a narrower precision: give precision bf16, int8 or auto as well")
     if wanted.precision != "fp32" and not wanted.search:
         raise InputError("a narrower precision is chosen by measuring: leave precision out, or compile with search")
+    _check_calibration(wanted)
     if wanted.until is not None:
         _check_until(wanted.until)
     _check_constants(wanted.constants)
@@ -129,6 +149,18 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
         _check_webhook(wanted.webhook)
     until = None if wanted.until is None else str(parse_target(wanted.until))
     return msgspec.structs.replace(wanted, minutes=minutes if wanted.minutes is None else wanted.minutes, until=until)
+
+
+def _check_calibration(wanted: JobRequest) -> None:
+    if wanted.precision == "int8" and not wanted.calibrate:
+        raise InputError(
+            "precision int8: inputs are needed to find the ranges of the values; upload some and name them in calibrate"
+            " (a model that is quantised already needs neither)"
+        )
+    if wanted.calibrate and wanted.precision not in ("int8", "auto"):
+        raise InputError("calibrate is for a narrower precision: give precision int8 or auto as well")
+    if len(wanted.calibrate) > MOST_CALIBRATION or len(set(wanted.calibrate)) < len(wanted.calibrate):
+        raise InputError(f"calibrate: name up to {MOST_CALIBRATION} sets of inputs, each once")
 
 
 def _fits(shape: tuple[int | tuple[int, ...], ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The models that were uploaded: their owners, their files, and the findings of the inspection."""
+"""What was uploaded, models and sets of inputs: their owners, their files, and the findings of the inspection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from kintune.service.database import plain
 from kintune.service.job_status import ENDS
 from kintune.service.schema import jobs, models, users
 
-__all__ = ["Findings", "Input", "ModelStore", "StoredModel"]
+__all__ = ["INPUTS", "MODEL", "Findings", "Input", "ModelStore", "StoredModel"]
+
+MODEL, INPUTS = "model", "inputs"
+"""The kinds of uploads: an ONNX file, or an .npz file with a set of inputs."""
+
 _UNWANTED = re.compile(r"[^\w.+-]+")
 _NAME = 128
 
@@ -42,7 +46,7 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 class StoredModel(msgspec.Struct, frozen=True):
-    """An uploaded model; `findings` are None until it was inspected."""
+    """An upload of a `kind`, a model as a rule; `findings` are None until it was inspected."""
 
     id: int
     owner: int
@@ -53,16 +57,21 @@ class StoredModel(msgspec.Struct, frozen=True):
     created: float
     expires: float | None
     deleted: float | None
+    kind: str = MODEL
 
 
 class ModelStore:
-    """Models by number."""
+    """Models, and sets of inputs, by number."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, owner: int, name: str, file: str, size: int, now: float, expires: float | None) -> StoredModel:
-        """A model that was uploaded; the same file again is the same model, alive again if it was deleted."""
+    def add(
+        self, owner: int, name: str, file: str, size: int, now: float, expires: float | None, kind: str = MODEL
+    ) -> StoredModel:
+        """A model, or another kind, that was uploaded; the same file again is the same one, alive again if it was
+        deleted.
+        """
         name = _clean(name)
         with self._database.transaction() as connection:
             connection.execute(select(users.c.id).where(users.c.id == owner).with_for_update())
@@ -70,25 +79,25 @@ class ModelStore:
             known = connection.scalar(select(models.c.id).where(mine))
             if known is None:
                 row = {"owner": owner, "name": name, "file": file, "size": size, "created": now, "expires": expires}
-                known = connection.execute(insert(models).values(**row).returning(models.c.id)).scalar_one()
+                known = connection.execute(insert(models).values(kind=kind, **row).returning(models.c.id)).scalar_one()
             else:
-                values = {"name": name, "expires": expires, "deleted": None}
+                values = {"name": name, "expires": expires, "deleted": None, "kind": kind}
                 connection.execute(update(models).where(models.c.id == known).values(**values))
             return self._get(known)
 
-    def get(self, visitor: Visitor, model: int) -> StoredModel:
-        """Returns a model that the visitor may see.
+    def get(self, visitor: Visitor, model: int, kind: str = MODEL) -> StoredModel:
+        """Returns an upload of a kind, a model as a rule, that the visitor may see.
 
         Raises:
             NotFound: there is none.
         """
         found = self._get(model)
-        if not visitor.sees(found.owner) or found.deleted is not None:
-            raise NotFound(f"there is no model {model}")
+        if not visitor.sees(found.owner) or found.deleted is not None or found.kind != kind:
+            raise NotFound(f"there is no {_CALLED[kind]} {model}")
         return found
 
     def of_job(self, model: int) -> StoredModel:
-        """Returns the model of a job, whoever asks, be it deleted or not."""
+        """Returns the model of a job, or a set of its inputs, whoever asks, be it deleted or not."""
         return self._get(model)
 
     def names(self, ids: Iterable[int]) -> dict[int, str]:
@@ -97,9 +106,12 @@ class ModelStore:
         with self._database.snapshot() as connection:
             return {row.id: row.name for row in connection.execute(query)}
 
-    def page(self, visitor: Visitor, before: int | None = None, limit: int = 100) -> list[StoredModel]:
-        """The visitor's models, newest first."""
-        query = select(models).where(models.c.owner == visitor.user, models.c.deleted.is_(None))
+    def page(
+        self, visitor: Visitor, before: int | None = None, limit: int = 100, kind: str = MODEL
+    ) -> list[StoredModel]:
+        """The visitor's models, or uploads of another kind, newest first."""
+        mine = (models.c.owner == visitor.user) & (models.c.kind == kind)
+        query = select(models).where(mine, models.c.deleted.is_(None))
         if before is not None:
             query = query.where(models.c.id < before)
         with self._database.snapshot() as connection:
@@ -112,15 +124,16 @@ class ModelStore:
         with self._database.transaction() as connection:
             connection.execute(update(models).where(models.c.id == model).values(findings=text))
 
-    def delete(self, visitor: Visitor, model: int, now: float) -> None:
-        """Forget a model; its file goes with the next sweep.
+    def delete(self, visitor: Visitor, model: int, now: float, kind: str = MODEL) -> None:
+        """Forget a model, or another kind; its file goes with the next sweep.  Jobs that have begun have a copy of their
+        inputs.
 
         Raises:
             NotFound: there is no such model.
             OrderError: a job that is under way needs it.
         """
         with self._database.transaction() as connection:
-            found = self.get(visitor, model)
+            found = self.get(visitor, model, kind)
             ends = [state.value for state in ENDS]
             busy = connection.scalar(
                 select(jobs.c.id).where(jobs.c.model == found.id, jobs.c.state.not_in(ends)).limit(1)
@@ -155,9 +168,12 @@ class ModelStore:
         return _model(plain(row))
 
 
+_CALLED = {MODEL: "model", INPUTS: "set of inputs"}
+
+
 def _clean(name: str) -> str:
     """What a model is called: the last part of what the client says, without what means something in paths."""
-    last = name.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".onnx")
+    last = name.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".onnx").removesuffix(".npz")
     return _UNWANTED.sub("_", last).strip("._")[:_NAME] or "model"
 
 

@@ -88,6 +88,7 @@ models = Table(
     Column("name", String(128), nullable=False),
     Column("file", _File, nullable=False, index=True),
     Column("size", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False, server_default="model"),  # or "inputs": a set of arrays
     Column("findings", Text),  # null: not checked yet
     _time("created"),
     _time("expires", needed=False),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -161,10 +162,32 @@ class RunFactory:
             device=settings.device if site.device == self._placement.type else site.device,
             options=options,
             records=settings.records,
+            calibration=self._calibration(wanted.calibrate, work),
             output=str(work / f"{model.name}.kt"),
             priority=job.priority,
         )
         return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")
+
+    def _calibration(self, ids: Sequence[int], work: Path) -> tuple[str, ...]:
+        """Links uploaded sets of inputs into the working directory, where they stay as long as the job.
+
+        Raises:
+            InputError: one is gone.
+            StorageError: the links cannot be made.
+        """
+        paths = []
+        for number, id in enumerate(ids):
+            stored = self._models.of_job(id)
+            path, source = work / f"inputs{number}-{stored.name}.npz", self._blobs.path(stored.file)
+            if not path.exists():
+                if not source.exists():
+                    raise InputError(f"calibrate: the set of inputs {id} is gone; upload it again")
+                try:
+                    os.link(source, path)
+                except OSError:  # on another file system
+                    _copy(source, path)
+            paths.append(str(path))
+        return tuple(paths)
 
     def came_of(self, job: Job) -> RunReport | None:
         """Returns the report of a job's run that is over though the job is not: the orchestrator ended in between.
@@ -202,3 +225,15 @@ class RunFactory:
 
     def _work(self, job: Job) -> Path:
         return self._settings.work / job.id
+
+
+def _copy(source: Path, path: Path) -> None:
+    """Copies a file.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    try:
+        shutil.copyfile(source, path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror})") from error

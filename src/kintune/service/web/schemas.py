@@ -8,10 +8,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kintune.core.constraints import fields_of
 from kintune.service.job_repository import Job, JobStep
-from kintune.service.job_request import JobRequest
+from kintune.service.job_request import MOST_CALIBRATION, JobRequest
 from kintune.service.model_store import StoredModel
 
-__all__ = ["ErrorOut", "JobIn", "JobOut", "JobPage", "JobRequestIn", "ModelOut", "ModelPage", "PriorityIn", "StepOut"]
+__all__ = [
+    "ErrorOut",
+    "InputsOut",
+    "InputsPage",
+    "JobIn",
+    "JobOut",
+    "JobPage",
+    "JobRequestIn",
+    "ModelOut",
+    "ModelPage",
+    "PriorityIn",
+    "StepOut",
+]
 
 
 class _Strict(BaseModel):
@@ -49,8 +61,13 @@ class JobRequestIn(_Strict):
     share: bool = _field("share")
     onnxruntime: bool = _field("onnxruntime")
     other_shapes: Literal["refuse", "onnxruntime"] = _field("other_shapes")
-    precision: Literal["fp32", "bf16", "auto"] = _field("precision")
+    precision: Literal["fp32", "bf16", "int8", "auto"] = _field("precision")
     max_error: float | None = _field("max_error")
+    calibrate: list[Annotated[int, Field(ge=1, lt=1 << 62)]] = Field(
+        [],
+        max_length=MOST_CALIBRATION,
+        description="With precision int8 or auto: the ids of uploaded sets of inputs to quantise the model with.",
+    )
     search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
 
     def wanted(self) -> JobRequest:
@@ -60,7 +77,8 @@ class JobRequestIn(_Strict):
             for name, shape in self.shapes.items()
         }
         until = None if self.until is None else str(self.until)
-        return JobRequest(**{**self.model_dump(), "shapes": shapes, "until": until})
+        fields = {**self.model_dump(), "shapes": shapes, "until": until, "calibrate": tuple(self.calibrate)}
+        return JobRequest(**fields)
 
 
 class JobIn(_Strict):
@@ -168,6 +186,41 @@ class ModelPage(BaseModel):
     """Some models, newest first; `next` reads on where they end."""
 
     models: list[ModelOut]
+    next: int | None
+
+
+class InputsOut(BaseModel):
+    """A set of inputs that was uploaded."""
+
+    id: int
+    name: str
+    sha256: str
+    size: int = Field(description="Bytes.")
+    created: float
+    expires: float | None
+    arrays: list[dict[str, Any]] = Field(description="Name, shape and type of each array.")
+
+    @classmethod
+    def of(cls, stored: StoredModel) -> InputsOut:
+        """As it goes out."""
+        import msgspec
+
+        arrays = () if stored.findings is None else stored.findings.inputs
+        return cls(
+            id=stored.id,
+            name=stored.name,
+            sha256=stored.file,
+            size=stored.size,
+            created=stored.created,
+            expires=stored.expires,
+            arrays=[msgspec.to_builtins(array) for array in arrays],
+        )
+
+
+class InputsPage(BaseModel):
+    """Some sets of inputs, newest first; `next` reads on where they end."""
+
+    inputs: list[InputsOut]
     next: int | None
 
 

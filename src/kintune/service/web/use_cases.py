@@ -9,6 +9,7 @@ from kintune.service.access import Visitor
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest, check
 from kintune.service.job_status import JobCommand
+from kintune.service.model_store import INPUTS
 from kintune.service.web.application_state import ApplicationState
 
 __all__ = ["UseCases"]
@@ -28,7 +29,7 @@ class UseCases:
 
         Raises:
             InputError: the request makes no sense, or the model cannot be used.
-            NotFound: the model is not the visitor's.
+            NotFound: the model, or a set of inputs, is not the visitor's.
             Forbidden: the visitor's quota is used up.
         """
         application, now = self._application, self._application.now()
@@ -40,6 +41,12 @@ class UseCases:
             found = application.models.get(visitor, model)
             if found.findings is not None and found.findings.problem:
                 raise InputError(f"model {found.id} cannot be used: {found.findings.problem}")
+            sizes = [application.models.get(visitor, inputs, INPUTS).size for inputs in checked.calibrate]
+            if sum(sizes) > visitor.quota.upload_mb << 20:
+                raise InputError(
+                    f"calibrate: these sets of inputs take {sum(sizes) / 1e6:.0f} MB, and you may use "
+                    f"{visitor.quota.upload_mb} MB for a job; name fewer of them"
+                )
             job, is_new = application.jobs.submit(visitor, found.id, checked, now, key=key)
             if is_new:
                 application.audit_log.note(now, "submit", f"job {job.id}", visitor, address, {"model": found.id})

@@ -1,0 +1,97 @@
+"""`/api/v1/inputs`: sets of inputs that were uploaded, with which a model is quantised.
+
+Only the headers of the arrays are read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from kintune.errors import InputError
+from kintune.service.access import Forbidden, Visitor
+from kintune.service.model_store import INPUTS, Findings, StoredModel
+from kintune.service.npz_headers import read_headers
+from kintune.service.web.application_state import ApplicationState
+from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
+from kintune.service.web.schemas import ErrorOut, InputsOut, InputsPage
+
+__all__ = ["receive_inputs", "router"]
+
+_DAY_S = 86400.0
+
+router = APIRouter(
+    prefix="/api/v1/inputs",
+    tags=["inputs"],
+    responses={code: {"model": ErrorOut} for code in (401, 403, 404, 409, 413, 422, 503)},
+)
+
+InputsId = Annotated[int, Path(ge=1, lt=1 << 62)]
+
+_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.post("", status_code=201, openapi_extra={"requestBody": {"required": True, "content": _FILE}})
+async def upload(
+    request: Request,
+    visitor: Submitter,
+    application: ApplicationOf,
+    name: Annotated[str, Query(max_length=256, description="What you call it.")] = "inputs",
+) -> InputsOut:
+    """Hand in an .npz file with a set of inputs as the body of the request; name its id in `calibrate` of a job."""
+    return InputsOut.of(await receive_inputs(application, visitor, name, request.stream(), address_of(request)))
+
+
+@router.get("")
+def list_inputs(
+    visitor: Reader,
+    application: ApplicationOf,
+    after: Annotated[int | None, Query(ge=1, lt=1 << 62)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> InputsPage:
+    """Your sets of inputs, newest first."""
+    found = application.models.page(visitor, after, limit, INPUTS)
+    return InputsPage(inputs=[InputsOut.of(one) for one in found], next=found[-1].id if len(found) == limit else None)
+
+
+@router.delete("/{inputs}", status_code=204)
+def delete(inputs: InputsId, request: Request, visitor: Submitter, application: ApplicationOf) -> Response:
+    """Forget a set of inputs."""
+    now = application.now()
+    with application.database.transaction():
+        application.models.delete(visitor, inputs, now, INPUTS)
+        application.audit_log.note(now, "delete", f"inputs {inputs}", visitor, address_of(request))
+    return Response(status_code=204)
+
+
+async def receive_inputs(
+    application: ApplicationState, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str
+) -> StoredModel:
+    """Keeps an uploaded set of inputs.
+
+    Raises:
+        Forbidden: the visitor may upload nothing.
+        TooLarge: the upload is larger than the visitor's quota allows.
+        InputError: it is no .npz file of plain arrays, or holds more than the quota allows once it is unpacked.
+        StorageError: it cannot be written.
+    """
+    if visitor.quota.upload_mb <= 0:
+        raise Forbidden("you may not upload inputs")
+    most = visitor.quota.upload_mb << 20
+    file, size = await application.blobs.receive(chunks, most)
+    try:
+        arrays = read_headers(application.blobs.path(file), most)
+    except InputError as error:  # the file goes with the next sweep, as nobody refers to it
+        raise InputError(f"{name[:64]}: {error}") from error
+    now, days = application.now(), application.settings.keep_days
+    with application.database.transaction():
+        expires = now + days * _DAY_S if days else None
+        stored = application.models.add(visitor.user, name, file, size, now, expires, INPUTS)
+        findings = Findings(inputs=arrays)
+        application.models.found(stored.id, findings)
+        details = {"sha256": file, "size": size}
+        application.audit_log.note(now, "upload", f"inputs {stored.id}", visitor, address, details)
+    return msgspec.structs.replace(stored, findings=findings)
