@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from nicegui import events, ui
 
 from kintune.core.config import DEFAULT_MAX_ERROR
 from kintune.service.job_request import JobRequest, read_constants, read_shape
 from kintune.service.model_store import Findings, StoredModel
 from kintune.service.portal.frame import PageContext, moment, page, telling
+from kintune.service.web.inputs import receive_inputs
 from kintune.service.web.models import receive
 from kintune.terminal.formatting import count
 
@@ -80,6 +83,8 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
         ).mark("precision")
         max_error = ui.number("Largest error", value=DEFAULT_MAX_ERROR, min=1e-6, max=0.99, step=1e-3)
         max_error.mark("max-error").bind_visibility_from(precision, "value", lambda chosen: chosen != "fp32")
+        calibrate = _calibration(context)
+        calibrate.place.bind_visibility_from(precision, "value", lambda chosen: chosen in ("int8", "auto"))
         alone = ui.checkbox("Leave nothing to onnxruntime").mark("no-onnxruntime")
         only_compile = ui.checkbox("Only compile, measure nothing").mark("only-compile")
 
@@ -99,11 +104,38 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
                     other_shapes="onnxruntime" if others.value else "refuse",
                     precision=precision.value,
                     max_error=None if precision.value == "fp32" else max_error.value,
+                    calibrate=tuple(calibrate.ids) if precision.value in ("int8", "auto") else (),
                 )
                 job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
                 ui.navigate.to(f"/jobs/{job.id}")
 
         ui.button("Make it fast", on_click=submit).mark("submit")
+
+
+class _Calibration(NamedTuple):
+    """The field for sets of inputs to quantise with, and the ids of those that were uploaded."""
+
+    place: ui.upload
+    ids: list[int]
+
+
+def _calibration(context: PageContext) -> _Calibration:
+    ids: list[int] = []
+
+    async def came(upload: events.UploadEventArguments) -> None:
+        with telling():
+            stored = await receive_inputs(
+                context.application, context.submitter, upload.file.name, upload.file.iterate(), context.address
+            )
+            if stored.id not in ids:
+                ids.append(stored.id)
+
+    place = ui.upload(
+        label="Inputs to quantise with (.npz)", on_upload=came, auto_upload=True, multiple=True,
+        max_file_size=context.visitor.quota.upload_mb << 20,
+        on_rejected=lambda: ui.notify("That file is larger than you may hand in.", type="negative"),
+    ).props('accept=".npz"').mark("calibrate")  # fmt: skip
+    return _Calibration(place, ids)
 
 
 def _size(size: int) -> str:

@@ -18,7 +18,7 @@ from kintune.service.web.authentication import visitor_of
 __all__ = ["LimitBodies", "SecurityHeaders"]
 _MOST = 1 << 20
 _AROUND = 1 << 20  # what a form adds to a file
-_STREAMED = "/api/v1/models"  # counts for itself, and keeps nothing in memory
+_STREAMED = ("/api/v1/models", "/api/v1/inputs")  # they count for themselves, and keep nothing in memory
 
 
 class LimitBodies:
@@ -30,7 +30,7 @@ class LimitBodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, as long as it is small enough."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS") or scope["path"] == _STREAMED:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS") or scope["path"] in _STREAMED:
             await self._app(scope, receive, send)
             return
         most, had = self._most(scope), 0
