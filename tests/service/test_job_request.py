@@ -18,6 +18,8 @@ from kintune.service.job_request import JobRequest, check, read_constants, read_
         {"shapes": {"ids": ((1, 32), (1, 64)), "mask": ((1, 32), (1, 64)), "scale": ()}},
         {"constants": {"sizes": [1, 3, 8, 8], "flag": True, "x": [[1.5], [2]]}},
         {"webhook": "https://example.org:8443/done?job=1"},
+        {"precision": "int8", "max_error": 0.01, "calibrate": (3, 4)},
+        {"precision": "auto", "calibrate": (3,)},
     ],
 )
 def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
@@ -28,6 +30,9 @@ def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
     ("fields", "said"),
     [
         ({"device": ""}, "device '' is no name"),
+        ({"precision": "int8"}, "upload some and name them in calibrate"),
+        ({"calibrate": (1,)}, "calibrate is for a narrower precision"),
+        ({"precision": "int8", "calibrate": (1, 1)}, "each once"),
         ({"device": "../../etc"}, "is no name of a device type"),
         ({"until": "0"}, "the latency must be more than 0, and is 0"),
         ({"until": "nan"}, "the latency must be more than 0, and is nan"),

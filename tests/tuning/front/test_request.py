@@ -32,6 +32,7 @@ def key(**changes: object) -> str:
         {"target": "llvm"},
         {"options": Options(trials=1001)},
         {"options": Options(trials=1000, seed=1)},
+        {"calibration": (__file__,)},
     ],
 )
 def test_other_work_has_another_key(changes: dict[str, object]) -> None:
@@ -145,6 +146,12 @@ def test_a_runtime_that_is_not_installed_is_no_target(monkeypatch: pytest.Monkey
         ({"max_error": 0.01}, "max_error is for a narrower precision"),
         ({"precision": "auto", "device": "cuda"}, "precision auto: narrower precisions are for CPUs"),
         ({"precision": "half"}, "precision"),
+        ({"precision": "int8"}, "precision int8: inputs are needed to find the ranges of the values; give --calibrate"),
+        ({"calibrate": "x.npz"}, "calibrate is for a narrower precision: give --precision int8 or auto as well"),
+        ({"precision": "bf16", "calibrate": "x.npz"}, "calibrate is for a narrower precision"),
+        ({"precision": "int8", "calibrate": "no.npz"}, "the calibration files no.npz does not exist"),
+        ({"precision": "auto", "calibrate": "tests"}, "there is no .npz file in this directory"),
+        ({"precision": "int8", "calibrate": "x.npz", "device": "cuda"}, "precision int8: narrower precisions are for"),
         ({"precision": "bf16", "max_error": 2.0}, "max_error"),
         ({"precision": "bf16", "metric": "m.py:f"}, "metric and max_drop go together"),
         ({"precision": "bf16", "max_drop": 0.1}, "metric and max_drop go together"),
@@ -158,6 +165,19 @@ def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, config: dict
     with pytest.raises(InputError) as error:
         request_of(ONNX_MODEL, TuneConfig(output=str(tmp_path / "net.kt"), **config))
     assert said in str(error.value)
+
+
+def test_only_onnx_models_are_quantised(tmp_path: Path) -> None:
+    config = TuneConfig(precision="int8", calibrate=str(tmp_path), output=str(tmp_path / "net.kt"))
+    with pytest.raises(InputError, match="net: only ONNX models are quantised; export it to ONNX"):
+        request_of(ModelRef("exported", "net.pt2", "net"), config)
+
+
+def test_calibration_files_are_named_one_by_one(tmp_path: Path) -> None:
+    for name in ("b.npz", "a.npz", "a.txt"):
+        (tmp_path / name).touch()
+    config = TuneConfig(precision="int8", calibrate=str(tmp_path), output=str(tmp_path / "net.kt"))
+    assert request_of(ONNX_MODEL, config).calibration == (str(tmp_path / "a.npz"), str(tmp_path / "b.npz"))
 
 
 def test_a_metric_is_for_files_alone(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from kintune.service.access import Quota
+from tests.support.service_users import upload
+
+
+@pytest.fixture
+def anna(client: Callable[..., TestClient]) -> TestClient:
+    return client("anna")
+
+
+def npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def hand_in(client: TestClient, data: bytes, name: str = "calibration/first.npz") -> int:
+    answer = client.post("/api/v1/inputs", content=data, params={"name": name})
+    assert answer.status_code == 201, answer.text
+    return int(answer.json()["id"])
+
+
+def test_a_set_of_inputs_is_answered_with_what_it_holds(anna: TestClient) -> None:
+    hand_in(anna, npz(x=np.zeros((1, 4), np.float32), ids=np.zeros(3, np.int64)))
+    (found,) = anna.get("/api/v1/inputs").json()["inputs"]
+    assert found["name"] == "first"
+    assert found["arrays"] == [
+        {"name": "x", "shape": [1, 4], "dtype": "float32"},
+        {"name": "ids", "shape": [3], "dtype": "int64"},
+    ]
+
+
+def test_inputs_are_no_models(anna: TestClient) -> None:
+    inputs = hand_in(anna, npz(x=np.zeros(1)))
+    assert anna.get("/api/v1/models").json()["models"] == []
+    assert anna.get(f"/api/v1/models/{inputs}").status_code == 404
+    assert anna.post("/api/v1/jobs", json={"model": inputs}).status_code == 404
+    assert anna.delete(f"/api/v1/inputs/{upload(anna)}").status_code == 404
+
+
+def test_inputs_can_be_forgotten(anna: TestClient, client: Callable[..., TestClient]) -> None:
+    inputs = hand_in(anna, npz(x=np.zeros(1)))
+    assert client("boris").delete(f"/api/v1/inputs/{inputs}").status_code == 404
+    assert anna.delete(f"/api/v1/inputs/{inputs}").status_code == 204
+    assert anna.get("/api/v1/inputs").json()["inputs"] == []
+
+
+@pytest.mark.parametrize("data", [b"", b"nothing", npz(x=np.array([object()])), npz()])
+def test_what_is_no_set_of_inputs_is_refused(anna: TestClient, data: bytes) -> None:
+    answer = anna.post("/api/v1/inputs", content=data)
+    assert answer.status_code == 422
+    assert ".npz file" in answer.json()["error"]
+
+
+def test_inputs_count_in_the_quota(client: Callable[..., TestClient]) -> None:
+    small = client("small", quota=Quota(upload_mb=1))
+    assert small.post("/api/v1/inputs", content=b"x" * (2 << 20)).status_code == 413
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", npz(x=np.zeros(1))[:1] + b"0" * (8 << 20))
+    assert "than the 1 MB that you may upload" in small.post("/api/v1/inputs", content=packed.getvalue()).text
+    ids = [hand_in(small, npz(x=np.full(80_000, number))) for number in range(2)]
+    wanted = {"precision": "int8", "calibrate": ids}
+    answer = small.post("/api/v1/jobs", json={"model": upload(small), "wanted": wanted})
+    assert answer.status_code == 422
+    assert "you may use 1 MB for a job" in answer.json()["error"]
+
+
+def test_a_job_names_its_inputs(anna: TestClient, client: Callable[..., TestClient]) -> None:
+    inputs, model = hand_in(anna, npz(x=np.zeros((1, 4), np.float32))), upload(anna)
+    job = anna.post("/api/v1/jobs", json={"model": model, "wanted": {"precision": "int8", "calibrate": [inputs]}})
+    assert job.status_code == 201, job.text
+    assert job.json()["wanted"]["calibrate"] == [inputs]
+    missing = anna.post("/api/v1/jobs", json={"model": model, "wanted": {"precision": "int8", "calibrate": [99]}})
+    assert missing.status_code == 404
+    assert missing.json()["error"] == "there is no set of inputs 99"
+    boris = client("boris")
+    theirs = {"model": upload(boris), "wanted": {"precision": "int8", "calibrate": [inputs]}}
+    assert boris.post("/api/v1/jobs", json=theirs).status_code == 404
