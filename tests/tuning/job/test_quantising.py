@@ -15,7 +15,7 @@ from kintune.models.quantisation.quantiser import Quantiser
 from kintune.tuning.job import quantising
 from kintune.tuning.job.quantising import quantise, split
 from tests.support.quantisable import write_inputs, write_network
-from tests.support.toy_tools import spec as job_spec
+from tests.support.toy_tools import toy_spec as job_spec
 
 
 @pytest.fixture
