@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from kintune.runtime.package import read_manifest
+from tests.support.quantisable import write_inputs, write_network
 
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Place
@@ -65,3 +66,39 @@ def test_a_score_of_the_user_s_own_decides(empty_place: Place) -> None:
     report = report_of(empty_place)
     if any(each["precision"] != "fp32" for each in report["subgraphs"]):  # type: ignore[attr-defined]
         assert "Its score by metric.py:score is" in command.out
+
+
+def test_a_model_is_quantised_with_inputs_of_the_user(empty_place: Place) -> None:
+    write_network(empty_place.model)
+    write_inputs(empty_place.folder / "samples", 4)
+    command = empty_place.tune(
+        "--trials", 12, "--precision", "auto", "--calibrate", "samples", "--max-error", 0.1,
+        "--json", "report.json", "--output", "small.kt",
+    )  # fmt: skip
+    assert command.wait() == 0, command.err
+    report = report_of(empty_place)
+    quantised: Any = report["quantised"]
+    narrow = read_manifest(empty_place.folder / "small.kt").narrow
+    if quantised is None:
+        assert "The model was not quantised: this processor has no instructions for products of bytes" in command.out
+        return
+    assert (quantised["products"], quantised["int8"], quantised["held_back"]) == (4, 4, 2)
+    assert 0 < quantised["error"] < 0.1
+    assert report["norm_error"] == pytest.approx(quantised["error"], rel=0.5)
+    assert "Of 4 convolutions and products, 4 in int8" in command.out
+    assert "int8" in {each["precision"] for each in report["subgraphs"]}  # type: ignore[attr-defined]
+    assert narrow is not None
+    assert narrow.quantised is not None
+    assert narrow.quantised.int8 == 4
+    assert not list(empty_place.folder.glob("*.int8.onnx*"))
+    evaluated = empty_place.start("evaluate", "small.kt")
+    assert evaluated.wait() == 0
+    assert "4 of 4 convolutions and products in int8" in evaluated.out
+
+
+def test_a_calibration_file_that_does_not_fit_ends_the_command_at_once(empty_place: Place) -> None:
+    np.savez(empty_place.folder / "wrong.npz", pixels=np.zeros(3, np.float32))
+    command = empty_place.tune("--trials", 12, "--precision", "auto", "--calibrate", "wrong.npz")
+    assert command.wait() == 2
+    assert "wrong.npz" in command.err
+    assert len(command.err.strip().splitlines()) == 1

@@ -70,9 +70,10 @@ def command(
             f"{left[0]} is no model: the shell has expanded the braces of --shape; put its text in quotes, "
             "as in --shape 'ids=1x{32,64}'"
         )
-    if len(models) > 1 and (shapes or constants or options["inputs"]):
+    if len(models) > 1 and (shapes or constants or options["inputs"] or options["calibrate"]):
         raise InputError(
-            "--shape, --constant and --input are for one model; tune the models that need them by themselves"
+            "--shape, --constant, --input and --calibrate are for one model; tune the models that need them by "
+            "themselves"
         )
     loaded = [api.Model.parse(model, shapes, constants) for model in models]
     config = TuneConfig(**options)

@@ -154,8 +154,13 @@ def _norm_error(report: RunReport) -> list[str]:
     single = f"{report.max_abs_error:.2g}"
     return [
         f"Error of its outputs: {report.norm_error:.2g} of their norm{_allowed(report)};"
-        f" largest single error {single}. {_ON_UNSEEN if report.held_back else _ON_SEEN}",
+        f" largest single error {single}. {_seen(report)}",
     ]
+
+
+def _seen(report: RunReport) -> str:
+    option = "--input" if report.quantised is None else "--calibrate"
+    return _ON_UNSEEN if report.held_back else _ON_SEEN.format(option)
 
 
 def _allowed(report: RunReport) -> str:
@@ -173,7 +178,7 @@ def _score(report: RunReport) -> list[str]:
 
 
 _ON_UNSEEN = "Measured on inputs that the choice had not seen."
-_ON_SEEN = "Measured on the input of the choice: give several with --input, and some are held back from it."
+_ON_SEEN = "Measured on the input of the choice: give several with {}, and some are held back from it."
 
 
 _NOT_QUANTISED = "Nothing was quantised: no part of it could be within the error that is allowed."
