@@ -157,7 +157,7 @@ def test_a_document_that_cannot_be_written_does_not_hide_the_summary(
         (["zoo:resnet18", "--output", "missing"], "the output missing is not a directory"),
         (["zoo:resnet18", "--priority", "2"], "there are 1 of them for 2 models"),
         (["--priority", "0"], "priority must be more than 0, and is 0"),
-        (["zoo:resnet18", "--shape", "input=1x2"], "--shape, --constant and --input are for one model"),
+        (["zoo:resnet18", "--shape", "input=1x2"], "--shape, --constant, --input and --calibrate are for one model"),
     ],
 )
 def test_bad_input_is_one_line_before_any_work(

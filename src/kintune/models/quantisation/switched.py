@@ -58,7 +58,11 @@ class SwitchedModel:
         model.graph.node.extend(changed)
         known = {tensor.name for tensor in model.graph.initializer}
         model.graph.initializer.extend(places)
-        model.graph.initializer.extend(tensor for tensor in plain.graph.initializer if tensor.name not in known)
+        for tensor in plain.graph.initializer:
+            if tensor.name not in known:
+                weight = model.graph.initializer.add()
+                weight.CopyFrom(tensor)
+                weight.name = before[tensor.name].now if tensor.name in before else tensor.name
         shape = [len(self._readers)]
         model.graph.input.append(helper.make_tensor_value_info(_SWITCHES, TensorProto.BOOL, shape))
         return model
@@ -75,8 +79,13 @@ def _original_names(plain: ModelProto, quantised: ModelProto) -> dict[str, _Orig
     """What stood in the plain model where a node reads another tensor in the quantised one, by the name of the latter.
 
     A layer's input that is an output of the graph keeps its name once it was rounded, and its producer writes another.
+    A bias keeps its name as well.
     """
     found: dict[str, _Original] = {}
+    made = {node.output[0] for node in quantised.graph.node if node.op_type == "DequantizeLinear"}
+    for tensor in plain.graph.initializer:
+        if tensor.name in made:
+            found[tensor.name] = _Original(tensor.name, f"{tensor.name} unrounded")
     nodes = {node.name: node for node in plain.graph.node}
     for node in quantised.graph.node:
         original = nodes.get(node.name)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
 
-from kintune.core.config import DEFAULT_MAX_ERROR, Precision
+from kintune.core.config import DEFAULT_MAX_ERROR
 from kintune.core.latency_target import COMPARED
 from kintune.errors import InputError
 from kintune.files import write_whole
@@ -69,7 +68,7 @@ _OPTIONS: dict[str, Option] = {
     "rounds": Option(Kind.INTEGER, 10, "rounds in which each runtime has a turn of 5 runs", low=1, high=1000),
     "keep": Option(Kind.FLAG, False, "keep the executables"),
     "precision": Option(
-        Kind.TEXT, "fp32", "what a result may compute in: fp32, bf16 or auto", choices=get_args(Precision)
+        Kind.TEXT, "fp32", "what a result may compute in: fp32, bf16 or auto", choices=("fp32", "bf16", "auto")
     ),
     "max_error": Option(
         Kind.NUMBER, DEFAULT_MAX_ERROR, "with a narrower precision: the error allowed at the outputs", low=0.0, high=1.0
