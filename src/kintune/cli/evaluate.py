@@ -230,7 +230,9 @@ def _precision_lines(document: EvaluateDocument) -> Iterator[str]:
     parts = [f"{count} subgraphs in {name}" for name, count in sorted(Counter(narrow.precisions.values()).items())]
     if narrow.quantised is not None:
         parts.insert(0, f"{narrow.quantised.int8} of {narrow.quantised.products} convolutions and products in int8")
-    error = "" if narrow.error is None else f"; error of its outputs when it was tuned: {narrow.error:.2g} of their norm"
+    error = (
+        "" if narrow.error is None else f"; error of its outputs when it was tuned: {narrow.error:.2g} of their norm"
+    )
     yield f"Narrower than the model's types: {', '.join(parts)}{error}"
 
 

@@ -17,7 +17,14 @@ __all__ = ["config_options", "constant_option", "quiet_option", "records_option"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SPELLED = {"inputs": "--input"}
-_METAVARS = {"inputs": "FILE.npz|DIR", "calibrate": "FILE.npz|DIR", "records": "FILE", "output": "FILE.kt", "log": "FILE", "webhook": "URL"}
+_METAVARS = {
+    "inputs": "FILE.npz|DIR",
+    "calibrate": "FILE.npz|DIR",
+    "records": "FILE",
+    "output": "FILE.kt",
+    "log": "FILE",
+    "webhook": "URL",
+}
 _SHORT = {"output": "-o"}
 _OFFERED = {"families": ("op", "hash", "measured", "ind", "none")}
 """What a shell offers for options that are no `Literal`."""

@@ -10,8 +10,8 @@ from kintune.core.knowledge import Knowledge, ModelVersion
 from kintune.core.model import Combination, Constant, Tensor
 from kintune.core.outcome import Outcome
 from kintune.core.plan import RoundEntry
-from kintune.core.quantisation import Quantised
 from kintune.core.quantiles import quantile
+from kintune.core.quantisation import Quantised
 from kintune.core.workload import Subgraph
 
 __all__ = [

@@ -139,7 +139,9 @@ def _quantised(report: RunReport, quantised: Quantised) -> list[str]:
     """Lines on what computes in which precision, and the error of onnxruntime with the same graph."""
     counts = " and ".join(f"{count} in {precision}" for precision, count in report.precisions.items() if count)
     left = f"; left out for their error: {_listed(quantised.left)}" if quantised.left else ""
-    error = "" if quantised.error is None else f"onnxruntime's error with the same quantised graph: {quantised.error:.2g}."
+    error = (
+        "" if quantised.error is None else f"onnxruntime's error with the same quantised graph: {quantised.error:.2g}."
+    )
     return [f"Of {quantised.products} convolutions and products, {counts}{left}.", *filter(None, [error])]
 
 

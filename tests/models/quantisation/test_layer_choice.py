@@ -32,9 +32,7 @@ def error_of(layers: Layers, names: frozenset[str], coupling: float = 1.0) -> fl
 
 
 def order_of(layers: Layers) -> list[str]:
-    return sorted(
-        layers, key=lambda name: (layers[name][1] ** 2 / max(layers[name][0], 1e-9), -layers[name][0], name)
-    )
+    return sorted(layers, key=lambda name: (layers[name][1] ** 2 / max(layers[name][0], 1e-9), -layers[name][0], name))
 
 
 @given(LAYERS, st.floats(0.0, 3.0), st.floats(1.0, 3.0))

@@ -76,8 +76,12 @@ def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]
         others = ui.checkbox("Other shapes run in onnxruntime").mark("other-shapes")
         others.set_visibility(bool(open_inputs))
         precision = ui.select(
-            {"fp32": "fp32 (as the model)", "bf16": "bf16 where it is faster", "int8": "int8 where it is faster",
-             "auto": "the fastest within the error"},
+            {
+                "fp32": "fp32 (as the model)",
+                "bf16": "bf16 where it is faster",
+                "int8": "int8 where it is faster",
+                "auto": "the fastest within the error",
+            },
             label="Precision",
             value="fp32",
         ).mark("precision")

@@ -23,7 +23,15 @@ from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX
 from kintune.search.family import check_algorithm
 
-__all__ = ["TuneRequest", "check_calibration", "check_until", "options_of", "refuse_several_shapes", "request_of", "run_key"]
+__all__ = [
+    "TuneRequest",
+    "check_calibration",
+    "check_until",
+    "options_of",
+    "refuse_several_shapes",
+    "request_of",
+    "run_key",
+]
 
 
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):

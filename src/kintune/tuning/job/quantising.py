@@ -171,7 +171,9 @@ class _Quantisation:
                 break
             onnx.save(self._quantiser.quantised(choice.layers), written)
             error, is_within = self._check(written)
-            print(f"{len(choice.layers)} of {len(layers)} layers quantised: error {choice.error:.3g}, checked {error:.3g}")
+            print(
+                f"{len(choice.layers)} of {len(layers)} layers quantised: error {choice.error:.3g}, checked {error:.3g}"
+            )
             if is_within:
                 return self._result(choice, error, everything)
             limit *= _STRICTER
@@ -231,4 +233,3 @@ class _Quantisation:
     def _lost(self, metric: Metric, file: Path, *, held_back: bool) -> float:
         order = ScoreOrder(metric, self._threads, onnx=str(file), held_back=held_back)
         return max(0.0, metric.reference - score(order))
-

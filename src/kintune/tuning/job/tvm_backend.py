@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import tvm
 
 from kintune.compiler.graph.executable import build_executable, build_plans, build_vm_executable, describe_build
