@@ -98,7 +98,7 @@ def test_a_model_is_quantised_with_inputs_of_the_user(empty_place: Place) -> Non
 
 def test_a_calibration_file_that_does_not_fit_ends_the_command_at_once(empty_place: Place) -> None:
     np.savez(empty_place.folder / "wrong.npz", pixels=np.zeros(3, np.float32))
-    command = empty_place.tune("--trials", 12, "--precision", "auto", "--calibrate", "wrong.npz")
+    command = empty_place.tune("--trials", 12, "--precision", "auto", "--calibrate", "wrong.npz", "--quiet")
     assert command.wait() == 2
     assert "wrong.npz" in command.err
     assert len(command.err.strip().splitlines()) == 1

@@ -62,8 +62,8 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     `threads` ran each request, `streams` requests at once; `per_second` counts those that ended.  `kernels` has the
     calls in their order, where `--kernels` asked for them; `hybrid` says what runs where in a model that runs partly in
-    onnxruntime, of which they are the nodes; `narrow` what computes narrower than the model's types.  `variants` are those of a file for CPUs, `variant` is the
-    number of the one that was timed; 0 for a GPU.
+    onnxruntime, of which they are the nodes; `narrow` what computes narrower than the model's types.  `variants` are
+    those of a file for CPUs, `variant` is the number of the one that was timed; 0 for a GPU.
 
     Of a model that runs with several combinations of shapes, `shapes` says which one was timed.  Where all were,
     `combinations` has a document of each, and the times are those of the first.

@@ -125,8 +125,9 @@ class ModelStore:
             connection.execute(update(models).where(models.c.id == model).values(findings=text))
 
     def delete(self, visitor: Visitor, model: int, now: float, kind: str = MODEL) -> None:
-        """Forget a model, or another kind; its file goes with the next sweep.  Jobs that have begun have a copy of their
-        inputs.
+        """Forget a model, or another kind; its file goes with the next sweep.
+
+        Jobs that have begun have a copy of their inputs.
 
         Raises:
             NotFound: there is no such model.

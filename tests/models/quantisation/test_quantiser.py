@@ -60,7 +60,7 @@ def test_an_older_opset_is_brought_up_to_date(tmp_path: Path) -> None:
 def test_a_quantised_model_needs_no_calibration(quantiser: Quantiser, tmp_path: Path) -> None:
     path = tmp_path / "done.onnx"
     onnx.save(quantiser.quantised(["second"]), path)
-    with pytest.raises(ModelError, match="is quantised already .* and needs no calibration"):
+    with pytest.raises(ModelError, match=r"is quantised already .* and needs no calibration"):
         check_unquantised(path)
 
 

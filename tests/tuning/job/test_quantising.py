@@ -73,7 +73,7 @@ def test_where_nothing_fits_the_model_stays_as_it_is(spec: JobSpec) -> None:
 
 
 def test_a_budget_that_even_fp32_misses_is_refused(spec: JobSpec) -> None:
-    with pytest.raises(InputError, match="even in fp32 the outputs of small.onnx move by"):
+    with pytest.raises(InputError, match=r"even in fp32 the outputs of small.onnx move by"):
         quantise(with_budget(spec, 1e-12))
 
 

@@ -43,9 +43,9 @@ def choose_layers(
     """Choose layers with an error of at most `limit`, as `together` measures it.
 
     If the error of all is within the limit, all are chosen, and `alone` is never called.  Else the layers stand in the
-    order of the square of the error of each `alone` for the time that it saves, and as many as possible of the first are
-    chosen, by bisection.  The layer at which the limit is exceeded is left out, and the choice goes on behind it in the
-    same way.
+    order of the square of the error of each `alone` for the time that it saves, and as many as possible of the first
+    are chosen, by bisection.  The layer at which the limit is exceeded is left out, and the choice goes on behind it in
+    the same way.
     """
     every = frozenset(layer.name for layer in layers)
     everything = together(every) if every else 0.0

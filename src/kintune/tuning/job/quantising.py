@@ -191,8 +191,8 @@ class _Quantisation:
         moved = self._largest([], self._files)
         if moved > self._budget:
             raise InputError(
-                f"max_error {self._budget:g}: even in fp32 the outputs of {self._path.name} move by {moved:.2g} of their "
-                f"norm when sums are added in another order; allow at least {2 * moved:.1g}"
+                f"max_error {self._budget:g}: even in fp32 the outputs of {self._path.name} move by {moved:.2g} of "
+                f"their norm when sums are added in another order; allow at least {2 * moved:.1g}"
             )
 
     def _error_alone(self, layer: str) -> float:
