@@ -126,7 +126,7 @@ class Model:
         reused, and an unfinished run of the same model, target and options goes on, unless `fresh`.
 
         `inputs` is the path of an `.npz` file or of a directory of such files, or a list of mappings of names to
-        arrays, a set of inputs each; so is `calibrate`.  `progress` shows on the terminal, or calls a function with each
+        arrays, a set of inputs each; so is `calibrate`.  `progress` shows on the terminal, or is called with each
         report.
 
         Raises:

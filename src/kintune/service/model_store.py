@@ -91,7 +91,7 @@ class ModelStore:
         Raises:
             NotFound: there is none.
         """
-        found = self._get(model)
+        found = self._get(model, kind)
         if not visitor.sees(found.owner) or found.deleted is not None or found.kind != kind:
             raise NotFound(f"there is no {_CALLED[kind]} {model}")
         return found
@@ -161,11 +161,11 @@ class ModelStore:
             kept = or_(models.c.deleted.is_(None), models.c.id.in_(needed))
             return set(connection.scalars(select(models.c.file).where(kept)))
 
-    def _get(self, model: int) -> StoredModel:
+    def _get(self, model: int, kind: str = MODEL) -> StoredModel:
         with self._database.snapshot() as connection:
             row = connection.execute(select(models).where(models.c.id == model)).one_or_none()
         if row is None:
-            raise NotFound(f"there is no model {model}")
+            raise NotFound(f"there is no {_CALLED[kind]} {model}")
         return _model(plain(row))
 
 
