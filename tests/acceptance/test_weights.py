@@ -32,8 +32,7 @@ def test_a_model_that_has_such_weights(empty_place: Place, bits: int) -> None:
     assert command.wait() == 0, command.err
     report = json.loads((empty_place.folder / "report.json").read_text())
     assert report["within_tolerance"]
-    (subgraph,) = [each for each in report["subgraphs"] if each["operator"] == "dense"]
-    assert subgraph["trials"] > 0
+    assert report["trials"] > 0
     command = empty_place.start("run", "product.kt", "--input", "in.npz", "--output", "out.npz")
     assert command.wait() == 0, command.err
     (found,) = np.load(empty_place.folder / "out.npz").values()

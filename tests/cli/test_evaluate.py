@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from kintune.core.model import Combination, Tensor
+from kintune.core.quantisation import Quantised
 from kintune.runtime import opening
+from kintune.runtime.manifest import Narrow
 from kintune_runtime import Evaluation
 from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.toy_model import write_model
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 class Timed:
     """Stands in for an executable, and keeps what it was asked."""
 
-    manifest = SimpleNamespace(model_name="resnet18", threads=2, combinations=(Combination((), ()),), hybrid=None)
+    manifest = SimpleNamespace(
+        model_name="resnet18", threads=2, combinations=(Combination((), ()),), hybrid=None, narrow=None
+    )
 
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -84,6 +88,7 @@ class Several(Timed):
         model_name="bert",
         threads=2,
         hybrid=None,
+        narrow=Narrow({"a product": "bf16"}, 0.02, 0.01, Quantised(5, 3)),
         combinations=tuple(Combination((Tensor("ids", (1, n), "int64"),), ()) for n in (16, 32)),
     )
 
@@ -93,7 +98,11 @@ class Several(Timed):
 
 def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "open", lambda path, variant=None: Several())
-    said = kintune("evaluate", "m.kt", "--json", "m.json").out.splitlines()
+    *said, narrow = kintune("evaluate", "m.kt", "--json", "m.json").out.splitlines()
+    assert narrow == (
+        "Narrower than the model's types: 3 of 5 convolutions and products in int8, 1 subgraph in bf16; error of its "
+        "outputs when it was tuned: 0.01 of their norm"
+    )
     assert said[::2] == [
         "bert with ids=1x16: 16.0 ms (median of 1 runs)",
         "bert with ids=1x32: 32.0 ms (median of 1 runs)",

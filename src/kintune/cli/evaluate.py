@@ -227,7 +227,10 @@ def _precision_lines(document: EvaluateDocument) -> Iterator[str]:
     narrow = document.narrow
     if narrow is None:
         return
-    parts = [f"{count} subgraphs in {name}" for name, count in sorted(Counter(narrow.precisions.values()).items())]
+    parts = [
+        f"{count} subgraph{'s' if count != 1 else ''} in {name}"
+        for name, count in sorted(Counter(narrow.precisions.values()).items())
+    ]
     if narrow.quantised is not None:
         parts.insert(0, f"{narrow.quantised.int8} of {narrow.quantised.products} products in {narrow.quantised.form}")
     error = (

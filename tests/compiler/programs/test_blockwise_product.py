@@ -112,6 +112,17 @@ def test_the_first_candidates(product: Product) -> None:
     agree(product, lambda count: count - 1, WIDE)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", ["", "packed", "real"])
+def test_packing_only_moves_weights(bits: int, zeros: str) -> None:
+    """Measurements fill them with one value, in whatever form they are."""
+    from kintune.compiler.programs.blockwise_product import BlockwiseProduct
+    from kintune.compiler.space.packing import computes_packing
+
+    module = workload_of(Product(bits=bits, zeros=zeros, columns=50))
+    assert not computes_packing(BlockwiseProduct().write(module, "permute16", ((0,),)))
+
+
 def test_decisions_that_are_not_its_own_are_refused() -> None:
     from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 

@@ -19,7 +19,7 @@ from kintune.service.job_repository import Job, JobRepository
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.machines import DeviceTypes
-from kintune.service.model_store import ModelStore
+from kintune.service.model_store import INPUTS, ModelStore
 from kintune.service.orchestrator import run_factory as intake_module
 from kintune.service.orchestrator.run_factory import JobHosts, RunFactory
 from kintune.service.settings import ServiceSettings
@@ -51,6 +51,7 @@ class FactoryCase:
         library, content = ModelStore(self.database), BlobStore(directory / "content")
         user = Users(self.database).add_user("anna", 1.0)
         self.anna = Visitor(user.id, "anna", Scope.SUBMIT, 1)
+        self.library, self.content = library, content
         self.model = library.add(user.id, "net.onnx", content.put_bytes(b"a model"), 7, 1.0, None).id
         self.types = DeviceTypes(self.database)
         settings, place = ServiceSettings(data=str(directory)), Placement(((0, 1),), (0, 1))
@@ -103,6 +104,22 @@ def test_a_type_that_nobody_has_brought(case: FactoryCase) -> None:
     case.types.put("pi5", "board-1", msgspec.structs.replace(PI), 1.0)
     with pytest.raises(InputError, match=r"no device of type 'pi6' .*; there is 'local-cpu', 'pi5'"):
         case.tuning_run("pi6")
+
+
+def test_inputs_to_quantise_with_lie_in_the_working_directory(case: FactoryCase) -> None:
+    file = case.content.put_bytes(b"arrays")
+    inputs = case.library.add(case.anna.user, "first.npz", file, 6, 1.0, None, INPUTS).id
+    _, tuning_run = case.tuning_run("local-cpu", precision="int8", calibrate=(inputs,))
+    (path,) = tuning_run.request.calibration
+    assert Path(path).name == "inputs0-first.npz"
+    assert Path(path).parent == Path(tuning_run.request.output).parent
+    assert Path(path).read_bytes() == b"arrays"
+
+
+def test_inputs_that_are_gone_are_named(case: FactoryCase) -> None:
+    inputs = case.library.add(case.anna.user, "first.npz", "0" * 64, 6, 1.0, None, INPUTS).id
+    with pytest.raises(InputError, match=f"the set of inputs {inputs} is gone; upload it again"):
+        case.tuning_run("local-cpu", precision="int8", calibrate=(inputs,))
 
 
 def run_of(case: FactoryCase, state: RunState, output: Path) -> Job:

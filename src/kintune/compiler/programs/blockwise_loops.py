@@ -21,7 +21,6 @@ from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import IMPORT, block_over, stored_vector, tasks_over, unravelled, with_body
 from kintune.compiler.space.packing import PACKS
-from kintune.models.blockwise import PACKED
 
 __all__ = ["Blocking", "write_blockwise"]
 
@@ -92,14 +91,15 @@ class _Writer:
                 "integers", (self._number, p.depth // 8, self._b.vectors, self._lanes, 4), "uint8", "global"
             )
         else:
-            integers = buffer("integers", (self._number, p.depth, self._panel), "int8", "global")
+            integers = buffer("integers", (self._number, p.depth, self._panel), "uint8", "global")
         zeros = None
         if p.zeros:
-            zeros = buffer("points", each, "int8" if p.zeros == PACKED else "float32", "global")
+            rows = int(self._w.zeros.shape[0])
+            zeros = buffer("points", (self._number, rows, self._panel), str(self._w.zeros.dtype), "global")
         return _Panels(integers, buffer("steps", each, "float32", "global"), zeros)
 
     def packing(self) -> tuple[list[Any], list[Any]]:
-        """The blocks that write the packed weights, and the buffers of these."""
+        """The blocks that write the packed weights, and the buffers of these; each weight is only moved."""
         p, panels, w = self._p, self._panels, self._w
 
         def column(o: Any, within: Any) -> Any:
@@ -110,29 +110,20 @@ class _Writer:
             at = column(o, v * index(self._lanes) + lane)
             return tirx.BufferStore(panels.integers, w.integers[k * index(4) + e, at], [o, k, v, lane, e])
 
-        def bytes_(o: Any, k: Any, c: Any) -> Any:
-            return tirx.BufferStore(panels.integers, _centred(w.integers[k, column(o, c)], p.middle), [o, k, c])
-
-        def steps(o: Any, block: Any, c: Any) -> Any:
-            return tirx.BufferStore(panels.scales, w.scales[block, column(o, c)], [o, block, c])
-
-        def points(o: Any, block: Any, c: Any) -> Any:
-            if p.zeros != PACKED:
-                value = w.zeros[block, column(o, c)] - tirx.const(float(p.middle), "float32")
-            elif p.bits == 8:
-                value = _centred(w.zeros[block, column(o, c)], p.middle)
-            else:
-                pair = tirx.Cast("int32", w.zeros[tirx.floordiv(block, index(2)), column(o, c)])
-                shift = tirx.Cast("int32", tirx.floormod(block, index(2)) * index(4))
-                value = _centred(tirx.bitwise_and(tirx.shift_right(pair, shift), tirx.const(15, "int32")), p.middle)
-            return tirx.BufferStore(panels.zeros, value, [o, block, c])
+        def rows(source: Any, target: Any) -> Any:
+            return lambda o, k, c: tirx.BufferStore(target, source[k, column(o, c)], [o, k, c])
 
         found = [
-            _packed("packed_integers", pairs if p.bits == 4 else bytes_, w.integers, panels.integers),
-            _packed("packed_scales", steps, w.scales, panels.scales),
+            _packed(
+                "packed_integers",
+                pairs if p.bits == 4 else rows(w.integers, panels.integers),
+                w.integers,
+                panels.integers,
+            ),
+            _packed("packed_scales", rows(w.scales, panels.scales), w.scales, panels.scales),
         ]
         if panels.zeros is not None:
-            found.append(_packed("packed_zeros", points, w.zeros, panels.zeros))
+            found.append(_packed("packed_zeros", rows(w.zeros, panels.zeros), w.zeros, panels.zeros))
         return found, panels.buffers
 
     def filling(self, target: Any) -> Any:
@@ -224,15 +215,9 @@ class _Writer:
 
     def _unpacking(self) -> Kernel:
         p = self._p
-        zeros = {"": "", PACKED: "i8"}.get(p.zeros, "float")
-        return Kernel(p.bits, self._lanes, self._b.vectors, 1, p.block, p.blocks, zeros, self._permutes)
+        return Kernel(p.bits, self._lanes, self._b.vectors, 1, p.block, p.blocks, p.zeros, self._permutes)
 
 
 def _packed(name: str, body: Any, source: Any, target: Any) -> Any:
     loops = [(axis, int(extent)) for axis, extent in zip("okvle", target.shape, strict=False)]
     return block_over(name, loops, body, [source], [target], parallel=False, annotations={PACKS: True})
-
-
-def _centred(value: Any, middle: int) -> Any:
-    """An integer less the one in the middle, as a byte with a sign."""
-    return tirx.Cast("int8", tirx.Cast("int32", value) - tirx.const(middle, "int32"))

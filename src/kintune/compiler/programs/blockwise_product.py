@@ -23,7 +23,7 @@ _VECTOR = "avx512f"
 _TILES = {
     32: (
         *((1, 4, False), (1, 8, False), (1, 2, False), (2, 4, False), (3, 4, False), (4, 2, False), (6, 2, False)),
-        *((6, 4, True), (5, 4, True), (4, 4, True), (12, 2, True), (9, 3, True)),
+        *((6, 4, True), (5, 4, True), (4, 4, True)),
     ),
     16: (
         *((1, 4, False), (1, 2, False), (2, 2, False), (4, 1, False)),

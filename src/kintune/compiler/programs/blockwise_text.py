@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kintune.core.candidate import digest_of
+from kintune.models.blockwise import PACKED, REAL
 
 __all__ = ["FLOATS", "Kernel", "product_text", "unpacking_text"]
 
@@ -32,8 +33,8 @@ far ahead by itself, and not beyond the end of a page."""
 class Kernel(NamedTuple):
     """`rows` of the data by `vectors` of `lanes` columns; `blocks` blocks of `block` weights of `bits` bits.
 
-    `zeros` is the LLVM type of zero points, less the number in the middle; empty where there are none.  With `permutes`
-    there are 16 lanes, and the CPU has AVX-512.
+    `zeros` is as in `Blockwise`; a byte has those of two blocks if they have 4 bits.  With `permutes` there are 16
+    lanes, and the CPU has AVX-512.
     """
 
     bits: int
@@ -44,6 +45,11 @@ class Kernel(NamedTuple):
     blocks: int
     zeros: str = ""
     permutes: bool = False
+
+    @property
+    def middle(self) -> int:
+        """What is taken off integers and zero points, so that the sums stay small."""
+        return 1 << (self.bits - 1)
 
     @property
     def values(self) -> int:
@@ -216,6 +222,16 @@ def _places(k: Kernel) -> Iterator[str]:
     """The bytes from the first weight and scale of a panel to those of a block."""
     yield f"  %wb = mul i64 %b, {k.loads * k.vectors * k.load_bytes}"
     yield f"  %sb = mul i64 %b, {k.vectors * k.lanes}"
+    if k.zeros == PACKED and k.bits == 8:
+        yield f"  %zb = mul i64 %b, {k.vectors * k.lanes}"
+    elif k.zeros == PACKED:  # two in a byte
+        yield "  %zr = lshr i64 %b, 1"
+        yield f"  %zb = mul i64 %zr, {k.vectors * k.lanes}"
+        yield "  %zt = trunc i64 %b to i32"
+        yield "  %zu = and i32 %zt, 1"
+        yield "  %zx = shl i32 %zu, 2"
+        yield f"  %zy = insertelement {k.words} poison, i32 %zx, i32 0"
+        yield f"  %zs = shufflevector {k.words} %zy, {k.words} poison, {k.words} zeroinitializer"
 
 
 def _step_places(k: Kernel) -> Iterator[str]:
@@ -242,7 +258,8 @@ def _value(k: Kernel, u: int, v: int, j: int) -> Iterator[str]:
     if k.bits == FLOATS:
         return
     if k.bits == 8:
-        yield f"  %i{at} = sext <{k.lanes} x i8> {word} to {k.words}"
+        yield f"  %m{at} = zext <{k.lanes} x i8> {word} to {k.words}"
+        yield f"  %i{at} = sub {k.words} %m{at}, {_all(k, 'i32', k.middle)}"
         yield f"  %f{at} = sitofp {k.words} %i{at} to {k.vector}"
         return
     if j:
@@ -253,7 +270,7 @@ def _value(k: Kernel, u: int, v: int, j: int) -> Iterator[str]:
         yield f"  %f{at} = call <16 x float> @{_PERMUTE}(<16 x float> <{table}>, <16 x i32> {word})"
         return
     yield f"  %m{at} = and {k.words} {word}, {_all(k, 'i32', 15)}"
-    yield f"  %i{at} = sub {k.words} %m{at}, {_all(k, 'i32', 8)}"
+    yield f"  %i{at} = sub {k.words} %m{at}, {_all(k, 'i32', k.middle)}"
     yield f"  %f{at} = sitofp {k.words} %i{at} to {k.vector}"
 
 
@@ -262,15 +279,22 @@ def _scales(k: Kernel, v: int) -> Iterator[str]:
     yield f"  %so{v} = add i64 %sb, {v * k.lanes}"
     yield f"  %sp{v} = getelementptr float, ptr %s, i64 %so{v}"
     yield f"  %sv{v} = load {k.vector}, ptr %sp{v}, align 4"
-    if not k.zeros:
-        return
-    yield f"  %zp{v} = getelementptr {k.zeros}, ptr %z, i64 %so{v}"
-    if k.zeros == "float":
-        yield f"  %zf{v} = load {k.vector}, ptr %zp{v}, align 4"
-        return
-    yield f"  %zi{v} = load <{k.lanes} x i8>, ptr %zp{v}, align 1"
-    yield f"  %zw{v} = sext <{k.lanes} x i8> %zi{v} to {k.words}"
-    yield f"  %zf{v} = sitofp {k.words} %zw{v} to {k.vector}"
+    if k.zeros == REAL:
+        yield f"  %zp{v} = getelementptr float, ptr %z, i64 %so{v}"
+        yield f"  %zi{v} = load {k.vector}, ptr %zp{v}, align 4"
+        yield f"  %zf{v} = fsub {k.vector} %zi{v}, {_all(k, 'float', f'{k.middle}.0')}"
+    elif k.zeros == PACKED:
+        yield f"  %zo{v} = add i64 %zb, {v * k.lanes}"
+        yield f"  %zp{v} = getelementptr i8, ptr %z, i64 %zo{v}"
+        yield f"  %zi{v} = load <{k.lanes} x i8>, ptr %zp{v}, align 1"
+        yield f"  %zw{v} = zext <{k.lanes} x i8> %zi{v} to {k.words}"
+        found = f"%zw{v}"
+        if k.bits == 4:
+            yield f"  %zh{v} = lshr {k.words} %zw{v}, %zs"
+            yield f"  %zm{v} = and {k.words} %zh{v}, {_all(k, 'i32', 15)}"
+            found = f"%zm{v}"
+        yield f"  %zc{v} = sub {k.words} {found}, {_all(k, 'i32', k.middle)}"
+        yield f"  %zf{v} = sitofp {k.words} %zc{v} to {k.vector}"
 
 
 def _broadcast(k: Kernel, r: int, at: int) -> Iterator[str]:
@@ -288,5 +312,5 @@ def _multiply_add(k: Kernel, name: str, a: str, b: str, c: str) -> Iterator[str]
     yield f"  %{name} = fadd contract {k.vector} %p_{name}, %{c}"
 
 
-def _all(k: Kernel, kind: str, number: int) -> str:
+def _all(k: Kernel, kind: str, number: int | str) -> str:
     return "<" + ", ".join([f"{kind} {number}"] * k.lanes) + ">"
