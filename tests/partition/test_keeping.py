@@ -8,14 +8,18 @@ import onnx
 import pytest
 from onnx import ModelProto, checker
 
+import kintune_runtime
+from kintune.core.execution_plan import KernelCall
 from kintune.core.hybrid import Hybrid
 from kintune.core.model import Constant
 from kintune.errors import InputError
 from kintune.models.constants import store_constant
 from kintune.partition import keeping
-from kintune.partition.keeping import LOST, hand_over_all, keep_regions, write_region
+from kintune.partition.keeping import LOST, hand_over_all, keep_regions, limit_region_threads, write_region
 from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked
-from kintune.runtime.package import read_manifest
+from kintune.runtime.package import Package, read_manifest
+from kintune.runtime.plan_format import decode_plan
+from kintune_runtime.library import checksum
 from tests.support.partitions import DIGEST, computed, drawn, parse
 from tests.support.toy_model import write_model
 from tests.support.unpublished import THREE_REGIONS, write_unpublished
@@ -35,6 +39,20 @@ def hybrid(path: Path) -> Hybrid:
     found = read_manifest(path).hybrid
     assert found is not None
     return found
+
+
+def test_kernels_of_regions_get_fewer_threads(result: Path) -> None:
+    limit_region_threads(result, ({0: 1}, {}, {0: 1}), result)
+    assert read_marked(result)
+    package = HybridPackage.open(result)
+    limits = []
+    for number in range(3):
+        result.with_name("region.kt").write_bytes(package.region(number))
+        ((plan,),) = (variant.plans for variant in Package.open(result.with_name("region.kt")).variants)
+        first = decode_plan(plan.plan, checksum).plan.operations[0]
+        assert isinstance(first, KernelCall)
+        limits.append(first.threads)
+    assert limits == [1, 0, 1]
 
 
 class TestKeepRegions:
@@ -128,6 +146,22 @@ class TestHandOverAll:
         graph = ModelProto.FromString(HybridPackage.open(source).graph)
         x = drawn(parse(THREE_REGIONS))
         assert np.array_equal(computed(graph, x)["y"], computed(parse(THREE_REGIONS), x)["y"])
+
+    @pytest.mark.parametrize("fixed", [False, True])
+    def test_the_names_of_extents_are_fixed_where_that_was_found_faster(self, tmp_path: Path, fixed: bool) -> None:
+        source = tmp_path / "m.kt"
+        write_model(source)
+        inputs = ", ".join(f"float[n] {tensor.name}" for tensor in read_manifest(source).inputs)
+        names = [tensor.name for tensor in read_manifest(source).outputs]
+        computing = " ".join(f"{name} = Neg({read_manifest(source).inputs[0].name})" for name in names)
+        outputs = ", ".join(f"float[n] {name}" for name in names)
+        onnx.save(parse(f"m ({inputs}) => ({outputs}) {{ {computing} }}"), tmp_path / "m.onnx")
+        hand_over_all(source, tmp_path / "m.onnx", {}, source, fixed=fixed)
+        with kintune_runtime.open(source) as opened:
+            extents = opened._fixed_extents(HybridPackage.open(source).graph)
+            x = {tensor.name: np.ones(tensor.shape, tensor.dtype) for tensor in opened.inputs}
+            assert [y.ravel()[0] for y in opened.run(x).values()] == [-1] * len(names)
+        assert extents == ({"n": opened.inputs[0].shape[0]} if fixed else {})
 
     def test_inputs_that_became_constants_are_weights(self, result: Path, tmp_path: Path) -> None:
         onnx.save(parse("m (float[2] x, float[2] k) => (float[2] y) { y = Mul(x, k) }"), tmp_path / "k.onnx")

@@ -18,6 +18,7 @@ from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.errors import InputError, NumericsError
 from kintune.runtime.package import Package, Variant, write_package
+from kintune.tuning.job.handover import returned_note
 from kintune.validate import validation_run
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.validation import estimate_validation_s, validate
@@ -388,6 +389,22 @@ def test_each_combination_of_shapes_is_proven(shapes: Shapes) -> None:
     for name in ("tuned", "untuned", "onnxruntime"):
         rows = zip(*(each.latency_ms[name] for each in result.each), strict=True)
         assert result.latency_ms[name] == pytest.approx([sum(row) for row in rows])
+
+
+def test_combinations_that_are_slower_than_in_onnxruntime_go_back(
+    shapes: Shapes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = iter([False, True, True, True])
+    monkeypatch.setattr(validation_run, "is_slower", lambda *_: next(slower))
+    options: dict[str, Any] = {"tuned": shapes.good, "onnx": shapes.onnx, "may_hand_over": True}
+    one = validate_files(**options)
+    assert (one.regions, one.plans, one.lost_ms) == (None, (0,), ())
+    assert [each.regions for each in one.each] == [None, ()]
+    assert one.within_tolerance
+    assert returned_note(one) == "1 of 2 combinations of shapes is slower compiled than in onnxruntime, and runs there"
+    both = validate_files(**options)
+    assert (both.regions, both.plans) == ((), ())
+    assert len(both.lost_ms) == min(len(each.lost_ms) for each in both.each) > 0
 
 
 def test_the_combination_that_is_wrong_is_named(shapes: Shapes) -> None:

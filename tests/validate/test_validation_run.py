@@ -64,12 +64,12 @@ class TestChoosingRegions:
         assert run.should_hand_over({"tuned": (0.99,), "onnxruntime": (1.0,)})
         assert not run.should_hand_over({"tuned": (0.97,), "onnxruntime": (1.0,)})
         assert not run.should_hand_over({"tuned": (2.0,)})
-        assert run.hand_over_all()
+        assert run.hand_over_all(lambda: 0.0)
         assert HybridPackage.open(run.item.tuned).regions == ()
         assert not run.should_hand_over({"tuned": (2.0,), "onnxruntime": (1.0,)})
 
     def test_a_model_that_cannot_be_read_stays_as_it_is(self, tmp_path: Path) -> None:
         run = self.run_of(tmp_path, onnx=str(tmp_path / "gone.onnx"))
-        assert not run.hand_over_all()
+        assert not run.hand_over_all(lambda: 0.0)
         assert "gone.onnx" in run.skipped["all in onnxruntime"]
         assert run.item.tuned == str(tmp_path / "m.kt.unproven")

@@ -72,6 +72,10 @@ class HybridExecutable(BaseExecutable):
         self._plans = [_ends(each) for each in (about, *about.get("more", ()))]
         self._expected = [_expected(inputs) for inputs, _ in self._plans]
         self._takes_other_shapes = bool(about["hybrid"].get("other_shapes"))
+        kept = about["hybrid"].get("plans")
+        self._chooses_by_shape = self._takes_other_shapes or kept is not None
+        tuned = self._plans if kept is None else [self._plans[number] for number in kept]
+        self._tuned_shapes = [[tensor.shape for tensor in inputs] for inputs, _ in tuned]
         self._whole: Executable | None = None
         self._load()
 
@@ -103,7 +107,7 @@ class HybridExecutable(BaseExecutable):
                 is closed.
             RunError: no memory or no thread is left, or a node failed.
         """
-        if self._takes_other_shapes:
+        if self._chooses_by_shape:
             return self._run_any_shape(inputs, threads)
         session = self._sessions.get(threads) or self._session(threads)
         plan = self._plan_for(inputs)
@@ -184,9 +188,10 @@ class HybridExecutable(BaseExecutable):
 
     def _run_any_shape(self, inputs: tuple[Inputs, ...], threads: int) -> dict[str, Array]:
         """Run as tuned where the shapes were, without onnxruntime if that is possible; else the model as it was."""
+        if not self._takes_other_shapes:
+            self._plan_for(inputs)  # which refuses shapes that are not in the file
         fed = self._feed_any_shape(inputs)
-        shapes = [array.shape for array in fed.values()]
-        tuned = any([tensor.shape for tensor in plan] == shapes for plan in self.plans)
+        tuned = [array.shape for array in fed.values()] in self._tuned_shapes
         if tuned and (whole := self._whole_network()) is not None:
             return whole.run(fed, threads=threads)
         names = [tensor.name for tensor in self._plans[0][1]]
@@ -259,9 +264,11 @@ class HybridExecutable(BaseExecutable):
     def _fixed_extents(self, graph: bytes) -> dict[str, int]:
         """The extents that have a name in the graph, and the same number in all plans.
 
-        Without regions there are none: the graph is the user's, and runs as onnxruntime runs it.
+        Without regions there are none, unless the file asks for it: the graph is the user's, and runs as onnxruntime
+        runs it.
         """
-        if self._takes_other_shapes or not self._manifest["executable"]["hybrid"]["regions"]:
+        about = self._manifest["executable"]["hybrid"]
+        if self._chooses_by_shape or not (about["regions"] or about.get("fixed")):
             return {}
         try:
             names = named_extents(graph)
@@ -314,7 +321,7 @@ class HybridContext:
         """
         if self._session is None:
             raise InputError("the context is closed; make another one")
-        if self._executable._takes_other_shapes:
+        if self._executable._chooses_by_shape:
             return self._executable._run_any_shape(inputs, self._threads)
         if self._forked:
             self._session, self._forked = self._executable._session(self._threads), False

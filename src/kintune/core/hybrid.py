@@ -26,7 +26,9 @@ class Hybrid(msgspec.Struct, frozen=True):
     Region number n is the operator `Region{n}`; there may be none.  `operators` has the operators that are left to
     onnxruntime with their counts, `nodes` says of up to some hundred of these nodes why each is there.  `onnxruntime`
     has the versions that it was tried with.  With `other_shapes`, inputs of shapes that were not tuned run in
-    onnxruntime as well, by the model as it was.
+    onnxruntime as well, by the model as it was.  So do, where `plans` is not None, those combinations of shapes whose
+    numbers are not in it; then the one region is the whole network.  With `fixed`, a graph without regions has its
+    named extents fixed, as they are in the one combination of shapes; otherwise it is left as the user's file is.
     """
 
     regions: tuple[Region, ...]
@@ -34,6 +36,8 @@ class Hybrid(msgspec.Struct, frozen=True):
     nodes: dict[str, str]
     onnxruntime: tuple[str, ...]
     other_shapes: bool = False
+    plans: tuple[int, ...] | None = None
+    fixed: bool = False
 
     @property
     def left(self) -> str:

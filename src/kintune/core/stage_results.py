@@ -81,7 +81,7 @@ class Prepared(msgspec.Struct, frozen=True):
     layout conversion and rewrites, since the usual lowering failed; `notes` has a line on each thing that the user
     should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.  `hybrid` says
     that part of the model runs in onnxruntime, because the nodes `handed_over` failed in this network or others cannot
-    be compiled; `can_hand_over`, that nodes may be.
+    be compiled; `can_hand_over`, that nodes may be; `may_return`, that a result which is slower may run in onnxruntime.
     """
 
     model_name: str
@@ -97,6 +97,7 @@ class Prepared(msgspec.Struct, frozen=True):
     hybrid: bool = False
     handed_over: tuple[str, ...] = ()
     can_hand_over: bool = False
+    may_return: bool = False
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
@@ -256,13 +257,16 @@ class ValidationResult(msgspec.Struct, frozen=True):
     says by workload how those differ that do.  `thread_counts` has for each plan of the file, in order, the number of
     threads of calls that are faster on fewer than all, by place in the plan; the proof holds for the file with these.
     `regions` are those that the result keeps: None if all, empty if it runs in onnxruntime altogether; the proof holds
-    for that, and `lost_ms` has the latencies of the network that was slower than onnxruntime, if it was.  `norm_error`
-    is the largest norm of an output's error, as a share of the norm of that output; None like the other errors.
-    `score` is the user's own, if he has one.  `beside_ms` has the latencies of the tuned executable and then of another
-    that was timed beside it, in turns; it is empty where there was none.
+    for that, `region_threads` is as `thread_counts` for the one plan of each of them, and `lost_ms` has the latency
+    of the network that was slower than onnxruntime, if it was.  `fixed` says that what runs altogether in onnxruntime
+    is faster with the extents of its inputs fixed.  `norm_error` is the largest norm of an output's error, as a share
+    of the norm of that output; None like the other errors.  `score` is the user's own, if he has one.
+    `beside_ms` has the latencies of the tuned executable and then of another that was timed beside it, in turns; it is
+    empty where there was none.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
-    latencies are of one run with each, and who did not run with all of them has none.
+    latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations
+    that the result keeps compiled, None if all; the others run in onnxruntime.
     """
 
     latency_ms: dict[str, tuple[float, ...]]
@@ -283,6 +287,9 @@ class ValidationResult(msgspec.Struct, frozen=True):
     lost_ms: tuple[float, ...] = ()
     norm_error: float | None = None
     score: float | None = None
+    plans: tuple[int, ...] | None = None
+    region_threads: tuple[dict[int, int], ...] = ()
+    fixed: bool = False
     beside_ms: tuple[tuple[float, ...], ...] = ()
 
 

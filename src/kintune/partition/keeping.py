@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -11,17 +12,27 @@ import msgspec
 from onnx import ModelProto, helper
 
 from kintune.core.hybrid import Hybrid, Region
-from kintune.core.model import Constant
+from kintune.core.model import Constant, spell_shapes
 from kintune.errors import InputError
 from kintune.models.constants import constant_values
 from kintune.models.graph_file import open_graph
 from kintune.models.onnx_nodes import describe_node, nodes, operator_name
 from kintune.partition.composition import compose, extract, region_operator
 from kintune.partition.shape_choice import choose_by_shape
-from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked, write_hybrid
+from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked, region_name, write_hybrid
 from kintune.runtime.manifest import Manifest, read_manifest
+from kintune.runtime.package import write_with_thread_counts
 
-__all__ = ["LOST", "hand_over_all", "keep_regions", "original_model", "whole_as_region", "write_region"]
+__all__ = [
+    "LOST",
+    "hand_over_all",
+    "hand_over_plans",
+    "keep_regions",
+    "limit_region_threads",
+    "original_model",
+    "whole_as_region",
+    "write_region",
+]
 
 LOST = "onnxruntime is at least as fast here"
 
@@ -93,10 +104,37 @@ def write_region(source: Path, number: int, executable: Path, graph: Path) -> No
     graph.write_bytes(model.SerializeToString())
 
 
-def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], output: Path, why: str = LOST) -> None:
+def limit_region_threads(source: Path, counts: Sequence[Mapping[int, int]], output: Path) -> None:
+    """Write a result to `output`, which may be `source`, with the most threads of kernels' calls replaced.
+
+    `counts` has those of each region's first plan, in order, by place in the plan.
+
+    Raises:
+        InputError: the file cannot be read or written, or has no regions.
+    """
+    package = HybridPackage.open(source)
+    with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=output.parent) as directory:
+        files = []
+        for number, of_region in enumerate(counts):
+            files.append(Path(directory, region_name(number)))
+            files[-1].write_bytes(package.region(number))
+            write_with_thread_counts(files[-1], files[-1], (of_region,))
+        write_hybrid(output, package.manifest, package.graph, files, marked=read_marked(source))
+
+
+def hand_over_all(
+    source: Path,
+    onnx: Path,
+    constants: Mapping[str, Constant],
+    output: Path,
+    why: str = LOST,
+    *,
+    fixed: bool = False,
+) -> None:
     """Write a result that runs the ONNX file `onnx` in onnxruntime, in place of the executable `source`.
 
-    `constants` has the inputs of the file that became constants.
+    `constants` has the inputs of the file that became constants.  With `fixed`, the names of its extents stand for the
+    shapes of `source`, unless the result takes other shapes as well.
 
     Raises:
         InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
@@ -110,9 +148,42 @@ def hand_over_all(source: Path, onnx: Path, constants: Mapping[str, Constant], o
         {"all nodes": why},
         (version("onnxruntime"),),
         other_shapes=before.hybrid is not None and before.hybrid.other_shapes,
+        fixed=fixed,
     )
-    manifest = msgspec.structs.replace(before, hybrid=hybrid, checks=())
+    manifest = msgspec.structs.replace(before, hybrid=hybrid, checks=(), narrow=None)
     write_hybrid(output, manifest, graph.SerializeToString(), [])
+
+
+def hand_over_plans(
+    source: Path, kept: Sequence[int], onnx: Path, constants: Mapping[str, Constant], output: Path, why: str = LOST
+) -> None:
+    """Write a result that runs the combinations of shapes with these numbers as `source` does, a whole network, and
+    the others in onnxruntime.
+
+    `onnx` and `constants` are as for `hand_over_all`.
+
+    Raises:
+        InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
+    """
+    manifest = read_manifest(source)
+    before = manifest.hybrid
+    plain = source.read_bytes() if before is None else HybridPackage.open(source).region(0)
+    original = original_model(onnx, constants)
+    region, tuned = whole_as_region(original, manifest)
+    shapes = [each.shapes for each in manifest.combinations]
+    graph = choose_by_shape(original, tuned, [shapes[number] for number in kept])
+    counts = Counter(map(operator_name, nodes(original)))
+    lost = [f"all nodes, with {spell_shapes(each)}" for number, each in enumerate(shapes) if number not in kept]
+    hybrid = Hybrid(
+        (region,),
+        dict(counts.most_common()),
+        {**({} if before is None else before.nodes), **dict.fromkeys(lost, why)},
+        (version("onnxruntime"),),
+        other_shapes=before is not None and before.other_shapes,
+        plans=tuple(kept),
+    )
+    described = msgspec.structs.replace(manifest, hybrid=hybrid)
+    write_hybrid(output, described, graph.SerializeToString(), [plain])
 
 
 def original_model(onnx: Path, constants: Mapping[str, Constant]) -> ModelProto:

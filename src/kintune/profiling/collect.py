@@ -61,12 +61,13 @@ def profile_executable(request: ProfileRequest, measure_peak: MeasurePeak = meas
     if manifest.hybrid is None:
         return _profile_compiled(request, measure_peak)
     package = HybridPackage.open(request.path)
-    if not is_whole(manifest):
+    number = 0 if request.inputs is None else load_fitting(manifest.combinations, request.inputs)[0]
+    if not is_whole(manifest, number):
         return _profile_hybrid(request, package, measure_peak)
     with tempfile.TemporaryDirectory(prefix="kintune-profile-") as folder:
         inside = request._replace(path=write_region(package, 0, folder))
         found = _profile_compiled(inside, measure_peak, manifest)
-    note = "inputs of shapes that were not tuned run in onnxruntime; this profile is of a tuned one"
+    note = "inputs of other shapes run in onnxruntime; this profile is of one that runs as Kintune's kernels"
     return msgspec.structs.replace(found, executable=str(request.path), notes=(*found.notes, note))
 
 

@@ -50,10 +50,12 @@ class _Kernels(NamedTuple):
     described: bool = True
 
 
-def is_whole(manifest: Manifest) -> bool:
-    """Whether one region is the whole network, which runs without onnxruntime."""
+def is_whole(manifest: Manifest, number: int = 0) -> bool:
+    """Whether one region is the whole network, which runs the combination with this number without onnxruntime."""
     hybrid = manifest.hybrid
-    if hybrid is None or not hybrid.other_shapes or len(hybrid.regions) != 1:
+    if hybrid is None or len(hybrid.regions) != 1 or not (hybrid.other_shapes or hybrid.plans is not None):
+        return False
+    if hybrid.plans is not None and number not in hybrid.plans:
         return False
     region = hybrid.regions[0]
     inputs, outputs = (tuple(tensor.name for tensor in ends) for ends in (manifest.inputs, manifest.outputs))

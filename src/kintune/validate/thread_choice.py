@@ -89,10 +89,17 @@ def choose_thread_counts(times_us: Mapping[int, Mapping[int, float]]) -> dict[in
     return chosen
 
 
-def is_faster(plain: TimedEntry, chosen: TimedEntry, conditions: ValidationContext, clock: Callable[[], float]) -> bool:
-    """Times the network as it was and with the threads that were chosen, in turns; returns whether to keep these.
+def is_faster(
+    plain: TimedEntry,
+    chosen: TimedEntry,
+    conditions: ValidationContext,
+    clock: Callable[[], float],
+    least: float = 0.0,
+) -> bool:
+    """Times the network as it was and with what was chosen, in turns; returns whether to keep that.
 
-    A difference within 1 % does not count against them: what they leave idle, another request can use.
+    It must be faster by the share `least` at least.  If that is nothing, a difference within 1 % does not count against
+    it: what fewer threads leave idle, another request can use.
     """
     brief = msgspec.structs.replace(conditions, rounds=8, min_rounds=2, race_seconds=_COMPARED_SECONDS)
     latency = time_interleaved((plain, chosen), brief, clock).latency_ms
@@ -100,4 +107,4 @@ def is_faster(plain: TimedEntry, chosen: TimedEntry, conditions: ValidationConte
     if not all(both):
         raise EngineError("the network stopped running")
     before, after = (statistics.median(times or ()) for times in both)
-    return after <= 1.01 * before
+    return after <= (1.0 - least if least else 1.01) * before

@@ -86,6 +86,8 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
     relative = [result.max_rel_error for result in results if result.max_rel_error is not None]
     noise = [result.noise for result in results if result.noise is not None]
     norms = [result.norm_error for result in results if result.norm_error is not None]
+    lost_ms = [result.lost_ms for result in results]
+    kept = tuple(number for number, result in enumerate(results) if result.regions is None)
     return ValidationResult(
         latency_ms={
             name: tuple(map(sum, zip(*(result.latency_ms[name] for result in results), strict=False))) for name in ran
@@ -103,6 +105,9 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         wrong_alone={name: why for result in results for name, why in result.wrong_alone.items()},
         thread_counts=_thread_counts([result.thread_counts for result in results]),
         each=tuple(results),
+        regions=None if kept else (),
+        lost_ms=() if kept else tuple(map(sum, zip(*lost_ms, strict=False))),
+        plans=None if len(kept) == len(results) else kept,
         norm_error=max(norms, default=None),
         score=min((result.score for result in results if result.score is not None), default=None),
         beside_ms=_sums([result.beside_ms for result in results]),
@@ -146,6 +151,7 @@ def _validate_combination(
         latency = run.run_untuned() if item.timed else {}
         kept = run.choose_regions(clock)
         thread_counts = run.choose_threads(clock)
+        region_threads = run.choose_region_threads(clock)
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
             raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}{_hint(item, manifest)}")
@@ -163,8 +169,8 @@ def _validate_combination(
         if item.timed:
             latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
-            if run.should_hand_over(interleaved.latency_ms) and run.hand_over_all():
-                kept = ()
+            if run.should_hand_over(interleaved.latency_ms) and run.hand_over_all(clock):
+                kept, region_threads = (), ()
                 interleaved, handed_over = _time_handed_over(run, interleaved, clock)
                 difference = handed_over or difference
             else:
@@ -189,6 +195,8 @@ def _validate_combination(
         lost_ms=lost_ms,
         norm_error=difference.norm if compared else None,
         score=reached,
+        region_threads=region_threads,
+        fixed=run.is_fixed,
         beside_ms=beside,
     )
 

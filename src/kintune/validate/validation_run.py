@@ -17,7 +17,8 @@ from kintune.core.stage_requests import ValidationContext, ValidationItem, workl
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.gpu_target import is_gpu
-from kintune.partition.keeping import hand_over_all, keep_regions
+from kintune.partition.keeping import hand_over_all, keep_regions, limit_region_threads
+from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.inputs import Array, draw_inputs, write_arrays
 from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess
@@ -55,6 +56,7 @@ _SAMPLES = 3  # of a reference with noise
 _CHOSEN = "tuned, threads chosen"
 _BESIDE = "beside"
 _FAST = "onnxruntime optimised"
+_LEAST_GAIN = 0.02  # with which the extents of what runs in onnxruntime are fixed
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
 
@@ -81,6 +83,7 @@ class ValidationRun:
         self._cores = choose_cores(1 if board else conditions.threads)  # a board has others
         self._sets: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
         self.skipped: dict[str, str] = {}
+        self.is_fixed = False
 
     def _draw(self) -> tuple[str, ...]:
         """Writes files with sets of inputs from seeds that follow each other; none where one set is enough."""
@@ -123,7 +126,7 @@ class ValidationRun:
         kept = winning_regions(path, self._directory, self.conditions, self._cores, self.item.seed, clock)
         if len(kept) == len(hybrid.regions):
             return None
-        if not kept and self.item.onnx and self.hand_over_all():  # as it is published then
+        if not kept and self.item.onnx and self.hand_over_all(clock):  # as it is published then
             return kept
         changed = self._directory / "regions.kt"
         onnx = Path(self.item.onnx) if self.item.onnx else None
@@ -131,15 +134,22 @@ class ValidationRun:
         self.item = msgspec.structs.replace(self.item, tuned=str(changed))
         return kept
 
-    def hand_over_all(self) -> bool:
-        """Goes on with a result that runs in onnxruntime altogether; returns whether that is possible."""
-        changed = self._directory / "onnxruntime.kt"
+    def hand_over_all(self, clock: Callable[[], float]) -> bool:
+        """Goes on with a result that runs in onnxruntime altogether; returns whether that is possible.
+
+        Its extents are fixed where that is faster (`is_fixed`): onnxruntime plans memory better then, or worse.
+        """
+        files = {fixed: self._directory / f"onnxruntime{' fixed' if fixed else ''}.kt" for fixed in (False, True)}
+        source, onnx = Path(self.item.tuned), Path(str(self.item.onnx))
         try:
-            hand_over_all(Path(self.item.tuned), Path(str(self.item.onnx)), self.item.constants, changed)
+            for fixed, changed in files.items():
+                hand_over_all(source, onnx, self.item.constants, changed, fixed=fixed)
         except InputError as error:
             self.skipped["all in onnxruntime"] = str(error)
             return False
-        self.item = msgspec.structs.replace(self.item, tuned=str(changed))
+        self.item = msgspec.structs.replace(self.item, tuned=str(files[False]))
+        if len(self.manifest.combinations) == 1:
+            self.is_fixed = self._go_on_if_faster(files[True], clock, least=_LEAST_GAIN)
         return True
 
     @property
@@ -168,27 +178,77 @@ class ValidationRun:
         threads = min(self.conditions.threads, len(self._cores))
         if threads == 1 or self.board or is_gpu(self.manifest.target) or not self.item.timed:
             return {}
-        if self.manifest.hybrid is not None:  # its kernels run on the threads of onnxruntime
+        if self.manifest.hybrid is not None:
             return {}
+        with self._process(TUNED) as process:
+            counts = self._thread_counts(process, threads)
+        if not counts:
+            return {}
+        changed = self._directory / "threads.kt"
+        write_with_thread_counts(self.item.tuned, changed, ({},) * self._number + (counts,))
+        return counts if self._go_on_if_faster(changed, clock) else {}
+
+    def choose_region_threads(self, clock: Callable[[], float]) -> tuple[dict[int, int], ...]:
+        """Chooses the threads of the calls of each region, by place, and goes on with the result that has them.
+
+        A region is timed by itself, on inputs that are drawn.  Empty where nothing is to be chosen, or the whole result
+        is no faster with it.
+        """
+        threads = min(self.conditions.threads, len(self._cores))
+        hybrid = read_manifest(self.item.tuned).hybrid
+        if hybrid is None or not hybrid.regions or len(self.manifest.combinations) > 1:
+            return ()
+        if threads == 1 or not self.item.timed:
+            return ()
+        package = HybridPackage.open(self.item.tuned)
+        found = []
+        for number, region in enumerate(hybrid.regions):
+            path = self._directory / f"threads of region{number}.kt"
+            path.write_bytes(package.region(number))
+            context = BaselineContext(
+                rival=KINTUNE,
+                subject=BaselineModel(executable=str(path)),
+                tensors=read_manifest(path).inputs,
+                inputs=None,
+                seed=self.item.seed,
+                threads=self.conditions.threads,
+                cores=self._cores,
+            )
+            with BaselineProcess(region.name, context) as process:
+                found.append(self._thread_counts(process, threads))
+        if not any(found):
+            return ()
+        changed = self._directory / "threads of regions.kt"
+        limit_region_threads(Path(self.item.tuned), found, changed)
+        return tuple(found) if self._go_on_if_faster(changed, clock) else ()
+
+    def _thread_counts(self, process: BaselineProcess, threads: int) -> dict[int, int]:
+        """The threads of each call that is faster on fewer than all; empty where the process fails."""
+        try:
+            process.prepare(self.conditions.prepare_seconds)
+            return choose_thread_counts(profile_kernels(process, threads))
+        except EngineError:  # the comparison, which runs the network again, says why
+            return {}
+
+    def _go_on_if_faster(self, changed: Path, clock: Callable[[], float], least: float = 0.0) -> bool:
+        """Goes on with the network in the file `changed` if it is no slower, or faster by the share `least` at least.
+
+        Returns whether it is.
+        """
         plain = self.item
         with ExitStack() as processes:
             before = processes.enter_context(self._process(TUNED))
+            self.item = msgspec.structs.replace(plain, tuned=str(changed))
+            after = processes.enter_context(self._process(TUNED, label=_CHOSEN))
             try:
                 before.prepare(self.conditions.prepare_seconds)
-                counts = choose_thread_counts(profile_kernels(before, threads))
-                if not counts:
-                    return {}
-                changed = str(self._directory / "threads.kt")
-                write_with_thread_counts(plain.tuned, changed, ({},) * self._number + (counts,))
-                self.item = msgspec.structs.replace(plain, tuned=changed)
-                after = processes.enter_context(self._process(TUNED, label=_CHOSEN))
                 after.prepare(self.conditions.prepare_seconds)
-                if is_faster(before, after, self.conditions, clock):
-                    return counts
-            except EngineError:  # the comparison, which runs the network again, says why
+                if is_faster(before, after, self.conditions, clock, least):
+                    return True
+            except EngineError:  # the comparison says why
                 pass
         self.item = plain
-        return {}
+        return False
 
     @property
     def compared(self) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from kintune.runtime.hybrid_package import HybridPackage, read_marked
 from kintune.runtime.manifest import read_manifest
 from kintune.runtime.package import Package
 from kintune.runtime.plan_format import decode_plan
+from kintune.tuning.front import publishing
 from kintune.tuning.front.publishing import discard, publish, report_of
 from kintune.workers.engine.timings import Timings
 from kintune_runtime.library import checksum
@@ -195,6 +196,14 @@ class TestRegions:
         with pytest.raises(StorageError, match=r"gone\.onnx.*the same command goes on from here"):
             publish(output, lost)
         assert Path(f"{output}{UNPROVEN}").exists()
+
+
+def test_combinations_of_shapes_that_lose_run_in_onnxruntime(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, ...]] = []
+    monkeypatch.setattr(publishing, "hand_over_plans", lambda _path, kept, *_more: told.append(kept))
+    packaged = Packaged(f"{output}{UNPROVEN}", {}, onnx="m.onnx")
+    publish(output, msgspec.structs.replace(summary(output, proof(plans=(0, 2))), packaged=packaged))
+    assert told == [(0, 2)]
 
 
 def test_nothing_is_left_beside_the_result(output: str, tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from kintune.core.stage_results import Prepared
 from kintune.errors import InputError, ModelError, ShapeError
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
+from kintune.partition.keeping import LOST, hand_over_plans
+from kintune.profiling.parts import is_whole
+from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
 from kintune.runtime.inputs import draw_inputs
 from kintune.runtime.opening import open as open_executable
 from kintune.runtime.package import Package
@@ -104,6 +107,34 @@ def test_they_are_built_into_one_file_with_the_weights_once(ready: tuple[TvmBack
         packings.setdefault(subgraph.weights, set()).add(backend.packing(chosen[subgraph.workload]))
     assert all(len(of_one) == 1 for weights_read, of_one in packings.items() if weights_read)
     assert several.weights.nbytes < 1.25 * weights
+
+
+def test_one_combination_goes_back_to_onnxruntime(ready: tuple[TvmBackend, Prepared, Path]) -> None:
+    import onnxruntime
+
+    backend, prepared, folder = ready
+    assert prepared.may_return
+    packaged = backend.package({s.workload: Candidate.untuned(s.workload) for s in prepared.subgraphs}, {})
+    result = folder / "returned.kt"
+    hand_over_plans(Path(packaged.tuned), (1,), folder / "small.onnx", {}, result)
+    session = onnxruntime.InferenceSession(folder / "small.onnx")
+    with open_executable(result) as executable:
+        for each in executable.manifest.combinations:
+            x = draw_inputs(each.inputs)
+            np.testing.assert_allclose(executable.run(x)["y"], session.run(None, x)[0], rtol=1e-4, atol=1e-5)
+        compiled = [is_whole(executable.manifest, number) for number in range(2)]
+        assert compiled == [False, True]
+        assert executable.manifest.hybrid is not None
+        assert executable.manifest.hybrid.nodes == {"all nodes, with x=1x16x8x8": LOST}
+        with pytest.raises(InputError, match="the shapes x=1x16x9x9 were not tuned; tuned are: x=1x16x8x8; x=1x16x12"):
+            executable.run(np.zeros((1, 16, 9, 9), np.float32))
+    options = onnxruntime.SessionOptions()
+    graph = export_onnx(result, folder / "exported")
+    options.register_custom_ops_library(str(graph.parent / LIBRARY_NAME))
+    exported = onnxruntime.InferenceSession(graph, options)
+    for each in prepared.combinations:
+        x = draw_inputs(each.inputs)
+        np.testing.assert_allclose(exported.run(None, x)[0], session.run(None, x)[0], rtol=1e-4, atol=1e-5)
 
 
 def _initializers(path: Path) -> list[Any]:

@@ -52,5 +52,10 @@ def _running(schedule: Schedule) -> Schedule:
 
 
 def pooled(stores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The features of one program, shape (`STORES`,), from those of its stores, shape (stores, `STORES` / 2)."""
+    """The features of one program, shape (`STORES`,), from those of its stores, shape (stores, `STORES` / 2).
+
+    A program in whose stores the extractor recognises none has zeros.
+    """
+    if not len(stores):
+        return np.zeros(2 * stores.shape[1], dtype=np.float32)
     return np.concatenate([stores.sum(axis=0), stores.max(axis=0)])

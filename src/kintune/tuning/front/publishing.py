@@ -31,7 +31,7 @@ from kintune.core.stage_results import (
 )
 from kintune.errors import InputError, JobFailed, NumericsError, StorageError
 from kintune.models.combinations import MOST_COMBINATIONS
-from kintune.partition.keeping import hand_over_all, keep_regions
+from kintune.partition.keeping import hand_over_all, hand_over_plans, keep_regions, limit_region_threads
 from kintune.records import Run
 from kintune.runtime.package import write_with_error, write_with_thread_counts
 from kintune.tuning.job.stage_factory import held_back
@@ -66,11 +66,11 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         source = packaged.untuned
         skipped["tuned"] = "slower than the untuned network, which was written instead"
     try:
-        _keep(Path(source), packaged, proof)
         if proof.thread_counts and source is packaged.tuned:
             write_with_thread_counts(source, source, proof.thread_counts)
         if proof.norm_error is not None:
             write_with_error(source, proof.norm_error)
+        _keep(Path(source), packaged, proof)
         os.replace(source, output)
     except InputError as error:
         raise StorageError(f"{error}; the same command goes on from here") from error
@@ -84,10 +84,14 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
 def _keep(path: Path, packaged: Packaged, proof: ValidationResult) -> None:
     """Give back to onnxruntime what the proof says."""
     if proof.regions == () and packaged.onnx is not None:
-        hand_over_all(path, Path(packaged.onnx), packaged.constants, path)
+        hand_over_all(path, Path(packaged.onnx), packaged.constants, path, fixed=proof.fixed)
+    elif proof.plans is not None and packaged.onnx is not None:
+        hand_over_plans(path, proof.plans, Path(packaged.onnx), packaged.constants, path)
     elif packaged.hybrid:
         onnx = Path(packaged.onnx) if packaged.onnx else None
         keep_regions(path, proof.regions, path, onnx, packaged.constants)
+        if proof.region_threads:
+            limit_region_threads(path, proof.region_threads, path)
 
 
 def discard(output: str) -> None:

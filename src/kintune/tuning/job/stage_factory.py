@@ -282,7 +282,7 @@ class StageFactory:
             titles=self._titles() if any(packaged.each_alone) else {},
             left_out=packaged.left_out,
             compare=options.compare,
-            may_hand_over=self._prepared is not None and self._prepared.can_hand_over,
+            may_hand_over=self._prepared is not None and self._prepared.may_return,
         )
 
     def proof_s(self, tuned_s: float, untuned_s: float) -> float:

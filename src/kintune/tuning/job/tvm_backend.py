@@ -105,7 +105,8 @@ class TvmBackend:
             more=tuple(more),
             hybrid=networks.hybrid is not None,
             handed_over=handed_over,
-            can_hand_over=_may_partition(spec),
+            can_hand_over=_may_run_in_onnxruntime(spec) and can_partition(spec.model),
+            may_return=_may_run_in_onnxruntime(spec) and networks.onnx_path is not None,
         )
 
     def space(self) -> SearchSpace:
@@ -392,7 +393,7 @@ def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str
     except ShapeError:
         raise
     except ModelError as error:
-        if not _may_partition(spec):
+        if not (_may_run_in_onnxruntime(spec) and can_partition(spec.model)):
             raise
         print(f"not compiled as a whole: {error}")
         try:
@@ -404,10 +405,10 @@ def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str
             raise error from refused
 
 
-def _may_partition(spec: JobSpec) -> bool:
-    """Whether nodes may run in onnxruntime: the user allows it, and the result is for a CPU like this one."""
+def _may_run_in_onnxruntime(spec: JobSpec) -> bool:
+    """Whether something may run in onnxruntime: the user allows it, and the result is for a CPU like this one."""
     for_cpu = not is_gpu(spec.device_type.target) and not spec.device_type.protocol.endswith(FLUSHED)
-    return spec.options.onnxruntime and for_cpu and can_partition(spec.model)
+    return spec.options.onnxruntime and for_cpu
 
 
 def _target(spec: JobSpec) -> dict[str, object]:
