@@ -14,6 +14,7 @@ from kintune.core.knowledge import ModelVersion, TrainingConditions
 from kintune.core.messages import Committed, Finished, OfferStages, StageClosed, Work
 from kintune.core.stage import Demand, Stage
 from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
+from kintune.wire.staging import find
 
 __all__ = ["FreshModel", "RefreshJob", "RefreshSpec", "main"]
 
@@ -70,7 +71,7 @@ class RefreshJob:
         from kintune.transfer.pretrain import pack, train_all
 
         spec = self._spec
-        with Store.open(spec.records, create=False) as store, store.snapshot():
+        with Store.open(find(spec.records), create=False) as store, store.snapshot():
             trained = train_all(store, spec.conditions, spec.families, seed=spec.seed)
         return msgspec.msgpack.encode([FreshModel(one.known.version, pack(one.known)) for one in trained])
 

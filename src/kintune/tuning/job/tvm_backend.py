@@ -42,6 +42,7 @@ from kintune.search.sketch_program import narrow
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
+from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.networks import Networks, load_networks
 from kintune.tuning.job.partitioning import can_partition, load_partitioned
 from kintune.tuning.job.region_check import first_wrong_node
@@ -55,6 +56,7 @@ class TvmBackend:
 
     def __init__(self) -> None:
         self._spec: JobSpec | None = None
+        self._files: JobFiles | None = None
         self._networks: Networks | None = None
         self._sketches: dict[str, Sketch] = {}
         self._space: TvmSpace | None = None
@@ -69,7 +71,10 @@ class TvmBackend:
             raise ModelError(f"{spec.model.name}: a board runs one combination of shapes; tune them one by one")
         _check_precision(spec)
         target = tvm.target.Target(_target(spec))
-        networks, handed_over = _load(spec, target)
+        files = JobFiles(spec)
+        spec = files.spec
+        with files.named_in_errors():
+            networks, handed_over = _load(spec, target)
         for path in spec.input_files:  # so that unusable files are refused before the work
             load_fitting(networks.combinations, path)
         workloads = networks.workloads()
@@ -78,7 +83,7 @@ class TvmBackend:
             for workload in workloads
             for sketch in generate_sketches(workload.digest, workload.module, target, spec.options.precisions)
         ]
-        self._spec, self._networks = spec, networks
+        self._spec, self._files, self._networks = spec, files, networks
         self._sketches = {sketch.digest: sketch for sketch in sketches}
         self._modules = {workload.digest: workload.module for workload in workloads}
         self._space = TvmSpace(
@@ -115,16 +120,17 @@ class TvmBackend:
     def baseline_item(self) -> BaselineItem | None:
         """Return what is to be timed of the user's own model; nothing for GPUs and boards, which others do not run."""
         spec, networks = self._ready()
+        named, inputs = self._named()
         files = BaselineModel(onnx=networks.onnx_path, exported=networks.exported_path)
         compare = tuple(name for name in spec.options.compare if takes(name, files))
         if not compare or not run_on(spec.device_type):
             return None
         return BaselineItem(
             combinations=tuple(each.inputs for each in networks.combinations),
-            onnx=networks.onnx_path,
-            exported=networks.exported_path,
+            onnx=named.onnx,
+            exported=named.exported,
             constants=networks.constants,
-            inputs=spec.input_files,
+            inputs=inputs,
             seed=spec.options.seed,
             compare=compare,
         )
@@ -133,6 +139,7 @@ class TvmBackend:
         """Compile the network with the chosen programs, and write it beside the output."""
         spec, networks = self._ready()
         path = f"{spec.output}{UNPROVEN}"
+        named, _ = self._named()
         try:
             self._save(path, chosen, kernels)
         except BuildError as error:
@@ -142,8 +149,8 @@ class TvmBackend:
             Packaged(
                 tuned=path,
                 chosen={workload: candidate.digest for workload, candidate in chosen.items()},
-                onnx=networks.onnx_path,
-                exported=networks.exported_path,
+                onnx=named.onnx,
+                exported=named.exported,
                 constants=networks.constants,
                 hybrid=_is_hybrid(spec, networks),
             )
@@ -183,6 +190,7 @@ class TvmBackend:
         """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
         spec, networks = self._ready()
         tuned = f"{spec.output}{UNPROVEN}"
+        named, _ = self._named()
         self._save(tuned, chosen, kernels)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
@@ -196,8 +204,8 @@ class TvmBackend:
             tuned=tuned,
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
             untuned=untuned,
-            onnx=networks.onnx_path,
-            exported=networks.exported_path,
+            onnx=named.onnx,
+            exported=named.exported,
             constants=networks.constants,
             hybrid=networks.hybrid is not None,
         )
@@ -206,7 +214,7 @@ class TvmBackend:
         """Return whether the files that an earlier process of this job wrote still exist at the current output path."""
         here = self._spec is not None and packaged.tuned == f"{self._spec.output}{UNPROVEN}"
         files = (packaged.tuned, packaged.untuned, *packaged.each_alone)
-        return here and all(Path(path).exists() for path in files if path is not None)
+        return here and all(Path(JobFiles.place_of(path)).exists() for path in files if path is not None)
 
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Compile the networks that compute each subgraph a second time, untuned, and write them beside the output."""
@@ -245,6 +253,13 @@ class TvmBackend:
             raise OrderError("prepare the model before compiling it")
         return self._spec, self._networks
 
+    def _named(self) -> tuple[BaselineModel, tuple[str, ...]]:
+        """The user's model and inputs, as the front calls them."""
+        _, networks = self._ready()
+        assert self._files is not None
+        named = self._files.named
+        return BaselineModel(onnx=named(networks.onnx_path), exported=named(networks.exported_path)), self._files.inputs
+
     def _save(
         self,
         path: str,
@@ -252,7 +267,19 @@ class TvmBackend:
         kernels: Mapping[str, Built],
         built: Sequence[tuple[Lowered, Combination]] = (),
     ) -> None:
-        """Build all networks with these programs, or those in `built`, made from them; write them to `path`."""
+        """Build all networks with these programs, or those in `built`, made from them; hand them over as `path`."""
+        self._write(JobFiles.place_of(path), chosen, kernels, built)
+        for each in (path, f"{path}{BOARD_FILE}"):
+            JobFiles.hand_over(each)
+
+    def _write(
+        self,
+        path: str,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        built: Sequence[tuple[Lowered, Combination]],
+    ) -> None:
+        """Build the networks and write them to `path`."""
         spec, networks = self._ready()
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
         target = tvm.target.Target(_target(spec))
