@@ -102,7 +102,7 @@ def test_twice_is_once_too_often(tmp_path: Path) -> None:
         await machine.until(1)
         for _ in range(2):
             machine.fetcher.part(Part(DIGEST, 0, b"damaged"))
-        with pytest.raises(InputError, match="net.onnx arrived twice otherwise than it was announced; its SHA-256"):
+        with pytest.raises(InputError, match=r"net\.onnx arrived twice otherwise than it was announced; its SHA-256"):
             await placing
         assert list((tmp_path / "cache").iterdir()) == []
 
@@ -114,7 +114,7 @@ def test_why_a_file_does_not_come_is_passed_on(tmp_path: Path) -> None:
         placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
         await machine.until(1)
         machine.fetcher.gone(Gone(DIGEST, "net.onnx has changed"))
-        with pytest.raises(InputError, match="net.onnx has changed"):
+        with pytest.raises(InputError, match=r"net\.onnx has changed"):
             await placing
         placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
         await machine.until(2)

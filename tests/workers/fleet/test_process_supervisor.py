@@ -17,9 +17,9 @@ import pytest
 from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
 from kintune.errors import WireError
 from kintune.wire.channel import encoded, reader_of_worker
-from kintune.workers.fleet.file_transfer import sweep
 from kintune.workers.fleet.content_cache import ContentCache
 from kintune.workers.fleet.file_fetcher import FileFetcher
+from kintune.workers.fleet.file_transfer import sweep
 from kintune.workers.fleet.messages import Collect, Launch, Made, Need, Part, Want
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 from tests.support.script import Act, Deed

@@ -59,9 +59,7 @@ class ProcessListener(Protocol):
 class ProcessSupervisor:
     """Runs processes by the numbers that the front gives them.  Belongs to one running event loop."""
 
-    def __init__(
-        self, listener: ProcessListener, fetcher: FileFetcher, programs: Collection[str] = PROGRAMS
-    ) -> None:
+    def __init__(self, listener: ProcessListener, fetcher: FileFetcher, programs: Collection[str] = PROGRAMS) -> None:
         """`fetcher` gets the files that processes need."""
         self._listener = listener
         self._fetcher = fetcher
