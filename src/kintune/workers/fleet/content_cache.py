@@ -123,7 +123,7 @@ class ContentCache:
             raise InputError(f"{name} cannot be kept in {self.directory}: {error}") from error
 
     def _make_room(self, size: int) -> None:
-        """Remove what was used longest ago until `size` more bytes are within the limit, and what dead processes left."""
+        """Remove what was used longest ago until `size` more bytes fit, and what dead processes left."""
         kept: list[tuple[int, int, Path]] = []
         for path in self.directory.iterdir():
             if path.name.startswith(_ARRIVING):
