@@ -38,7 +38,12 @@ def node_apart(address: str, hidden: Path, said: Path, *options: str) -> Iterato
     script = (
         f"mount -t tmpfs none {shlex.quote(str(hidden))} && mount -t tmpfs none {temporary} && exec {shlex.join(ray)}"
     )
-    own = {"XDG_CACHE_HOME": f"{temporary}/cache", "KINTUNE_LOCK_DIR": f"{temporary}/locks"}
+    own = {
+        "XDG_CACHE_HOME": f"{temporary}/cache",
+        "KINTUNE_LOCK_DIR": f"{temporary}/locks",
+        # Tools that are hidden from tests are hidden by links in the directory for temporary files.
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    }
     with said.open("ab") as file:
         node = subprocess.Popen(
             ["unshare", "--mount", "sh", "-c", script],

@@ -16,7 +16,16 @@ import psutil
 from kintune.errors import InputError
 from kintune.files import sha256_of
 
-__all__ = ["Arrival", "ContentCache", "ContentMismatch", "FileContent", "FileDigests", "cache_directory"]
+__all__ = [
+    "CACHE_VARIABLE",
+    "MOST_BYTES",
+    "Arrival",
+    "ContentCache",
+    "ContentMismatch",
+    "FileContent",
+    "FileDigests",
+    "cache_directory",
+]
 
 CACHE_VARIABLE = "KINTUNE_FILE_CACHE"
 """The environment variable that names the directory of the cache, in place of one in the user's cache directory."""
