@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Collection, Iterator, Sequence
 
@@ -48,8 +49,9 @@ class LocalProcessHost:
         """See `ProcessHost`."""
         self._loop.call_soon_threadsafe(self._supervisor.clear, process)
         for path in paths:
-            need = Need(process, path, *self._digests.of(path))
-            self._loop.call_soon_threadsafe(self._supervisor.need, need)
+            with contextlib.suppress(OSError):
+                need = Need(process, path, *self._digests.of(path))
+                self._loop.call_soon_threadsafe(self._supervisor.need, need)
 
     def kill(self, process: int) -> None:
         """See `ProcessHost`."""

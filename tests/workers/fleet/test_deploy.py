@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kintune.cli.serve import serve
+from kintune.cli.serve import command as serve
 from kintune.workers.fleet.content_cache import CACHE_VARIABLE, MOST_BYTES
 from kintune.workers.fleet.ray_cluster import DEVICE_RESOURCE, ray_address
 from tests.support.tools import require

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -40,13 +41,18 @@ def service(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, service: Path) -> Iterator[Any]:
+@pytest.fixture(params=["its own address", "ray://"])
+def address(request: pytest.FixtureRequest, tmp_path: Path, service: Path) -> Iterator[str]:
+    """The address of the cluster, which a front reaches as one of its machines or from outside."""
     if reason := why_not_apart():
         pytest.skip(reason)
-    cluster = ray_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    head = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": port}
+    cluster: Any = ray_utils.Cluster(initialize_head=True, head_node_args=head)
     with node_apart(cluster.address, service, tmp_path / "said", "--num-cpus=1"):
-        yield cluster
+        yield f"ray://127.0.0.1:{port}" if request.param == "ray://" else cluster.address
     cluster.shutdown()
 
 
@@ -55,7 +61,7 @@ def own(job: str, kind: str, deed: Deed) -> Work:
 
 
 def test_files_reach_a_node_once_and_results_come_back(
-    cluster: Any, service: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, service: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_objects, "_PART", 1 << 20)  # so that there are several
     model, log = service / "model.onnx", tmp_path / "engine.log"
@@ -82,7 +88,7 @@ def test_files_reach_a_node_once_and_results_come_back(
             making = own(job, "make", Deed(Act.MAKE, text=output))
             plot = Plot(((reading,), (making,))).encode()
             engine.add(JobLaunch(job, Anywhere(JOB), plot, files=(str(model),), output=output))
-        with closing(RayCluster(cluster.address, engine, lambda join: [], programs={JOB})) as nodes:
+        with closing(RayCluster(address, engine, lambda join: [], programs={JOB})) as nodes:
             put: list[str] = []
             read = nodes._objects._read
             monkeypatch.setattr(nodes._objects, "_read", lambda path: put.append(path) or read(path))
