@@ -46,13 +46,16 @@ def address(request: pytest.FixtureRequest, tmp_path: Path, service: Path) -> It
     """The address of the cluster, which a front reaches as one of its machines or from outside."""
     if reason := why_not_apart():
         pytest.skip(reason)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    head = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": port}
+    head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
+    if request.param == "ray://":
+        pytest.importorskip("grpc", reason="ray:// takes what `ray[client]` brings")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            head["ray_client_server_port"] = free.getsockname()[1]
     cluster: Any = ray_utils.Cluster(initialize_head=True, head_node_args=head)
     with node_apart(cluster.address, service, tmp_path / "said", "--num-cpus=1"):
-        yield f"ray://127.0.0.1:{port}" if request.param == "ray://" else cluster.address
+        port = head.get("ray_client_server_port")
+        yield cluster.address if port is None else f"ray://127.0.0.1:{port}"
     cluster.shutdown()
 
 

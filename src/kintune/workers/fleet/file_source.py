@@ -74,7 +74,8 @@ class FileSource:
             except (OSError, ValueError):
                 continue
             if known is None:
-                self._held[process] = held = deque()
+                held: deque[Callable[[], None]] = deque()
+                self._held[process] = held
                 self._start(self._read_first(process, paths, held))
                 return
             contents.append((path, known))

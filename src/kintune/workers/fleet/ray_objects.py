@@ -54,7 +54,7 @@ class RayObjects:
             self._kept.pop(content, None)
 
     def _read(self, path: str) -> list[Any]:
-        references = []
+        references: list[Any] = []
         with open(path, "rb") as file:
             while (data := file.read(_PART)) or not references:
                 try:
