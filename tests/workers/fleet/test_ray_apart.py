@@ -41,9 +41,12 @@ def service(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.fixture(params=["its own address", "ray://"])
+@pytest.fixture(params=["its own address", "ray://", "shared"])
 def address(request: pytest.FixtureRequest, tmp_path: Path, service: Path) -> Iterator[str]:
-    """The address of the cluster, which a front reaches as one of its machines or from outside."""
+    """The address of the cluster, which a front reaches as one of its machines or from outside.
+
+    Its node sees nothing of the service's directory, unless that is shared.
+    """
     if reason := why_not_apart():
         pytest.skip(reason)
     head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
@@ -53,6 +56,11 @@ def address(request: pytest.FixtureRequest, tmp_path: Path, service: Path) -> It
             free.bind(("127.0.0.1", 0))
             head["ray_client_server_port"] = free.getsockname()[1]
     cluster: Any = ray_utils.Cluster(initialize_head=True, head_node_args=head)
+    if request.param == "shared":
+        cluster.add_node(num_cpus=1)
+        yield cluster.address
+        cluster.shutdown()
+        return
     with node_apart(cluster.address, service, tmp_path / "said", "--num-cpus=1"):
         port = head.get("ray_client_server_port")
         yield cluster.address if port is None else f"ray://127.0.0.1:{port}"
@@ -66,8 +74,9 @@ def own(job: str, kind: str, deed: Deed) -> Work:
 # Ray's client, which hangs up at the end, sets results of futures that are cancelled.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_files_reach_a_node_once_and_results_come_back(
-    address: str, service: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, service: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    shared = request.node.callspec.params["address"] == "shared"
     monkeypatch.setattr(ray_objects, "_PART", 1 << 20)  # so that there are several
     model, log = service / "model.onnx", tmp_path / "engine.log"
     model.write_bytes(MODEL)
@@ -100,8 +109,8 @@ def test_files_reach_a_node_once_and_results_come_back(
             engine.serve(on_end=ended)
     for job, output in outputs.items():
         finished = ends[job].finished
-        assert finished is not None, (ends[job], log.read_text()[-2000:], (tmp_path / "said").read_text()[-2000:])
+        assert finished is not None, (ends[job], log.read_text()[-2000:])
         told = msgspec.msgpack.decode(finished.summary, type=Told)
         assert told.events[0].payload == MODEL
         assert Path(output).read_text() == output
-    assert put == [str(model)]  # the second job found it on the node
+    assert put == ([] if shared else [str(model)])  # the second job found it on the node
