@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import RemoteCommand
-from kintune.workers.fleet.file_transfer import file_parts
-from kintune.workers.fleet.messages import Clear, Launch
+from kintune.workers.fleet.content_cache import ContentCache, FileDigests
+from kintune.workers.fleet.file_fetcher import FileFetcher
+from kintune.workers.fleet.file_transfer import with_token
+from kintune.workers.fleet.messages import Launch, Made, Need, Want
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 
 __all__ = ["LocalProcessHost"]
@@ -26,14 +29,16 @@ class LocalProcessHost:
         self.deaf = False
         self._engine = engine
         self._loop = asyncio.new_event_loop()
-        self._supervisor = ProcessSupervisor(self, programs)
+        self._digests = FileDigests()
+        self._supervisor = ProcessSupervisor(self, FileFetcher(ContentCache(), _refuse), programs)
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def start(self, process: int, command: RemoteCommand) -> None:
         """See `ProcessHost`."""
         environment = dict(command.environment)
-        launch = Launch(process, command.module, command.arguments, environment, command.limits)
+        collect = with_token(command.collect) if command.collect else None
+        launch = Launch(process, command.module, command.arguments, environment, command.limits, collect)
         self._loop.call_soon_threadsafe(self._supervisor.start, launch)
 
     def say(self, process: int, data: bytes) -> None:
@@ -42,11 +47,11 @@ class LocalProcessHost:
 
     def bring(self, process: int, paths: Sequence[str]) -> None:
         """See `ProcessHost`."""
-        for part in file_parts(process, paths):
-            if isinstance(part, Clear):
-                self._loop.call_soon_threadsafe(self._supervisor.clear, part.process)
-            else:
-                self._loop.call_soon_threadsafe(self._supervisor.bring, part)
+        self._loop.call_soon_threadsafe(self._supervisor.clear, process)
+        for path in paths:
+            with contextlib.suppress(OSError):
+                need = Need(process, path, *self._digests.of(path))
+                self._loop.call_soon_threadsafe(self._supervisor.need, need)
 
     def kill(self, process: int) -> None:
         """See `ProcessHost`."""
@@ -62,6 +67,9 @@ class LocalProcessHost:
         if not self.deaf:
             self._engine.printed(self.name, process, data)
 
+    def made(self, process: int, parts: Iterator[Made]) -> None:
+        """See `ProcessListener`: this host and its front have one file system."""
+
     def ended(self, process: int, how: str) -> None:
         """See `ProcessListener`."""
         if not self.deaf:
@@ -74,3 +82,7 @@ class LocalProcessHost:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _refuse(want: Want) -> None:
+    raise AssertionError(f"{want} is to be found where it is")

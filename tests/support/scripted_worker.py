@@ -15,7 +15,7 @@ from kintune.core.messages import ItemDone, ToWorker
 from kintune.errors import DeviceUnwell, InputError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
-from kintune.wire.staging import locate
+from kintune.wire.staging import hand_over, locate, place_of
 from kintune.wire.worker_loop import hello, refusal, serve
 from tests.support.script import Act, Deed
 
@@ -46,6 +46,10 @@ class ScriptedHandler:
                 raise DeviceUnwell(deed.text)
             case Act.READ:
                 return Path(locate(deed.text)).read_bytes()
+            case Act.MAKE:
+                Path(place_of(deed.text)).write_text(deed.text)
+                hand_over(deed.text)
+                return b""
             case Act.KILL:
                 print("about to die", flush=True)
                 os.kill(os.getpid(), deed.number)

@@ -279,6 +279,13 @@ class JobSpec(msgspec.Struct, frozen=True):
     conservative: bool = False  # lower the network without layout conversion and rewrites
     handed_over: tuple[str, ...] = ()  # nodes, as messages name them, that run in onnxruntime; "*": all
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of the files that the job reads: its model, constants, inputs and calibration files."""
+        constants = (constant.path for constant in self.model.constants.values() if constant.path)
+        model = () if self.model.kind == "zoo" else (self.model.source,)
+        return (*model, *constants, *self.input_files, *self.calibration_files)
+
     def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
         """The same, with protocol and device type as they are for networks of these subgraphs, the largest of which
         counts.

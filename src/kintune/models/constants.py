@@ -17,6 +17,7 @@ from kintune.core.candidate import digest_of
 from kintune.core.dtypes import numpy_dtype
 from kintune.core.model import Constant
 from kintune.errors import InputError, ModelError
+from kintune.wire.staging import is_apart
 
 if TYPE_CHECKING:
     from typing import Any
@@ -167,7 +168,8 @@ def _converted(label: str, name: str, values: NDArray[Any], dtype: np.dtype[Any]
 
 
 def store_constant(name: str, array: NDArray[Any], *, typed: bool = False) -> Constant:
-    """A constant of these elements: inline where they are few, else in a file of the user's cache.
+    """A constant of these elements: inline where they are few or others do not see this machine's files, else in a
+    file of the user's cache.
 
     With `typed`, in this very type; otherwise in a wide one, so that a value is the same however it was given.
 
@@ -175,7 +177,7 @@ def store_constant(name: str, array: NDArray[Any], *, typed: bool = False) -> Co
         InputError: they are no numbers, or cannot be stored.
     """
     array = np.ascontiguousarray(array if typed else _plain(name, array)).reshape(array.shape)
-    if array.nbytes <= _MOST_INLINE:
+    if array.nbytes <= _MOST_INLINE or is_apart():
         return Constant(array.dtype.name, array.shape, _digest(array), data=array.tobytes())
     digest = _digest(array)
     folder = Path(platformdirs.user_cache_dir("kintune")) / "constants"

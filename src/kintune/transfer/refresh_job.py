@@ -6,7 +6,10 @@ the trained models are its answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -14,6 +17,7 @@ from kintune.core.knowledge import ModelVersion, TrainingConditions
 from kintune.core.messages import Committed, Finished, OfferStages, StageClosed, Work
 from kintune.core.stage import Demand, Stage
 from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
+from kintune.wire.staging import find
 
 __all__ = ["FreshModel", "RefreshJob", "RefreshSpec", "main"]
 
@@ -70,9 +74,22 @@ class RefreshJob:
         from kintune.transfer.pretrain import pack, train_all
 
         spec = self._spec
-        with Store.open(spec.records, create=False) as store, store.snapshot():
+        with _records(spec.records) as records, Store.open(records, create=False) as store, store.snapshot():
             trained = train_all(store, spec.conditions, spec.families, seed=spec.seed)
         return msgspec.msgpack.encode([FreshModel(one.known.version, pack(one.known)) for one in trained])
+
+
+@contextmanager
+def _records(path: str) -> Iterator[str]:
+    """Where the records are; those that were brought are copied first: others read them, and a database is written to
+    when it is opened.
+    """
+    brought = find(path)
+    if brought == path:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="kintune-records-") as folder:
+        yield shutil.copyfile(brought, f"{folder}/records.sqlite")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

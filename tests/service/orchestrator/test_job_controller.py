@@ -54,6 +54,14 @@ class FakeEngine:
         self.asked.append(("prioritize", job, priority))
 
 
+class FakeSpec(msgspec.Struct, frozen=True):
+    """What a job's process is opened with."""
+
+    run: str
+    files: tuple[str, ...] = ("model.onnx",)
+    output: str = "out.kt"
+
+
 class FakeTuningRun:
     """A run that is named after its job, and ends as it is told."""
 
@@ -62,8 +70,8 @@ class FakeTuningRun:
         self.conclude = conclude
         self.was_interrupted = False
 
-    def open(self, about: object, *, cores: int, pipelined: bool) -> dict[str, str]:
-        return {"run": self.run_id}
+    def open(self, about: object, *, cores: int, pipelined: bool) -> FakeSpec:
+        return FakeSpec(self.run_id)
 
     def interrupted(self) -> None:
         self.was_interrupted = True

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from kintune.core.knowledge import TrainingConditions
 from kintune.core.measurement_protocol import DeviceType
+from kintune.records import Store
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.transfer.refresh_job import RefreshSpec
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.workers.engine.process import Command
+from kintune.workers.engine.process import Anywhere, Command
 
 TYPE = DeviceType("{}", "cpu", (), 1, "1 cold")
 
@@ -72,3 +75,34 @@ def test_one_that_fails_is_told_of_and_tried_again_later(play: Play) -> None:
     for _ in range(3):
         play.refresher.measured(HERE)
     assert len(play.launched) == 2
+
+
+def test_a_process_elsewhere_gets_a_copy_of_the_records_which_goes_at_the_end(tmp_path: Path) -> None:
+    records = tmp_path / "records.sqlite"
+    Store.open(str(records)).close()
+    launched: list[JobLaunch] = []
+    refresher = Refresher(str(records), 1, Anywhere("train"), None, launched.append, pytest.fail)
+    refresher.measured(HERE)
+    (launch,) = launched
+    (copy,) = launch.files
+    assert msgspec.msgpack.decode(launch.spec, type=RefreshSpec).records == copy != str(records)
+    Store.open(copy, create=False).close()
+    refresher.ended(JobEnd(JobEnding.FINISHED))
+    assert not Path(copy).exists()
+
+
+def test_records_that_cannot_be_copied_cost_a_refresh_and_no_more(tmp_path: Path) -> None:
+    complaints: list[str] = []
+    refresher = Refresher(str(tmp_path / "gone/records"), 1, Anywhere("train"), None, pytest.fail, complaints.append)
+    for _ in range(2):
+        refresher.measured(HERE)
+    assert len(complaints) == 2
+    assert "cannot be copied for the nodes of the cluster" in complaints[0]
+
+
+def test_a_database_server_is_asked_by_the_process_itself() -> None:
+    launched: list[JobLaunch] = []
+    address = "postgresql+psycopg://database/kintune"
+    Refresher(address, 1, Anywhere("train"), None, launched.append, pytest.fail).measured(HERE)
+    assert launched[0].files == ()
+    assert msgspec.msgpack.decode(launched[0].spec, type=RefreshSpec).records == address

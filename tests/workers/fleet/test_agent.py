@@ -24,6 +24,9 @@ from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
 from kintune.workers.fleet.agent import Agent
 from kintune.workers.fleet.agent_registry import Admitted, AgentRegistry
+from kintune.workers.fleet.content_cache import ContentCache
+from kintune.workers.fleet.file_fetcher import FileFetcher
+from kintune.workers.fleet.file_source import FileSource
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
 from kintune.workers.fleet.transport import Transport
 from tests.support.journal import MemoryJournal
@@ -95,7 +98,7 @@ class Fleet:
         async def sleep(_: float) -> None:
             await asyncio.sleep(0.01)
 
-        agent = Rewired(JOIN, self.notes.append, {_SCRIPTED_MODULE})
+        agent = Rewired(JOIN, self.notes.append, {_SCRIPTED_MODULE}, ContentCache(log.parent / "cache"))
         asyncio.run_coroutine_threadsafe(agent.serve(connect, sleep), self._loop)
 
     def cut(self) -> None:
@@ -146,6 +149,24 @@ def test_files_of_the_front_are_found_by_their_paths_there(fleet: Fleet, tmp_pat
     end = fleet.run(Deed(Act.READ, text=str(file)), files=(str(file),))
     ((status, payload),) = answers(end)
     assert (status, payload) == (ItemStatus.OK, file.read_bytes())
+
+
+def test_files_reach_an_agent_that_does_not_see_the_front_s_and_are_kept_there(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileFetcher, "_is_here", lambda *_: False)
+    wanted: list[str] = []
+    want = FileSource.want
+    monkeypatch.setattr(FileSource, "want", lambda self, each: wanted.append(each.digest) or want(self, each))
+    file = tmp_path / "network.kt"
+    file.write_bytes(b"3 megabytes" * 300_000)
+    reading = Deed(Act.READ, text=str(file))
+    end = fleet.run(reading, Deed(Act.KILL, number=11), reading, files=(str(file),))
+    data = file.read_bytes()
+    assert answers(end) == [(ItemStatus.OK, data), (ItemStatus.CRASHED, b""), (ItemStatus.OK, data)]
+    assert len(wanted) == 1  # the second worker's copy comes from the cache
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert kept.name == wanted[0]
 
 
 def test_a_line_that_is_cut_costs_nothing_but_time(fleet: Fleet, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -15,21 +16,27 @@ from kintune.workers.engine.process import RemoteCommand
 from kintune.workers.engine.remote_nodes import RemoteNode
 from kintune.workers.engine.remote_process import ProcessHost
 from kintune.workers.fleet.agent_registry import Admitted, AgentRegistry
+from kintune.workers.fleet.file_transfer import sees, with_token
 from kintune.workers.fleet.messages import (
     FLEET_VERSION,
     Beat,
-    Bring,
     Clear,
+    Collect,
     Ended,
+    Gone,
     Heard,
     Join,
     Kill,
     Launch,
+    Made,
+    Need,
     OfferedDevice,
+    Part,
     Printed,
     Say,
     ToAgent,
     TurnedAway,
+    Want,
     Welcome,
     to_agent,
 )
@@ -198,28 +205,149 @@ def test_who_says_nothing_at_first_may_ask_again() -> None:
     asyncio.run(playing())
 
 
-def test_files_go_before_what_is_said_of_them_part_by_part(tmp_path: Path) -> None:
+def content(data: bytes) -> tuple[int, str]:
+    return len(data), hashlib.sha256(data).hexdigest()
+
+
+async def joined(transport: MemoryTransport, front: FakeFront) -> ProcessHost:
+    await say(transport, JOIN)
+    await hear(transport)
+    return front.nodes["board-7"].process_host
+
+
+def test_files_are_announced_before_what_is_said_of_them_and_sent_when_they_are_wanted(tmp_path: Path) -> None:
     front = FakeFront()
     large, empty = tmp_path / "large.kt", tmp_path / "empty.npz"
     large.write_bytes(bytes(range(256)) * 5000)
     empty.touch()
 
     async def act(transport: MemoryTransport) -> None:
-        await say(transport, JOIN)
-        await hear(transport)
-        host = front.nodes["board-7"].process_host
-        host.bring(3, (str(large), str(tmp_path / "missing"), str(empty)))
-        host.say(3, b"prove it")
-        assert await hear(transport) == Clear(3)
-        one, two, three = [await hear(transport) for _ in range(3)]
-        assert isinstance(one, Bring)
-        assert isinstance(two, Bring)
+        host = await joined(transport, front)
+        size, digest = content(large.read_bytes())
+        for _ in range(2):  # the second time the digests are known
+            host.bring(3, (str(large), str(tmp_path / "missing"), str(empty)))
+            host.say(3, b"prove it")
+            assert await hear(transport) == Clear(3)
+            assert await hear(transport) == Need(3, str(large), size, digest)
+            assert await hear(transport) == Need(3, str(empty), *content(b""))
+            assert await hear(transport) == Say(3, b"prove it")
+        await say(transport, Want(digest))
+        one, two = [await hear(transport) for _ in range(2)]
+        assert isinstance(one, Part)
+        assert isinstance(two, Part)
         assert one.data + two.data == large.read_bytes()
-        assert (one.path, one.offset, two.offset, one.size) == (str(large), 0, len(one.data), 1_280_000)
-        assert three == Bring(3, str(empty), 0, 0, b"")
-        assert await hear(transport) == Say(3, b"prove it")
+        assert (one.digest, one.offset, two.offset) == (digest, 0, len(one.data))
+        await say(transport, Want(content(b"")[1]))
+        assert await hear(transport) == Part(content(b"")[1], 0, b"")
 
     play(front, act)
+
+
+def test_a_file_that_has_changed_meanwhile_is_not_sent(tmp_path: Path) -> None:
+    front = FakeFront()
+    model = tmp_path / "net.onnx"
+    model.write_bytes(b"before")
+
+    async def act(transport: MemoryTransport) -> None:
+        host = await joined(transport, front)
+        host.bring(3, (str(model),))
+        assert await hear(transport) == Clear(3)
+        need = await hear(transport)
+        assert isinstance(need, Need)
+        model.write_bytes(b"after!")
+        await say(transport, Want(need.digest, again=True))
+        cause = "net.onnx has changed at the service while it was needed; try again"
+        assert await hear(transport) == Gone(need.digest, cause)
+        model.write_bytes(b"short")
+        await say(transport, Want(need.digest))
+        assert await hear(transport) == Part(need.digest, 0, b"short")
+        assert await hear(transport) == Gone(need.digest, cause)
+        model.unlink()
+        await say(transport, Want(need.digest))
+        gone = await hear(transport)
+        assert gone == Gone(need.digest, "net.onnx cannot be sent by the service: No such file or directory")
+
+    play(front, act)
+
+
+def test_no_file_is_sent_that_was_not_announced() -> None:
+    front = FakeFront()
+
+    async def act(transport: MemoryTransport) -> None:
+        await joined(transport, front)
+        await say(transport, Want("/etc/shadow"))
+        assert await hear(transport) == Gone("/etc/shadow", "the file was not announced")
+
+    play(front, act)
+
+
+def made(process: int, path: Path, data: bytes, digest: str = "") -> Made:
+    size, right = content(data)
+    return Made(process, str(path), 0, size, digest or right, data)
+
+
+def test_what_a_process_has_made_is_written_where_it_is_wanted(tmp_path: Path) -> None:
+    front = FakeFront()
+
+    async def act(transport: MemoryTransport) -> None:
+        host = await joined(transport, front)
+        host.start(3, RemoteCommand("board-7", "a.module", collect=str(tmp_path / "net.kt")))
+        launch = await hear(transport)
+        assert isinstance(launch, Launch)
+        assert launch.collect is not None
+        assert launch.collect.prefix == str(tmp_path / "net.kt")
+        assert Path(launch.collect.token_path).read_text() == launch.collect.token
+        size, digest = content(b"executable")
+        place = str(tmp_path / "net.kt.unproven")
+        await say(transport, Made(3, place, 0, size, digest, b"execut"), Made(3, place, 6, size, digest, b"able"))
+        await say(transport, Heard(3, b"done"), made(4, tmp_path / "of-one-that-is-gone", b""), Beat())
+        while not front.told:
+            await asyncio.sleep(0.001)
+        assert Path(place).read_bytes() == b"executable"
+        await say(transport, Made(3, str(tmp_path / "net.kt"), 0, 99, digest, b"half"))
+
+    play(front, act)
+    assert front.told[0] == ("heard", "board-7", 3, b"done")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".kintune-visible", "net.kt.unproven"]
+
+
+@pytest.mark.parametrize("name", ["../net.kt", "other.kt", "net.kt/../../x", "net.kt/x"])
+def test_nothing_else_of_the_front_is_written(tmp_path: Path, name: str) -> None:
+    front = FakeFront()
+
+    async def act(transport: MemoryTransport) -> None:
+        host = await joined(transport, front)
+        host.start(3, RemoteCommand("board-7", "a.module", collect=str(tmp_path / "net.kt")))
+        await hear(transport)
+        await say(transport, made(3, tmp_path / name, b"evil"))
+        while front.nodes:
+            await asyncio.sleep(0.001)
+
+    play(front, act)
+    ((_, _, cause),) = front.told
+    assert str(cause).startswith("it made a file that nobody wants: ")
+
+
+def test_a_result_that_arrives_otherwise_than_it_was_made_ends_its_process(tmp_path: Path) -> None:
+    front = FakeFront()
+
+    async def act(transport: MemoryTransport) -> None:
+        host = await joined(transport, front)
+        host.start(3, RemoteCommand("board-7", "a.module", collect=str(tmp_path / "net.kt")))
+        await hear(transport)
+        await say(transport, made(3, tmp_path / "net.kt", b"damaged", digest="0" * 64))
+        assert await hear(transport) == Kill(3)
+
+    play(front, act)
+    cause = "net.kt arrived otherwise than it was made; its SHA-256 differs"
+    assert front.told[0] == ("ended", "board-7", 3, cause)
+    assert not (tmp_path / "net.kt").exists()
+
+
+def test_where_no_token_can_be_written_files_are_brought_back(tmp_path: Path) -> None:
+    assert with_token(str(tmp_path / "gone/net.kt")) == Collect(str(tmp_path / "gone/net.kt"))
+    assert not sees(with_token(str(tmp_path / "gone/net.kt")))
+    assert sees(with_token(str(tmp_path / "net.kt")))
 
 
 def test_much_is_said_in_parts_and_a_process_that_is_killed_hears_no_more(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,10 @@ import pytest
 from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
 from kintune.errors import WireError
 from kintune.wire.channel import encoded, reader_of_worker
+from kintune.workers.fleet.content_cache import ContentCache
+from kintune.workers.fleet.file_fetcher import FileFetcher
 from kintune.workers.fleet.file_transfer import sweep
-from kintune.workers.fleet.messages import Bring, Launch
+from kintune.workers.fleet.messages import Collect, Launch, Made, Need, Part, Want
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 from tests.support.script import Act, Deed
 
@@ -31,6 +34,8 @@ class Notes:
         self.said: dict[int, bytes] = {}
         self.out: dict[int, bytes] = {}
         self.how: dict[int, str] = {}
+        self.made_parts: list[Made] = []
+        self.wanted: list[Want] = []
         self.news = asyncio.Event()
 
     def heard(self, process: int, data: bytes) -> None:
@@ -39,6 +44,9 @@ class Notes:
 
     def printed(self, process: int, data: bytes) -> None:
         self.out[process] = self.out.get(process, b"") + data
+
+    def made(self, process: int, parts: Iterator[Made]) -> None:
+        self.made_parts += parts
 
     def ended(self, process: int, how: str) -> None:
         self.how[process] = how
@@ -53,12 +61,23 @@ class Notes:
             await asyncio.wait_for(self.news.wait(), 30)
 
 
-def play(act: Callable[[ProcessSupervisor, Notes], Awaitable[None]]) -> Notes:
-    """Act on a supervisor that keeps scripted workers; nothing of it is left."""
+def play(act: Callable[[ProcessSupervisor, Notes], Awaitable[None]], cache: Path | None = None) -> Notes:
+    """Act on a supervisor that keeps scripted workers; nothing of it is left but the files in `cache`.
+
+    Whatever file it wants consists of the bytes "onetwo".
+    """
 
     async def playing() -> Notes:
         notes = Notes()
-        supervisor = ProcessSupervisor(notes, {WORKER})
+
+        def bring(want: Want) -> None:
+            notes.wanted.append(want)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(fetcher.part, Part(want.digest, 0, b"one"))
+            loop.call_soon(fetcher.part, Part(want.digest, 3, b"two"))
+
+        fetcher = FileFetcher(ContentCache(cache), bring)
+        supervisor = ProcessSupervisor(notes, fetcher, {WORKER})
         await act(supervisor, notes)
         await supervisor.close()
         assert len(supervisor) == 0
@@ -177,38 +196,72 @@ def test_messages_have_tags_that_tell_them_apart() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(Launch(1, WORKER)), type=Launch) == Launch(1, WORKER)
 
 
+DIGEST = hashlib.sha256(b"onetwo").hexdigest()
+
+
 def test_files_are_a_processs_own_and_gone_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place, cache = tmp_path / "staging", tmp_path / "cache"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
 
     async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
         supervisor.start(Launch(1, WORKER))
         supervisor.start(Launch(2, WORKER))
-        supervisor.bring(Bring(1, "/there/net.kt", 0, 6, b"one"))
-        supervisor.bring(Bring(1, "/there/net.kt", 3, 6, b"two"))
+        supervisor.need(Need(1, "/there/net.kt", 6, DIGEST))
         for process in (1, 2):
             supervisor.say(process, order(Deed(Act.READ, text="/there/net.kt")))
         await notes.until(lambda: all(len(notes.messages(process)) == 2 for process in (1, 2)))
-        (kept,) = tmp_path.glob("kintune-staging-*/*")
-        assert kept.suffix == ".kt"
+        (kept,) = place.glob("kintune-staging-*/*.kt")
         supervisor.clear(1)
         assert not kept.exists()
 
-    notes = play(act)
+    notes = play(act, cache)
     found, missing = (notes.messages(process)[1] for process in (1, 2))
     assert isinstance(found, ItemDone)
     assert found.payload == b"onetwo"
     assert isinstance(missing, ItemFailed)
-    assert list(tmp_path.iterdir()) == []
+    assert list(place.iterdir()) == []
+    assert notes.wanted == [Want(DIGEST)]
+    notes = play(act, cache)
+    assert notes.wanted == []  # it is kept on this machine
 
 
-def test_a_file_that_is_too_large_ends_the_process_that_needs_it() -> None:
+def test_a_file_that_is_too_large_ends_the_process_that_needs_it(tmp_path: Path) -> None:
     async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
         supervisor.start(Launch(1, WORKER))
         await notes.until(lambda: bool(notes.messages(1)))
-        supervisor.bring(Bring(1, "/there/vast.onnx", 0, 1 << 62, b"beginning"))
+        supervisor.need(Need(1, "/there/vast.onnx", 1 << 62, DIGEST))
         await notes.until(lambda: 1 in notes.how)
 
-    assert play(act).how[1].startswith("vast.onnx is too large for this machine: it has ")
+    assert play(act, tmp_path).how[1].startswith("vast.onnx is too large for this machine: it has ")
+
+
+def test_what_a_process_hands_over_goes_before_what_it_says_of_it(tmp_path: Path) -> None:
+    wanted = str(tmp_path / "net.kt")
+
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER, collect=Collect(wanted)))
+        supervisor.say(1, order(Deed(Act.MAKE, text=wanted)))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        digest = hashlib.sha256(wanted.encode()).hexdigest()
+        assert notes.made_parts == [Made(1, wanted, 0, len(wanted), digest, wanted.encode())]
+
+    play(act)
+    assert not (tmp_path / "net.kt").exists()
+
+
+def test_a_process_writes_where_the_front_wants_it_if_that_is_to_be_seen(tmp_path: Path) -> None:
+    wanted, token = str(tmp_path / "net.kt"), tmp_path / "token"
+    token.write_text("secret")
+
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER, collect=Collect(wanted, str(token), "secret")))
+        supervisor.say(1, order(Deed(Act.MAKE, text=wanted)))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        assert notes.made_parts == []
+
+    play(act)
+    assert (tmp_path / "net.kt").read_text() == wanted
 
 
 def test_what_killed_agents_have_left_is_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,7 +253,11 @@ class JobController:
         hidden = self._jobs.hidden_from(job.owner)
         self._journal.enter(spec, about.compiler, use_known=True, hidden=hidden)
         command, home = self._factory.command, self._factory.home
-        self._engine.add(JobLaunch(tuning_run.run_id, command, msgspec.msgpack.encode(spec), job.priority, home=home))
+        encoded = msgspec.msgpack.encode(spec)
+        launch = JobLaunch(
+            tuning_run.run_id, command, encoded, job.priority, home=home, files=spec.files, output=spec.output
+        )
+        self._engine.add(launch)
 
     def _run_of(self, job: str) -> str | None:
         return next((run for run, underway in self._runs.items() if underway.job.id == job), None)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import msgspec
 
 from kintune.core.knowledge import TrainingConditions
+from kintune.errors import StorageError
 from kintune.transfer.refresh_job import RefreshSpec
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.process import Anywhere, Command
@@ -47,6 +51,7 @@ class Refresher:
         self._measured: Counter[TrainingConditions] = Counter()
         self._running = False
         self._number = 0
+        self._copy: Path | None = None
 
     @staticmethod
     def owns(job: str) -> bool:
@@ -60,11 +65,43 @@ class Refresher:
             self._measured[conditions] = 0
             self._running = True
             self._number += 1
-            spec = msgspec.msgpack.encode(RefreshSpec(self._records, conditions))
-            self._launch(JobLaunch(f"{_NAME}{self._number}", self._command, spec, _PRIORITY, home=self._home))
+            name = f"{_NAME}{self._number}"
+            try:
+                records, files = self._records_for(name)
+            except StorageError as error:
+                self._running = False
+                self._failed(str(error))
+                return
+            spec = msgspec.msgpack.encode(RefreshSpec(records, conditions))
+            self._launch(JobLaunch(name, self._command, spec, _PRIORITY, home=self._home, files=files))
 
     def ended(self, end: JobEnd) -> None:
         """The refresh is over."""
         self._running = False
+        if self._copy is not None:
+            self._copy.unlink(missing_ok=True)
+            self._copy = None
         if end.ending is not JobEnding.FINISHED:
             self._failed(end.cause)
+
+    def _records_for(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """Where a refresh finds the records, and which files must be brought to it for that.
+
+        A database server is asked over the network.  Of a database file, a process elsewhere gets a copy that nobody
+        writes to.
+
+        Raises:
+            StorageError: it cannot be copied.
+        """
+        if isinstance(self._command, Command) or "://" in self._records:
+            return self._records, ()
+        copy = Path(f"{self._records}.{name}")
+        try:
+            copy.unlink(missing_ok=True)
+            copy.touch(mode=0o600)
+            with closing(sqlite3.connect(self._records)) as live, closing(sqlite3.connect(copy)) as target:
+                live.backup(target)
+        except (OSError, sqlite3.Error) as error:
+            raise StorageError(f"{self._records}: cannot be copied for the nodes of the cluster ({error})") from error
+        self._copy = copy
+        return str(copy), (str(copy),)

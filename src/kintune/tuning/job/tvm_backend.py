@@ -49,6 +49,7 @@ from kintune.search.sketch_program import narrow
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
+from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.networks import Networks, load_networks
 from kintune.tuning.job.partitioning import can_partition, load_partitioned
 from kintune.tuning.job.quantising import QuantisedModel, quantise
@@ -64,6 +65,7 @@ class TvmBackend:
 
     def __init__(self) -> None:
         self._spec: JobSpec | None = None
+        self._files: JobFiles | None = None
         self._networks: Networks | None = None
         self._sketches: dict[str, Sketch] = {}
         self._space: TvmSpace | None = None
@@ -79,7 +81,10 @@ class TvmBackend:
             raise ModelError(f"{spec.model.name}: a board runs one combination of shapes; tune them one by one")
         _check_precision(spec)
         target = tvm.target.Target(_target(spec))
-        networks, handed_over, self._quantised = _load_quantised(spec, target)
+        files = JobFiles(spec)
+        spec = files.spec
+        with files.named_in_errors():
+            networks, handed_over, self._quantised = _load_quantised(spec, target)
         for path in spec.input_files:  # so that unusable files are refused before the work
             load_fitting(networks.combinations, path)
         workloads = networks.workloads()
@@ -88,7 +93,7 @@ class TvmBackend:
             for workload in workloads
             for sketch in generate_sketches(workload.digest, workload.module, target, spec.options.precisions)
         ]
-        self._spec, self._networks = spec, networks
+        self._spec, self._files, self._networks = spec, files, networks
         self._sketches = {sketch.digest: sketch for sketch in sketches}
         self._modules = {workload.digest: workload.module for workload in workloads}
         self._space = TvmSpace(
@@ -127,16 +132,17 @@ class TvmBackend:
     def baseline_item(self) -> BaselineItem | None:
         """Return what is to be timed of the user's own model; nothing for GPUs and boards, which others do not run."""
         spec, networks = self._ready()
+        named, inputs = self._named()
         files = BaselineModel(onnx=networks.onnx_path, exported=networks.exported_path)
         compare = tuple(name for name in spec.options.compare if takes(name, files))
         if not compare or not run_on(spec.device_type):
             return None
         return BaselineItem(
             combinations=tuple(each.inputs for each in networks.combinations),
-            onnx=networks.onnx_path,
-            exported=networks.exported_path,
+            onnx=named.onnx,
+            exported=named.exported,
             constants=networks.constants,
-            inputs=spec.input_files,
+            inputs=inputs,
             seed=spec.options.seed,
             compare=compare,
         )
@@ -150,6 +156,7 @@ class TvmBackend:
         """
         spec, networks = self._ready()
         path, beside = f"{spec.output}{UNPROVEN}", None
+        named, _ = self._named()
         try:
             kept = self._save(path, chosen, kernels, keeping=keeping)
             if keeping and not kept:
@@ -164,8 +171,8 @@ class TvmBackend:
             Packaged(
                 tuned=path,
                 chosen={workload: candidate.digest for workload, candidate in chosen.items()},
-                onnx=networks.onnx_path,
-                exported=networks.exported_path,
+                onnx=named.onnx,
+                exported=named.exported,
                 constants=networks.constants,
                 hybrid=_is_hybrid(spec, networks),
                 quantised=self._quantised_file,
@@ -210,6 +217,7 @@ class TvmBackend:
         """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
         spec, networks = self._ready()
         tuned = f"{spec.output}{UNPROVEN}"
+        named, _ = self._named()
         kept = self._save(tuned, chosen, kernels, keeping=keeping)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
@@ -223,8 +231,8 @@ class TvmBackend:
             tuned=tuned,
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
             untuned=untuned,
-            onnx=networks.onnx_path,
-            exported=networks.exported_path,
+            onnx=named.onnx,
+            exported=named.exported,
             constants=networks.constants,
             hybrid=networks.hybrid is not None,
             quantised=self._quantised_file,
@@ -235,7 +243,7 @@ class TvmBackend:
         """Return whether the files that an earlier process of this job wrote still exist at the current output path."""
         here = self._spec is not None and packaged.tuned == f"{self._spec.output}{UNPROVEN}"
         files = (packaged.tuned, packaged.untuned, *packaged.each_alone)
-        return here and all(Path(path).exists() for path in files if path is not None)
+        return here and all(Path(JobFiles.place_of(path)).exists() for path in files if path is not None)
 
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Compile the networks that compute each subgraph a second time, untuned, and write them beside the output."""
@@ -268,7 +276,9 @@ class TvmBackend:
     def _quantised_file(self) -> str | None:
         """The quantised model, if there is one that has quantised layers."""
         made = self._quantised
-        return made.path if made is not None and made.quantised.int8 else None
+        if made is None or self._spec is None or not made.quantised.int8:
+            return None
+        return f"{self._spec.output}{QUANTISED_FILE}"
 
     def _ready(self) -> tuple[JobSpec, Networks]:
         """What was prepared.
@@ -280,6 +290,13 @@ class TvmBackend:
             raise OrderError("prepare the model before compiling it")
         return self._spec, self._networks
 
+    def _named(self) -> tuple[BaselineModel, tuple[str, ...]]:
+        """The user's model and inputs, as the front calls them."""
+        _, networks = self._ready()
+        assert self._files is not None
+        named = self._files.named
+        return BaselineModel(onnx=named(networks.onnx_path), exported=named(networks.exported_path)), self._files.inputs
+
     def _save(
         self,
         path: str,
@@ -289,10 +306,24 @@ class TvmBackend:
         *,
         keeping: Keeping = Keeping.NONE,
     ) -> int:
-        """Build all networks with these programs, or those in `built`, made from them; write them to `path`.
+        """Build all networks with these programs, or those in `built`, made from them; hand them over as `path`.
 
         Returns the number of tensors that are kept in bf16.
         """
+        kept = self._write(JobFiles.place_of(path), chosen, kernels, built, keeping)
+        for each in (path, f"{path}{BOARD_FILE}"):
+            JobFiles.hand_over(each)
+        return kept
+
+    def _write(
+        self,
+        path: str,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        built: Sequence[tuple[Lowered, Combination]],
+        keeping: Keeping,
+    ) -> int:
+        """Build the networks and write them to `path`; returns the number of tensors that are kept in bf16."""
         spec, networks = self._ready()
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
         target = tvm.target.Target(_target(spec))
@@ -411,7 +442,10 @@ def _load_quantised(
     if spec.calibration_files and not _FOR_INT8.intersection(spec.device_type.isa):
         networks, handed_over = _load(spec, target)
         return networks._replace(notes=(*networks.notes, _NO_INT8)), handed_over, None
-    made = quantise(spec) if spec.calibration_files else quantise_weights(spec)
+    placed = msgspec.structs.replace(spec, output=JobFiles.place_of(spec.output))
+    made = quantise(placed) if spec.calibration_files else quantise_weights(placed)
+    if made.quantised.int8:
+        JobFiles.hand_over(f"{spec.output}{QUANTISED_FILE}")
     networks, handed_over = _load(msgspec.structs.replace(spec, model=made.ref), target)
     return networks._replace(onnx_path=str(onnx_path_of(spec.model))), handed_over, made
 

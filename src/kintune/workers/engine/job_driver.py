@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+import msgspec
+
 from kintune.core.messages import Accept, Finished, OfferStages, Open, StageClosed, Stop, Work
 from kintune.scheduler.events import (
     Cancel,
@@ -290,8 +292,9 @@ class JobDriver:
             if placement is None:
                 return
             command, self._node = placement.command, placement.command.node
+            command = msgspec.structs.replace(command, collect=launch.output)
         self._process = JobProcess(
-            launch.job, command, self, context.reactor, context.launcher, context.settings, context.clock
+            launch.job, command, self, context.reactor, context.launcher, context.settings, context.clock, launch.files
         )
         if placement is not None:
             context.tell(JobMoved(context.clock(), launch.job, placement.host))

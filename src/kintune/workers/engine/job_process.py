@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -68,8 +68,9 @@ class JobProcess:
         launcher: Launcher,
         settings: EngineSettings,
         clock: Callable[[], float],
+        files: Sequence[str] = (),
     ) -> None:
-        """Start it; it is opened once it is up.
+        """Start it; it is opened once it is up and, if it runs elsewhere, the `files` of the front are there.
 
         Raises:
             EngineError: the program cannot be started.
@@ -84,6 +85,8 @@ class JobProcess:
         self._leaving = False
         self._dead = False
         reactor.attach(child, self)
+        if files:
+            child.bring(files)
         self._expect("to say hello", settings.start_timeout_s)
 
     @property

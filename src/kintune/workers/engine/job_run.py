@@ -24,7 +24,8 @@ class JobLaunch(msgspec.Struct, frozen=True):
     """A job to run: how its process is started, and the specification that it is opened with.
 
     With a `command` that can be started `Anywhere`, the job lives on one of the hosts elsewhere, and moves when that is
-    lost; its files must be the same there.  `deadline_s` is when it should be over, in seconds from its launch;
+    lost.  It is brought the `files` of the front that its specification names, and what it makes is brought back where
+    a path begins with `output`.  `deadline_s` is when it should be over, in seconds from its launch;
     policies may take it into account.  `home` is the host on which its process lives, where there are others.
     """
 
@@ -34,6 +35,8 @@ class JobLaunch(msgspec.Struct, frozen=True):
     priority: float = 1.0
     deadline_s: float | None = None
     home: str | None = None
+    files: tuple[str, ...] = ()
+    output: str = ""
 
 
 class JobEnding(str, Enum):

@@ -184,13 +184,17 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class RemoteCommand(msgspec.Struct, frozen=True):
-    """One of our programs, to be started elsewhere, on the node of this name: `python -m module arguments`."""
+    """One of our programs, to be started elsewhere, on the node of this name: `python -m module arguments`.
+
+    Files that it makes are wanted at the front if their paths begin with `collect`.
+    """
 
     node: str
     module: str
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     limits: ResourceLimits = ResourceLimits()
+    collect: str = ""
 
 
 class Anywhere(msgspec.Struct, frozen=True):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from kintune.core.backoff import BackOff
 from kintune.errors import InputError, WireError
+from kintune.workers.fleet.content_cache import ContentCache
+from kintune.workers.fleet.file_fetcher import FileFetcher
 from kintune.workers.fleet.messages import (
     Beat,
-    Bring,
     Clear,
     Ended,
+    Gone,
     Heard,
     Join,
     Kill,
     Launch,
+    Made,
+    Need,
+    Part,
     Printed,
     Say,
     TurnedAway,
@@ -39,11 +44,18 @@ Connect = Callable[[], AbstractAsyncContextManager[Transport]]
 class Agent:
     """Runs processes on this machine for a front."""
 
-    def __init__(self, join: Join, note: Callable[[str], None], programs: Collection[str] = PROGRAMS) -> None:
-        """`note` is told, in a line each, what people may want to know."""
+    def __init__(
+        self,
+        join: Join,
+        note: Callable[[str], None],
+        programs: Collection[str] = PROGRAMS,
+        cache: ContentCache | None = None,
+    ) -> None:
+        """`note` is told, in a line each, what people may want to know; files are kept in `cache`, or in the user's."""
         self._join = join
         self._note = note
         self._programs = programs
+        self._cache = cache if cache is not None else ContentCache()
 
     async def serve(self, connect: Connect, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Serve the front for ever, over one connection after another.
@@ -78,10 +90,11 @@ class Agent:
             if welcome is None:
                 return False
             self._note(f"joined as {self._join.name}")
-            supervisor = ProcessSupervisor(_Passing(queue), self._programs)
+            fetcher = FileFetcher(self._cache, queue.say)
+            supervisor = ProcessSupervisor(_Passing(queue), fetcher, self._programs)
             beating = asyncio.ensure_future(_beat(queue, welcome.beat_s))
             try:
-                await self._obey(transport, supervisor)
+                await self._obey(transport, supervisor, fetcher)
             finally:
                 beating.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -109,7 +122,7 @@ class Agent:
                 self._note(f"the service turns this machine away for now: {cause}")
         return None
 
-    async def _obey(self, transport: Transport, supervisor: ProcessSupervisor) -> None:
+    async def _obey(self, transport: Transport, supervisor: ProcessSupervisor, fetcher: FileFetcher) -> None:
         while (data := await transport.receive()) is not None:
             try:
                 order = to_agent(data)
@@ -121,8 +134,12 @@ class Agent:
                     supervisor.start(order)
                 case Say():
                     supervisor.say(order.process, order.data)
-                case Bring():
-                    supervisor.bring(order)
+                case Need():
+                    supervisor.need(order)
+                case Part():
+                    fetcher.part(order)
+                case Gone():
+                    fetcher.gone(order)
                 case Clear():
                     supervisor.clear(order.process)
                 case Kill():
@@ -145,6 +162,9 @@ class _Passing:
 
     def printed(self, process: int, data: bytes) -> None:
         self._queue.say(Printed(process, data), process)
+
+    def made(self, process: int, parts: Iterator[Made]) -> None:
+        self._queue.say_all(parts, process)
 
     def ended(self, process: int, how: str) -> None:
         self._queue.say(Ended(process, how), process)

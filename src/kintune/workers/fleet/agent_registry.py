@@ -17,7 +17,9 @@ from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.engine.process import RemoteCommand
 from kintune.workers.engine.remote_nodes import RemoteNode
 from kintune.workers.engine.remote_process import ProcessHost
-from kintune.workers.fleet.file_transfer import file_parts
+from kintune.workers.fleet.content_cache import FileDigests
+from kintune.workers.fleet.file_source import Carry, FileSource
+from kintune.workers.fleet.file_transfer import Collector, with_token
 from kintune.workers.fleet.messages import (
     FLEET_VERSION,
     Beat,
@@ -26,9 +28,11 @@ from kintune.workers.fleet.messages import (
     Join,
     Kill,
     Launch,
+    Made,
     Printed,
     Say,
     TurnedAway,
+    Want,
     Welcome,
     from_agent,
 )
@@ -105,15 +109,19 @@ class AgentRegistry:
         self._join_s = join_s
         self._places_jobs = places_jobs
         self._beat_s = beat_s
+        self._digests = FileDigests()
 
-    async def attend(self, transport: Transport, admit: Admit) -> None:
-        """Serve one agent until its connection is cut; `admit` says whether, and as what, it may join."""
+    async def attend(self, transport: Transport, admit: Admit, carry: Carry | None = None) -> None:
+        """Serve one agent until its connection is cut; `admit` says whether, and as what, it may join.
+
+        Files reach it by `carry` where that is given.
+        """
         loop = asyncio.get_running_loop()
         async with FairSendQueue(transport) as queue:
             try:
                 join = await self._hear_join(transport)
                 admitted = await asyncio.to_thread(admit, join)
-                host = _AgentHost(queue, loop)
+                host = _AgentHost(queue, loop, FileSource(queue, self._digests, carry))
                 node = _node(join, admitted, host, self._workers, places_jobs=self._places_jobs)
             except (StorageError, _Silence) as error:
                 await _turn_away(transport, TurnedAway(str(error), later=True))
@@ -134,10 +142,11 @@ class AgentRegistry:
             try:
                 refusal = await answer
                 if refusal is None:
-                    cause = await self._listen(transport, node.name)
+                    cause = await self._listen(transport, node.name, host)
                 else:
                     await _turn_away(transport, TurnedAway(refusal, later=True))
             finally:
+                host.close()
                 self._front.lose(node.name, cause, host)
 
     async def _hear_join(self, transport: Transport) -> Join:
@@ -151,7 +160,7 @@ class AgentRegistry:
         _check(message)
         return message
 
-    async def _listen(self, transport: Transport, name: str) -> str:
+    async def _listen(self, transport: Transport, name: str, host: _AgentHost) -> str:
         """Tell the engine what the agent says, until it says no more; why that is."""
         while True:
             try:
@@ -169,7 +178,18 @@ class AgentRegistry:
                     self._front.heard(name, message.process, message.data)
                 case Printed():
                     self._front.printed(name, message.process, message.data)
+                case Want():
+                    host.files.want(message)
+                case Made():
+                    try:
+                        host.collector.take(message)
+                    except InputError as error:
+                        host.kill(message.process)
+                        self._front.ended(name, message.process, str(error))
+                    except WireError as error:
+                        return str(error)
                 case Ended():
+                    host.forget(message.process)
                     self._front.ended(name, message.process, message.how)
                 case Beat():
                     pass
@@ -178,24 +198,50 @@ class AgentRegistry:
 
 
 class _AgentHost:
-    """Implements `kintune.workers.engine.remote_process.ProcessHost`; called in the engine's thread."""
+    """Implements `kintune.workers.engine.remote_process.ProcessHost`; called in the engine's thread.
 
-    def __init__(self, queue: FairSendQueue, loop: asyncio.AbstractEventLoop) -> None:
+    `files` and `collector` belong to the event loop, as do `forget` and `close`.
+    """
+
+    def __init__(self, queue: FairSendQueue, loop: asyncio.AbstractEventLoop, files: FileSource) -> None:
+        self.files = files
+        self.collector = Collector()
         self._queue = queue
         self._loop = loop
 
     def start(self, process: int, command: RemoteCommand) -> None:
-        launch = Launch(process, command.module, command.arguments, dict(command.environment), command.limits)
-        _in(self._loop, partial(self._queue.say, launch, process))
+        collect = with_token(command.collect) if command.collect else None
+        launch = Launch(process, command.module, command.arguments, dict(command.environment), command.limits, collect)
+        _in(self._loop, partial(self._start, process, launch))
 
     def say(self, process: int, data: bytes) -> None:
-        _in(self._loop, partial(self._queue.say_all, _in_parts(process, data), process))
+        say = partial(self._queue.say_all, _in_parts(process, data), process)
+        _in(self._loop, partial(self.files.do, process, say))
 
     def bring(self, process: int, paths: Sequence[str]) -> None:
-        _in(self._loop, partial(self._queue.say_all, file_parts(process, paths), process))
+        _in(self._loop, partial(self.files.bring, process, paths))
 
     def kill(self, process: int) -> None:
-        _in(self._loop, partial(self._queue.say_last, Kill(process), process))
+        _in(self._loop, partial(self._kill, process))
+
+    def forget(self, process: int) -> None:
+        """The process is gone."""
+        self.files.drop(process)
+        self.collector.forget(process)
+
+    def close(self) -> None:
+        """All are gone."""
+        self.files.close()
+        self.collector.close()
+
+    def _start(self, process: int, launch: Launch) -> None:
+        if launch.collect is not None:
+            self.collector.expect(process, launch.collect.prefix)
+        self._queue.say(launch, process)
+
+    def _kill(self, process: int) -> None:
+        self.forget(process)
+        self._queue.say_last(Kill(process), process)
 
 
 def _in_parts(process: int, data: bytes) -> Iterator[Say]:

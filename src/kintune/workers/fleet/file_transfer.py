@@ -1,50 +1,36 @@
-"""Files of the front on their way to a process elsewhere, in parts."""
+"""Where a process elsewhere finds and leaves its files, and how those that it leaves reach the front."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 
-from kintune.errors import InputError
-from kintune.wire.staging import staged_name
-from kintune.workers.fleet.messages import Bring, Clear
+from kintune.errors import InputError, WireError
+from kintune.wire.staging import READY, HandedOver, staged_name
+from kintune.workers.fleet.messages import Collect, Made
 
-__all__ = ["StagingDirectory", "file_parts", "sweep"]
-
-
-_PART = 1 << 20  # bytes of a file that go over the connection at once
+__all__ = ["PART_BYTES", "Collector", "StagingDirectory", "sees", "sweep", "with_token"]
 
 
-def file_parts(process: int, paths: Sequence[str]) -> Iterator[Bring | Clear]:
-    """The messages that bring these files, and no others, to where the process finds them; read as they are taken.
-
-    A file that cannot be read is left out; the process that looks for it fails.
-    """
-    yield Clear(process)
-    for path in paths:
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            size, offset = os.fstat(file.fileno()).st_size, 0
-            while (data := file.read(_PART)) or offset == 0:
-                yield Bring(process, path, offset, size, data)
-                if not data:
-                    break
-                offset += len(data)
-
+PART_BYTES = 1 << 20
+"""Bytes of a file that go over the connection at once."""
 
 _PREFIX = "kintune-staging-"
-
-
-_SPARE = 64 << 20  # bytes that are left free on the disk
+_TOKEN = ".kintune-visible"
 
 
 class StagingDirectory:
-    """A directory for the files of one process."""
+    """A directory for the files of one process: those that it needs, and below `made` those that it makes."""
 
     def __init__(self) -> None:
         """Make it.
@@ -53,35 +39,162 @@ class StagingDirectory:
             OSError: it cannot be made.
         """
         self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self.made = self.path / "made"
+        self.made.mkdir()
 
-    def take(self, part: Bring) -> None:
-        """Keep a part of a file; parts come in order.
+    def refer(self, path: str) -> None:
+        """The process finds the file where the front has it.
 
         Raises:
-            InputError: it cannot be kept; the message says why.
+            InputError: the directory is gone or full.
         """
-        file = self.path / staged_name(part.path)
         try:
-            if part.offset == 0:
-                free = shutil.disk_usage(self.path).free - _SPARE
-                if part.size > free:
-                    raise InputError(
-                        f"{Path(part.path).name} is too large for this machine: it has {part.size / 1e6:.0f} MB, and "
-                        f"{max(0, free) / 1e6:.0f} MB are free in {self.path.parent}"
-                    )
-            with file.open("wb" if part.offset == 0 else "ab") as copy:
-                copy.write(part.data)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{part.path[-80:]!r} cannot be kept: {error}") from error
+            place = self.path / staged_name(path)
+            place.unlink(missing_ok=True)
+            place.symlink_to(path)
+        except OSError as error:
+            raise InputError(f"{path[-80:]!r} cannot be kept: {error.strerror}") from error
+
+    def add(self, path: str, copy: Path) -> None:
+        """The process finds this copy of the file.
+
+        Raises:
+            InputError: the directory is gone or full.
+        """
+        place = self.path / staged_name(path)
+        try:
+            place.unlink(missing_ok=True)
+            try:
+                os.link(copy, place)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                    raise
+                shutil.copyfile(copy, place)
+        except OSError as error:
+            raise InputError(f"{path[-80:]!r} cannot be kept: {error.strerror}") from error
 
     def empty(self) -> None:
-        """Forget all files."""
+        """Forget all files that were brought."""
         for file in self.path.iterdir():
-            file.unlink(missing_ok=True)
+            if file != self.made:
+                file.unlink(missing_ok=True)
+
+    def parts_made(self, process: int) -> Iterator[Made]:
+        """The parts of the files that the process has handed over by now; each file is forgotten then."""
+        for ready in sorted(self.made.glob(f"*{READY}")):
+            try:
+                handed_over = msgspec.json.decode(ready.read_bytes(), type=HandedOver)
+                ready.unlink()
+            except (OSError, msgspec.MsgspecError):
+                continue
+            yield from _parts_made(process, self.made / handed_over.name, handed_over)
 
     def remove(self) -> None:
         """Remove it with its files."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _parts_made(process: int, path: Path, handed_over: HandedOver) -> Iterator[Made]:
+    """The parts of a file; one that is gone has none, which the front notices."""
+    offset, size = 0, handed_over.size
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        path.unlink()
+        while (data := file.read(PART_BYTES)) or offset == 0:
+            yield Made(process, handed_over.path, offset, size, handed_over.digest, data)
+            offset += len(data)
+            if not data or offset >= size:
+                break
+
+
+class Collector:
+    """The front's end: writes what processes elsewhere have made, and nothing but what they may make."""
+
+    def __init__(self) -> None:
+        self._prefixes: dict[int, str] = {}
+        self._arriving: dict[tuple[int, str], tuple[int, hashlib._Hash]] = {}
+
+    def expect(self, process: int, prefix: str) -> None:
+        """The process may make files whose paths begin so, in that directory."""
+        self._prefixes[process] = prefix
+
+    def close(self) -> None:
+        """All processes are gone."""
+        for process in list(self._prefixes):
+            self.forget(process)
+
+    def forget(self, process: int) -> None:
+        """The process is gone; what has half arrived is removed."""
+        self._prefixes.pop(process, None)
+        for key in [key for key in self._arriving if key[0] == process]:
+            del self._arriving[key]
+            Path(_arriving(*key)).unlink(missing_ok=True)
+
+    def take(self, made: Made) -> None:
+        """Write a part; the file gets its name with the last one.  That of a process which is gone is left aside.
+
+        Raises:
+            InputError: it cannot be kept, or is not what was announced.
+            WireError: the process may not make this file.
+        """
+        prefix = self._prefixes.get(made.process)
+        if prefix is None:
+            return
+        beside = os.path.dirname(made.path) == os.path.dirname(prefix)
+        if not (made.path.startswith(prefix) and beside) or "\0" in made.path:
+            raise WireError(f"it made a file that nobody wants: {made.path[-80:]!r}")
+        key, name = (made.process, made.path), os.path.basename(made.path)
+        if made.offset == 0:
+            self._arriving[key] = (0, hashlib.sha256())
+        written, digest = self._arriving.get(key, (-1, hashlib.sha256()))
+        if made.offset != written:
+            raise InputError(f"{name}: a part of it is missing")
+        temporary = _arriving(*key)
+        try:
+            with open(temporary, "wb" if made.offset == 0 else "ab") as file:
+                file.write(made.data)
+            digest.update(made.data)
+            written += len(made.data)
+            self._arriving[key] = (written, digest)
+            if written < made.size:
+                return
+            del self._arriving[key]
+            if written != made.size or digest.hexdigest() != made.digest:
+                Path(temporary).unlink(missing_ok=True)
+                raise InputError(f"{name} arrived otherwise than it was made; its SHA-256 differs")
+            os.replace(temporary, made.path)
+        except OSError as error:
+            Path(temporary).unlink(missing_ok=True)
+            raise InputError(f"{name} cannot be kept: {error.strerror}") from error
+
+
+def with_token(prefix: str) -> Collect:
+    """What the agent of a process that makes files is told: their prefix, and a file of this front beside them.
+
+    Without that file, which is where nothing can be written, the directory is taken for one that is not shared.
+    """
+    path = os.path.join(os.path.dirname(prefix), _TOKEN)
+    try:
+        if not os.path.exists(path):
+            with open(f"{path}-{os.getpid()}", "w") as file:
+                file.write(secrets.token_hex(16))
+            os.replace(file.name, path)
+        with open(path) as file:
+            return Collect(prefix, path, file.read(64))
+    except OSError:
+        return Collect(prefix)
+
+
+def sees(collect: Collect) -> bool:
+    """Whether this machine sees the directory in which the front wants the files."""
+    try:
+        with open(collect.token_path) as file:
+            return bool(collect.token) and file.read(64) == collect.token
+    except (OSError, ValueError):
+        return False
+
+
+def _arriving(process: int, path: str) -> str:
+    return f"{path}.arriving-{process}"
 
 
 def sweep() -> None:

@@ -18,25 +18,30 @@ from kintune.wire.child import ResourceLimits
 __all__ = [
     "FLEET_VERSION",
     "Beat",
-    "Bring",
     "Clear",
+    "Collect",
     "Ended",
     "FromAgent",
+    "Gone",
     "Heard",
     "Join",
     "Kill",
     "Launch",
+    "Made",
+    "Need",
     "OfferedDevice",
+    "Part",
     "Printed",
     "Say",
     "ToAgent",
     "TurnedAway",
+    "Want",
     "Welcome",
     "from_agent",
     "to_agent",
 ]
 
-FLEET_VERSION = "2"
+FLEET_VERSION = "3"
 """What agents and fronts must have in common."""
 
 
@@ -56,6 +61,17 @@ class TurnedAway(msgspec.Struct, frozen=True, tag="turned_away"):
     later: bool = False
 
 
+class Collect(msgspec.Struct, frozen=True):
+    """Which files of a process the front wants: those whose paths begin with `prefix`, in its directory.
+
+    A machine on which `token_path` holds `token` sees that directory: there the process writes into it.
+    """
+
+    prefix: str
+    token_path: str = ""
+    token: str = ""
+
+
 class Launch(msgspec.Struct, frozen=True, tag="launch"):
     """Start `python -m module arguments` with a channel to the front, and call it `process` from now on."""
 
@@ -64,6 +80,7 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     limits: ResourceLimits = ResourceLimits()
+    collect: Collect | None = None
 
 
 class Say(msgspec.Struct, frozen=True, tag="say"):
@@ -73,14 +90,31 @@ class Say(msgspec.Struct, frozen=True, tag="say"):
     data: bytes
 
 
-class Bring(msgspec.Struct, frozen=True, tag="bring"):
-    """A part of a file of `size` bytes that the process will look for under `path`; parts come in order."""
+class Need(msgspec.Struct, frozen=True, tag="need"):
+    """The process will look under `path` for a file of `size` bytes with this SHA-256 digest.
+
+    It hears nothing that is said after this until the file is there.
+    """
 
     process: int
     path: str
-    offset: int
     size: int
+    digest: str
+
+
+class Part(msgspec.Struct, frozen=True, tag="part"):
+    """A part of a file that was asked for; parts come in order."""
+
+    digest: str
+    offset: int
     data: bytes
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """A file that was asked for cannot be sent; `cause` says why."""
+
+    digest: str
+    cause: str
 
 
 class Clear(msgspec.Struct, frozen=True, tag="clear"):
@@ -95,7 +129,7 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
     process: int
 
 
-ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Bring | Clear | Kill
+ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Need | Part | Gone | Clear | Kill
 
 
 # agent -> front -------------------------------------------------------------------------------------------------------
@@ -140,6 +174,27 @@ class Heard(msgspec.Struct, frozen=True, tag="heard"):
     data: bytes
 
 
+class Want(msgspec.Struct, frozen=True, tag="want"):
+    """The file with this digest, which a process needs, is to be sent; `again` after it arrived otherwise."""
+
+    digest: str
+    again: bool = False
+
+
+class Made(msgspec.Struct, frozen=True, tag="made"):
+    """A part of a file of `size` bytes that the process has made and the front wants under `path`; parts come in order.
+
+    `digest` is the SHA-256 digest of the whole file.
+    """
+
+    process: int
+    path: str
+    offset: int
+    size: int
+    digest: str
+    data: bytes
+
+
 class Printed(msgspec.Struct, frozen=True, tag="printed"):
     """It has printed this."""
 
@@ -158,7 +213,7 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     """The agent is there."""
 
 
-FromAgent: TypeAlias = Join | Heard | Printed | Ended | Beat
+FromAgent: TypeAlias = Join | Heard | Want | Made | Printed | Ended | Beat
 
 
 _TO_AGENT: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)

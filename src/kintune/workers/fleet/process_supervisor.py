@@ -11,14 +11,15 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from kintune.errors import InputError
 from kintune.wire.child import FD_OPTION, describe_end
-from kintune.wire.staging import STAGING_VARIABLE
-from kintune.workers.fleet.file_transfer import StagingDirectory
-from kintune.workers.fleet.messages import Bring, Launch
+from kintune.wire.staging import MADE_VARIABLE, STAGING_VARIABLE
+from kintune.workers.fleet.file_fetcher import FileFetcher
+from kintune.workers.fleet.file_transfer import StagingDirectory, sees
+from kintune.workers.fleet.messages import Launch, Made, Need
 
 __all__ = ["PROGRAMS", "ProcessListener", "ProcessSupervisor"]
 
@@ -48,6 +49,9 @@ class ProcessListener(Protocol):
     def printed(self, process: int, data: bytes) -> None:
         """It has printed this."""
 
+    def made(self, process: int, parts: Iterator[Made]) -> None:
+        """It may have made files for the front, whose parts are read as they are taken."""
+
     def ended(self, process: int, how: str) -> None:
         """It is gone, or could not be started; nothing more is told of it."""
 
@@ -55,8 +59,10 @@ class ProcessListener(Protocol):
 class ProcessSupervisor:
     """Runs processes by the numbers that the front gives them.  Belongs to one running event loop."""
 
-    def __init__(self, listener: ProcessListener, programs: Collection[str] = PROGRAMS) -> None:
+    def __init__(self, listener: ProcessListener, fetcher: FileFetcher, programs: Collection[str] = PROGRAMS) -> None:
+        """`fetcher` gets the files that processes need."""
         self._listener = listener
+        self._fetcher = fetcher
         self._programs = programs
         self._members: dict[int, _Member] = {}
         self._lives: set[asyncio.Task[None]] = set()
@@ -82,14 +88,23 @@ class ProcessSupervisor:
         if member is not None:
             member.say(data)
 
-    def bring(self, part: Bring) -> None:
-        """A part of a file for a process; one whose file cannot be kept here is killed, with the reason."""
-        member = self._members.get(part.process)
+    def need(self, need: Need) -> None:
+        """A process needs a file before it hears anything more; one whose file cannot be had is killed, with the
+        reason."""
+        member = self._members.get(need.process)
         if member is not None:
-            try:
-                member.staging.take(part)
-            except InputError as error:
-                member.kill(str(error))
+            member.wait()
+            placing = asyncio.ensure_future(self._place(need, member))
+            self._lives.add(placing)
+            placing.add_done_callback(self._lives.discard)
+
+    async def _place(self, need: Need, member: _Member) -> None:
+        try:
+            await self._fetcher.place(need, member.staging)
+        except InputError as error:
+            member.kill(str(error))
+        finally:
+            member.go_on()
 
     def clear(self, process: int) -> None:
         """A process needs no file that was brought so far."""
@@ -105,6 +120,7 @@ class ProcessSupervisor:
 
     async def close(self) -> None:
         """Kill all, and see that they are gone."""
+        self._fetcher.close()
         for member in self._members.values():
             member.kill("killed")
         await asyncio.gather(*self._lives, return_exceptions=True)
@@ -122,6 +138,13 @@ class ProcessSupervisor:
         self._listener.ended(launch.process, how)
 
     async def _from_start_to_end(self, launch: Launch, member: _Member) -> str:
+        apart = launch.collect is not None and not sees(launch.collect)
+
+        def heard(data: bytes) -> None:
+            if apart:  # what it has made goes before what it says of it
+                self._listener.made(launch.process, member.staging.parts_made(launch.process))
+            self._listener.heard(launch.process, data)
+
         ours, theirs = socket.socketpair()
         with theirs:
             child = await asyncio.create_subprocess_exec(
@@ -136,6 +159,7 @@ class ProcessSupervisor:
                     **{name: value for name, value in launch.environment.items() if name in _VARIABLES},
                     **launch.limits.to_environment(),
                     STAGING_VARIABLE: str(member.staging.path),
+                    **({MADE_VARIABLE: str(member.staging.made)} if apart else {}),
                 },
             )  # fmt: skip
         assert child.stdout is not None
@@ -144,7 +168,7 @@ class ProcessSupervisor:
         output = _Output(lambda data: self._listener.printed(launch.process, data))
         printing = asyncio.ensure_future(_pump(child.stdout, output.feed))
         try:
-            await _pump(reader, lambda data: self._listener.heard(launch.process, data))
+            await _pump(reader, heard)
             try:
                 await asyncio.wait_for(child.wait(), _GRACE_S)
             except asyncio.TimeoutError:
@@ -167,20 +191,34 @@ class _Member:
         self._child: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: list[bytes] = []
+        self._missing = 0  # files
 
     def begin(self, child: asyncio.subprocess.Process, writer: asyncio.StreamWriter) -> None:
         self._child, self._writer = child, writer
         if self.how:
             self.kill()
-        for data in self._waiting:
-            writer.write(data)
-        self._waiting.clear()
+        self._pass_on()
+
+    def wait(self) -> None:
+        """What is said from now on waits for a file."""
+        self._missing += 1
+
+    def go_on(self) -> None:
+        """A file is there, or will not come."""
+        self._missing -= 1
+        self._pass_on()
 
     def say(self, data: bytes) -> None:
-        if self._writer is None:
-            self._waiting.append(data)
-        elif not self._writer.is_closing():
-            self._writer.write(data)
+        self._waiting.append(data)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._writer is None or self._missing:
+            return
+        if not self._writer.is_closing():
+            for data in self._waiting:
+                self._writer.write(data)
+        self._waiting.clear()
 
     def kill(self, how: str = "") -> None:
         self.how = self.how or how

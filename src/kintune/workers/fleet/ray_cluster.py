@@ -19,9 +19,11 @@ from kintune.core.backoff import BackOff
 from kintune.errors import EngineError, EnvironmentProblem, InputError
 from kintune.workers.fleet.agent_registry import TUNING, Admit, AgentRegistry, Front, WorkerCommands
 from kintune.workers.fleet.backlog import Backlog
+from kintune.workers.fleet.content_cache import FileContent
 from kintune.workers.fleet.growth import Growth
 from kintune.workers.fleet.process_supervisor import PROGRAMS
 from kintune.workers.fleet.ray_node import NodeAgent, NodeOffer
+from kintune.workers.fleet.ray_objects import RayObjects
 
 __all__ = ["DEVICE_RESOURCE", "Growing", "RayCluster", "offer_of", "ray_address"]
 
@@ -102,6 +104,7 @@ class RayCluster:
         self._ray = _ray()
         _connect(self._ray, address, cores)
         self._admit = admit
+        self._objects = RayObjects(self._ray)
         self._registry = AgentRegistry(front, 5.0, workers, join_s=_JOIN_S, places_jobs=True)
         self._growing = growing
         self._unasked: int | None = None
@@ -209,7 +212,9 @@ class RayCluster:
     async def _attend(self, node: Mapping[str, Any], offer: NodeOffer) -> None:
         actor = await asyncio.to_thread(self._start, node["NodeID"], offer)
         attending = asyncio.wrap_future(actor.attend.remote().future())
-        attended = asyncio.ensure_future(self._registry.attend(_RayTransport(actor), self._admit))
+        attended = asyncio.ensure_future(
+            self._registry.attend(_RayTransport(actor), self._admit, _RayCarrier(actor, self._objects).carry)
+        )
         try:
             await asyncio.wait({attending, attended}, return_when=asyncio.FIRST_COMPLETED)
             if attending.done() and (error := attending.exception()) is not None:
@@ -248,6 +253,23 @@ class _RayTransport:
             except Exception:  # Ray's own: it is gone
                 return None
         return self._unread.pop(0)
+
+
+class _RayCarrier:
+    """Brings files to an agent through the object store of the cluster."""
+
+    def __init__(self, actor: Any, objects: RayObjects) -> None:
+        self._actor = actor
+        self._objects = objects
+
+    async def carry(self, path: str, content: FileContent) -> None:
+        """See `kintune.workers.fleet.file_source.Carry`."""
+        references = await asyncio.to_thread(self._objects.put, path, content)
+        try:
+            await asyncio.wrap_future(self._actor.take.remote(content.digest, references).future())
+        except Exception as error:  # Ray's own: the node, or what the store had, is gone
+            self._objects.forget(content)
+            raise OSError(f"Ray lost it: {str(error).strip().splitlines()[-1:]}") from error
 
 
 def _ray() -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 import msgspec
 
 from kintune.errors import InputError
 from kintune.workers.fleet.agent import Agent
-from kintune.workers.fleet.file_transfer import sweep
-from kintune.workers.fleet.messages import Join
+from kintune.workers.fleet.file_transfer import PART_BYTES, sweep
+from kintune.workers.fleet.messages import Join, Part
 from kintune.workers.fleet.offer import OfferedDevices, offer_cores, offer_devices
 
 __all__ = ["NodeAgent", "NodeOffer"]
@@ -70,6 +70,17 @@ class NodeAgent:
         while not self._said.empty():
             said.append(self._said.get_nowait())
         return said
+
+    async def take(self, digest: str, references: Sequence[Awaitable[bytes]]) -> None:
+        """The front has put the file with this digest, in parts, into the object store, where these refer to it."""
+        offset = 0
+        for reference in references:
+            data = memoryview(await reference)
+            for begin in range(0, max(1, len(data)), PART_BYTES):
+                part = bytes(data[begin : begin + PART_BYTES])
+                self._heard.put_nowait(msgspec.msgpack.encode(Part(digest, offset, part)))
+                offset += len(part)
+            await asyncio.sleep(0)
 
     # the agent's end of the connection
 

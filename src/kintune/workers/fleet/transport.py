@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -33,32 +33,34 @@ class FairSendQueue:
     """Sends messages over a connection; who has something to send does not wait for it.
 
     Messages for one process, or for none, keep their order; the processes take turns, message by message, so that one
-    with much to send does not hold up the others.  Used as a context manager, it sends until the end of the block.
+    with much to send does not hold up the others.  A file takes turns like a process.
+
+    Used as a context manager, it sends until the end of the block.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._waiting: dict[int | None, deque[msgspec.Struct | Iterator[msgspec.Struct]]] = {}
-        self._turns: deque[int | None] = deque()  # of those in `_waiting`
+        self._waiting: dict[Hashable, deque[msgspec.Struct | Iterator[msgspec.Struct]]] = {}
+        self._turns: deque[Hashable] = deque()  # of those in `_waiting`
         self._news = asyncio.Event()
         self._speaking: asyncio.Task[None] | None = None
 
-    def say(self, message: msgspec.Struct, process: int | None = None) -> None:
+    def say(self, message: msgspec.Struct, process: Hashable = None) -> None:
         """Send it when it is its turn.  To be called in the thread of the event loop, like the methods below."""
         self._put(message, process)
 
-    def say_all(self, messages: Iterable[msgspec.Struct], process: int) -> None:
+    def say_all(self, messages: Iterable[msgspec.Struct], process: Hashable) -> None:
         """The same for several messages, each made when it is its turn, unless `say_last` is called first."""
         self._put(iter(messages), process)
 
-    def say_last(self, message: msgspec.Struct, process: int) -> None:
+    def say_last(self, message: msgspec.Struct, process: Hashable) -> None:
         """Give this process the next turn, drop what is left of its `say_all`, and send this last."""
         self._put(message, process)
         self._waiting[process] = deque(each for each in self._waiting[process] if isinstance(each, msgspec.Struct))
         self._turns.remove(process)
         self._turns.appendleft(process)
 
-    def _put(self, what: msgspec.Struct | Iterator[msgspec.Struct], process: int | None) -> None:
+    def _put(self, what: msgspec.Struct | Iterator[msgspec.Struct], process: Hashable) -> None:
         if process not in self._waiting:
             self._waiting[process] = deque()
             self._turns.append(process)

@@ -1,0 +1,70 @@
+"""The files of a job whose process may run on another machine than the front."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from kintune.core.config import JobSpec
+from kintune.errors import InputError, KintuneError
+from kintune.models.constants import located
+from kintune.wire.staging import find, hand_over, place_of
+
+__all__ = ["JobFiles"]
+
+
+class JobFiles:
+    """Which file of the front is which here.
+
+    `spec` is the job's specification with the model, its constants and the user's inputs where this process finds them;
+    results keep the names that they have at the front.
+    """
+
+    def __init__(self, asked: JobSpec) -> None:
+        self._asked = asked
+        model = asked.model
+        constants = {name: located(constant, find) for name, constant in model.constants.items()}
+        model = msgspec.structs.replace(model, source=find(model.source), constants=constants)
+        inputs = tuple(find(path) for path in asked.input_files)
+        calibration = tuple(find(path) for path in asked.calibration_files)
+        self.spec = msgspec.structs.replace(asked, model=model, input_files=inputs, calibration_files=calibration)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The files with the user's inputs, as the front calls them."""
+        return self._asked.input_files
+
+    def named(self, path: str | None) -> str | None:
+        """What the front calls a file that this process reads."""
+        return self._asked.model.source if path == self.spec.model.source else path
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Have errors name the model as the front does."""
+        try:
+            yield
+        except KintuneError as error:
+            here, there = self.spec.model.source, self._asked.model.source
+            error.args = tuple(each.replace(here, there) if isinstance(each, str) else each for each in error.args)
+            raise
+
+    @staticmethod
+    def place_of(path: str) -> str:
+        """Where a result is written that the front wants under this path."""
+        return place_of(path)
+
+    @staticmethod
+    def hand_over(path: str) -> None:
+        """Have a result brought to the front, if it was written.
+
+        Raises:
+            InputError: it cannot be read again.
+        """
+        try:
+            if os.path.exists(place_of(path)):
+                hand_over(path)
+        except OSError as error:
+            raise InputError(f"{os.path.basename(path)} cannot be handed over: {error.strerror}") from error
