@@ -29,6 +29,7 @@ from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import (
     ALONE_FILE,
     BOARD_FILE,
+    QUANTISED_FILE,
     UNPROVEN,
     UNTUNED_FILE,
     DraftResult,
