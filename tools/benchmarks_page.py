@@ -23,6 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
 PAGE = ROOT / "docs/benchmarks.md"
 LONGEST = 150
+SECOND = "benchmarks_service.md"
+"""The page on the scheduler and the service."""
+NEWEST = "compare-seven-xeon-2026-11-26"
+"""The comparison that was made last, where several have one date."""
 COMPARED = ("Kintune", "onnxruntime", "OpenVINO", "of onnxruntime", "of OpenVINO")
 # Processors by the compiler's name of the target.  It took the Intel Xeon for a rocketlake.
 PROCESSORS = {"znver3": "Zen 3", "znver4": "Zen 4", "znver5": "Zen 5", "rocketlake": "Intel Xeon"}
@@ -71,57 +75,74 @@ def against(latency: dict[str, float]) -> list[str]:
 
 
 def packages(results: Path) -> list[str]:
-    """Trained networks out of packages."""
-    paths = sorted(results.glob("real-*.json"))
-    found = [(path, read(results, path.name)) for path in paths]
-    found.sort(key=lambda one: one[1]["latency_ms"]["tuned"] / one[1]["latency_ms"]["onnxruntime"])
-    body = [[report["name"], *against(report["latency_ms"]), str(report["trials"])] for _, report in found]
-    machines = sorted({processor(report) for _, report in found})
-    dates = sorted({date_of(path) for path in paths})
-    ratios = {
-        name: [report["latency_ms"]["tuned"] / report["latency_ms"][name] for _, report in found]
-        for name in ("onnxruntime", "openvino")
-    }
-    of = [mean(ratios[name]) for name in ratios]
+    """Trained networks out of packages: of each the last comparison that it was in."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    machines, dates = set(), set()
+    for path in sorted(
+        results.glob("*/comparison.json"), key=lambda each: (_last_day(each), each.parent.name == NEWEST)
+    ):
+        document = json.loads(path.read_text())
+        for name, file in document["comparisons"][0].get("files", {}).items():
+            if str(file["model"]).startswith("models/packages/") and file["correct"]:
+                found[name] = (path.parent.name, file)
+                machines.update(document["cpus"])
+                dates.add(document["days"][-1])
+    if not found:
+        return []
+    files = sorted(found.items(), key=lambda one: one[1][1]["ratio_onnxruntime"])
+    body = []
+    for name, (_, file) in files:
+        latency = {"tuned": file["kintune_ms"], **{other: file[f"{other}_ms"] for other in ("onnxruntime", "openvino")}}
+        runs_in = (
+            "Kintune" if file["whole"] else file["runs_in"] if not file["regions"] else f"{file['regions']} regions"
+        )
+        body.append([name, *against(latency), runs_in])
+    of = [mean([file[f"ratio_{other}"] for _, (_, file) in files]) for other in ("onnxruntime", "openvino")]
     return [
-        "## Trained networks, two minutes of tuning each",
+        "## Trained networks, one or two minutes of tuning each",
         "",
-        f"Networks as they ship in Python packages. Machine: {', '.join(machines)}; {', '.join(dates)}. Milliseconds.",
+        "Networks as they ship in Python packages. "
+        f"Machine: {', '.join(sorted(machines))}; {', '.join(sorted(dates))}. Milliseconds.",
         "",
-        *table(
-            ["network", *COMPARED, "programs measured"],
-            body,
-        ),
+        *table(["network", *COMPARED, "runs in"], body),
         "",
-        f"Geometric mean over the {len(found)} networks: {of[0]:.2f} of onnxruntime's time, {of[1]:.2f} of OpenVINO's.",
-        f"{sum(ratio < 1 for ratio in ratios['onnxruntime'])} of {len(found)} are faster than with onnxruntime. "
-        "[Page](notebook/2026-11-25-networks-from-packages.md).",
+        f"Geometric mean over the {len(files)} networks: {of[0]:.2f} of onnxruntime's time, {of[1]:.2f} of OpenVINO's. "
+        "[Page](notebook/2026-11-26-in-parts.md).",
     ]
 
 
+def _last_day(path: Path) -> str:
+    return str(json.loads(path.read_text())["days"][-1])
+
+
 def comparisons(results: Path) -> list[str]:
-    """The runs of `experiment = "compare"`, a line each and other runtime; nothing where none is kept."""
+    """The runs of `experiment = "compare"`, a line each; nothing where none is kept."""
     body = []
     for path in sorted(results.glob("*/comparison.json")):
         document = json.loads(path.read_text())
         for comparison in document["comparisons"]:
             name = ", ".join(filter(None, (path.parent.name, comparison["setting"])))
-            for beside in comparison["summary"]["against"]:
-                whole = "" if beside["mean_whole"] is None else f"{beside['mean_whole']:.2f} ({beside['whole']})"
-                counts = (str(len(beside[verdict])) for verdict in ("won", "level", "lost"))
-                worst = f"{beside['worst']:.2f} ({beside['worst_file']})"
-                line = [name, "; ".join(document["cpus"]), document["days"][-1], beside["other"], str(beside["files"])]
-                body.append([*line, f"{beside['mean']:.2f}", whole, worst, *counts])
+            beside = {each["other"]: each for each in comparison["summary"]["against"]}
+            means = []
+            for other in ("onnxruntime", "openvino"):
+                each = beside.get(other, {})
+                whole = "" if each.get("mean_whole") is None else f"{each['mean_whole']:.2f} ({each['whole']})"
+                means += [f"{each['mean']:.2f}" if each else "", whole]
+            first = beside.get("onnxruntime") or next(iter(beside.values()))
+            counts = (str(len(first[verdict])) for verdict in ("won", "level", "lost"))
+            worst = f"{first['worst']:.2f} ({first['worst_file']})"
+            body.append([name, document["days"][-1], str(first["files"]), *means, worst, *counts])
     if not body:
         return []
-    head = ["comparison", "machine", "date", "beside", "files", "mean", "of those compiled whole", "worst"]
+    head = ["comparison", "date", "files", "of onnxruntime", "compiled whole", "of OpenVINO", "compiled whole"]
     return [
         "## Comparisons of many files",
         "",
-        "Kintune's latency over the other's: geometric means, and the files won, level (within 2 %) and lost.",
+        "Kintune's latency over the other's: geometric means; beside onnxruntime, the worst file and the files won, level "
+        "(within 2 %) and lost.",
         "[How they are made](compare.md).",
         "",
-        *table([*head, "won", "level", "lost"], body),
+        *table([*head, "worst", "won", "level", "lost"], body),
     ]
 
 
@@ -146,6 +167,45 @@ def zoo(results: Path) -> list[str]:
         "",
         "Pages: [Intel Xeon](notebook/2026-11-22-four-networks-xeon.md), "
         "[Zen 5](notebook/2026-11-24-four-networks-zen5.md), [Zen 4](notebook/2026-11-25-two-networks-zen4.md).",
+    ]
+
+
+def narrow(headline: dict[str, Any]) -> list[str]:
+    """What computes narrower than fp32, beside other runtimes at the same precision."""
+    shown = headline["narrow"]
+    head = ["network", "computes in", "Kintune", "in fp32", "others at that precision", "error of the norm"]
+    body = [
+        [
+            *(row[key] for key in ("network", "precision", "kintune", "fp32", "others", "error")),
+            f"[page]({row['page']})",
+        ]
+        for row in shown["rows"]
+    ]
+    return [
+        "## Within an error budget",
+        "",
+        f"Machine: {shown['machine']}; {shown['date']}. Milliseconds. {shown['says']}",
+        "",
+        *table([*head, "where"], body),
+    ]
+
+
+def gpus(results: Path) -> list[str]:
+    """Networks on GPUs beside PyTorch."""
+    body = []
+    for path in sorted(results.glob("gpu-*-[0-9]min-*.json")):
+        document = read(results, path.name)
+        ours, theirs = (statistics.median(document["ms"][name]) for name in ("kintune device", "PyTorch graph device"))
+        gpu = path.stem.split("-")[3].upper()
+        body.append([document["network"], gpu, date_of(path), short(ours), short(theirs), f"{ours / theirs:.2f}"])
+    if not body:
+        return []
+    return [
+        "## On GPUs, fp32",
+        "",
+        "Four to five minutes of tuning; times on the device. [Page](notebook/2026-11-26-gpu-longer.md).",
+        "",
+        *table(["network", "GPU", "date", "Kintune", "PyTorch, CUDA graph", "of PyTorch"], body),
     ]
 
 
@@ -271,7 +331,7 @@ def service(results: Path, headline: dict[str, Any]) -> list[str]:
 
 
 def page(results: Path) -> str:
-    """The whole page."""
+    """The page on networks."""
     headline = read(results, "headline.json")
     parts = [
         [
@@ -279,6 +339,7 @@ def page(results: Path) -> str:
             "",
             "`python tools/benchmarks_page.py` writes this page from `benchmarks/results`; do not edit it.",
             "[The notebook](notebook/index.md) has a page for each experiment, with its command.",
+            f"[The scheduler and the service]({SECOND}) have a page of their own.",
             "",
             "## Method",
             "",
@@ -287,12 +348,24 @@ def page(results: Path) -> str:
         packages(results),
         comparisons(results),
         zoo(results),
+        narrow(headline),
+        gpus(results),
         compiled(results, headline),
         races(results, headline),
-        scheduler(results, headline),
-        service(results, headline),
         ["## Limits", "", *(f"* {limit['says']} [Page]({limit['page']})." for limit in headline["limits"])],
     ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def second_page(results: Path) -> str:
+    """The page on the scheduler and the service."""
+    headline = read(results, "headline.json")
+    head = [
+        "# Benchmarks of the scheduler and the service",
+        "",
+        "`python tools/benchmarks_page.py` writes this page, too. [Benchmarks](benchmarks.md) of networks are apart.",
+    ]
+    parts = [head, scheduler(results, headline), service(results, headline)]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
@@ -303,15 +376,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
-    text = page(options.results)
-    if len(text.splitlines()) > LONGEST:
-        print(f"{options.page}: {len(text.splitlines())} lines, {LONGEST} at most; shorten it", file=sys.stderr)
-        return 1
-    if not options.check:
-        options.page.write_text(text)
-    elif not options.page.exists() or options.page.read_text() != text:
-        print(f"{options.page} is not up to date; make benchmarks-page writes it", file=sys.stderr)
-        return 1
+    texts = {
+        options.page: page(options.results),
+        options.page.with_name(SECOND): second_page(options.results),
+    }
+    for path, text in texts.items():
+        if len(text.splitlines()) > LONGEST:
+            print(f"{path}: {len(text.splitlines())} lines, {LONGEST} at most; shorten it", file=sys.stderr)
+            return 1
+    for path, text in texts.items():
+        if not options.check:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            print(f"{path} is not up to date; make benchmarks-page writes it", file=sys.stderr)
+            return 1
     return 0
 
 
