@@ -138,8 +138,8 @@ def comparisons(results: Path) -> list[str]:
     return [
         "## Comparisons of many files",
         "",
-        "Kintune's latency over the other's: geometric means; beside onnxruntime, the worst file and the files won, level "
-        "(within 2 %) and lost.",
+        "Kintune's latency over the other's: geometric means; the worst file, and those won, level (within 2 %) and "
+        "lost, are beside onnxruntime.",
         "[How they are made](compare.md).",
         "",
         *table([*head, "worst", "won", "level", "lost"], body),
