@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import subprocess
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_the_service_s_command_is_one_that_runs_here(tmp_path: Path) -> None:
     )
     name, *arguments = said.stdout.splitlines()
     assert name == "serve"
-    context = serve.make_context("serve", arguments)
+    context = copy(serve).make_context("serve", arguments)  # a command keeps the first help option that it makes
     assert context.params["device"] == f"cpu:{max(os.sched_getaffinity(0))}"
     address = ray_address(context.params["engine"])
     cluster = manifests()["RayCluster"]["metadata"]["name"]
