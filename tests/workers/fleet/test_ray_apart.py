@@ -41,13 +41,16 @@ def service(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.fixture(params=["its own address", "ray://", "shared"])
+APART = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("its own address", "ray://")]  # as root
+
+
+@pytest.fixture(params=[*APART, "shared"])
 def address(request: pytest.FixtureRequest, tmp_path: Path, service: Path) -> Iterator[str]:
     """The address of the cluster, which a front reaches as one of its machines or from outside.
 
     Its node sees nothing of the service's directory, unless that is shared.
     """
-    if reason := why_not_apart():
+    if request.param != "shared" and (reason := why_not_apart()):
         pytest.skip(reason)
     head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
     if request.param == "ray://":
