@@ -1,0 +1,112 @@
+"""Loads the model of a job: as it is, quantised, or partitioned, with what its processor and the user allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import tvm
+
+from kintune.compiler.graph.workload import StandaloneWorkload
+from kintune.compiler.programs.byte_pattern import sums_bytes
+from kintune.core.config import JobSpec
+from kintune.core.measurement_protocol import FLUSHED
+from kintune.core.stage_results import QUANTISED_FILE
+from kintune.errors import ModelError, ShapeError, TargetError, UnsupportedValues
+from kintune.hardware.gpu_target import is_gpu
+from kintune.models.onnx_path import onnx_path_of
+from kintune.tuning.job.job_files import JobFiles
+from kintune.tuning.job.networks import Networks, load_networks
+from kintune.tuning.job.partitioning import can_partition, load_partitioned
+from kintune.tuning.job.quantising import QuantisedModel, quantise
+from kintune.tuning.job.quantising_weights import quantise_weights
+
+__all__ = ["check_precision", "load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
+
+_FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions` spells them
+_FOR_INT8 = frozenset({"avx512vnni"})
+
+
+def check_precision(spec: JobSpec) -> None:
+    """Refuse a precision that the processor lacks, or that a board does not get permission for.
+
+    Raises:
+        TargetError: it is refused.
+    """
+    if spec.options.precisions and spec.device_type.protocol.endswith(FLUSHED):
+        raise TargetError(f"precision {spec.options.precision}: boards compute in fp32; leave --precision out")
+    if spec.options.precision == "bf16" and not _FOR_BF16.intersection(spec.device_type.isa):
+        raise TargetError(
+            f"precision bf16: {spec.device_type.model} has no instructions for bfloat16 (avx512_bf16 or amx_bf16); "
+            "leave --precision out"
+        )
+    if spec.options.precision == "int8" and not _FOR_INT8.intersection(spec.device_type.isa):
+        raise TargetError(
+            f"precision int8: {spec.device_type.model} has no instructions for products of bytes (avx512_vnni); "
+            "leave --precision int8 and --calibrate out"
+        )
+    if spec.options.weights and spec.device_type.protocol.endswith(FLUSHED):
+        raise TargetError(f"weights of {spec.options.weights} bits: boards run models as they are; leave --weights out")
+
+
+def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...], QuantisedModel | None]:
+    """What `_load` returns, of the model as it is quantised where the user has asked for that; and what it became.
+
+    The networks' own file is the user's model, which others run.
+    """
+    if not spec.calibration_files and not spec.options.weights:
+        return *_load(spec, target), None
+    if spec.calibration_files and not _FOR_INT8.intersection(spec.device_type.isa):
+        networks, handed_over = _load(spec, target)
+        return networks._replace(notes=(*networks.notes, _NO_INT8)), handed_over, None
+    placed = msgspec.structs.replace(spec, output=JobFiles.place_of(spec.output))
+    made = quantise(placed) if spec.calibration_files else quantise_weights(placed)
+    if made.quantised.int8:
+        JobFiles.hand_over(f"{spec.output}{QUANTISED_FILE}")
+    networks, handed_over = _load(msgspec.structs.replace(spec, model=made.ref), target)
+    return networks._replace(onnx_path=str(onnx_path_of(spec.model))), handed_over, made
+
+
+_NO_INT8 = "The model was not quantised: this processor has no instructions for products of bytes (avx512_vnni)."
+
+
+def sums_of_bytes(workloads: Sequence[StandaloneWorkload]) -> tuple[str, ...]:
+    """The workloads (digests) that sum products of bytes."""
+    return tuple(
+        workload.digest
+        for workload in workloads
+        if any(sums_bytes(f) for f in workload.module.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    )
+
+
+def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...]]:
+    """The networks to tune, and the nodes that had to be handed over to onnxruntime for it.
+
+    Raises:
+        ModelError: the model cannot be used.
+    """
+    if spec.handed_over:
+        conservative = spec.conservative
+        networks = load_partitioned(spec.model, target, handed_over=spec.handed_over, conservative=conservative)
+        return networks, spec.handed_over
+    try:
+        return load_networks(spec.model, target, conservative=spec.conservative), ()
+    except ShapeError:
+        raise
+    except ModelError as error:
+        if not (may_run_in_onnxruntime(spec) and can_partition(spec.model)):
+            raise
+        print(f"not compiled as a whole: {error}")
+        try:
+            return load_partitioned(spec.model, target, conservative=spec.conservative), ()
+        except ModelError as refused:
+            print(f"not compiled in parts either: {refused}")
+            if isinstance(error, UnsupportedValues):  # then it is up to onnxruntime
+                raise
+            raise error from refused
+
+
+def may_run_in_onnxruntime(spec: JobSpec) -> bool:
+    """Whether something may run in onnxruntime: the user allows it, and the result is for a CPU like this one."""
+    for_cpu = not is_gpu(spec.device_type.target) and not spec.device_type.protocol.endswith(FLUSHED)
+    return spec.options.onnxruntime and for_cpu
