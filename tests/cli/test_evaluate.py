@@ -100,7 +100,7 @@ def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, mon
     monkeypatch.setattr(opening, "open", lambda path, variant=None: Several())
     *said, narrow = kintune("evaluate", "m.kt", "--json", "m.json").out.splitlines()
     assert narrow == (
-        "Narrower than the model's types: 3 of 5 convolutions and products in int8, 1 subgraph in bf16; error of its "
+        "Narrower than the model's types: 3 of 5 products in int8, 1 subgraph in bf16; error of its "
         "outputs when it was tuned: 0.01 of their norm"
     )
     assert said[::2] == [
