@@ -191,7 +191,7 @@ def _tables() -> dict[str, Build]:
 
 ELSEWHERE = frozenset({
     "AllClassNMS", "Attention", "BiasGelu", "Constant", "EmbedLayerNormalization", "FastGelu", "If", "MatMulInteger",
-    "MatMulInteger16", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul", "Range", "SkipLayerNormalization",
+    "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul", "Range", "SkipLayerNormalization",
     "SkipSimplifiedLayerNormalization", "Unique",
     "ConvInteger", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
     "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid",
