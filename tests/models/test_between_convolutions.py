@@ -191,8 +191,8 @@ def _tables() -> dict[str, Build]:
 
 ELSEWHERE = frozenset({
     "AllClassNMS", "Attention", "BiasGelu", "Constant", "EmbedLayerNormalization", "FastGelu", "If", "MatMulInteger",
-    "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul", "Range", "SkipLayerNormalization",
-    "SkipSimplifiedLayerNormalization", "Unique",
+    "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul", "Range",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Unique",
     "ConvInteger", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
     "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid",
     "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct",
