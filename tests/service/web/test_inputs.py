@@ -35,8 +35,8 @@ def test_a_set_of_inputs_is_answered_with_what_it_holds(anna: TestClient) -> Non
     (found,) = anna.get("/api/v1/inputs").json()["inputs"]
     assert found["name"] == "first"
     assert found["arrays"] == [
-        {"name": "x", "shape": [1, 4], "dtype": "float32"},
-        {"name": "ids", "shape": [3], "dtype": "int64"},
+        {"name": "x", "shape": [1, 4], "dtype": "float32", "names": []},
+        {"name": "ids", "shape": [3], "dtype": "int64", "names": []},
     ]
 
 
