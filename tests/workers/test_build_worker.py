@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -108,8 +111,11 @@ def test_a_process_builds_every_sketch_of_a_workload(start_worker: Any, dense: A
 
 
 @pytest.mark.tvm
-def test_a_process_that_could_not_link_says_so_at_once(start_worker: Any) -> None:
-    worker = start_worker("kintune.workers.build_worker", PATH="", CC="")
+def test_a_process_that_could_not_link_says_so_at_once(start_worker: Any, tmp_path: Path) -> None:
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang" / "__init__.py").touch()  # in the place of the one that links
+    places = os.pathsep.join([str(tmp_path), *sys.path])
+    worker = start_worker("kintune.workers.build_worker", PATH="", CC="", PYTHONPATH=places)
     assert isinstance(worker.first, ItemFailed)
     assert worker.first.refused
     assert "no C compiler" in worker.first.cause
