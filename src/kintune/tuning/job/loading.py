@@ -18,7 +18,8 @@ from kintune.models.onnx_path import onnx_path_of
 from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.networks import Networks, load_networks
 from kintune.tuning.job.partitioning import can_partition, load_partitioned
-from kintune.tuning.job.quantising import QuantisedModel, quantise
+from kintune.tuning.job.quantised_file import QuantisedModel
+from kintune.tuning.job.quantising import quantise
 from kintune.tuning.job.quantising_weights import quantise_weights
 
 __all__ = ["check_precision", "load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]

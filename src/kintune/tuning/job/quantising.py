@@ -9,32 +9,27 @@ import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 import onnx
 
-from kintune.core.candidate import digest_of
 from kintune.core.config import JobSpec, Metric
 from kintune.core.model import Combination, ModelRef, Tensor
 from kintune.core.quantisation import Quantised
-from kintune.core.stage_results import QUANTISED_FILE
 from kintune.errors import InputError, cause_line
-from kintune.files import sha256_of
-from kintune.models.constants import describe_constants
 from kintune.models.graph_file import open_graph
 from kintune.models.onnx_path import onnx_path_of
 from kintune.models.quantisation.layer_choice import LayerChoice, choose_layers
 from kintune.models.quantisation.output_error import output_error
 from kintune.models.quantisation.quantiser import Feeds, Quantiser, check_unquantised, open_on, run
 from kintune.models.quantisation.switched import SwitchedModel
-from kintune.models.ref import ONNX
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.runtime.inputs import load_fitting
+from kintune.tuning.job.quantised_file import QuantisedModel, quantised_once
 from kintune.validate.score import ScoreOrder, score
 
-__all__ = ["HELD_BACK_SHARE", "QuantisedModel", "quantise", "split"]
+__all__ = ["HELD_BACK_SHARE", "quantise", "split"]
 
 HELD_BACK_SHARE = 0.9
 """The share of the budget that onnxruntime may use on inputs that were held back: kernels round a little otherwise."""
@@ -44,16 +39,6 @@ _STRICTER = 0.7  # of that, after the error was too large on other inputs
 _CHOICES = 4
 _MOST_SETS = 16  # of inputs on which errors of several layers are measured
 _SETS_ALONE = 2  # on which that of each layer is
-
-_JSON = ".json"
-
-
-class QuantisedModel(NamedTuple):
-    """What is to be tuned in place of the user's model: `ref`, the file `path`, and what became of its layers."""
-
-    ref: ModelRef
-    path: str
-    quantised: Quantised
 
 
 def split(files: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -77,35 +62,13 @@ def quantise(spec: JobSpec) -> QuantisedModel:
     inputs, constants = _inputs(path, spec.model)
     for file in spec.calibration_files:
         load_fitting(inputs, file)
-    written, key = Path(f"{spec.output}{QUANTISED_FILE}"), _key(spec, path)
-    quantised = _written_before(written, key)
-    if quantised is None:
+
+    def write(written: Path) -> Quantised:
         with tempfile.TemporaryDirectory(prefix="kintune-int8-", dir=written.parent) as directory:
-            quantised = _Quantisation(spec, path, inputs, constants, Path(directory)).write(written)
-        Path(f"{written}{_JSON}").write_bytes(msgspec.json.encode((key, quantised)))
-    if not quantised.int8:
-        return QuantisedModel(spec.model, str(path), quantised)
-    ref = msgspec.structs.replace(spec.model, kind=ONNX, source=str(written), options={}, own=True)
-    return QuantisedModel(ref, str(written), quantised)
+            return _Quantisation(spec, path, inputs, constants, Path(directory)).write(written)
 
-
-def _written_before(written: Path, key: str) -> Quantised | None:
-    """What an earlier process has written for the same key."""
-    try:
-        found, quantised = msgspec.json.decode(Path(f"{written}{_JSON}").read_bytes(), type=tuple[str, Quantised])
-    except (OSError, msgspec.MsgspecError):
-        return None
-    return quantised if found == key and (written.exists() or not quantised.int8) else None
-
-
-def _key(spec: JobSpec, path: Path) -> str:
-    """What the quantised model follows from."""
-    digests = []
-    for file in (str(path), *spec.calibration_files):
-        with Path(file).open("rb") as opened:
-            digests.append(sha256_of(opened).hex())
-    bound = (sorted(spec.model.shapes.items()), describe_constants(spec.model.constants))
-    return digest_of(msgspec.msgpack.encode((digests, bound, spec.options.max_error, spec.options.metric)))
+    options = (spec.options.max_error, spec.options.metric)
+    return quantised_once(spec, path, spec.calibration_files, options, write)
 
 
 def _inputs(path: Path, ref: ModelRef) -> tuple[list[Combination], dict[str, Any]]:

@@ -11,18 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import onnx
 
-from kintune.core.candidate import digest_of
 from kintune.core.config import JobSpec
 from kintune.core.model import Combination, ModelRef, Tensor
 from kintune.core.quantisation import Quantised
-from kintune.core.stage_results import QUANTISED_FILE
 from kintune.errors import ModelError
-from kintune.files import sha256_of
-from kintune.models.constants import constant_values, describe_constants
+from kintune.models.constants import constant_values
 from kintune.models.graph_file import open_graph
 from kintune.models.importer import load
 from kintune.models.onnx_path import onnx_path_of
@@ -30,10 +26,10 @@ from kintune.models.quantisation.layer_choice import choose_layers
 from kintune.models.quantisation.output_error import output_error
 from kintune.models.quantisation.quantiser import Feeds, open_on, run
 from kintune.models.quantisation.weights import WeightQuantiser, dequantised, quantised_blocks
-from kintune.models.ref import ONNX
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.runtime.inputs import draw_inputs, load_fitting
-from kintune.tuning.job.quantising import HELD_BACK_SHARE, QuantisedModel, split
+from kintune.tuning.job.quantised_file import QuantisedModel, quantised_once
+from kintune.tuning.job.quantising import HELD_BACK_SHARE, split
 
 __all__ = ["quantise_weights"]
 
@@ -43,8 +39,6 @@ _CHOICES = 4
 _MOST_SETS = 8  # of inputs on which errors of several layers are measured
 _SETS_ALONE = 1  # on which that of each layer is
 _DRAWS = 4  # sets of inputs for each of the two, where the user gives none
-
-_JSON = ".json"
 
 
 def quantise_weights(spec: JobSpec) -> QuantisedModel:
@@ -58,35 +52,10 @@ def quantise_weights(spec: JobSpec) -> QuantisedModel:
         ModelError: there are no large weights, or the model cannot be read.
     """
     path = onnx_path_of(spec.model)
-    written, key = Path(f"{spec.output}{QUANTISED_FILE}"), _key(spec, path)
-    found = _written_before(written, key)
-    if found is None:
-        found = _Quantisation(spec, path).write(written)
-        Path(f"{written}{_JSON}").write_bytes(msgspec.json.encode((key, found)))
-    if not found.int8:
-        return QuantisedModel(spec.model, str(path), found)
-    ref = msgspec.structs.replace(spec.model, kind=ONNX, source=str(written), options={}, own=True)
-    return QuantisedModel(ref, str(written), found)
-
-
-def _written_before(written: Path, key: str) -> Quantised | None:
-    """What an earlier process has written for the same key."""
-    try:
-        found, quantised = msgspec.json.decode(Path(f"{written}{_JSON}").read_bytes(), type=tuple[str, Quantised])
-    except (OSError, msgspec.MsgspecError):
-        return None
-    return quantised if found == key and (written.exists() or not quantised.int8) else None
-
-
-def _key(spec: JobSpec, path: Path) -> str:
-    """What the quantised model follows from."""
-    digests = []
-    for file in (str(path), *spec.input_files):
-        with Path(file).open("rb") as opened:
-            digests.append(sha256_of(opened).hex())
-    bound = (sorted(spec.model.shapes.items()), describe_constants(spec.model.constants))
-    options = spec.options
-    return digest_of(msgspec.msgpack.encode((digests, bound, options.weights, options.max_error, options.seed)))
+    options = (spec.options.weights, spec.options.max_error, spec.options.seed)
+    return quantised_once(
+        spec, path, spec.input_files, options, lambda written: _Quantisation(spec, path).write(written)
+    )
 
 
 class _Quantisation:

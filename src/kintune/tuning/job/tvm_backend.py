@@ -49,7 +49,7 @@ from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.loading import check_precision, load_quantised, may_run_in_onnxruntime, sums_of_bytes
 from kintune.tuning.job.networks import Networks
 from kintune.tuning.job.partitioning import can_partition
-from kintune.tuning.job.quantising import QuantisedModel
+from kintune.tuning.job.quantised_file import QuantisedModel
 from kintune.tuning.job.region_check import first_wrong_node
 from kintune.validate.baselines import BaselineModel, run_on, takes
 

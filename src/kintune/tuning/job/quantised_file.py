@@ -1,0 +1,67 @@
+"""The quantised model of a job, in a file beside its output that a later process of the same job uses again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kintune.core.candidate import digest_of
+from kintune.core.config import JobSpec
+from kintune.core.model import ModelRef
+from kintune.core.quantisation import Quantised
+from kintune.core.stage_results import QUANTISED_FILE
+from kintune.files import sha256_of
+from kintune.models.constants import describe_constants
+from kintune.models.ref import ONNX
+
+__all__ = ["QuantisedModel", "quantised_once"]
+
+_JSON = ".json"
+
+
+class QuantisedModel(NamedTuple):
+    """What is to be tuned in place of the user's model: `ref`, the file `path`, and what became of its layers."""
+
+    ref: ModelRef
+    path: str
+    quantised: Quantised
+
+
+def quantised_once(
+    spec: JobSpec, path: Path, inputs: Sequence[str], options: object, write: Callable[[Path], Quantised]
+) -> QuantisedModel:
+    """Return the job's model at `path`, quantised by `write`, unless an earlier process has done so.
+
+    What it becomes follows from the model, the files `inputs` and the `options`.  Where no layer is quantised, the
+    model stays as it is, and `int8` of what is returned is 0.
+    """
+    written, key = Path(f"{spec.output}{QUANTISED_FILE}"), _key(spec, (str(path), *inputs), options)
+    quantised = _written_before(written, key)
+    if quantised is None:
+        quantised = write(written)
+        Path(f"{written}{_JSON}").write_bytes(msgspec.json.encode((key, quantised)))
+    if not quantised.int8:
+        return QuantisedModel(spec.model, str(path), quantised)
+    ref = msgspec.structs.replace(spec.model, kind=ONNX, source=str(written), options={}, own=True)
+    return QuantisedModel(ref, str(written), quantised)
+
+
+def _written_before(written: Path, key: str) -> Quantised | None:
+    """What an earlier process has written for the same key."""
+    try:
+        found, quantised = msgspec.json.decode(Path(f"{written}{_JSON}").read_bytes(), type=tuple[str, Quantised])
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return quantised if found == key and (written.exists() or not quantised.int8) else None
+
+
+def _key(spec: JobSpec, files: Sequence[str], options: object) -> str:
+    digests = []
+    for file in files:
+        with Path(file).open("rb") as opened:
+            digests.append(sha256_of(opened).hex())
+    shapes = [sorted(each.items()) for each in spec.model.combinations]
+    return digest_of(msgspec.msgpack.encode((digests, shapes, describe_constants(spec.model.constants), options)))
