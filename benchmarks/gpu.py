@@ -42,6 +42,7 @@ def main() -> None:
     report = tune(f"zoo:{options.network}", options.minutes, folder, "--device", "cuda")
     facts["tune_s"] = time.perf_counter() - began
     facts["report"] = report
+    write(folder, facts)
     sides = kintune_sides("kintune", folder / "model.kt")
     if options.stock_minutes:
         print("stock", flush=True)
@@ -50,13 +51,18 @@ def main() -> None:
             sides |= kintune_sides("stock", folder / "stock.kt")
         except Exception:  # the rest is worth measuring without it
             traceback.print_exc()
+        write(folder, facts)
     print("PyTorch", flush=True)
     sides |= torch_sides(options.network)
     facts["ms"] = in_turns(sides)
-    text = json.dumps(facts, indent=1)
-    (folder / f"{options.network}.json").write_text(text)
+    write(folder, facts)
     for name, times in facts["ms"].items():
         print(f"{name:28s} {statistics.median(times):8.3f} ms  ({min(times):.3f} to {max(times):.3f})")
+
+
+def write(folder: Path, facts: dict[str, Any]) -> None:
+    """Writes FOLDER/NAME.json, after each step: the machine may be taken away before the last."""
+    (folder / f"{facts['network']}.json").write_text(json.dumps(facts, indent=1))
 
 
 def in_turns(sides: dict[str, Callable[[], None]]) -> dict[str, list[float]]:

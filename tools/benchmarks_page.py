@@ -203,7 +203,7 @@ def gpus(results: Path) -> list[str]:
     return [
         "## On GPUs, fp32",
         "",
-        "Four to five minutes of tuning; times on the device. [Page](notebook/2026-11-26-gpu-longer.md).",
+        "Some minutes of tuning; times on the device. [Page](notebook/2026-11-26-gpu-longer.md).",
         "",
         *table(["network", "GPU", "date", "Kintune", "PyTorch, CUDA graph", "of PyTorch"], body),
     ]
