@@ -25,8 +25,18 @@ __all__ = [
 ]
 
 
-def tasks(function: tirx.PrimFunc, number: int, name: str, body: Callable[[Sequence[Any], Any], None]) -> tvm.IRModule:
-    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks at once."""
+def tasks(
+    function: tirx.PrimFunc,
+    number: int,
+    name: str,
+    body: Callable[[Sequence[Any], Any], None],
+    *,
+    result: int | None = None,
+) -> tvm.IRModule:
+    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks at once.
+
+    A body that takes addresses of buffers says which parameter is the `result`; the others are read.
+    """
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         kept = {key: value for key, value in dict(function.attrs or {}).items() if key != "global_symbol"}
@@ -36,8 +46,17 @@ def tasks(function: tirx.PrimFunc, number: int, name: str, body: Callable[[Seque
             for p in function.params
         ]
         with T.parallel(0, number) as loop, T.sblock(name):
-            body(buffers, T.axis.spatial(number, loop))
+            task = T.axis.spatial(number, loop)
+            if result is not None:
+                T.reads(*(_whole(buffer) for buffer in buffers if buffer is not buffers[result]))
+                T.writes(_whole(buffers[result]))
+            body(buffers, task)
     return tvm.IRModule({"main": builder.get()})
+
+
+def _whole(buffer: Any) -> Any:
+    """The region of all of a buffer."""
+    return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(0, extent) for extent in buffer.shape])
 
 
 def alloc(name: str, *shape: int) -> Any:

@@ -25,17 +25,18 @@ from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
-__all__ = ["BF16", "NarrowPanels", "Panels"]
+__all__ = ["BF16", "NEEDED", "VECTOR", "NarrowPanels", "Panels"]
 
 BF16 = "bf16"
 
-_VECTOR = "avx512f"
-_NEEDED = {AMX: ("amxbf16", "amxtile", "avx512bf16"), DOT: ("avx512bf16",), FMA: ()}
+VECTOR = "avx512f"
+NEEDED = {AMX: ("amxbf16", "amxtile", "avx512bf16"), DOT: ("avx512bf16",), FMA: ()}
 """The extensions that each kind of inner kernels needs beyond AVX-512."""
 
 _TILE_COLUMNS, _LANES, _VECTORS = 32, 16, 4
 _HEIGHTS = {DOT: (6, 5, 4), FMA: (6, 5, 4)}
 _UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+_EVEN = (1, 2, 3, 4)  # tasks of about equal size, for which units of their own are offered
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _DEPTHS = (1, 2, 3, 4, 6, 8)
 _MOST_BYTES = 3 << 20  # of the rows of a task
@@ -59,7 +60,7 @@ class _PanelProgram:
         if target.kind.name != "llvm":
             return ()
         has = set(extensions_of(target))
-        kind = next((kind for kind in self.kinds if has.issuperset((_VECTOR, *_NEEDED[kind]))), None)
+        kind = next((kind for kind in self.kinds if has.issuperset((VECTOR, *NEEDED[kind]))), None)
         if kind is None:
             return ()
         matched = match_sum(module)
@@ -144,14 +145,14 @@ class NarrowPanels(_PanelProgram):
     """Writes sums of products with constant weights in bf16."""
 
     name = "narrow"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
     precision = BF16
     kinds = (AMX, DOT)
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """The extensions that kernels of a variant need, beyond those which any kernel may use."""
-        return _NEEDED.get(variant, ())
+        return NEEDED.get(variant, ())
 
 
 class Panels(_PanelProgram):
@@ -202,7 +203,8 @@ def _choices(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
     """The values of units, parts and depth."""
     units = -(-form.rows // inner.rows)
     most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
-    heights = [each for each in _UNITS if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
+    even = {-(-units // number) for number in _EVEN}
+    heights = [each for each in sorted(even.union(_UNITS)) if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
     parts = [
         each for each in _PARTS if each <= form.panels and _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE
     ]

@@ -5,6 +5,7 @@ All functions have the prefix `kt_` and return zero.  They are inlined where the
 `kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), `kt_move` copies n floats,
 and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last;
 what is beyond n is zero.  `kt_put` rounds as `kt_round` does and writes n values, nothing beyond.
+`kt_pair(one, other, target, n, stride)` rounds two rows of n floats and interleaves them.
 `kt_zero(target, bytes)` clears memory.  `kt_own(target, n, stride)` and `kt_fetch` ask for n lines
 of the caches, `stride` bytes apart, the former to be written.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["CHUNK", "TILE_ROWS", "amx_text", "copying_text", "vector_text"]
+__all__ = ["CHUNK", "TILE_ROWS", "amx_text", "copying_text", "pairing_text", "vector_text"]
 
 CHUNK = 32
 """The values of a row that are converted at once: a row of a tile."""
@@ -175,6 +176,50 @@ def _rounded(source: str, target: str, *, converts: bool) -> str:
     call = "@llvm.x86.avx512bf16.cvtne2ps2bf16.512"
     lines.append(f"  %{target} = call <32 x bfloat> {call}(<16 x float> %{source}_high, <16 x float> %{source}_low)")
     return "\n".join(lines)
+
+
+_PAIR = """
+define i32 @kt_pair(ptr %one, ptr %other, ptr %target, i32 %n, i32 %stride) {{
+entry:
+  %wide_stride = sext i32 %stride to i64
+  br label %loop
+loop:
+  %left = phi i32 [ %n, %entry ], [ %next_left, %loop ]
+  %from_a = phi ptr [ %one, %entry ], [ %next_a, %loop ]
+  %from_b = phi ptr [ %other, %entry ], [ %next_b, %loop ]
+  %to = phi ptr [ %target, %entry ], [ %next_to, %loop ]
+  %single = insertelement <32 x i32> poison, i32 %left, i32 0
+  %all = shufflevector <32 x i32> %single, <32 x i32> poison, <32 x i32> zeroinitializer
+  %mask = icmp slt <32 x i32> <{lanes}>, %all
+  %a = {load_a}
+  %b = {load_b}
+{round_a}
+{round_b}
+  %a_bits = bitcast <32 x bfloat> %a_short to <32 x i16>
+  %b_bits = bitcast <32 x bfloat> %b_short to <32 x i16>
+  %both = shufflevector <32 x i16> %a_bits, <32 x i16> %b_bits, <64 x i32> <{order}>
+  store <64 x i16> %both, ptr %to, align 2
+  %next_left = sub i32 %left, {chunk}
+  %next_a = getelementptr i8, ptr %from_a, i64 {bytes}
+  %next_b = getelementptr i8, ptr %from_b, i64 {bytes}
+  %next_to = getelementptr i8, ptr %to, i64 %wide_stride
+  %more = icmp sgt i32 %next_left, 0
+  br i1 %more, label %loop, label %done
+done:
+  ret i32 0
+}}
+"""
+
+
+def pairing_text() -> str:
+    """The function `kt_pair`, for a CPU that has instructions to round; `copying_text` must stand before it."""
+    order = ", ".join(f"i32 {lane}, i32 {lane + CHUNK}" for lane in range(CHUNK))
+    loads = {
+        f"load_{name}": _MASKED.format(name="f32", type="float", size=4).replace("%last_from", f"%from_{name}")
+        for name in "ab"
+    }
+    rounds = {f"round_{name}": _rounded(name, f"{name}_short", converts=True) for name in "ab"}
+    return _PAIR.format(lanes=_LANES, order=order, chunk=CHUNK, bytes=CHUNK * 4, **loads, **rounds)
 
 
 _AMX = """

@@ -9,6 +9,7 @@ import tvm
 from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 from kintune.compiler.programs.byte_products import ByteProducts
+from kintune.compiler.programs.narrow_attention import NarrowAttention
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.panel_sum import NarrowPanels
 from kintune.compiler.programs.program import KeepsBf16, Narrow, Program, pattern_of, precision_of_program
@@ -23,6 +24,7 @@ __all__ = ["PROGRAMS", "applicable", "instructions_of", "keepable", "program_nam
 
 PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
+    NarrowAttention(),
     RecurrentProgram(),
     RowProgram(),
     NarrowPanels(),

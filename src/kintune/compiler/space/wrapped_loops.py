@@ -64,6 +64,8 @@ def _split(schedule: Any, block: Any) -> None:
         return
     for loop, variable in zip(loops, body.iter_vars, strict=True):
         modulus = max((value for taken, value in moduli if taken.same_as(variable.var)), default=0)
-        extent = schedule.get(loop).extent
-        if modulus and isinstance(extent, tirx.IntImm) and extent.value > modulus and extent.value % modulus == 0:
+        extent, kind = schedule.get(loop).extent, schedule.get(loop).kind
+        if not modulus or kind != tirx.ForKind.SERIAL:  # a parallel one would lose its threads
+            continue
+        if isinstance(extent, tirx.IntImm) and extent.value > modulus and extent.value % modulus == 0:
             schedule.split(loop, [None, modulus])

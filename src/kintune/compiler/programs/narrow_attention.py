@@ -1,0 +1,104 @@
+"""Attention in bf16: both products by tiles or by `vdpbf16ps`, the softmax between them in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+
+from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
+from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, write_narrow
+from kintune.compiler.programs.panel_form import AMX, DOT
+from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.runtime.target import extensions_of
+from kintune.search.processor import Processor
+
+__all__ = ["NarrowAttention"]
+
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
+_MOST_BYTES = 3 << 20  # of what a task keeps
+_LEAST_COLUMNS = 16
+_LEAST_DEPTH = 8
+_PACKED = 0.15  # of the time of a unit of rows, what one of keys and values costs to bring into form
+
+
+class NarrowAttention:
+    """Implements `Program`; a variant is a kind of inner kernels, the decision is the blocks of queries of a head."""
+
+    name = "narrow_attention"
+    version = 1
+    patterns: tuple[str, ...] = (NAME,)
+    precision = BF16
+
+    def instructions(self, variant: str) -> tuple[str, ...]:
+        """The extensions that kernels of a variant need, beyond those which any kernel may use."""
+        return NEEDED.get(variant, ())
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """The best kind for the target; none where rows are few, or where operands do not lie along their last axis."""
+        if target.kind.name != "llvm":
+            return ()
+        has = set(extensions_of(target))
+        kind = next((kind for kind in (AMX, DOT) if has.issuperset((VECTOR, *NEEDED[kind]))), None)
+        pattern = attention_of(module["main"])
+        return () if kind is None or pattern is None or not _suits(pattern) else (kind,)
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
+        """The choice of blocks."""
+        values = _blocks(_pattern(module))
+        return (Choice(values, (1.0 / len(values),) * len(values)),)
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """The kernel.
+
+        Raises:
+            BuildError: the workload is no attention that suits, or there is no such variant or decision.
+        """
+        pattern = _pattern(module)
+        if variant not in NEEDED or not _suits(pattern):
+            raise BuildError(f"{self.name} has no variant {variant} of the workload")
+        values = _blocks(pattern)
+        if len(decisions) != 1 or not 0 <= decisions[0][0] < len(values):
+            raise BuildError(f"the decisions {decisions} answer no axis of {self.name}")
+        return write_narrow(module["main"], pattern, Inner(variant), values[decisions[0][0]])
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """All blocks, those of the least estimated time first."""
+        pattern = _pattern(module)
+        values = _blocks(pattern)
+        return [((index,),) for index in sorted(range(len(values)), key=lambda i: _time(pattern, values[i], machine))]
+
+
+def _suits(pattern: AttentionPattern) -> bool:
+    row = pattern.row
+    along = (
+        pattern.query.is_contiguous(row + 2)
+        and pattern.key.is_contiguous(row + 2)
+        and pattern.value.is_contiguous(row + 3)
+    )
+    fits = bytes_of_a_task(pattern) <= _MOST_BYTES
+    return along and fits and pattern.rows >= UNIT and pattern.columns >= _LEAST_COLUMNS and (
+        pattern.depth >= _LEAST_DEPTH
+    )
+
+
+def _pattern(module: tvm.IRModule) -> AttentionPattern:
+    pattern = attention_of(module["main"])
+    if pattern is None:
+        raise BuildError(f"the workload is no {NAME}")
+    return pattern
+
+
+def _blocks(pattern: AttentionPattern) -> tuple[int, ...]:
+    """The numbers of blocks that a head may be cut into."""
+    units = -(-pattern.rows // UNIT)
+    return tuple(number for number in _BLOCKS if number <= units)
+
+
+def _time(pattern: AttentionPattern, blocks: int, machine: Processor) -> float:
+    """The time of the core that has most tasks, in units of queries by all keys."""
+    units = -(-pattern.rows // UNIT)
+    each = -(-units // blocks) + _PACKED * -(-pattern.columns // UNIT)
+    return -(-pattern.heads * blocks // machine.threads) * each

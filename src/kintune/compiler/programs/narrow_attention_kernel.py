@@ -1,0 +1,362 @@
+"""Writes attention in bf16: a task is a block of queries of one head, and sees all keys.
+
+A task first brings keys and values into panels, as the inner kernels of `panel_text` read the second factor of a product: pairs of
+neighbours along the sum lie side by side.  Of keys the sum goes along the depth, so that they are transposed in pairs.
+Of values it goes along the keys, so that two rows are interleaved.  Then, for 32 queries at a time:
+
+1. The queries are rounded, and multiplied with all panels of keys.  The scores are of fp32.
+2. Scores are scaled and changed by the steps of the pattern.  Their maxima, exponentials and sums are of fp32.
+3. The exponentials are rounded, and multiplied with all panels of values.  Each row is divided by its sum.
+
+All scores of these queries are kept, so nothing is computed online.  A block of queries, and the last queries of a block,
+begin earlier where they would not fit, and compute some queries twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T  # noqa: N812
+
+from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
+from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
+from kintune.compiler.programs.kernel_writer import (
+    alloc,
+    load,
+    pieces,
+    repeat,
+    store,
+    store_vector,
+    tasks,
+    transposed,
+    vector,
+)
+from kintune.compiler.programs.panel_form import AMX
+from kintune.compiler.programs.panel_text import CHUNK, amx_text, copying_text, pairing_text, vector_text
+from kintune.compiler.programs.powers import power_of_e
+
+__all__ = ["UNIT", "Inner", "bytes_of_a_task", "write_narrow"]
+
+UNIT = 16
+"""The rows that are computed at once, at least."""
+
+_COLUMNS, _LANES, _PAIR = 32, 16, 2
+_DOT_ROWS, _DOT_VECTORS = 8, 2
+_READ_WRITE = 3
+
+
+class Inner(NamedTuple):
+    """The inner kernels of a kind, with panels of 32 columns."""
+
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """LLVM's text of all functions."""
+        products = amx_text() if self.kind == AMX else vector_text(self.kind, _DOT_ROWS, _DOT_VECTORS)
+        return copying_text(converts=True) + pairing_text() + products
+
+
+class _Sizes(NamedTuple):
+    """Panels of keys and of values, and pairs along each sum: all filled up to whole parts of 32 values."""
+
+    key_panels: int
+    value_panels: int
+    depth_pairs: int
+
+    @property
+    def key_pairs(self) -> int:
+        return self.key_panels * _COLUMNS // _PAIR
+
+    @property
+    def line(self) -> int:
+        """The floats from one row of exponentials in bf16 to the next: an odd number of lines of a cache."""
+        lines = -(-self.key_pairs // _LANES)
+        return (lines + (lines + 1) % 2) * _LANES
+
+
+def _sizes(pattern: AttentionPattern) -> _Sizes:
+    panels = [-(-extent // CHUNK) for extent in (pattern.columns, pattern.width, pattern.depth)]
+    return _Sizes(panels[0], panels[1], panels[2] * CHUNK // _PAIR)
+
+
+def bytes_of_a_task(pattern: AttentionPattern) -> int:
+    """What a task keeps: keys, values, and what belongs to 32 queries."""
+    sizes = _sizes(pattern)
+    panels = sizes.key_panels * sizes.depth_pairs + sizes.value_panels * sizes.key_pairs
+    rows = sizes.key_panels * _COLUMNS + sizes.line + sizes.value_panels * _COLUMNS + sizes.depth_pairs
+    return 4 * (panels * _COLUMNS + rows * 2 * UNIT)
+
+
+def write_narrow(function: Any, pattern: AttentionPattern, inner: Inner, blocks: int) -> Any:
+    """A module whose `main` computes the attention of `function`, each head in so many blocks of queries.
+
+    There are at least 16 queries, and query, key and value lie along depth and width.
+    """
+    units = -(-pattern.rows // UNIT)
+    each = -(-units // blocks)
+    blocks = -(-units // each)
+    return tasks(
+        function,
+        pattern.heads * blocks,
+        "attention",
+        lambda buffers, task: _Task(buffers, pattern, inner, blocks, each).write(task),
+        result=pattern.result.parameter,
+    )
+
+
+class _Task:
+    def __init__(self, buffers: Any, pattern: AttentionPattern, inner: Inner, blocks: int, units: int) -> None:
+        self.buffers, self.pattern, self.inner = buffers, pattern, inner
+        self.blocks, self.units = blocks, units
+        self.sizes = _sizes(pattern)
+        self.is_plain = not pattern.steps and pattern.scale > 0  # scores are then scaled with their exponentials
+        self.batch: list[Any] = []
+        self.start: Any = 0
+
+    def write(self, task: Any) -> None:
+        pattern, sizes = self.pattern, self.sizes
+        head = task // self.blocks if self.blocks > 1 else task
+        inner = pattern.heads
+        for extent in pattern.batch:
+            inner //= extent
+            self.batch.append(head // inner % extent)
+        if self.blocks > 1:
+            rows = self.units * UNIT
+            self.start = tirx.min(task % self.blocks * rows, pattern.rows - rows)
+        high = 2 * UNIT
+        self.rounded = alloc("rounded", high, sizes.depth_pairs)
+        self.keys = alloc("keys", sizes.key_panels, sizes.depth_pairs, _COLUMNS)
+        self.values = alloc("values", sizes.value_panels, sizes.key_pairs, _COLUMNS)
+        self.zeros = alloc("zeros", sizes.value_panels * _COLUMNS)
+        self.scores = alloc("scores", sizes.key_panels, high, _COLUMNS)
+        self.powers = alloc("powers", high, sizes.line)
+        self.mixed = alloc("mixed", sizes.value_panels, high, _COLUMNS)
+        self.lanes = alloc("lanes", high, _LANES)
+        self.running = alloc("running", _LANES)  # of one row: it is small, and so stays in a register
+        self.most, self.total = alloc("most", high), alloc("total", high)
+        with T.attr("inner", "pragma_import_llvm", self.inner.text):
+            if self.inner.kind == AMX:
+                _call("kt_tiles_begin")
+            self._pack_keys()
+            self._pack_values()
+            self._rows()
+            if self.inner.kind == AMX:
+                _call("kt_tiles_end")
+
+    def _rows(self) -> None:
+        """All queries of the task, 32 at a time, then 16."""
+        pairs, single = divmod(self.units, 2)
+        if pairs and self.pattern.rows < 2 * UNIT:  # of two units, the second one begins earlier
+            pairs, single = 0, self.units
+        with repeat(pairs, "pair") as pair:
+            if pairs:
+                self._some(self._begin(pair * (2 * UNIT), 2 * UNIT), 2)
+        with repeat(single, "unit") as unit:
+            if single:
+                self._some(self._begin(unit * UNIT + pairs * (2 * UNIT), UNIT), 1)
+
+    def _begin(self, first: Any, number: int) -> Any:
+        """The first of so many queries, earlier where they would not fit."""
+        place_of, last = self.start + first, self.pattern.rows - number
+        return min(place_of, last) if isinstance(place_of, int) else tirx.min(place_of, last)
+
+    def _address(self, access: Access, row: Any = 0, column: Any = 0) -> Any:
+        """The address of the first of a row of values."""
+        buffer = self.buffers[access.parameter]
+        offset: Any = 0
+        for index, extent in zip(place(access, (*self.batch, row, column, 0, 0)), buffer.shape, strict=True):
+            offset = offset * int(extent) + index
+        return _pointer(buffer, offset)
+
+    def _pack_keys(self) -> None:
+        """Keys in panels: pairs of the depth, by 32 keys."""
+        whole, rest = divmod(self.pattern.columns, _COLUMNS)
+        with repeat(whole, "panel") as panel:
+            if whole:
+                self._key_panel(panel, _COLUMNS)
+        if rest:
+            pairs = self.sizes.depth_pairs
+            _call("kt_zero", _pointer(self.rounded, 0), 4 * _COLUMNS * pairs)
+            self._key_panel(whole, rest)
+
+    def _key_panel(self, panel: Any, number: int) -> None:
+        pairs = self.sizes.depth_pairs
+        with repeat(number, "key") as key:
+            source = self._address(self.pattern.key, column=panel * _COLUMNS + key)
+            _call("kt_round", source, _pointer(self.rounded, key * pairs), self.pattern.depth, 2 * CHUNK)
+        with repeat(_COLUMNS // _LANES, "group") as group, repeat(pairs // _LANES, "part") as part:
+            rows = [load(self.rounded, (group * _LANES + i, part * _LANES), _LANES) for i in range(_LANES)]
+            for i, column in enumerate(transposed(rows)):
+                store_vector(self.keys, column, [panel, part * _LANES + i, group * _LANES])
+
+    def _pack_values(self) -> None:
+        """Values in panels: pairs of keys, by 32 places of the width."""
+        pattern, sizes = self.pattern, self.sizes
+        pairs, single = divmod(pattern.columns, _PAIR)
+        stride = 4 * sizes.key_pairs * _COLUMNS
+
+        def pair(number: Any, second: Any) -> None:
+            first = self._address(pattern.value, column=number * _PAIR)
+            _call("kt_pair", first, second, _pointer(self.values, number * _COLUMNS), pattern.width, stride)
+
+        with repeat(pairs, "pair") as number:
+            pair(number, self._address(pattern.value, column=number * _PAIR + 1))
+        if single:
+            _call("kt_zero", _pointer(self.zeros, 0), 4 * sizes.value_panels * _COLUMNS)
+            pair(pairs, _pointer(self.zeros, 0))
+        begin = pairs + single
+        if begin < sizes.key_pairs:
+            with repeat(sizes.value_panels, "panel") as panel:
+                target = _pointer(self.values, (panel * sizes.key_pairs + begin) * _COLUMNS)
+                _call("kt_zero", target, 4 * (sizes.key_pairs - begin) * _COLUMNS)
+
+    def _some(self, start: Any, units: int) -> None:
+        """So many units of queries, from a query on."""
+        pattern, sizes, number = self.pattern, self.sizes, units * UNIT
+        with repeat(number, "row") as row:
+            source = self._address(pattern.query, start + row)
+            _call("kt_round", source, _pointer(self.rounded, row * sizes.depth_pairs), pattern.depth, 2 * CHUNK)
+        seen = self._seen(start + number)
+        with repeat(seen, "panel") as panel:
+            keys = _pointer(self.keys, panel * (sizes.depth_pairs * _COLUMNS))
+            scores = panel * (2 * UNIT * _COLUMNS)
+            self._product(self.rounded, sizes.depth_pairs, keys, self.scores, scores, sizes.depth_pairs // _LANES, units)
+        self._soften(start, number, seen)
+        with repeat(sizes.value_panels, "panel") as panel:
+            values = _pointer(self.values, panel * (sizes.key_pairs * _COLUMNS))
+            self._product(self.powers, sizes.line, values, self.mixed, panel * (2 * UNIT * _COLUMNS), seen, units)
+        self._finish(start, number)
+
+    def _seen(self, end: Any) -> Any:
+        """The panels of keys that queries before number `end` see."""
+        panels, shift = self.sizes.key_panels, self.pattern.shift
+        if shift is None:
+            return panels
+        needed = (end + (shift + _COLUMNS - 1)) // _COLUMNS
+        if isinstance(needed, int):
+            return max(1, min(needed, panels))
+        return tirx.max(1, tirx.min(needed, panels))
+
+    def _product(self, rows: Any, line: int, panel: Any, target: Any, offset: Any, steps: Any, units: int) -> None:
+        """A product of rows that lie `line` floats apart by a panel, in steps of 32 values."""
+        if self.inner.kind == AMX:
+            sums = _pointer(target, offset)
+            _call(f"kt_amx_{units}", _pointer(rows, 0), 4 * line, panel, sums, steps, 1, 0, 0)
+            return
+        with repeat(units * UNIT // _DOT_ROWS, "group") as group:
+            sums = _pointer(target, offset + group * (_DOT_ROWS * _COLUMNS))
+            source = _pointer(rows, group * (_DOT_ROWS * line))
+            _call(f"kt_{self.inner.kind}_{_DOT_ROWS}", source, 4 * line, panel, sums, steps * _LANES, 1, 0, 0)
+
+    def _soften(self, start: Any, number: int, seen: Any) -> None:
+        """Scores become exponentials in bf16; `total` becomes what each row of the result is multiplied by."""
+        self._changed(start, number, seen)
+        self._fold(self.most, number, tirx.max)
+        if self.is_plain:
+            with repeat(number // _LANES, "group") as group, vector(_LANES) as lane:
+                store(self.most, self.most[group * _LANES + lane] * self._scale, group * _LANES + lane)
+        with repeat(number, "row") as row:
+            with vector(_LANES) as lane:
+                store(self.running, tirx.const(0, "float32"), lane)
+            with repeat(seen, "panel") as panel:
+                with repeat(_COLUMNS // _LANES, "half") as half:
+                    with vector(_LANES) as lane:
+                        at = (panel, row, half * _LANES + lane)
+                        score = self.scores[at] * self._scale if self.is_plain else self.scores[at]
+                        store(self.scores, power_of_e(score - self.most[row]), *at)
+                    with vector(_LANES) as lane:
+                        more = self.running[lane] + self.scores[panel, row, half * _LANES + lane]
+                        store(self.running, more, lane)
+                source = _pointer(self.scores, (panel * (2 * UNIT) + row) * _COLUMNS)
+                target = _pointer(self.powers, row * self.sizes.line + panel * (_COLUMNS // _PAIR))
+                _call("kt_round", source, target, _COLUMNS, 2 * CHUNK)
+            self._keep(row)
+        self._fold(self.total, number, lambda one, other: one + other)
+        blank = self.pattern.blank
+        with repeat(number // _LANES, "group") as group, vector(_LANES) as lane:
+            row = group * _LANES + lane
+            hidden = None if blank is None else self._element(blank, (*self.batch, start + row, 0, 0, 0))
+            store(self.total, factor_of(self.pattern, self.total[row], hidden), row)
+
+    def _changed(self, start: Any, number: int, seen: Any) -> None:
+        """Scale scores and change them by the pattern's steps; find the largest of each row, lane by lane."""
+        whole, rest = divmod(self.pattern.columns, _COLUMNS)
+        if not isinstance(seen, int):
+            whole = tirx.min(seen, whole)
+        with repeat(number, "row") as row:
+            with vector(_LANES) as lane:
+                store(self.running, tirx.const(LOWEST, "float32"), lane)
+            with repeat(whole, "panel") as panel, repeat(_COLUMNS // _LANES, "half") as half:
+                self._change(start + row, row, panel, half * _LANES, _LANES)
+            if rest:
+                last = self.pattern.columns // _COLUMNS
+                for first, width in pieces(rest, _LANES):
+                    self._change(start + row, row, last, first, width)
+                for first, width in _behind(rest):
+                    with vector(width) as lane:
+                        store(self.scores, tirx.const(LOWEST, "float32"), last, row, first + lane)
+            self._keep(row)
+
+    def _keep(self, row: Any) -> None:
+        """What is running of a row goes to its lanes."""
+        with vector(_LANES) as lane:
+            store(self.lanes, self.running[lane], row, lane)
+
+    def _change(self, query: Any, row: Any, panel: Any, first: Any, width: int) -> None:
+        """Some neighbours of a row of scores."""
+        if not self.is_plain:
+            with vector(width) as lane:
+                column = first + lane
+                at = (*self.batch, query, panel * _COLUMNS + column, 0, 0)
+                value = scored(self.pattern, self.scores[panel, row, column] * self._scale, at, self._element)
+                store(self.scores, value, panel, row, column)
+        with vector(width) as lane:
+            store(self.running, tirx.max(self.running[lane], self.scores[panel, row, first + lane]), lane)
+
+    @property
+    def _scale(self) -> Any:
+        return tirx.const(self.pattern.scale, "float32")
+
+    def _element(self, access: Access, at: Any) -> Any:
+        return self.buffers[access.parameter][tuple(place(access, at))]
+
+    def _fold(self, target: Any, number: int, combine: Any) -> None:
+        """Combine the lanes of each row; 16 rows at once, as columns."""
+        with repeat(number // _LANES, "group") as group:
+            found = transposed([load(self.lanes, (group * _LANES + i, 0), _LANES) for i in range(_LANES)])
+            while len(found) > 1:
+                found = [T.Bind(combine(found[i], found[i + 1])) for i in range(0, len(found), 2)]
+            store_vector(target, found[0], [group * _LANES])
+
+    def _finish(self, start: Any, number: int) -> None:
+        pattern = self.pattern
+        output = self.buffers[pattern.result.parameter]
+        with repeat(number, "row") as row:
+            for panel in range(self.sizes.value_panels):
+                for first, width in pieces(min(_COLUMNS, pattern.width - panel * _COLUMNS), _LANES):
+                    with vector(width) as lane:
+                        column = first + lane
+                        at = (*self.batch, start + row, 0, 0, panel * _COLUMNS + column)
+                        value = finished(pattern, self.mixed[panel, row, column], self.total[row])
+                        store(output, value, *place(pattern.result, at))
+
+
+def _behind(first: int) -> list[tuple[int, int]]:
+    """Vectors (start, lanes) that cover what is left of a panel."""
+    return [(_COLUMNS - start - width, width) for start, width in pieces(_COLUMNS - first, _LANES)]
+
+
+def _pointer(buffer: Any, offset: Any) -> Any:
+    """The address of an element, by its number in the buffer."""
+    size = 1
+    for extent in buffer.shape:
+        size *= int(extent)
+    return tirx.op.tvm_access_ptr(str(buffer.dtype), buffer.data, offset, size - offset, _READ_WRITE)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """A call of a function of the inner kernel's text; numbers are 32 bits wide."""
+    given = [tirx.const(each, "int32") if isinstance(each, int) else each for each in arguments]
+    T.evaluate(tirx.call_extern("int32", name, *given))
