@@ -79,8 +79,12 @@ def _suits(pattern: AttentionPattern) -> bool:
         and pattern.value.is_contiguous(row + 3)
     )
     fits = bytes_of_a_task(pattern) <= _MOST_BYTES
-    return along and fits and pattern.rows >= UNIT and pattern.columns >= _LEAST_COLUMNS and (
-        pattern.depth >= _LEAST_DEPTH
+    return (
+        along
+        and fits
+        and pattern.rows >= UNIT
+        and pattern.columns >= _LEAST_COLUMNS
+        and (pattern.depth >= _LEAST_DEPTH)
     )
 
 

@@ -1,15 +1,16 @@
 """Writes attention in bf16: a task is a block of queries of one head, and sees all keys.
 
-A task first brings keys and values into panels, as the inner kernels of `panel_text` read the second factor of a product: pairs of
-neighbours along the sum lie side by side.  Of keys the sum goes along the depth, so that they are transposed in pairs.
-Of values it goes along the keys, so that two rows are interleaved.  Then, for 32 queries at a time:
+A task first brings keys and values into panels, as the inner kernels of `panel_text` read the second factor of a
+product: pairs of neighbours along the sum lie side by side.  Of keys the sum goes along the depth, so that they are
+transposed in pairs.  Of values it goes along the keys, so that two rows are interleaved.  Then, for 32 queries at a
+time:
 
 1. The queries are rounded, and multiplied with all panels of keys.  The scores are of fp32.
 2. Scores are scaled and changed by the steps of the pattern.  Their maxima, exponentials and sums are of fp32.
 3. The exponentials are rounded, and multiplied with all panels of values.  Each row is divided by its sum.
 
-All scores of these queries are kept, so nothing is computed online.  A block of queries, and the last queries of a block,
-begin earlier where they would not fit, and compute some queries twice.
+All scores of these queries are kept, so nothing is computed online.  A block of queries, and the last queries of a
+block, begin earlier where they would not fit, and compute some queries twice.
 """
 
 from __future__ import annotations
@@ -222,7 +223,8 @@ class _Task:
         with repeat(seen, "panel") as panel:
             keys = _pointer(self.keys, panel * (sizes.depth_pairs * _COLUMNS))
             scores = panel * (2 * UNIT * _COLUMNS)
-            self._product(self.rounded, sizes.depth_pairs, keys, self.scores, scores, sizes.depth_pairs // _LANES, units)
+            steps = sizes.depth_pairs // _LANES
+            self._product(self.rounded, sizes.depth_pairs, keys, self.scores, scores, steps, units)
         self._soften(start, number, seen)
         with repeat(sizes.value_panels, "panel") as panel:
             values = _pointer(self.values, panel * (sizes.key_pairs * _COLUMNS))

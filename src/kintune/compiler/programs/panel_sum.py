@@ -203,8 +203,8 @@ def _choices(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
     """The values of units, parts and depth."""
     units = -(-form.rows // inner.rows)
     most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
-    even = {-(-units // number) for number in _EVEN}
-    heights = [each for each in sorted(even.union(_UNITS)) if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
+    offered = sorted({*_UNITS, *(-(-units // number) for number in _EVEN)})
+    heights = [each for each in offered if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
     parts = [
         each for each in _PARTS if each <= form.panels and _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE
     ]

@@ -1,0 +1,145 @@
+"""Attention in bf16 computes what the plain blocks do, up to its rounding, however its queries are cut."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from kintune.errors import BuildError
+from kintune.search.processor import Processor
+from tests.compiler.programs.test_attention import MASKS, drawn, run, workload
+from tests.compiler.programs.test_panel_sum import SAPPHIRE_RAPIDS, kinds
+from tests.support.attention import Spelling
+
+pytestmark = pytest.mark.tvm
+
+ERROR = 1e-2
+"""The norm of the difference over that of the result, at most."""
+
+LARGE = {
+    "batch": 1, "heads": 2, "groups": 1, "rows": 97, "columns": 97, "depth": 24, "width": 40, "layout": "heads",
+    "scaling": "after", "mask": "none", "low": -1e9, "softmax": "operator", "twist": "", "guarded": False,
+    "result": "heads",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def here() -> Any:
+    import tvm
+
+    from kintune.runtime.target import resolve_target
+
+    return tvm.target.Target(json.loads(resolve_target("native", 1)))
+
+
+def spelling(**changes: Any) -> Spelling:
+    return Spelling(**{**LARGE, **changes}).settled()
+
+
+def agree(written: Spelling, target: Any, choose: Any, seed: int = 3) -> int:
+    """Compare each kind that this CPU has with the plain blocks; returns how many there were."""
+    from kintune.compiler.programs.narrow_attention import NarrowAttention
+
+    program, module = NarrowAttention(), workload(written, target)
+    compared = [kind for kind in kinds() if kind != "fma"]
+    if not compared or not program.variants(module, target):
+        return 0
+    operands = drawn(module, written.low, seed)
+    wanted = run(module, target, operands)
+    finite = np.isfinite(wanted)
+    for kind in compared:
+        decisions = tuple((choose(axis),) for axis in program.axes(module, kind))
+        found = run(program.write(module, kind, decisions), target, operands)
+        assert np.array_equal(np.isfinite(found), finite), (written, kind, decisions)
+        error = np.linalg.norm((found - wanted)[finite]) / np.linalg.norm(wanted[finite])
+        assert error <= ERROR, (written, kind, decisions, error)
+    return len(compared)
+
+
+spellings = st.builds(
+    Spelling,
+    batch=st.just(1),
+    heads=st.just(2),
+    groups=st.sampled_from((2, 1)),
+    rows=st.sampled_from((16, 17, 31, 32, 33, 50, 97)),
+    columns=st.sampled_from((16, 31, 33, 64, 67, 129)),
+    depth=st.sampled_from((8, 16, 24, 33)),
+    width=st.sampled_from((1, 7, 16, 33, 64)),
+    layout=st.sampled_from(("heads", "tokens", "fused")),
+    scaling=st.sampled_from(("none", "after")),
+    mask=st.sampled_from(MASKS),
+    low=st.sampled_from((-1e9, -3.4028234663852886e38, -np.inf)),
+    softmax=st.just("operator"),
+    twist=st.just(""),
+    guarded=st.booleans(),
+    result=st.sampled_from(("heads", "tokens")),
+).map(Spelling.settled)
+
+
+@settings(max_examples=6, derandomize=True, phases=[Phase.generate], deadline=None)
+@given(written=spellings, data=st.data())
+def test_whatever_is_drawn_computes_the_same(written: Spelling, data: st.DataObject, here: Any) -> None:
+    agree(written, here, lambda axis: data.draw(st.integers(0, len(axis.values) - 1)))
+
+
+@pytest.mark.parametrize("blocks", range(4))
+@pytest.mark.parametrize("rows", [40, 97])
+def test_each_number_of_blocks(rows: int, blocks: int, here: Any) -> None:
+    agree(spelling(rows=rows), here, lambda axis: min(blocks, len(axis.values) - 1))
+
+
+@pytest.mark.parametrize("low", [-1e9, -np.inf])
+@pytest.mark.parametrize("mask", ["columns", "full", "boolean", "causal"])
+def test_masks(mask: str, low: float, here: Any) -> None:
+    agree(spelling(mask=mask, low=low, guarded=low == -np.inf), here, lambda _axis: 0)
+
+
+def test_what_does_not_suit_is_left_to_fp32(here: Any) -> None:
+    from kintune.compiler.programs.narrow_attention import NarrowAttention
+
+    target = cpu()
+    program = NarrowAttention()
+    assert program.variants(workload(spelling(), target), target) == ("amx",)
+    for changes in ({"rows": 9}, {"columns": 8}, {"depth": 3}):
+        assert program.variants(workload(spelling(**changes), target), target) == ()
+
+
+def test_it_is_offered_for_its_precision_alone(here: Any) -> None:
+    from kintune.compiler.programs.registry import applicable
+
+    target = cpu()
+    module = workload(spelling(), target)
+    names = [[name for _, _, name in applicable(module, target, precisions)] for precisions in (frozenset(), {"bf16"})]
+    assert not any(name.startswith("narrow") for name in names[0])
+    assert "narrow_attention.1:amx" in names[1]
+
+
+def test_the_rule_leaves_heads_whole_where_they_fill_the_threads(here: Any) -> None:
+    from kintune.compiler.programs.narrow_attention import NarrowAttention
+
+    program, module = NarrowAttention(), workload(spelling(heads=8, rows=197, columns=197), cpu())
+    assert program.rule(module, "amx", Processor(lanes=16, threads=2))[0] == ((0,),)
+    alone = workload(spelling(heads=1, rows=197, columns=197), cpu())
+    first = program.rule(alone, "amx", Processor(lanes=16, threads=2))[0][0][0]
+    assert program.axes(alone, "amx")[0].values[first] == 2  # type: ignore[union-attr]
+
+
+def test_wrong_decisions_are_refused(here: Any) -> None:
+    from kintune.compiler.programs.narrow_attention import NarrowAttention
+
+    program, module = NarrowAttention(), workload(spelling(), here)
+    with pytest.raises(BuildError, match="no axis"):
+        program.write(module, "amx", ((99,),))
+    with pytest.raises(BuildError, match="no variant"):
+        program.write(module, "tiles", ((0,),))
+
+
+def cpu() -> Any:
+    import tvm
+
+    return tvm.target.Target(SAPPHIRE_RAPIDS)
