@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.compiler.programs.test_attention import MASKS, drawn, run, workload
+from tests.compiler.programs.test_kept_parameters import bits, computed, widened
 from tests.compiler.programs.test_panel_sum import SAPPHIRE_RAPIDS, kinds
 from tests.support.attention import Spelling
 
@@ -143,3 +144,19 @@ def cpu() -> Any:
     import tvm
 
     return tvm.target.Target(SAPPHIRE_RAPIDS)
+
+
+@pytest.mark.parametrize("rows", [33, 97])
+def test_what_is_kept_in_bf16_computes_the_same(rows: int, here: Any) -> None:
+    from kintune.compiler.programs.narrow_attention import NarrowAttention
+
+    module = workload(spelling(rows=rows, mask="columns", layout="tokens", result="tokens"), here)
+    program, result = NarrowAttention(), len(module["main"].params) - 1
+    able = program.keepable(module)
+    rounded = program.keepable(module, rounded=True)
+    assert rounded == able - {result}
+    for kind in set(kinds()) - {"fma"}:
+        wide = computed(program.write(module, kind, ((0,),)), here, frozenset(), rounded)
+        for kept in (rounded, able, frozenset({result})):
+            narrow = computed(program.write(module, kind, ((0,),), kept), here, kept, rounded)
+            assert np.array_equal(narrow, widened(bits(wide)) if result in kept else wide), (kind, kept)

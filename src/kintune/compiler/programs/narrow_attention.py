@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import tvm
 
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
+from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, write_narrow
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
@@ -50,8 +51,10 @@ class NarrowAttention:
         values = _blocks(_pattern(module))
         return (Choice(values, (1.0 / len(values),) * len(values)),)
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """The kernel.
+    def write(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
+    ) -> tvm.IRModule:
+        """The kernel; the parameters at the positions `kept`, which must be among `keepable`, are of bf16.
 
         Raises:
             BuildError: the workload is no attention that suits, or there is no such variant or decision.
@@ -62,7 +65,23 @@ class NarrowAttention:
         values = _blocks(pattern)
         if len(decisions) != 1 or not 0 <= decisions[0][0] < len(values):
             raise BuildError(f"the decisions {decisions} answer no axis of {self.name}")
-        return write_narrow(module["main"], pattern, Inner(variant), values[decisions[0][0]])
+        written = write_narrow(module["main"], pattern, Inner(variant), values[decisions[0][0]], frozenset(kept))
+        return tvm.IRModule({"main": keep(written["main"], kept)}) if kept else written
+
+    def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
+        """The positions of query, key and value, which are rounded in any case, and of the result.
+
+        Raises:
+            BuildError: the workload is no attention.
+        """
+        pattern = _pattern(module)
+        found = {pattern.query.parameter, pattern.key.parameter, pattern.value.parameter}
+        if not rounded and pattern.result.is_contiguous(pattern.row + 3):
+            found.add(pattern.result.parameter)
+        others = {step.access.parameter for step in pattern.steps if step.access is not None}
+        if pattern.blank is not None:
+            others.add(pattern.blank.parameter)
+        return frozenset(found - others)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """All blocks, those of the least estimated time first."""

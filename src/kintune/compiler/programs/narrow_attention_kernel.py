@@ -45,6 +45,7 @@ UNIT = 16
 _COLUMNS, _LANES, _PAIR = 32, 16, 2
 _DOT_ROWS, _DOT_VECTORS = 8, 2
 _READ_WRITE = 3
+_BITS = "uint16"  # of bf16 in memory; the compiler has no pointers to bfloat16 until late
 
 
 class Inner(NamedTuple):
@@ -90,10 +91,14 @@ def bytes_of_a_task(pattern: AttentionPattern) -> int:
     return 4 * (panels * _COLUMNS + rows * 2 * UNIT)
 
 
-def write_narrow(function: Any, pattern: AttentionPattern, inner: Inner, blocks: int) -> Any:
+def write_narrow(
+    function: Any, pattern: AttentionPattern, inner: Inner, blocks: int, kept: frozenset[int] = frozenset()
+) -> Any:
     """A module whose `main` computes the attention of `function`, each head in so many blocks of queries.
 
     There are at least 16 queries, and query, key and value lie along depth and width.
+
+    The parameters at the positions `kept` are addressed as bf16, although they are of the type of the workload here.
     """
     units = -(-pattern.rows // UNIT)
     each = -(-units // blocks)
@@ -102,15 +107,23 @@ def write_narrow(function: Any, pattern: AttentionPattern, inner: Inner, blocks:
         function,
         pattern.heads * blocks,
         "attention",
-        lambda buffers, task: _Task(buffers, pattern, inner, blocks, each).write(task),
+        lambda buffers, task: _Task(buffers, pattern, inner, blocks, each, kept).write(task),
         result=pattern.result.parameter,
     )
 
 
 class _Task:
-    def __init__(self, buffers: Any, pattern: AttentionPattern, inner: Inner, blocks: int, units: int) -> None:
+    def __init__(
+        self,
+        buffers: Any,
+        pattern: AttentionPattern,
+        inner: Inner,
+        blocks: int,
+        units: int,
+        kept: frozenset[int],
+    ) -> None:
         self.buffers, self.pattern, self.inner = buffers, pattern, inner
-        self.blocks, self.units = blocks, units
+        self.blocks, self.units, self.kept = blocks, units, kept
         self.sizes = _sizes(pattern)
         self.is_plain = not pattern.steps and pattern.scale > 0  # scores are then scaled with their exponentials
         self.batch: list[Any] = []
@@ -163,13 +176,18 @@ class _Task:
         place_of, last = self.start + first, self.pattern.rows - number
         return min(place_of, last) if isinstance(place_of, int) else tirx.min(place_of, last)
 
-    def _address(self, access: Access, row: Any = 0, column: Any = 0) -> Any:
-        """The address of the first of a row of values."""
+    def _address(self, access: Access, row: Any = 0, column: Any = 0, width: int = 0) -> Any:
+        """The address of the first of a row of values, or of a place of the width in it."""
         buffer = self.buffers[access.parameter]
         offset: Any = 0
-        for index, extent in zip(place(access, (*self.batch, row, column, 0, 0)), buffer.shape, strict=True):
+        for index, extent in zip(place(access, (*self.batch, row, column, 0, width)), buffer.shape, strict=True):
             offset = offset * int(extent) + index
-        return _pointer(buffer, offset)
+        return _pointer(buffer, offset, _BITS if access.parameter in self.kept else "")
+
+    def _read_row(self, access: Access, target: Any, row: Any = 0, column: Any = 0) -> None:
+        """Bring a row of query or key into bf16."""
+        name = "kt_copy" if access.parameter in self.kept else "kt_round"
+        _call(name, self._address(access, row, column), target, self.pattern.depth, 2 * CHUNK)
 
     def _pack_keys(self) -> None:
         """Keys in panels: pairs of the depth, by 32 keys."""
@@ -185,8 +203,8 @@ class _Task:
     def _key_panel(self, panel: Any, number: int) -> None:
         pairs = self.sizes.depth_pairs
         with repeat(number, "key") as key:
-            source = self._address(self.pattern.key, column=panel * _COLUMNS + key)
-            _call("kt_round", source, _pointer(self.rounded, key * pairs), self.pattern.depth, 2 * CHUNK)
+            target = _pointer(self.rounded, key * pairs)
+            self._read_row(self.pattern.key, target, column=panel * _COLUMNS + key)
         with repeat(_COLUMNS // _LANES, "group") as group, repeat(pairs // _LANES, "part") as part:
             rows = [load(self.rounded, (group * _LANES + i, part * _LANES), _LANES) for i in range(_LANES)]
             for i, column in enumerate(transposed(rows)):
@@ -197,10 +215,11 @@ class _Task:
         pattern, sizes = self.pattern, self.sizes
         pairs, single = divmod(pattern.columns, _PAIR)
         stride = 4 * sizes.key_pairs * _COLUMNS
+        name = "kt_join" if pattern.value.parameter in self.kept else "kt_pair"
 
         def pair(number: Any, second: Any) -> None:
             first = self._address(pattern.value, column=number * _PAIR)
-            _call("kt_pair", first, second, _pointer(self.values, number * _COLUMNS), pattern.width, stride)
+            _call(name, first, second, _pointer(self.values, number * _COLUMNS), pattern.width, stride)
 
         with repeat(pairs, "pair") as number:
             pair(number, self._address(pattern.value, column=number * _PAIR + 1))
@@ -217,8 +236,7 @@ class _Task:
         """So many units of queries, from a query on."""
         pattern, sizes, number = self.pattern, self.sizes, units * UNIT
         with repeat(number, "row") as row:
-            source = self._address(pattern.query, start + row)
-            _call("kt_round", source, _pointer(self.rounded, row * sizes.depth_pairs), pattern.depth, 2 * CHUNK)
+            self._read_row(pattern.query, _pointer(self.rounded, row * sizes.depth_pairs), start + row)
         seen = self._seen(start + number)
         with repeat(seen, "panel") as panel:
             keys = _pointer(self.keys, panel * (sizes.depth_pairs * _COLUMNS))
@@ -334,7 +352,7 @@ class _Task:
 
     def _finish(self, start: Any, number: int) -> None:
         pattern = self.pattern
-        output = self.buffers[pattern.result.parameter]
+        output, is_kept = self.buffers[pattern.result.parameter], pattern.result.parameter in self.kept
         with repeat(number, "row") as row:
             for panel in range(self.sizes.value_panels):
                 for first, width in pieces(min(_COLUMNS, pattern.width - panel * _COLUMNS), _LANES):
@@ -342,7 +360,19 @@ class _Task:
                         column = first + lane
                         at = (*self.batch, start + row, 0, 0, panel * _COLUMNS + column)
                         value = finished(pattern, self.mixed[panel, row, column], self.total[row])
-                        store(output, value, *place(pattern.result, at))
+                        if is_kept:
+                            store(self.mixed, value, panel, row, column)
+                        else:
+                            store(output, value, *place(pattern.result, at))
+                if is_kept:
+                    self._put(start + row, row, panel)
+
+    def _put(self, query: Any, row: Any, panel: int) -> None:
+        """Round what replaced a panel of a row of the result, and store it."""
+        width = min(_COLUMNS, self.pattern.width - panel * _COLUMNS)
+        source = _pointer(self.mixed, (panel * 2 * UNIT + row) * _COLUMNS)
+        target = self._address(self.pattern.result, query, width=panel * _COLUMNS)
+        _call("kt_put", source, target, width, 2 * CHUNK)
 
 
 def _behind(first: int) -> list[tuple[int, int]]:
@@ -350,12 +380,12 @@ def _behind(first: int) -> list[tuple[int, int]]:
     return [(_COLUMNS - start - width, width) for start, width in pieces(_COLUMNS - first, _LANES)]
 
 
-def _pointer(buffer: Any, offset: Any) -> Any:
-    """The address of an element, by its number in the buffer."""
+def _pointer(buffer: Any, offset: Any, stored: str = "") -> Any:
+    """The address of an element, by its number in the buffer; `stored` is its type, if that is not the buffer's."""
     size = 1
     for extent in buffer.shape:
         size *= int(extent)
-    return tirx.op.tvm_access_ptr(str(buffer.dtype), buffer.data, offset, size - offset, _READ_WRITE)
+    return tirx.op.tvm_access_ptr(stored or str(buffer.dtype), buffer.data, offset, size - offset, _READ_WRITE)
 
 
 def _call(name: str, *arguments: Any) -> None:

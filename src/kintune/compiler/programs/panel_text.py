@@ -5,7 +5,8 @@ All functions have the prefix `kt_` and return zero.  They are inlined where the
 `kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), `kt_move` copies n floats,
 and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last;
 what is beyond n is zero.  `kt_put` rounds as `kt_round` does and writes n values, nothing beyond.
-`kt_pair(one, other, target, n, stride)` rounds two rows of n floats and interleaves them.
+`kt_pair(one, other, target, n, stride)` rounds two rows of n floats and interleaves them, `kt_join` interleaves rows of
+n values of 16 bits.
 `kt_zero(target, bytes)` clears memory.  `kt_own(target, n, stride)` and `kt_fetch` ask for n lines
 of the caches, `stride` bytes apart, the former to be written.
 
@@ -179,7 +180,7 @@ def _rounded(source: str, target: str, *, converts: bool) -> str:
 
 
 _PAIR = """
-define i32 @kt_pair(ptr %one, ptr %other, ptr %target, i32 %n, i32 %stride) {{
+define i32 @{name}(ptr %one, ptr %other, ptr %target, i32 %n, i32 %stride) {{
 entry:
   %wide_stride = sext i32 %stride to i64
   br label %loop
@@ -191,12 +192,7 @@ loop:
   %single = insertelement <32 x i32> poison, i32 %left, i32 0
   %all = shufflevector <32 x i32> %single, <32 x i32> poison, <32 x i32> zeroinitializer
   %mask = icmp slt <32 x i32> <{lanes}>, %all
-  %a = {load_a}
-  %b = {load_b}
-{round_a}
-{round_b}
-  %a_bits = bitcast <32 x bfloat> %a_short to <32 x i16>
-  %b_bits = bitcast <32 x bfloat> %b_short to <32 x i16>
+{loads}
   %both = shufflevector <32 x i16> %a_bits, <32 x i16> %b_bits, <64 x i32> <{order}>
   store <64 x i16> %both, ptr %to, align 2
   %next_left = sub i32 %left, {chunk}
@@ -212,14 +208,21 @@ done:
 
 
 def pairing_text() -> str:
-    """The function `kt_pair`, for a CPU that has instructions to round; `copying_text` must stand before it."""
+    """`kt_pair` and `kt_join`, for a CPU that has instructions to round; `copying_text` must stand before them."""
     order = ", ".join(f"i32 {lane}, i32 {lane + CHUNK}" for lane in range(CHUNK))
-    loads = {
-        f"load_{name}": _MASKED.format(name="f32", type="float", size=4).replace("%last_from", f"%from_{name}")
-        for name in "ab"
-    }
-    rounds = {f"round_{name}": _rounded(name, f"{name}_short", converts=True) for name in "ab"}
-    return _PAIR.format(lanes=_LANES, order=order, chunk=CHUNK, bytes=CHUNK * 4, **loads, **rounds)
+
+    def loaded(type_name: str, short: str, size: int, target: str) -> str:
+        load = _MASKED.format(name=short, type=type_name, size=size)
+        return "\n".join(f"  %{target.format(name)} = {load.replace('%last_from', f'%from_{name}')}" for name in "ab")
+
+    rounded = [_rounded(name, f"{name}_short", converts=True) for name in "ab"]
+    bits = [f"  %{name}_bits = bitcast <32 x bfloat> %{name}_short to <32 x i16>" for name in "ab"]
+    pair = "\n".join([loaded("float", "f32", 4, "{}"), *rounded, *bits])
+    join = loaded("i16", "i16", 2, "{}_bits")
+    return "".join(
+        _PAIR.format(name=name, lanes=_LANES, order=order, chunk=CHUNK, bytes=CHUNK * size, loads=loads)
+        for name, size, loads in (("kt_pair", 4, pair), ("kt_join", 2, join))
+    )
 
 
 _AMX = """
