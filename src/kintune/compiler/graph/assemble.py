@@ -20,6 +20,7 @@ from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
 from kintune.compiler.graph.plan import plan_network
 from kintune.compiler.graph.provenance import keeping_marks
 from kintune.compiler.graph.rewriting import rewriting_pass
+from kintune.compiler.graph.strided_pieces import PlaceStridedPieces
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
@@ -126,7 +127,12 @@ def assemble_plan(
     try:
         with target:
             main, weights = _packed(module, lowered.weights)
-            passes = [*_to_kernels(target), _link_compiled(kernels or {}, linked), relax.transform.AttachGlobalSymbol()]
+            passes = [
+                *_to_kernels(target),
+                PlaceStridedPieces(),
+                _link_compiled(kernels or {}, linked),
+                relax.transform.AttachGlobalSymbol(),
+            ]
             use_vector_functions()
             keep_nan()
             called = tvm.transform.Sequential(passes)(_with_a_kernel(main))
