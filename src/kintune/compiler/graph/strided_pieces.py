@@ -122,6 +122,7 @@ class _Network:
         self._module = module
         self.tensors: dict[relax.Var, _Tensor] = {}
         self.aliases: dict[relax.Var, relax.Expr] = {}
+        self.allocations: dict[relax.Var, relax.Expr] = {}
         self.calls: list[_Call] = []
         self.numbers: dict[relax.Var, int] = {}
         self.removed: set[int] = set()
@@ -167,6 +168,7 @@ class _Network:
             self._fix(value)
         elif operator_of(value) == _ALLOCATE:
             self._add(binding.var, fixed=False)
+            self.allocations[binding.var] = value
         elif isinstance(value, relax.Var | relax.Tuple | relax.TupleGetItem):
             self.aliases[binding.var] = value
         elif isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
@@ -280,17 +282,15 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         super().__init__(module)
         self._module = module
         self._network = network
-        self._wholes = {each.root().variable for each in network.tensors.values() if each.whole is not None}
-        self._allocations: dict[relax.Var, relax.Expr] = {}
+        wholes = {each.root().variable for each in network.tensors.values() if each.whole is not None}
+        self._wholes = {each: network.allocations[each] for each in wholes if each in network.allocations}
+        self._allocated_late = set(self._wholes)
         self._made: dict[Any, tvm.ir.GlobalVar] = {}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         variable, network = binding.var, self._network
-        if (tensor := network.tensors.get(variable)) is not None and operator_of(binding.value) == _ALLOCATE:
-            if tensor.whole is not None:
-                return
-            if variable in self._wholes:
-                self._allocations[variable] = binding.value
+        if variable in network.allocations and variable in network.tensors:
+            if network.tensors[variable].whole is not None or variable in self._allocated_late:
                 return
         elif variable in network.aliases:
             found = network.resolve(variable)
@@ -335,7 +335,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
     def _allocated(self, tensor: _Tensor) -> relax.Var:
         """The variable of the root of a tensor, which is allocated now if it was not."""
         variable = tensor.root().variable
-        if (value := self._allocations.pop(variable, None)) is not None:
+        if (value := self._wholes.pop(variable, None)) is not None:
             self.set_var_remap(variable, self.builder_.emit(value, "whole"))
         return variable
 
