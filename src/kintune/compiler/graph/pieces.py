@@ -22,7 +22,7 @@ from tvm import relax
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
 from kintune.core.dtypes import numpy_dtype
 
-__all__ = ["ALIGNED", "JOINS", "SLICES", "STRIDED_JOINS", "STRIDED_SLICES", "mark_pieces", "pieces_of"]
+__all__ = ["ALIGNED", "JOINS", "LEAST_STRIDED", "SLICES", "STRIDED_JOINS", "STRIDED_SLICES", "mark_pieces", "pieces_of"]
 
 SLICES = "kintune.slices"
 """The attribute of a PrimFunc whose results are pieces of its operand: their offsets in bytes."""
@@ -38,6 +38,11 @@ STRIDED_JOINS = "kintune.strided_joins"
 
 ALIGNED = 64
 """Bytes of which the address of what a kernel takes is a multiple."""
+
+LEAST_STRIDED = 64 << 10
+"""Bytes of the whole from which on its parts along the last axis are read and written in their places.
+
+Below, to build kernels anew costs more than it gains."""
 
 _LEVEL = 100  # above the compiler's own rules
 _LEGALISE = "FLegalize"

@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.keepable import COMPILED
-from kintune.compiler.graph.pieces import JOINS, SLICES, STRIDED_JOINS, STRIDED_SLICES, pieces_of
+from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, STRIDED_SLICES, pieces_of
 from kintune.compiler.graph.rewriting import operator_of, static_shape
 from kintune.compiler.programs.placed_parameters import Place, copying, place, placeable
 from kintune.core.dtypes import numpy_dtype
@@ -29,9 +29,6 @@ PLACED = "_in_place"
 """What is added to the name of a function that takes a larger tensor in place of a part."""
 
 _ALLOCATE = "relax.builtin.alloc_tensor"
-
-_LEAST = 64 << 10
-"""Bytes of the whole from which on parts are not copied: below, to build kernels anew would cost more than it gains."""
 
 
 def PlaceStridedPieces() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
@@ -106,7 +103,7 @@ class _Call(NamedTuple):
     def is_cut(self) -> bool:
         """Whether it puts tensors together or cuts one, all of them are known, and the whole is large."""
         offsets = self.joins or self.slices
-        if not offsets or len(self.tensors) != len(offsets) + 1 or self.whole is None or self.whole.nbytes < _LEAST:
+        if not offsets or len(self.tensors) != len(offsets) + 1 or self.whole is None or self.whole.nbytes < LEAST_STRIDED:
             return False
         outer = self.whole.shape[:-1]
         return all(each is not None and each.shape[:-1] == outer for each in self.parts)
