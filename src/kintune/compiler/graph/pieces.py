@@ -34,7 +34,7 @@ STRIDED_SLICES = "kintune.strided_slices"
 """The attribute of a PrimFunc whose results are parts of its operand along the last axis: where they begin there."""
 
 STRIDED_JOINS = "kintune.strided_joins"
-"""The attribute of a PrimFunc whose operands are the parts of its result along the last axis: where they begin there."""
+"""The attribute of a PrimFunc whose operands are parts of its result along the last axis: where they begin there."""
 
 ALIGNED = 64
 """Bytes of which the address of what a kernel takes is a multiple."""

@@ -102,11 +102,10 @@ class _Call(NamedTuple):
 
     def is_cut(self) -> bool:
         """Whether it puts tensors together or cuts one, all of them are known, and the whole is large."""
-        offsets = self.joins or self.slices
-        if not offsets or len(self.tensors) != len(offsets) + 1 or self.whole is None or self.whole.nbytes < LEAST_STRIDED:
+        offsets, whole = self.joins or self.slices, self.whole
+        if not offsets or len(self.parts) != len(offsets) or whole is None or whole.nbytes < LEAST_STRIDED:
             return False
-        outer = self.whole.shape[:-1]
-        return all(each is not None and each.shape[:-1] == outer for each in self.parts)
+        return all(each is not None and each.shape[:-1] == whole.shape[:-1] for each in self.parts)
 
 
 class _Network:
@@ -241,7 +240,8 @@ class _Network:
 
     def _is_free(self, tensor: _Tensor) -> bool:
         """Whether all that uses a tensor can use it as a part of another one."""
-        return not tensor.fixed and all(number in self.removed or self._placeable(number, at) for number, at in tensor.uses)
+        left = [use for use in tensor.uses if use[0] not in self.removed]
+        return not tensor.fixed and all(self._placeable(number, position) for number, position in left)
 
     def _placeable(self, number: int, position: int) -> bool:
         key = self.calls[number].name, position

@@ -77,7 +77,7 @@ def copying(shape: Sequence[int], dtype: str, source: Place, target: Place) -> t
     """The function that copies a tensor of a shape from one place to another, row by row."""
     *outer, channels = shape
     given, made = (
-        buffer(name, [*outer, place.extent], dtype, "global") for name, place in (("source", source), ("target", target))
+        buffer(name, [*outer, at.extent], dtype, "global") for name, at in (("source", source), ("target", target))
     )
     rows = [tirx.Var(f"i{axis}", INDEX) for axis in range(len(outer))]
 
