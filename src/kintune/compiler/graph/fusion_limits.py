@@ -197,9 +197,7 @@ class _Calls:
         if size < LEAST_STRIDED or not self._is_mostly_computed(variable):
             return False
         readers = [self._function(reader) for reader in self._readers.get(variable, []) if not reader.same_as(variable)]
-        return all(
-            reader is not None and int(reader.attrs.get(_PATTERN, _OPAQUE)) > _INJECTIVE for reader in readers
-        )
+        return all(reader is not None and int(reader.attrs.get(_PATTERN, _OPAQUE)) > _INJECTIVE for reader in readers)
 
     def _repeats_work(self, variable: relax.Var, function: Any) -> bool:
         """Whether a call reads each element of an operand several times, and what computes it would be fused."""

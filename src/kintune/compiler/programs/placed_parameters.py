@@ -155,7 +155,7 @@ class _Bounds:
             last = index.base + index.stride * (int(index.lanes) - 1)
             return self.hold(index.base, extent) and self.hold(last, extent)
         bound = self._analyzer.const_int_bound(index)
-        return 0 <= int(bound.min_value) and int(bound.max_value) < extent
+        return int(bound.min_value) >= 0 and int(bound.max_value) < extent
 
     def _bind(self, variable: Any, least: Any, extent: Any) -> None:
         if isinstance(least, tirx.IntImm) and isinstance(extent, tirx.IntImm):
