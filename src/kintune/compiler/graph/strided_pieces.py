@@ -235,8 +235,8 @@ class _Network:
                 copies += range(at, end)
             at = end
         self.copies[number] = copies
-        copied = sum(parts[place].channels for place in copies)
-        return 2 * copied <= whole.channels
+        copied = sum(parts[at].channels for at in copies)
+        return 4 * copied <= 3 * whole.channels
 
     def _is_free(self, tensor: _Tensor) -> bool:
         """Whether all that uses a tensor can use it as a part of another one."""
