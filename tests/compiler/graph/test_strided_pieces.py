@@ -96,6 +96,34 @@ def test_small_tensors_and_results_are_put_together_by_a_kernel(cpu: tvm.target.
     assert _copies(_check(g, [g.conv(g("Concat", one, other, axis=1), 32, 16)], 8, cpu, tmp_path)) == 1
 
 
+def test_a_scheduled_concatenation_is_left_out_too(cpu: tvm.target.Target, tmp_path: Path) -> None:
+    """The search may have chosen a sketch for a concatenation, which its plan does not call."""
+    from kintune.compiler.graph.assemble import assemble_plan
+    from kintune.compiler.graph.lower import lower
+    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.core.candidate import Candidate
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+    from kintune.search.processor import Processor
+    from kintune.search.rules import rule_candidates
+
+    g = Graph()
+    whole = g("Concat", g.conv("x", 32, 64), g.conv("x", 32, 64, 1), axis=1)
+    path = g.save(tmp_path / "model.onnx", (1, 32, SIDE, SIDE), [g.conv(whole, 128, 16)])
+    model = load(parse_ref(str(path)))
+    lowered = lower(model.module, cpu)
+    chosen = {}
+    for workload in lowered.workloads:
+        sketches = {s.digest: s for s in generate_sketches(workload.digest, workload.module, cpu)}
+        candidates: list[Candidate] = rule_candidates(list(sketches.values()), Processor(8, 16, 2), 1)
+        if workload.signature.startswith("concat"):
+            chosen[workload.digest] = (sketches[candidates[0].sketch], candidates[0])
+    assert chosen
+    program = assemble_plan(lowered, chosen, cpu, inputs=model.inputs, outputs=model.outputs)
+    called = [operation.kernel for operation in program.plan.operations if isinstance(operation, KernelCall)]
+    assert not _copies(called)
+
+
 PARTS = st.lists(
     st.tuples(st.sampled_from(("conv", "join", "split", "pool", "relu", "give")), st.integers(0, 63)),
     min_size=3,
