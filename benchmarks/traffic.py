@@ -31,7 +31,7 @@ def share_without_reduction(lowered: Lowered) -> float:
 def _kernels(lowered: Lowered) -> list[StandaloneWorkload]:
     """The functions that run as kernels: all but reshapes and copies of pieces, which no plan calls.
 
-    Concatenations of channels are left out too, although a plan copies the parts that cannot be computed in their places.
+    Concatenations of channels are left out too, although a plan copies parts that cannot be computed in their places.
     """
     planned = {digest for name, digest in lowered.functions.items() if _is_planned_away(lowered.module[name])}
     return [w for w in lowered.workloads if w.signature != "reshape" and w.digest not in planned]
