@@ -14,7 +14,7 @@ import json
 import tvm
 
 from kintune.compiler.graph.lower import Lowered, lower
-from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
+from kintune.compiler.graph.pieces import JOINS, SLICES, STRIDED_JOINS, STRIDED_SLICES, pieces_of
 from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
@@ -29,13 +29,16 @@ def share_without_reduction(lowered: Lowered) -> float:
 
 
 def _kernels(lowered: Lowered) -> list[StandaloneWorkload]:
-    """The functions that run as kernels: all but reshapes and copies of pieces, which no plan calls."""
-    return [w for w in lowered.workloads if w.signature != "reshape" and not _is_planned_away(w)]
+    """The functions that run as kernels: all but reshapes and copies of pieces, which no plan calls.
+
+    Concatenations of channels are left out too, although a plan copies parts that cannot be computed in their places.
+    """
+    planned = {digest for name, digest in lowered.functions.items() if _is_planned_away(lowered.module[name])}
+    return [w for w in lowered.workloads if w.signature != "reshape" and w.digest not in planned]
 
 
-def _is_planned_away(workload: StandaloneWorkload) -> bool:
-    function = workload.module["main"]
-    return bool(pieces_of(function, SLICES) or pieces_of(function, JOINS))
+def _is_planned_away(function: tvm.tirx.PrimFunc) -> bool:
+    return any(pieces_of(function, attribute) for attribute in (SLICES, JOINS, STRIDED_SLICES, STRIDED_JOINS))
 
 
 def main() -> None:

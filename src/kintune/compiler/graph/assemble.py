@@ -17,9 +17,11 @@ from kintune.compiler.graph.kept_tensors import KeptTensors, keep_tensors
 from kintune.compiler.graph.kernel_library import build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
+from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES, pieces_of
 from kintune.compiler.graph.plan import plan_network
 from kintune.compiler.graph.provenance import keeping_marks
 from kintune.compiler.graph.rewriting import rewriting_pass
+from kintune.compiler.graph.strided_pieces import PlaceStridedPieces
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
@@ -126,7 +128,12 @@ def assemble_plan(
     try:
         with target:
             main, weights = _packed(module, lowered.weights)
-            passes = [*_to_kernels(target), _link_compiled(kernels or {}, linked), relax.transform.AttachGlobalSymbol()]
+            passes = [
+                *_to_kernels(target),
+                PlaceStridedPieces(),
+                _link_compiled(kernels or {}, linked),
+                relax.transform.AttachGlobalSymbol(),
+            ]
             use_vector_functions()
             keep_nan()
             called = tvm.transform.Sequential(passes)(_with_a_kernel(main))
@@ -192,10 +199,13 @@ def _scheduled(
     for name, digest in lowered.functions.items():
         variable = lowered.module.get_global_var(name)
         sketch, candidate = chosen.get(digest, (None, Candidate.untuned(digest)))
-        function = module[variable]
+        original = function = module[variable]
         if sketch is not None and candidate.sketch != UNTUNED:
             scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
             function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
+            for mark in (STRIDED_JOINS, STRIDED_SLICES):
+                if places := pieces_of(original, mark):
+                    function = function.with_attr(mark, list(places))
         if candidate.digest in kernels:
             function = function.with_attr(COMPILED, candidate.digest)
         module.update_func(variable, function)

@@ -9,6 +9,7 @@ from tvm import relax
 
 from kintune.compiler.graph.provenance import KernelOrigin, mark_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
+from kintune.compiler.graph.strided_pieces import PLACED
 from kintune.compiler.programs.arithmetic import flops_of
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
@@ -61,6 +62,7 @@ def _records(
         workload = facts.get(lowered.functions.get(function, ""))
         tensors = [plan.tensors[tensor] for tensor in operation.tensors]
         most = max(tensors[-1].nbytes, 1) if _PARTIAL.intersection(origin.operators) else None
+        moved = _moved(tensors, most)
         yield CallRecord(
             place=place,
             kernel=operation.kernel,
@@ -68,7 +70,7 @@ def _records(
             operators=origin.operators,
             inserted=origin.inserted,
             flops=flops[workload.digest] if workload else 0.0,
-            nbytes=_moved(tensors, most),
+            nbytes=min(workload.bytes, moved) if workload and PLACED in operation.kernel else moved,
             weight_bytes=_moved([tensor for tensor in tensors if tensor.place == "weights"], most),
         )
 

@@ -6,7 +6,8 @@ another pattern:
 * A norm or softmax takes the element-wise operators that follow it; where none follows, it takes those before it.
 * What reads each element of its operand several times (enlarging with interpolation, and other enlarging after
   costly functions) takes those that follow it, and none before it, which it would compute again for each read.
-* A copy of pieces of memory is fused with nothing, since it is no kernel in the execution plan.
+* A copy of pieces of memory is fused with nothing, since it is no kernel in the execution plan.  Nor is a concatenation
+  along the last axis, whose parts are computed in their places, unless something element-wise follows it.
 * A chain of operators ends where its expression would grow too large: schedules put the expression of an operand in
   each place where it is used, and the compiler takes many times longer for a function of a function of a function.
 """
@@ -23,8 +24,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.norm_rules import NORM
-from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
+from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, pieces_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.core.dtypes import numpy_dtype
 
 __all__ = ["LimitFusion"]
 
@@ -105,6 +107,8 @@ class _Calls:
             return _OPAQUE if self._is_anchored(operand) else -1
         if pieces_of(function, JOINS):
             return _OPAQUE if self._is_mostly_computed(variable) else -1
+        if pieces_of(function, STRIDED_JOINS):
+            return _OPAQUE if self._is_put_in_place(variable) else -1
         known = int(function.attrs.get(_PATTERN, _OPAQUE))
         alone = known == _INJECTIVE or (known == _BROADCAST and len(self._operands(variable)) == 1)
         return _WITH_EPILOGUE if alone and self._repeats_work(variable, function) else -1
@@ -183,6 +187,17 @@ class _Calls:
             )
             sizes[made] += math.prod(shape or (0,))
         return sizes[1] > 0 and sizes[1] >= sizes[0]
+
+    def _is_put_in_place(self, variable: relax.Var) -> bool:
+        """Whether a large tensor is put together that no element-wise operator reads.
+
+        Its parts may be computed where they will lie (see `strided_pieces`), by whatever computes them.
+        """
+        size = math.prod(static_shape(variable) or (0,)) * numpy_dtype(str(variable.ty.dtype)).itemsize
+        if size < LEAST_STRIDED or not self._is_mostly_computed(variable):
+            return False
+        readers = [self._function(reader) for reader in self._readers.get(variable, []) if not reader.same_as(variable)]
+        return all(reader is not None and int(reader.attrs.get(_PATTERN, _OPAQUE)) > _INJECTIVE for reader in readers)
 
     def _repeats_work(self, variable: relax.Var, function: Any) -> bool:
         """Whether a call reads each element of an operand several times, and what computes it would be fused."""

@@ -2,7 +2,10 @@
 
 Along the first axis with more than one element, a part of a tensor is a piece of its memory.  There the execution plan
 needs no kernel: a part is an offset into the whole, and what is put together is computed where it will lie.  Kernels
-take data pointers that are multiples of 64 bytes, so pieces that start elsewhere are copied.
+take data pointers that are multiples of 64 bytes, so pieces that start elsewhere are no such pieces.
+
+Along the last axis, a part has its elements at equal strides.  Kernels that copy such parts are marked as well: see
+`kintune.compiler.graph.strided_pieces`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import relax
@@ -19,7 +22,7 @@ from tvm import relax
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
 from kintune.core.dtypes import numpy_dtype
 
-__all__ = ["ALIGNED", "JOINS", "SLICES", "mark_pieces", "pieces_of"]
+__all__ = ["ALIGNED", "JOINS", "LEAST_STRIDED", "SLICES", "STRIDED_JOINS", "STRIDED_SLICES", "mark_pieces", "pieces_of"]
 
 SLICES = "kintune.slices"
 """The attribute of a PrimFunc whose results are pieces of its operand: their offsets in bytes."""
@@ -27,8 +30,19 @@ SLICES = "kintune.slices"
 JOINS = "kintune.joins"
 """The attribute of a PrimFunc whose operands are the pieces of its result: their offsets in bytes."""
 
+STRIDED_SLICES = "kintune.strided_slices"
+"""The attribute of a PrimFunc whose results are parts of its operand along the last axis: where they begin there."""
+
+STRIDED_JOINS = "kintune.strided_joins"
+"""The attribute of a PrimFunc whose operands are parts of its result along the last axis: where they begin there."""
+
 ALIGNED = 64
 """Bytes of which the address of what a kernel takes is a multiple."""
+
+LEAST_STRIDED = 64 << 10
+"""Bytes of the whole from which on its parts along the last axis are read and written in their places.
+
+Below, to build kernels anew costs more than it gains."""
 
 _LEVEL = 100  # above the compiler's own rules
 _LEGALISE = "FLegalize"
@@ -37,13 +51,13 @@ _LEGALISE = "FLegalize"
 @cache
 def mark_pieces() -> None:
     """From now on, this process marks the kernels of `split`, `strided_slice` and `concat` that copy pieces."""
-    for name, attribute, offsets_of in (
-        ("relax.split", SLICES, _of_split),
-        ("relax.strided_slice", SLICES, _of_slice),
-        ("relax.concat", JOINS, _of_concat),
+    for name, attributes, cut_of in (
+        ("relax.split", (SLICES, STRIDED_SLICES), _of_split),
+        ("relax.strided_slice", (SLICES, STRIDED_SLICES), _of_slice),
+        ("relax.concat", (JOINS, STRIDED_JOINS), _of_concat),
     ):
         usual = tvm.ir.Op.get(name).get_attr(_LEGALISE)
-        tvm.ir.register_op_attr(name, _LEGALISE, _marking(usual, attribute, offsets_of), level=_LEVEL)
+        tvm.ir.register_op_attr(name, _LEGALISE, _marking(usual, attributes, cut_of), level=_LEVEL)
 
 
 def pieces_of(function: Any, attribute: str) -> tuple[int, ...]:
@@ -53,32 +67,57 @@ def pieces_of(function: Any, attribute: str) -> tuple[int, ...]:
 
 
 def _marking(
-    usual: Any, attribute: str, offsets_of: Callable[[relax.Call], Sequence[int] | None]
+    usual: Any, attributes: tuple[str, str], cut_of: Callable[[relax.Call], _Cut | None]
 ) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         made = usual(builder, call)
-        offsets = offsets_of(call)
-        if offsets is None or any(offset % ALIGNED for offset in offsets) or operator_of(made) != CALL_KERNEL:
+        cut = cut_of(call)
+        found = None if cut is None or operator_of(made) != CALL_KERNEL else cut.mark(*attributes)
+        if found is None:
             return made
+        attribute, offsets = found
         function = builder.get()[made.args[0]]
         if not pieces_of(function, attribute):
-            builder.update_func(made.args[0], function.with_attr(attribute, list(offsets)))
+            builder.update_func(made.args[0], function.with_attr(attribute, offsets))
         return made
 
     return legalise
 
 
-def _of_split(call: relax.Call) -> list[int] | None:
+class _Cut(NamedTuple):
+    """Parts of a tensor of the shape `whole` along an axis, and where each of them begins there."""
+
+    whole: tuple[int, ...]
+    axis: int
+    starts: list[int]
+    dtype: str
+
+    def mark(self, pieces: str, strided: str) -> tuple[str, list[int]] | None:
+        """Which of the two attributes a kernel has that copies the parts, and the offsets; None where it has none."""
+        offsets = self._bytes()
+        if offsets is not None and not any(offset % ALIGNED for offset in offsets):
+            return pieces, offsets
+        return (strided, self.starts) if 0 < self.axis == len(self.whole) - 1 else None
+
+    def _bytes(self) -> list[int] | None:
+        """Where the parts begin, in bytes; None where they are no pieces of memory."""
+        if any(extent != 1 for extent in self.whole[: self.axis]):
+            return None
+        step = math.prod(self.whole[self.axis + 1 :]) * numpy_dtype(self.dtype).itemsize
+        return [start * step for start in self.starts]
+
+
+def _of_split(call: relax.Call) -> _Cut | None:
     parts = call.ty.fields if isinstance(call.ty, relax.TupleType) else []
     shapes = [static_shape(relax.Var("part", part)) for part in parts]
     whole = static_shape(call.args[0])
     if whole is None or not shapes or any(shape is None or 0 in shape for shape in shapes):
         return None
     axis = int(call.attrs.axis) % len(whole)
-    return _offsets(whole, axis, [shape[axis] for shape in shapes if shape], str(call.args[0].ty.dtype))
+    return _Cut(whole, axis, _starts([shape[axis] for shape in shapes if shape]), str(call.args[0].ty.dtype))
 
 
-def _of_concat(call: relax.Call) -> list[int] | None:
+def _of_concat(call: relax.Call) -> _Cut | None:
     (group,) = call.args
     whole = static_shape(relax.Var("whole", call.ty)) if isinstance(call.ty, relax.TensorType) else None
     parts = group.ty.fields if isinstance(group.ty, relax.TupleType) else []
@@ -86,10 +125,10 @@ def _of_concat(call: relax.Call) -> list[int] | None:
     if whole is None or call.attrs.axis is None or any(shape is None or 0 in shape for shape in shapes):
         return None
     axis = int(call.attrs.axis) % len(whole)
-    return _offsets(whole, axis, [shape[axis] for shape in shapes if shape], str(call.ty.dtype))
+    return _Cut(whole, axis, _starts([shape[axis] for shape in shapes if shape]), str(call.ty.dtype))
 
 
-def _of_slice(call: relax.Call) -> list[int] | None:
+def _of_slice(call: relax.Call) -> _Cut | None:
     whole = static_shape(call.args[0])
     part = static_shape(relax.Var("part", call.ty)) if isinstance(call.ty, relax.TensorType) else None
     if whole is None or part is None or len(whole) != len(part) or 0 in part:
@@ -107,8 +146,7 @@ def _of_slice(call: relax.Call) -> list[int] | None:
     start = start + whole[axis] if start < 0 else start
     if not 0 <= start <= whole[axis] - part[axis]:
         return None
-    found = _offsets(whole, axis, [start, part[axis]], str(call.ty.dtype))
-    return None if found is None else [found[1]]
+    return _Cut(whole, axis, [start], str(call.ty.dtype))
 
 
 def _integers(group: relax.Expr) -> list[int] | None:
@@ -118,9 +156,5 @@ def _integers(group: relax.Expr) -> list[int] | None:
     return known if fields is not None and len(known) == len(values) else None
 
 
-def _offsets(whole: Sequence[int], axis: int, extents: Sequence[int], dtype: str) -> list[int] | None:
-    """Where parts of these extents along an axis start, in bytes; None where they are no pieces of memory."""
-    if any(extent != 1 for extent in whole[:axis]):
-        return None
-    step = math.prod(whole[axis + 1 :]) * numpy_dtype(dtype).itemsize
-    return [first * step for first in accumulate([0, *extents[:-1]])]
+def _starts(extents: Sequence[int]) -> list[int]:
+    return list(accumulate([0, *extents[:-1]]))

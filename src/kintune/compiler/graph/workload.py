@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
 
+from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
@@ -80,7 +81,7 @@ class StandaloneWorkload(NamedTuple):
 
 def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
     """The function as the `main` of a module of its own, without what ties it to its network."""
-    for attribute in ("op_pattern", "op_attrs"):
+    for attribute in ("op_pattern", "op_attrs", STRIDED_JOINS, STRIDED_SLICES):
         if function.attrs is not None and attribute in function.attrs:
             function = function.without_attr(attribute)
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})

@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-__all__ = ["BF16_TYPE", "is_reshape", "keep", "readable", "writable"]
+__all__ = ["BF16_TYPE", "is_plain", "is_reshape", "keep", "readable", "writable"]
 
 BF16_TYPE = "bfloat16"
 """The type of memory of a tensor that is kept in bf16."""
@@ -48,7 +48,7 @@ def _rounded(value: Any) -> Any:
 
 def readable(function: tirx.PrimFunc, position: int) -> bool:
     """Whether the parameter is of fp32 and each element that is read from it is loaded as one, and none is stored."""
-    return _is_wide(function, position) and _is_plain(function, position) and not _stores(function, position)
+    return _is_wide(function, position) and is_plain(function, position) and not _stores(function, position)
 
 
 def writable(function: tirx.PrimFunc, position: int) -> bool:
@@ -56,7 +56,7 @@ def writable(function: tirx.PrimFunc, position: int) -> bool:
 
     The largest or least of several may be found in it, since rounding keeps the order of values.
     """
-    if not _is_wide(function, position) or not _is_plain(function, position):
+    if not _is_wide(function, position) or not is_plain(function, position):
         return False
     parameter, loads = function.params[position], _loads(function.body, function.params[position])
     chosen = [
@@ -78,7 +78,7 @@ def _is_wide(function: tirx.PrimFunc, position: int) -> bool:
     return str(function.params[position].dtype) == _WIDE
 
 
-def _is_plain(function: tirx.PrimFunc, position: int) -> bool:
+def is_plain(function: tirx.PrimFunc, position: int) -> bool:
     """Whether the parameter is loaded from, stored to and named in regions, and used in no other way."""
     parameter = function.params[position]
     seen: Counter[str] = Counter()
