@@ -15,7 +15,18 @@ from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-__all__ = ["choose", "click", "open_browser", "picture", "prefer", "text", "violations", "wait_for", "wait_until_shown", "widen"]
+__all__ = [
+    "choose",
+    "click",
+    "open_browser",
+    "picture",
+    "prefer",
+    "text",
+    "violations",
+    "wait_for",
+    "wait_until_shown",
+    "widen",
+]
 
 REDRAWN = (StaleElementReferenceException,)
 """What happens when a page changes while it is read: it is read again."""

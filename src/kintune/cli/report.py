@@ -105,7 +105,7 @@ def _failure_lines(report: FailureReport) -> Iterator[str]:
     timed.sort(key=lambda each: -each.weight * (each.best_us or 0.0))
     for each in timed[:_MAX_SLOWEST]:
         times = f", {each.weight} times" if each.weight > 1 else ""
-        yield f"  {each.name}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
+        yield f"  {each.title}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
     for cause, number in report.failures.items():
         yield f"  {number} failed: {cause}"
     if report.log:

@@ -10,6 +10,7 @@ from enum import Enum
 import msgspec
 
 from kintune.core.config import Options
+from kintune.core.kernel_call import readable
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW
 from kintune.core.quantiles import quantile
 from kintune.core.quantisation import INT8, Quantised
@@ -166,7 +167,8 @@ class SubgraphReport(msgspec.Struct, frozen=True):
     """One distinct subgraph: it occurs `weight` times, each run takes `flops`; `best_us` is its best program's time.
 
     `precision` is what that computes in: the model's types, called fp32, or narrower ones.  `workload` is the digest of
-    its program, by which the executable's manifest knows the kernel that computes it.
+    its program, by which the executable's manifest knows the kernel that computes it.  `name` is the compiler's;
+    `titles` has the places where it occurs in the user's words, without what the names of all nodes begin with.
     """
 
     name: str
@@ -179,6 +181,12 @@ class SubgraphReport(msgspec.Struct, frozen=True):
     untuned_us: float | None = None
     precision: str = "fp32"
     workload: str = ""
+    titles: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The first place where it occurs, in the user's words; its operators where no place is known."""
+        return self.titles[0] if self.titles else readable(self.name)
 
 
 class CombinationReport(msgspec.Struct, frozen=True):

@@ -305,7 +305,10 @@ class ValidationResult(msgspec.Struct, frozen=True):
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):
-    """How one subgraph ended: trials of this run, time and precision of the program that ships, failures by cause."""
+    """How one subgraph ended: trials of this run, time and precision of the program that ships, failures by cause.
+
+    `titles` are as in `Subgraph`.
+    """
 
     name: str
     workload: str
@@ -317,6 +320,7 @@ class SubgraphEnd(msgspec.Struct, frozen=True):
     untuned_us: float | None
     failures: dict[str, int]
     precision: str = "fp32"
+    titles: tuple[str, ...] = ()
 
 
 class KnowledgeUse(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ def _operators(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
         share = total / whole if whole else 0.0
         bar = f'<i class="share" style="width:{60 * share:.1f}px;background:var(--accent)"></i>'
         cells = (
-            escape(each.name),
+            escape(each.title),
             escape(each.family),
             str(each.weight),
             "" if each.best_us is None else _us(each.best_us),

@@ -97,10 +97,9 @@ def test_weights_of_few_bits_are_asked_for(service: Serving, chromium: webdriver
         (job,) = [each for each in client.jobs() if each["model_name"] == "large"]
         assert job["wanted"]["weights"] == 8
         client.cancel(job["id"])
-        client.wait(job["id"])
 
 
 def send_sets(browser: webdriver.Chrome, *files: str | Path) -> None:
     """Choose files in the field for sets of inputs."""
-    field = browser.find_element(By.CSS_SELECTOR, ".upload input[type=file]")
+    field = browser.find_element(By.CSS_SELECTOR, ".drop[data-sets] input")
     field.send_keys("\n".join(map(str, files)))

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from nicegui import events, ui
+from nicegui import ui
 
-from kintune.errors import InputError
-from kintune.service.model_store import Input
-from kintune.service.portal.frame import PageContext, Region, telling
-from kintune.service.portal.markup import notice, text
+from kintune.errors import KintuneError
+from kintune.service.model_store import INPUTS, Input
+from kintune.service.portal.frame import PageContext, Region, markup
+from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.shape_words import spelled
-from kintune.service.web.inputs import receive_inputs
 
-__all__ = ["CalibrationField", "describe_sets", "misfit"]
+__all__ = ["CalibrationField", "describe_sets", "misfit", "sets_zone"]
 
 _MOST_NAMED = 5
 
 
 class CalibrationField:
-    """Takes `.npz` files, a set of inputs each; below it stands which of them will be used, and what is wrong."""
+    """Takes `.npz` files, a set of inputs each; below it stands which of them will be used, and what is wrong.
+
+    The script of the pages sends the files, and tells what the service has answered.
+    """
 
     def __init__(self, context: PageContext, inputs: Sequence[Input]) -> None:
         """`inputs` are the model's."""
@@ -27,18 +30,12 @@ class CalibrationField:
         self._inputs = inputs
         self._ids: dict[str, int] = {}
         self._refused: dict[str, str] = {}
-        with ui.element("div").classes("stack") as self._whole:
-            self._field = ui.upload(
-                label="Inputs to quantise with (.npz)",
-                on_upload=self._came,
-                auto_upload=True,
-                multiple=True,
-                max_file_size=context.visitor.quota.upload_mb << 20,
-                on_rejected=self._rejected,
-            )
-            self._field.props('accept=".npz" flat bordered').classes("upload").mark("calibrate")
-            self._field.on("removed", self._removed, js_handler="(files) => emit(files.map(one => one.name))")
-            self._said = Region("", "small")
+        with ui.element("div").classes("stack full") as self._whole:
+            markup(sets_zone(context.visitor.quota.upload_mb))
+            self._said = Region("", "stack")
+            self._none = ui.button("Use none of them", on_click=self._forget, color=None)
+            self._none.props("unelevated no-caps").classes("button")
+        ui.on("set_of_inputs", lambda event: self._came(event.args))
         self._show()
 
     @property
@@ -49,44 +46,44 @@ class CalibrationField:
     def set_visibility(self, visible: bool) -> None:
         """Shows or hides all of it."""
         self._whole.set_visibility(visible)
-        self._field.set_visibility(visible)  # a hidden one takes no files
 
-    async def _came(self, upload: events.UploadEventArguments) -> None:
-        name = upload.file.name
+    def _came(self, told: Mapping[str, Any]) -> None:
+        name, problem, stored = str(told.get("name", ""))[:128], told.get("error"), told.get("id")
         self._ids.pop(name, None)
         self._refused.pop(name, None)
-        with telling():
+        if problem is None and isinstance(stored, int):
             try:
-                stored = await receive_inputs(
-                    self._context.application,
-                    self._context.submitter,
-                    name,
-                    upload.file.iterate(),
-                    self._context.address,
-                )
-            except InputError as error:
-                self._refused[name] = str(error).removeprefix(f"{name[:64]}: ")
-            else:
-                problem = misfit(stored.findings.inputs if stored.findings else (), self._inputs)
-                if problem is None:
-                    self._ids[name] = stored.id
-                else:
-                    self._refused[name] = problem
+                found = self._context.application.models.get(self._context.visitor, stored, INPUTS)
+                problem = misfit(found.findings.inputs if found.findings else (), self._inputs)
+            except KintuneError as error:
+                problem = str(error)
+        if problem is None and isinstance(stored, int):
+            self._ids[name] = stored
+        else:
+            self._refused[name] = str(problem or "it was not sent").removeprefix(f"{name[:64]}: ")
         self._show()
 
-    def _removed(self, removed: events.GenericEventArguments) -> None:
-        for name in removed.args or ():
-            self._ids.pop(name, None)
-            self._refused.pop(name, None)
+    def _forget(self) -> None:
+        self._ids.clear()
+        self._refused.clear()
         self._show()
-
-    def _rejected(self) -> None:
-        most = self._context.visitor.quota.upload_mb
-        ui.notify(f"Sets of inputs are .npz files of up to {most} MB each.", type="negative")
 
     def _show(self) -> None:
         lines = [notice(f"{name}: {why}. It is left out.", "bad") for name, why in self._refused.items()]
-        self._said.show(text(describe_sets(tuple(self._ids))) + "".join(lines))
+        said = tag("p", text(describe_sets(tuple(self._ids))), class_="small", role="status")
+        self._said.show(said + "".join(lines))
+        self._none.set_visibility(bool(self._ids or self._refused))
+
+
+def sets_zone(most_mb: int) -> str:
+    """Where files are dropped or chosen; they are sent at once."""
+    field = tag("input", type="file", accept=".npz", multiple=True, aria_label="Files with a set of inputs each")
+    parts = [
+        tag("p", tag("strong", "Inputs to quantise with: drop .npz files here, or choose some")),
+        field,
+        tag("p", "", role="status"),
+    ]
+    return tag("div", parts, class_="drop", data_most=most_mb << 20, data_sets=True)
 
 
 def describe_sets(names: Sequence[str]) -> str:

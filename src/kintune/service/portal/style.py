@@ -170,6 +170,7 @@ ul.legend.only-narrow { display: none; }
 .pages { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
 .formrow { display: grid; gap: 12px 20px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 250px), 1fr));
   width: 100%; align-items: start; } .formrow > * { min-width: 0; width: 100%; }
+.formrow > .full { grid-column: 1 / -1; } .full .drop { padding: 16px; } .full > .q-btn { align-self: flex-start; }
 .q-field--outlined .q-field__control:before { border-color: var(--faint); }
 body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--surface); }
 .q-field__bottom { color: var(--faint); } .q-field--error .q-field__bottom { color: var(--bad); }

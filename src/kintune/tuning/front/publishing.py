@@ -153,6 +153,7 @@ def report_of(
                 untuned_us=end.untuned_us,
                 precision=end.precision if runs_programs else FULL_PRECISION,
                 workload=end.workload,
+                titles=end.titles,
             )
             for end in summary.subgraphs
         ),
