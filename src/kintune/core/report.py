@@ -12,6 +12,7 @@ import msgspec
 from kintune.core.config import Options
 from kintune.core.kernel_call import readable
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW
+from kintune.core.profile import Profile
 from kintune.core.quantiles import quantile
 from kintune.core.quantisation import INT8, Quantised
 from kintune.core.stage_results import KnowledgeUse
@@ -223,6 +224,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `quantised` says what became of a model that was to be quantised (`calibrate`), None where that was not asked for;
     `precisions` counts its products by what they compute in.
     `kept_tensors` counts the tensors between kernels that are kept in bf16.
+    `profile` is that of the network, whose kernel calls were timed inside it at the end; None where they were not.
     `output` is where the executable lies, `log` where the details are; `skipped` says of each runtime that was not
     compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the network should hardly
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
@@ -270,6 +272,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     quantised: Quantised | None = None
     kept_tensors: int = 0
+    profile: Profile | None = None
 
     @property
     def narrow(self) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from kintune.core.profile import IN_ONNXRUNTIME, Limit, NodeProfile, Profile, ProfiledCall, RegionProfile, reached
 from kintune.profiling.page_style import html_document
-from kintune.profiling.profile import IN_ONNXRUNTIME, Limit, NodeProfile, Profile, ProfiledCall, RegionProfile, reached
 
 __all__ = ["html_page"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kintune.profiling.profile import IN_ONNXRUNTIME, Profile, ProfiledCall
+from kintune.core.profile import IN_ONNXRUNTIME, Profile, ProfiledCall
 
 __all__ = ["trace_json"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kintune.profiling.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
+from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
 from kintune.terminal.formatting import count, milliseconds
 
 __all__ = ["profile_lines"]

@@ -13,7 +13,7 @@ from kintune.service.model_store import Input
 from kintune.service.portal.calibration import describe_sets, misfit
 from kintune.testing.serving import Serving
 from tests.service.portal.test_new_job import hand_in
-from tests.support.browsing import choose, click, picture, violations, wait_for
+from tests.support.browsing import choose, click, picture, prefer, violations, wait_for, widen
 from tests.support.quantisable import write_inputs, write_network
 
 INPUTS = (Input("x", (None, 3, 16, 16), "float32", ("batch", "", "", "")), Input("n", (), "int64"))
@@ -63,8 +63,15 @@ def test_a_model_is_quantised_with_files_that_are_handed_in(
     wait_for(chromium, "wrong.npz: it has pixels, and the model takes x. It is left out.")
     send_sets(chromium, *files)
     wait_for(chromium, "4 sets of inputs will be used: 0.npz, 1.npz, 2.npz, 3.npz")
-    picture(chromium, "2c-calibration", whole=True)
-    assert violations(chromium) == []
+    for theme in ("light", "dark"):
+        for width in (1280, 360):
+            prefer(chromium, theme)
+            widen(chromium, width)
+            picture(chromium, f"2c-calibration-{theme}-{width}", whole=True)
+            assert violations(chromium) == []
+            wide = chromium.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 0
+    widen(chromium, 1280)
     click(chromium, "Make it fast")
     wait_for(chromium, "precision int8 with an error of at most 0.01, quantised with 4 sets of inputs")
 

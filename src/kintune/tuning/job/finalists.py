@@ -199,6 +199,7 @@ class Finalists:
             knowledge=statistics.knowledge,
             notes=tuple(notes),
             kernels_each_ms=tuple(each_ms) if len(each_ms) > 1 else (),
+            peak=statistics.peak,
             baselines=baselines,
             quantised=prepared.quantised,
         )
