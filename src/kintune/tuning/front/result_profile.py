@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kintune.core.execution_plan import Copy
 from kintune.core.profile import Profile
 from kintune.core.quantiles import quantile
@@ -49,7 +51,7 @@ def result_profile(path: str, summary: Summary) -> Profile | None:
     if len(combinations) > 1:
         notes.append(f"it runs with {len(combinations)} combinations of shapes; this is the profile of the first")
     return Profile(
-        executable=path,
+        executable=Path(path).name,
         model=stored.manifest.model_name,
         cpu=calls.cpu,
         threads=calls.threads,
