@@ -99,7 +99,7 @@ def _row(call: ProfiledCall) -> str:
     more = tag("details", tag("summary", text(call.title), class_="plain") + tag("ul", inside), id=f"call-{call.place}")
     bar = tag("i", class_="share", style=_style(call.share, _kind(call)))
     cells = [
-        tag("td", more + bar, class_="name"),
+        tag("td", more, class_="name"),
         tag("td", _us(call.us), class_="num"),
         tag("td", f"{call.share:.1%}", class_="num"),
         tag("td", f"{call.gflops:.0f}" if call.gflops else "", class_="num"),
