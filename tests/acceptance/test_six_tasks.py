@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def test_no_task_takes_more_commands() -> None:
 def test_why_a_model_is_slow_and_a_program_in_c(empty_place: Place) -> None:
     onnx.save(network(), empty_place.folder / "model.onnx")
     said = [run(empty_place, command) for command in commands("Why a model is slow")]
-    assert "of onnxruntime's" in said[0] or "as fast as onnxruntime" in said[0] or "onnxruntime" in said[0]
+    assert "onnxruntime" in said[0]
     assert "operators, slowest first" in said[1]
     assert "MatMul" in said[1]
     assert "fused_" not in said[1]
@@ -86,13 +87,11 @@ def test_why_a_model_is_slow_and_a_program_in_c(empty_place: Place) -> None:
 
 def run(place: Place, command: str) -> str:
     """Type a command of the page, with fewer trials, and this environment's `kintune`."""
-    typed = re.sub(r"--minutes \d+", "--trials 8", command).replace("kintune ", f"{sys.executable} -m kintune ", 1)
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", **place.environment}
-    import os
-
+    typed = re.sub(r"--minutes \d+", "--trials 8", command)
+    typed = re.sub(r"^kintune ", f"{sys.executable} -m kintune ", typed)
     done = subprocess.run(
-        ["sh", "-c", typed if command.startswith("kintune ") else command],
-        cwd=place.folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+        ["sh", "-c", typed],
+        cwd=place.folder, env={**os.environ, **place.environment}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout

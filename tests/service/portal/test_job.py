@@ -25,7 +25,8 @@ def test_a_result_says_what_was_won(pages: Pages, browser: webdriver.Chrome) -> 
     said = text(browser)
     for words in (
         "1.32x as fast as onnxruntime", "largest relative error 3e-6, within the tolerance", "until 0.8 of onnxruntime",
-        "layer1/conv0 + BN + Relu", "arithmetic 90%", "convolutions:", "Python wheel", "For onnxruntime", "For C and C++",
+        "layer1/conv0 + BN + Relu", "arithmetic 90%",
+        "convolutions:", "Python wheel", "For onnxruntime", "For C and C++",
     ):  # fmt: skip
         assert words in said, said
     assert "fused_" not in said

@@ -96,8 +96,9 @@ def _row(call: ProfiledCall) -> str:
     if call.operators and call.where != IN_ONNXRUNTIME:
         inside.append(tag("li", text(f"compiled as {' + '.join(call.operators)}")))
     inside.append(tag("li", tag("span", text(call.kernel), class_="mono faint")))
-    more = tag("details", tag("summary", text(call.title), class_="plain") + tag("ul", inside), id=f"call-{call.place}")
     bar = tag("i", class_="share", style=_style(call.share, _kind(call)))
+    summary = tag("summary", text(call.title) + bar, class_="plain")
+    more = tag("details", summary + tag("ul", inside), id=f"call-{call.place}")
     cells = [
         tag("td", more, class_="name"),
         tag("td", _us(call.us), class_="num"),
