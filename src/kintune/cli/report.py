@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -13,7 +13,7 @@ from kintune.cli.options import records_option
 from kintune.cli.records import find_run
 from kintune.cli.widths import table_width
 from kintune.core.failure_report import AnyReport, FailureReport, decode_report, report_path
-from kintune.core.report import CampaignReport
+from kintune.core.report import CampaignReport, SubgraphReport
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, write_whole
 from kintune.records import RunState, Store
@@ -101,17 +101,25 @@ def _lines(report: AnyReport, columns: int) -> Iterator[str]:
         if report.profile is not None:
             yield ""
             yield from profile_lines(report.profile, _MOST_CALLS, columns)
+        elif report.subgraphs:
+            yield "Its operators, slowest first, each measured alone:"
+            yield from _slowest(report.subgraphs)
+
+
+def _slowest(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
+    """A line for each of those that take the most time, by the user's nodes."""
+    timed = [each for each in subgraphs if each.best_us is not None]
+    timed.sort(key=lambda each: -each.weight * (each.best_us or 0.0))
+    for each in timed[:_MAX_SLOWEST]:
+        times = f", {each.weight} times" if each.weight > 1 else ""
+        yield f"  {each.title}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
 
 
 def _failure_lines(report: FailureReport) -> Iterator[str]:
     yield f"{report.model.name}: no result."
     yield f"{report.error}: {report.cause}"
     yield f"{report.trials} programs measured, in {clock(report.seconds)}."
-    timed = [each for each in report.subgraphs if each.best_us is not None]
-    timed.sort(key=lambda each: -each.weight * (each.best_us or 0.0))
-    for each in timed[:_MAX_SLOWEST]:
-        times = f", {each.weight} times" if each.weight > 1 else ""
-        yield f"  {each.title}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
+    yield from _slowest(report.subgraphs)
     for cause, number in report.failures.items():
         yield f"  {number} failed: {cause}"
     if report.log:
