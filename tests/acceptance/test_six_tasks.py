@@ -146,7 +146,7 @@ def test_three_tasks_in_the_portal(fleet: Fleet, chromium: webdriver.Chrome, tmp
     compare.tick("input[name=job]", 1)
     wait_for(chromium, "2 chosen")
     compare.tick("#do-compare", 0)
-    wait_for(chromium, "Results side by side")
+    wait_for(chromium, "Operators, by the largest difference")
     wait_for(chromium, "the fastest")
     assert compare.count <= 3
     picture(chromium, "6-compare", whole=True)
