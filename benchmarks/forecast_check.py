@@ -55,9 +55,9 @@ class Taught(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """How ranges held: so many of `count` times were faster, within, and slower; sums in milliseconds."""
+    """How ranges held: so many of the times of so many `subgraphs` were faster, within, and slower; sums in milliseconds."""
 
-    count: int
+    subgraphs: int
     faster: int
     within: int
     slower: int
@@ -124,11 +124,11 @@ def main(arguments: Sequence[str]) -> int:
     print("|---|---|---|---|---|---|---|---|")
     for teacher, known in taught.items():
         for name, other in taught.items():
-            if name == teacher or not known.tuned or not (found := judge(known, other)).count:
+            if name == teacher or not known.tuned or not (found := judge(known, other)).subgraphs:
                 continue
             held = f"{found.low_ms:.2f} to {found.high_ms:.2f}"
             print(
-                f"| {_short(teacher)} | {_short(name)} | {found.count} | {found.faster} | {found.within} "
+                f"| {_short(teacher)} | {_short(name)} | {found.subgraphs} | {found.faster} | {found.within} "
                 f"| {found.slower} | {held} | {found.reached_ms:.2f} |"
             )
     return 0
