@@ -55,7 +55,7 @@ class Taught(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """How ranges held: so many of the times of so many `subgraphs` were faster, within, and slower; sums in milliseconds."""
+    """How ranges held: of so many `subgraphs` so many were faster, within, and slower; sums in milliseconds."""
 
     subgraphs: int
     faster: int
