@@ -163,6 +163,7 @@ RUN: Mapping[str, Prepare] = {
     "profile.md": images,
     "quickstart.md": images,
     "shapes.md": texts,
+    "tasks.md": images,
     "together.md": several,
 }
 """The pages whose commands are run here, in order and in one folder, and what makes the files that they name."""

@@ -19,9 +19,9 @@ from kintune.core.version import __version__
 if TYPE_CHECKING:
     from kintune.api import Model, Result, load, profile, tune_all
     from kintune.core.config import TuneConfig
+    from kintune.core.profile import Profile
     from kintune.core.report import ProgressReport, RunReport
     from kintune.errors import InputError, KintuneError
-    from kintune.profiling.profile import Profile
     from kintune.runtime.executable import Executable
     from kintune.runtime.merging import merge
     from kintune.runtime.opening import open
@@ -55,7 +55,7 @@ _HOMES = {
     "InputError": "kintune.errors",
     "KintuneError": "kintune.errors",
     "Model": "kintune.api",
-    "Profile": "kintune.profiling.profile",
+    "Profile": "kintune.core.profile",
     "ProgressReport": "kintune.core.report",
     "Result": "kintune.api",
     "RunReport": "kintune.core.report",

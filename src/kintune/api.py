@@ -32,7 +32,7 @@ from kintune.tuning.front.request import request_of
 if TYPE_CHECKING:
     import torch
 
-    from kintune.profiling.profile import Profile
+    from kintune.core.profile import Profile
     from kintune.runtime.executable import Executable
     from kintune.runtime.hybrid_executable import HybridExecutable
     from kintune.runtime.opening import AnyExecutable

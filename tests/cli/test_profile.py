@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.profiling.profile import Profile
+from kintune.core.profile import Profile
 from tests.support.profiles import PROFILE, alone
 
 if TYPE_CHECKING:

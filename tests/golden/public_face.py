@@ -65,7 +65,7 @@ def _structs() -> Iterator[type[msgspec.Struct]]:
     ]:
         if module.name.startswith(("kintune.cli", "kintune.core", "kintune_lab.simulate", "kintune.tuning.estimation")):
             importlib.import_module(module.name)
-    elsewhere = ("kintune.profiling.profile", "kintune.service.client")
+    elsewhere = ("kintune.core.profile", "kintune.service.client")
     for place in ("kintune_lab.families.document", "kintune_lab.bench.summary", *elsewhere):
         importlib.import_module(place)
     seen, waiting = set(), [msgspec.Struct]

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, save
 from kintune.core.device import Peak
 from kintune.core.execution_plan import Copy, KernelCall
 from kintune.core.kernel_call import CallRecord, SourceNode
+from kintune.core.profile import Limit
 from kintune.errors import InputError, ModelError
 from kintune.models.ref import parse_ref
 from kintune.profiling.collect import ProfileRequest, profile_executable
-from kintune.profiling.profile import Limit
 from kintune.runtime.package import EncodedPlan, Variant, write_package
 from kintune.testing.small_onnx import write_small_onnx
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model

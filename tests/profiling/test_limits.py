@@ -6,8 +6,8 @@ import pytest
 
 from kintune.core.device import Peak
 from kintune.core.kernel_call import CallRecord
+from kintune.core.profile import Limit
 from kintune.profiling.limits import bound_of
-from kintune.profiling.profile import Limit
 
 PEAK = Peak(gflops=100.0, gbytes_per_s=8.0, threads=2, read_gbytes_per_s=10.0)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from kintune.core.kernel_call import SourceNode
+from kintune.core.profile import IN_ONNXRUNTIME, ProfiledCall
 from kintune.models.source_graph import GraphNode
 from kintune.profiling.matching import compare
-from kintune.profiling.profile import IN_ONNXRUNTIME, ProfiledCall
 from kintune.validate.baselines.node_times import NodeTime
 
 

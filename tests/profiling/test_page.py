@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from kintune.core.profile import Profile
 from kintune.profiling.page import html_page
-from kintune.profiling.profile import Profile
 from tests.support.profiles import PROFILE, alone, in_parts
 
 _EMPTY = {"meta", "br"}

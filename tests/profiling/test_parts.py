@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
+from kintune.core.profile import IN_ONNXRUNTIME
 from kintune.errors import InputError
 from kintune.profiling.collect import ProfileRequest, profile_executable
-from kintune.profiling.profile import IN_ONNXRUNTIME
 from kintune.runtime.hybrid_executable import HybridExecutable
 from kintune.runtime.hybrid_package import HybridPackage, write_hybrid
 from tests.profiling.test_collect import a_peak, no_peak

@@ -5,27 +5,36 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.core.profile import Profile
 from kintune.profiling.trace import trace_json
 from tests.support.profiles import PROFILE, alone, in_parts
+from tests.support.trace_events import trace_problems
 
 
 def slices(document: dict[str, Any], process: int) -> list[dict[str, Any]]:
     return [event for event in document["traceEvents"] if event["ph"] == "X" and event["pid"] == process]
 
 
-def test_every_event_has_what_the_format_asks_for() -> None:
-    document = json.loads(trace_json(PROFILE))
-    assert document["displayTimeUnit"] in ("ms", "ns")
-    for event in document["traceEvents"]:
-        assert event["ph"] in ("X", "M")
-        assert isinstance(event["pid"], int)
-        assert isinstance(event["tid"], int)
-        assert isinstance(event["args"], dict)
-        if event["ph"] == "X":
-            assert event["ts"] >= 0
-            assert event["dur"] > 0
-        else:
-            assert event["name"] in ("process_name", "process_sort_index", "thread_name")
+@pytest.mark.parametrize("profile", [PROFILE, alone(), in_parts()], ids=["both", "alone", "in parts"])
+def test_the_trace_is_as_the_format_asks_for(profile: Profile) -> None:
+    assert trace_problems(trace_json(profile)) == []
+
+
+@given(
+    begun=st.lists(st.floats(0.0, 1e5), min_size=3, max_size=3),
+    lengths=st.lists(st.floats(0.0, 1e3), min_size=3, max_size=3),
+)
+def test_calls_never_overlap_whatever_their_clock_says(begun: list[float], lengths: list[float]) -> None:
+    timeline = tuple(zip((0, 1, 3), begun, lengths, strict=True))
+    assert trace_problems(trace_json(msgspec.structs.replace(PROFILE, timeline=timeline))) == []
+    parts = in_parts()
+    timeline = tuple(zip((0, 1, 2), begun, lengths, strict=True))
+    assert trace_problems(trace_json(msgspec.structs.replace(parts, timeline=timeline))) == []
 
 
 def test_calls_are_where_they_ran() -> None:

@@ -15,7 +15,18 @@ from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-__all__ = ["click", "open_browser", "picture", "prefer", "text", "violations", "wait_for", "wait_until_shown", "widen"]
+__all__ = [
+    "choose",
+    "click",
+    "open_browser",
+    "picture",
+    "prefer",
+    "text",
+    "violations",
+    "wait_for",
+    "wait_until_shown",
+    "widen",
+]
 
 REDRAWN = (StaleElementReferenceException,)
 """What happens when a page changes while it is read: it is read again."""
@@ -71,6 +82,15 @@ def click(browser: webdriver.Chrome, words: str) -> None:
         return bool(found)
 
     WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(clicked)
+
+
+def choose(browser: webdriver.Chrome, field: str, words: str) -> None:
+    """Choose the value with these words in a field of that name from which one value is chosen."""
+    xpath = f"//label[contains(concat(' ', @class, ' '), ' q-select ')][.//*[@aria-label='{field}' or .='{field}']]"
+    found = browser.find_element(By.XPATH, xpath)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+    found.click()
+    click(browser, words)
 
 
 def prefer(browser: webdriver.Chrome, theme: str) -> None:

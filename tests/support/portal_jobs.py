@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from kintune.core.device import Peak
 from kintune.core.kernel_call import CallRecord, SourceNode
+from kintune.core.profile import Limit, Profile, ProfiledCall
 from kintune.core.report import (
     CurvePoint,
     FamilyProgress,
@@ -31,7 +33,7 @@ from kintune.service.model_store import Findings, Input
 from kintune.service.web.application_state import ApplicationState
 from tests.support.reports import example_report
 
-__all__ = ["LAYERS", "PortalJobs", "executable_of", "report_of_layers"]
+__all__ = ["LAYERS", "PortalJobs", "executable_of", "profile_of_layers", "report_of_layers"]
 
 LAYERS = 12
 """Convolutions of the network whose results are made up."""
@@ -74,6 +76,7 @@ def report_of_layers(name: str, best_ms: float, *, trials: int = 640, seed: int 
             "openvino": [1.81, 1.86, 1.92],
         }
     )
+    changes.setdefault("profile", profile_of_layers(name, best_ms, [each.best_us or 0.0 for each in subgraphs]))
     return example_report(
         model=ModelIdentity(name, "0" * 32),
         target=_TARGET,
@@ -87,6 +90,56 @@ def report_of_layers(name: str, best_ms: float, *, trials: int = 640, seed: int 
         max_rel_error=3e-6,
         **changes,
     )
+
+
+def profile_of_layers(name: str, best_ms: float, times_us: Sequence[float]) -> Profile:
+    """The profile of such a network: a call of each convolution, and a transpose before them."""
+    bound = (Limit.ARITHMETIC, Limit.ARITHMETIC, Limit.MEMORY, Limit.LAUNCH)
+    calls = [
+        ProfiledCall(
+            place=0,
+            kernel="transpose",
+            title="transpose for layer1/conv0",
+            nodes=(SourceNode("/model/layer1/conv0", "Conv"),),
+            operators=("transpose",),
+            inserted=True,
+            threads=2,
+            us=9.0,
+            gbytes_per_s=12.0,
+            limit=Limit.COPIES,
+            reached=1.2,
+        )
+    ]
+    for number, us in enumerate(times_us):
+        block, at = number // 4 + 1, number % 4
+        calls.append(
+            ProfiledCall(
+                place=number + 1,
+                kernel=kernel_name(f"c{number}"),
+                title=f"layer{block}/conv{at} + BN + Relu",
+                nodes=(
+                    SourceNode(f"/model/layer{block}/conv{at}", "Conv"),
+                    SourceNode(f"/model/layer{block}/bn{at}", "BatchNormalization"),
+                    SourceNode(f"/model/layer{block}/relu{at}", "Relu"),
+                ),
+                operators=("conv2d", "add", "relu"),
+                threads=2,
+                us=us,
+                gflops=2e7 / us / 1e3,
+                gbytes_per_s=4.0,
+                limit=bound[at],
+                reached=0.9 - 0.15 * at,
+            )
+        )
+    total = sum(call.us for call in calls)
+    begun = [sum(call.us for call in calls[:at]) for at in range(len(calls))]
+    return Profile(
+        executable=f"{name}.kt", model=name, cpu="A Processor", threads=2, shapes={"image": (1, 3, 224, 224)}, runs=50,
+        run_ms=best_ms, p10_ms=0.98 * best_ms, p90_ms=1.05 * best_ms, kernels_ms=total / 1e3,
+        gap_ms=best_ms - total / 1e3, copies=0, copied_bytes=0, peak=Peak(333.0, 15.0, 2, 20.0), prefix="/model/",
+        calls=tuple(msgspec.structs.replace(call, share=call.us / total) for call in calls), onnxruntime=None,
+        timeline=tuple((call.place, at, call.us) for call, at in zip(calls, begun, strict=True)),
+    )  # fmt: skip
 
 
 def executable_of(name: str, path: Path) -> None:

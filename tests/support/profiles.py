@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kintune.core.device import Peak
 from kintune.core.kernel_call import SourceNode
-from kintune.profiling.profile import (
+from kintune.core.profile import (
     ComparedGroup,
     Limit,
     NodeProfile,

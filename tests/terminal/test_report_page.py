@@ -12,6 +12,7 @@ from kintune.core.report import CurvePoint, Latencies, SubgraphReport
 from kintune.terminal.curve_picture import curve_svg
 from kintune.terminal.report_page import report_page
 from tests.core.test_failure_report import FAILURE, REPORTS
+from tests.support.profiles import PROFILE
 from tests.support.reports import example_report
 
 _VOID = {"meta", "line", "path", "rect", "br"}
@@ -54,7 +55,7 @@ def test_the_headline_says_what_was_won() -> None:
 
 def test_it_tells_of_operators_failures_and_versions() -> None:
     page = report_page(example_report(notes=("mind the gap",))).decode()
-    assert page.index("conv2d_7") < page.index("<td>dense</td>")  # by the time that they take
+    assert page.index("<td>conv2d</td>") < page.index("<td>dense</td>")  # by the time that they take
     for told in ("build timed out", "run failed", "kintune 0.1.0", "trials 1000", "mind the gap", "torch was not"):
         assert told in page
 
@@ -105,3 +106,17 @@ def test_any_curve_is_drawn_within_the_picture(curve: list[CurvePoint]) -> None:
 
 def test_without_a_point_there_is_no_picture() -> None:
     assert curve_svg([], {"a": 1.0}) == ""
+
+
+def test_it_speaks_of_the_users_nodes_and_shows_the_profile() -> None:
+    subgraphs = (
+        SubgraphReport("fused_conv2d7_add", 4, 2.3e8, "conv2d", 900, 820.0, titles=("layer3/conv2 + BN + Relu",)),
+    )
+    page = report_page(example_report(subgraphs=subgraphs, profile=PROFILE)).decode()
+    assert "layer3/conv2 + BN + Relu" in page
+    assert "fused_conv2d7_add" not in page
+    assert "Where the time goes, inside the network" in page
+    assert "layer3/conv2 (Conv) + Add + Relu: 400 us" in page  # in the picture
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
-from kintune.errors import InputError, NumericsError
+from kintune.errors import EngineError, InputError, NumericsError
 from kintune.runtime.package import Package, Variant, write_package
 from kintune.tuning.job.handover import returned_note
 from kintune.validate import validation_run
-from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, KernelTimes, ProfileTurn
 from kintune.validate.validation import estimate_validation_s, validate
 from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS
 
@@ -140,16 +140,29 @@ class Slowing:
             Slowing.pace = 2.0
         return (milliseconds,) * turn.runs
 
+    def profile_calls(self, _turn: ProfileTurn, _seconds: float) -> KernelTimes:
+        """It tells nothing of its kernels."""
+        raise EngineError("it has no kernels")
+
 
 def test_tuned_and_untuned_are_timed_in_alternation(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation_run, "BaselineProcess", Slowing)
     monkeypatch.setattr(Slowing, "pace", 1.0)
     monkeypatch.setattr(Slowing, "outputs", tuple(t.name for t in Package.open(files.good).manifest.outputs))
-    latency = validate_files(
-        msgspec.structs.replace(QUICK, rounds=4, min_rounds=4), tuned=files.good, untuned=files.good, compare=()
-    ).latency_ms
+    conditions = msgspec.structs.replace(QUICK, rounds=4, min_rounds=4)
+    found = validate_files(conditions, tuned=files.good, untuned=files.good, compare=())
+    assert found.calls is None
+    latency = found.latency_ms
     assert len(latency["untuned"]) == len(latency["tuned"])
     assert statistics.median(latency["tuned"]) < statistics.median(latency["untuned"])
+
+
+def test_kernel_calls_are_timed_inside_the_network(files: Files) -> None:
+    calls = validate_files(tuned=files.good, compare=()).calls
+    assert calls is not None
+    assert calls.us
+    assert all(us >= 0 for us in calls.us.values())
+    assert {place for place, _, _ in calls.timeline} == set(calls.us)
 
 
 def test_wrong_numbers_are_reported_with_place_and_reference(files: Files) -> None:

@@ -16,13 +16,14 @@ from kintune.cli.run import read_arrays
 from kintune.cli.sections import SectionedCommand, Sections
 from kintune.cli.widths import output_width
 from kintune.core.hybrid import Hybrid
+from kintune.core.kernel_call import common_folder, title_of
 from kintune.core.model import Combination, spell_shapes
 from kintune.errors import InputError
 from kintune.runtime import opening
 from kintune.runtime.executable import Executable
 from kintune.runtime.hybrid_executable import HybridExecutable
 from kintune.runtime.inputs import draw_inputs
-from kintune.runtime.manifest import Narrow
+from kintune.runtime.manifest import Manifest, Narrow
 from kintune.terminal.formatting import milliseconds
 from kintune.terminal.table import Column, table_lines
 from kintune_runtime.executable import KernelTime
@@ -34,7 +35,7 @@ _SHOWN = 20  # kernels in the table
 _REASONS = 5  # why nodes run in onnxruntime
 
 _COLUMNS = (
-    Column("kernel", yields=True),
+    Column("operators, slowest first", yields=True),
     Column("calls", right=True),
     Column("time", right=True),
     Column("share", right=True),
@@ -50,11 +51,15 @@ _Inputs: TypeAlias = tuple[Mapping[str, Any], ...]
 
 
 class KernelCallTime(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a kernel: its place in the plan, and its median time in microseconds inside the network."""
+    """A call of a kernel: its place in the plan, and its median time in microseconds inside the network.
+
+    `title` is what it computes, by the nodes of the user's model; empty where the file does not say so.
+    """
 
     place: int
     kernel: str
     median_us: float
+    title: str = ""
 
 
 class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +168,9 @@ def _document(
     if way.kernels:
         if not isinstance(opened, Executable | HybridExecutable):
             raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
-        calls = _medians(opened.profiles(*inputs, repeats=max(3, way.repeats), threads=way.threads))
+        calls = _titled(
+            _medians(opened.profiles(*inputs, repeats=max(3, way.repeats), threads=way.threads)), manifest, combination
+        )
     chosen, variants = _variants(opened)
     return EvaluateDocument(
         executable=executable,
@@ -195,6 +202,22 @@ def _medians(runs: Sequence[Sequence[KernelTime]]) -> tuple[KernelCallTime, ...]
     return tuple(
         KernelCallTime(place=place, kernel=kernel, median_us=statistics.median(us))
         for (place, kernel), us in sorted(times.items())
+    )
+
+
+def _titled(
+    calls: Sequence[KernelCallTime], manifest: Manifest, combination: Combination | None
+) -> tuple[KernelCallTime, ...]:
+    """The calls with what they compute, as far as the file says it."""
+    number = 0 if combination is None else manifest.combinations.index(combination)
+    records = manifest.calls[number] if manifest.calls else ()
+    prefix = common_folder({node.name for record in records for node in record.nodes})
+    titles = {record.place: title_of(record) for record in records if record.nodes}
+    return tuple(
+        msgspec.structs.replace(call, title=title.replace(prefix, "") if prefix else title)
+        if (title := titles.get(call.place, ""))
+        else call
+        for call in calls
     )
 
 
@@ -266,14 +289,16 @@ def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:
     total = sum(call.median_us for call in document.kernels)
     whole = total or 1.0  # onnxruntime tells whole microseconds: all may be 0
     calls: dict[str, list[float]] = {}
+    titles: dict[str, str] = {}
     for call in document.kernels:
+        titles.setdefault(call.kernel, call.title or call.kernel)
         calls.setdefault(call.kernel, []).append(call.median_us)
     ranked = sorted(calls.items(), key=lambda item: -sum(item[1]))
     shown = ranked[:_SHOWN]
     rows = []
     for name, times in shown:
         us = sum(times)
-        rows.append([name, str(len(times)), milliseconds(us / 1e3), f"{us / whole:.1%}"])
+        rows.append([titles[name], str(len(times)), milliseconds(us / 1e3), f"{us / whole:.1%}"])
     if rest := ranked[_SHOWN:]:
         us, number = sum(sum(times) for _, times in rest), sum(len(times) for _, times in rest)
         rows.append([f"{len(rest)} more", str(number), milliseconds(us / 1e3), f"{us / whole:.1%}"])

@@ -11,7 +11,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option
 from kintune.cli.run import read_arrays
 from kintune.cli.sections import SectionedCommand, Sections
-from kintune.cli.widths import output_width
+from kintune.cli.widths import table_width
 from kintune.files import check_writable, write_whole
 
 __all__ = ["command"]
@@ -20,9 +20,6 @@ _SECTIONS: Sections = (
     ("What is profiled", ("model", "constants", "inputs", "threads", "runs")),
     ("What is shown and written", ("top", "html_target", "trace_target", "json_target")),
 )
-
-_LEAST_COLUMNS, _MOST_COLUMNS = 40, 160
-_ELSEWHERE = 80  # columns, where there is no terminal
 
 
 @click.command(
@@ -67,8 +64,7 @@ def command(
     write_document(json_target, found)
     from kintune.terminal.profile_table import profile_lines
 
-    columns = min(max(output_width() or _ELSEWHERE, _LEAST_COLUMNS), _MOST_COLUMNS)
-    for line in profile_lines(found, top, columns):
+    for line in profile_lines(found, top, table_width()):
         echo(line, json_target)
     if html is not None:
         from kintune.profiling.page import html_page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -11,18 +11,21 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.cli.records import find_run
+from kintune.cli.widths import table_width
 from kintune.core.failure_report import AnyReport, FailureReport, decode_report, report_path
-from kintune.core.report import CampaignReport
+from kintune.core.report import CampaignReport, SubgraphReport
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, write_whole
 from kintune.records import RunState, Store
 from kintune.terminal.formatting import clock, milliseconds
+from kintune.terminal.profile_table import profile_lines
 from kintune.terminal.summary import summarize
 
 __all__ = ["command", "find_report"]
 
 _SUFFIX = ".kt"
 _MAX_SLOWEST = 5
+_MOST_CALLS = 10
 
 
 @click.command("report", short_help="Show what came of a run, also as a page.")
@@ -39,7 +42,7 @@ def command(run: str, html_target: str | None, records: str | None, json_target:
     html = None if html_target is None else check_writable(html_target, "--html")
     report = find_report(run, records)
     write_document(json_target, report)
-    for line in _lines(report):
+    for line in _lines(report, table_width()):
         echo(line, json_target)
     if html is not None:
         from kintune.terminal.report_page import report_page
@@ -85,7 +88,7 @@ def _decoded(content: bytes, what: str) -> AnyReport:
         raise InputError(f"{what}: is no report of this version of Kintune ({error})") from error
 
 
-def _lines(report: AnyReport) -> Iterator[str]:
+def _lines(report: AnyReport, columns: int) -> Iterator[str]:
     if isinstance(report, CampaignReport):
         for run in report.runs:
             yield from summarize(run)
@@ -95,17 +98,28 @@ def _lines(report: AnyReport) -> Iterator[str]:
         yield from _failure_lines(report)
     else:
         yield from summarize(report)
+        if report.profile is not None:
+            yield ""
+            yield from profile_lines(report.profile, _MOST_CALLS, columns)
+        elif report.subgraphs:
+            yield "Its operators, slowest first, each measured alone:"
+            yield from _slowest(report.subgraphs)
+
+
+def _slowest(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
+    """A line for each of those that take the most time, by the user's nodes."""
+    timed = [each for each in subgraphs if each.best_us is not None]
+    timed.sort(key=lambda each: -each.weight * (each.best_us or 0.0))
+    for each in timed[:_MAX_SLOWEST]:
+        times = f", {each.weight} times" if each.weight > 1 else ""
+        yield f"  {each.title}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
 
 
 def _failure_lines(report: FailureReport) -> Iterator[str]:
     yield f"{report.model.name}: no result."
     yield f"{report.error}: {report.cause}"
     yield f"{report.trials} programs measured, in {clock(report.seconds)}."
-    timed = [each for each in report.subgraphs if each.best_us is not None]
-    timed.sort(key=lambda each: -each.weight * (each.best_us or 0.0))
-    for each in timed[:_MAX_SLOWEST]:
-        times = f", {each.weight} times" if each.weight > 1 else ""
-        yield f"  {each.name}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
+    yield from _slowest(report.subgraphs)
     for cause, number in report.failures.items():
         yield f"  {number} failed: {cause}"
     if report.log:

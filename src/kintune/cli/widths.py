@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["help_width", "output_width", "prose_width"]
+__all__ = ["help_width", "output_width", "prose_width", "table_width"]
 
 _MOST_COLUMNS = 100
 """Of help: longer lines are hard to read."""
 
-_ELSEWHERE = 80  # the columns of help that goes to a file
+_ELSEWHERE = 80  # the columns of help and of tables that go to a file
+
+_LEAST_TABLE, _MOST_TABLE = 40, 160
 
 
 def help_width() -> int:
@@ -42,3 +44,8 @@ def _terminal_columns() -> int | None:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def table_width() -> int:
+    """How wide a table may be: as wide as the terminal, within limits; 80 columns where there is no terminal."""
+    return min(max(output_width() or _ELSEWHERE, _LEAST_TABLE), _MOST_TABLE)

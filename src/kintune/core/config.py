@@ -103,6 +103,9 @@ class Metric(msgspec.Struct, frozen=True):
         return f"{self.module}:{self.function}"
 
 
+_LONG_MINUTES, _LONG = 5.0, 500
+
+
 class Options(msgspec.Struct, frozen=True):
     """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search.
 
@@ -136,6 +139,11 @@ class Options(msgspec.Struct, frozen=True):
         A model is quantised before there are any programs, so int8 is none of them.
         """
         return frozenset(() if self.precision == "fp32" else ("bf16",))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the search is long enough for the device's peak to be measured first, which takes some seconds."""
+        return self.search and (self.minutes or _LONG_MINUTES) >= _LONG_MINUTES and (self.trials or _LONG) >= _LONG
 
     @property
     def error_budget(self) -> float | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
-__all__ = ["CallRecord", "SourceNode", "common_folder", "title_of"]
+__all__ = ["CallRecord", "SourceNode", "common_folder", "readable", "title_of", "told_apart"]
 
 _NEARLY_ALL = 0.8
+
+_WORD = re.compile(r"(?:[a-z]+[123]d|[a-z]+)(?:_matmul)?")
 
 _SHAPE_ONLY = frozenset(
     {
@@ -98,3 +101,23 @@ def common_folder(names: Collection[str]) -> str:
             break
         shared = found
     return shared
+
+
+def readable(kernel: str) -> str:
+    """A kernel's name as its operators: `fused_conv2d24_add4_relu` is "conv2d + add + relu".
+
+    What follows "@" tells the combination of shapes, and is kept.
+    """
+    own, at, shapes = kernel.partition("@")
+    kept = _WORD.findall(own.removeprefix("fused_").replace("batch_matmul", "bmm"))
+    words = " + ".join("batch matmul" if word == "bmm" else word for word in kept) or own
+    return f"{words} ({shapes})" if at else words
+
+
+def told_apart(titles: Mapping[str, tuple[str, ...]], others: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Titles by key, the first of which no two keys share; where they did, what `others` has for the key is added."""
+    counts = Counter(each[0] for each in titles.values() if each)
+    return {
+        key: (f"{each[0]}: {others[key]}", *each[1:]) if each and counts[each[0]] > 1 else each
+        for key, each in titles.items()
+    }

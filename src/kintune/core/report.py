@@ -10,7 +10,9 @@ from enum import Enum
 import msgspec
 
 from kintune.core.config import Options
+from kintune.core.kernel_call import readable
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW
+from kintune.core.profile import Profile
 from kintune.core.quantiles import quantile
 from kintune.core.quantisation import INT8, Quantised
 from kintune.core.stage_results import KnowledgeUse
@@ -166,7 +168,8 @@ class SubgraphReport(msgspec.Struct, frozen=True):
     """One distinct subgraph: it occurs `weight` times, each run takes `flops`; `best_us` is its best program's time.
 
     `precision` is what that computes in: the model's types, called fp32, or narrower ones.  `workload` is the digest of
-    its program, by which the executable's manifest knows the kernel that computes it.
+    its program, by which the executable's manifest knows the kernel that computes it.  `name` is the compiler's;
+    `titles` has the places where it occurs in the user's words, without what the names of all nodes begin with.
     """
 
     name: str
@@ -179,6 +182,12 @@ class SubgraphReport(msgspec.Struct, frozen=True):
     untuned_us: float | None = None
     precision: str = "fp32"
     workload: str = ""
+    titles: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The first place where it occurs, in the user's words; its operators where no place is known."""
+        return self.titles[0] if self.titles else readable(self.name)
 
 
 class CombinationReport(msgspec.Struct, frozen=True):
@@ -215,6 +224,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `quantised` says what became of a model that was to be quantised (`calibrate`), None where that was not asked for;
     `precisions` counts its products by what they compute in.
     `kept_tensors` counts the tensors between kernels that are kept in bf16.
+    `profile` is that of the network, whose kernel calls were timed inside it at the end; None where they were not.
     `output` is where the executable lies, `log` where the details are; `skipped` says of each runtime that was not
     compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the network should hardly
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
@@ -262,6 +272,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     quantised: Quantised | None = None
     kept_tensors: int = 0
+    profile: Profile | None = None
 
     @property
     def narrow(self) -> dict[str, str]:

@@ -22,6 +22,7 @@ __all__ = [
     "UNPROVEN",
     "UNTUNED_FILE",
     "BaselineLatencies",
+    "CallTimes",
     "DraftPrograms",
     "DraftResult",
     "KnowledgeUse",
@@ -255,6 +256,18 @@ class BaselineLatencies(msgspec.Struct, frozen=True):
         return {name: sum(of[name] for of in quartiles) for name in first if all(name in of for of in quartiles)}
 
 
+class CallTimes(msgspec.Struct, frozen=True):
+    """The kernel calls of a network as they were timed inside it: on the processor `cpu`, with up to `threads` threads.
+
+    `us` has their medians in microseconds by place in the plan, `timeline` those of one run: place, start and length.
+    """
+
+    cpu: str
+    threads: int
+    us: dict[int, float]
+    timeline: tuple[tuple[int, float, float], ...] = ()
+
+
 class ValidationResult(msgspec.Struct, frozen=True):
     """PROVE's result.
 
@@ -273,7 +286,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     is faster with the extents of its inputs fixed.  `norm_error` is the largest norm of an output's error, as a share
     of the norm of that output; None like the other errors.  `score` is the user's own, if he has one.
     `beside_ms` has the latencies of the tuned executable and then of another that was timed beside it, in turns; it is
-    empty where there was none.
+    empty where there was none.  `calls` are the kernel calls of a network that needs no onnxruntime.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations
@@ -302,10 +315,14 @@ class ValidationResult(msgspec.Struct, frozen=True):
     region_threads: tuple[dict[int, int], ...] = ()
     fixed: bool = False
     beside_ms: tuple[tuple[float, ...], ...] = ()
+    calls: CallTimes | None = None
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):
-    """How one subgraph ended: trials of this run, time and precision of the program that ships, failures by cause."""
+    """How one subgraph ended: trials of this run, time and precision of the program that ships, failures by cause.
+
+    `titles` are as in `Subgraph`.
+    """
 
     name: str
     workload: str
@@ -317,6 +334,7 @@ class SubgraphEnd(msgspec.Struct, frozen=True):
     untuned_us: float | None
     failures: dict[str, int]
     precision: str = "fp32"
+    titles: tuple[str, ...] = ()
 
 
 class KnowledgeUse(msgspec.Struct, frozen=True):
@@ -340,6 +358,7 @@ class Summary(msgspec.Struct, frozen=True):
     sum of the shipped programs' times, and `kernels_each_ms` that of each combination of shapes, where there are
     several; `disturbed` of the trials were timed again, since others used the device's cores meanwhile.  `baselines`
     are other runtimes as they were timed before the search; None if they were not.  `quantised` is as in `Prepared`.
+    `peak` is the device's, None where it is not known.
     """
 
     model_name: str
@@ -358,3 +377,4 @@ class Summary(msgspec.Struct, frozen=True):
     kernels_each_ms: tuple[float, ...] = ()
     baselines: BaselineLatencies | None = None
     quantised: Quantised | None = None
+    peak: Peak | None = None

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kintune.core.kernel_call import readable
+
 __all__ = ["Subgraph", "Subject", "by_combination"]
 
 
@@ -20,6 +22,8 @@ class Subgraph(msgspec.Struct, frozen=True):
     that it may compute, as messages name them.  Where the model has several combinations of shapes, `each` says how
     often it occurs in the network of each of them; their sum is `weight`.  Two with the same text `weights`, which is
     empty where there is one combination, read the same weights.
+    `titles` has the places where it occurs, in the user's words ("layer3/conv2 + BN + Relu"), without what the names of
+    all nodes begin with; it is empty where they are not known.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Subgraph(msgspec.Struct, frozen=True):
     each: tuple[int, ...] = ()
     weights: str = ""
     least_flops: float = 0.0
+    titles: tuple[str, ...] = ()
 
     @property
     def bound_flops(self) -> float:
@@ -48,8 +53,16 @@ class Subgraph(msgspec.Struct, frozen=True):
         return self.name.partition("@")[0]
 
     @property
+    def place(self) -> str:
+        """The first place where it occurs, in the user's words; its operators where no place is known."""
+        return self.titles[0] if self.titles else readable(self.name)
+
+    @property
     def title(self) -> str:
-        """Its name, and up to three of the user's nodes that it may compute."""
+        """The same, with the number of other places; where none is known, its name and nodes that it may compute."""
+        if self.titles:
+            others = len(self.titles) - 1
+            return f"{self.place} and {others} like it" if others else self.place
         if not self.nodes:
             return self.name
         more = f" and {len(self.nodes) - 3} more" if len(self.nodes) > 3 else ""

@@ -12,13 +12,13 @@ import numpy as np
 from kintune.core.device import Peak
 from kintune.core.execution_plan import Copy
 from kintune.core.model import Combination
+from kintune.core.profile import Profile, ProfiledCall
 from kintune.errors import EngineError, InputError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
 from kintune.profiling.matching import compare
 from kintune.profiling.parts import is_whole, profile_parts, write_region
 from kintune.profiling.peak import measure_peak_apart
-from kintune.profiling.profile import Profile, ProfiledCall
 from kintune.profiling.rows import finish, kernel_rows, records_of, stand_beside
 from kintune.profiling.timing import Original, ProfileRequest, Times, read_original, time_network
 from kintune.runtime.executable import Executable

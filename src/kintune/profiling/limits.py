@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kintune.core.device import Peak
 from kintune.core.kernel_call import CallRecord
-from kintune.profiling.profile import Limit
+from kintune.core.profile import Limit
 
 __all__ = ["Bound", "bound_of"]
 

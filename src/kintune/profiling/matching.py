@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from kintune.core.profile import IN_ONNXRUNTIME, ComparedGroup, ProfiledCall
 from kintune.models.source_graph import GraphNode, absorbed
-from kintune.profiling.profile import IN_ONNXRUNTIME, ComparedGroup, ProfiledCall
 from kintune.validate.baselines.node_times import NodeTime
 
 __all__ = ["compare"]

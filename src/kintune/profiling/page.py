@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from kintune.core.profile import IN_ONNXRUNTIME, Limit, NodeProfile, Profile, ProfiledCall, RegionProfile, reached
 from kintune.profiling.page_style import html_document
-from kintune.profiling.profile import IN_ONNXRUNTIME, Limit, NodeProfile, Profile, ProfiledCall, RegionProfile, reached
 
-__all__ = ["html_page"]
+__all__ = ["html_page", "profile_section"]
 
 _COLOURS = {
     Limit.ARITHMETIC: "#2f6fb3",
@@ -29,11 +29,24 @@ def html_page(profile: Profile) -> bytes:
     return html_document(f"{profile.model}: profile", parts, _STYLE)
 
 
+def profile_section(profile: Profile) -> Iterator[str]:
+    """The profile as a part of another page, with the picture and the table."""
+    yield "<h2>Where the time goes, inside the network</h2>"
+    yield from _network(profile)
+    yield from _bar(profile)
+    yield from _calls(profile)
+    yield from _regions(profile)
+
+
 def _head(profile: Profile) -> Iterator[str]:
     yield f"<h1>{escape(profile.model)}: {_ms(profile.run_ms)} a run</h1>"
     shapes = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in profile.shapes.items())
     yield f'<p class="facts">{escape(profile.cpu)}, {profile.threads} threads; {escape(shapes)}</p>'
     yield f'<p class="facts">{escape(profile.executable)}</p>'
+    yield from _network(profile)
+
+
+def _network(profile: Profile) -> Iterator[str]:
     if profile.peak is not None:
         reading = profile.peak.read_gbytes_per_s or profile.peak.gbytes_per_s
         yield (

@@ -12,8 +12,8 @@ import msgspec
 from kintune.core.device import Peak
 from kintune.core.hybrid import Region
 from kintune.core.kernel_call import CallRecord, SourceNode, title_of
+from kintune.core.profile import IN_ONNXRUNTIME, ProfiledCall, RegionProfile
 from kintune.errors import EngineError
-from kintune.profiling.profile import IN_ONNXRUNTIME, ProfiledCall, RegionProfile
 from kintune.profiling.rows import finish, kernel_rows, records_of
 from kintune.profiling.timing import ProfileRequest, time_kernels
 from kintune.runtime.hybrid_package import HybridPackage, region_name

@@ -10,9 +10,9 @@ import msgspec
 from kintune.core.device import Peak
 from kintune.core.execution_plan import ExecutionPlan, KernelCall
 from kintune.core.kernel_call import CallRecord, common_folder, title_of
+from kintune.core.profile import IN_ONNXRUNTIME, ComparedGroup, NodeProfile, OnnxProfile, ProfiledCall
 from kintune.errors import InputError
 from kintune.profiling.limits import bound_of
-from kintune.profiling.profile import IN_ONNXRUNTIME, ComparedGroup, NodeProfile, OnnxProfile, ProfiledCall
 from kintune.profiling.timing import Times
 from kintune.runtime.package import Manifest
 

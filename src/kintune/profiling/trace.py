@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kintune.profiling.profile import IN_ONNXRUNTIME, Profile, ProfiledCall
+from kintune.core.profile import IN_ONNXRUNTIME, Profile, ProfiledCall
 
 __all__ = ["trace_json"]
 
@@ -43,7 +43,7 @@ def trace_json(profile: Profile) -> bytes:
     document = {
         "displayTimeUnit": "ns",
         "otherData": {"model": profile.model, "cpu": profile.cpu, "threads": str(profile.threads)},
-        "traceEvents": events,
+        "traceEvents": _in_turns(events),
     }
     return msgspec.json.encode(document)
 
@@ -54,16 +54,13 @@ def _hybrid(profile: Profile, timeline: list[tuple[ProfiledCall, float, float]])
     Kernels were timed in their regions alone: they may seem to end behind their region.
     """
     events = [_thread(_KINTUNE, _NODES, "onnxruntime: nodes and regions")]
-    ended = 0.0
     for call, start, us in timeline:
         if call.where == IN_ONNXRUNTIME:
             arguments = {"operator": "".join(call.operators), "median us": round(call.us, 2)}
             events.append(_slice(_KINTUNE, call.title, "node", start, us, arguments, _NODES))
         else:
-            begun = max(start, ended)
-            ended = begun + us
             arguments = {**_arguments(call), "region": call.region}
-            events.append(_slice(_KINTUNE, call.title, "kernel", begun, us, arguments))
+            events.append(_slice(_KINTUNE, call.title, "kernel", start, us, arguments))
     for region in profile.regions:
         if region.times:
             arguments = {
@@ -92,11 +89,28 @@ def _slice(
     number: int, name: str, kind: str, start: float, us: float, arguments: dict[str, Any], thread: int = 0
 ) -> dict[str, Any]:
     """A slice of a process, on its first thread if `thread` is 0."""
-    begun = round(max(start, 0.0), 3)
     return {
-        "ph": "X", "pid": number, "tid": thread or number, "name": name, "cat": kind, "ts": begun, "dur": round(us, 3),
+        "ph": "X", "pid": number, "tid": thread or number, "name": name, "cat": kind, "ts": max(start, 0.0), "dur": us,
         "args": arguments,
     }  # fmt: skip
+
+
+def _in_turns(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events, of which those of one thread do not overlap: each begins when the one before it has ended, or later.
+
+    They ran in turns, but some lengths are medians, and all times are rounded to nanoseconds; Perfetto drops a slice
+    that begins in another one and ends behind it.
+    """
+    ended: dict[tuple[int, int], int] = {}
+    placed = []
+    for event in sorted(events, key=lambda event: event.get("ts", 0.0)):
+        if event["ph"] == "X":
+            thread = (event["pid"], event["tid"])
+            begun = max(round(event["ts"] * 1e3), ended.get(thread, 0))
+            ended[thread] = begun + max(1, round(event["dur"] * 1e3))
+            event = {**event, "ts": begun / 1e3, "dur": (ended[thread] - begun) / 1e3}
+        placed.append(event)
+    return placed
 
 
 def _arguments(call: ProfiledCall) -> dict[str, Any]:

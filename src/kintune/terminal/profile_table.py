@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kintune.profiling.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
+from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
 from kintune.terminal.formatting import count, milliseconds
 
-__all__ = ["profile_lines"]
+__all__ = ["network_lines", "profile_lines"]
 
 _HEAD = "operators, slowest first"
 _LEAST_WIDTH = 24  # of the first column, for which others are left out
@@ -18,7 +18,7 @@ _LEFT_OUT = (4, 3, 2)  # columns that go first where the terminal is narrow: thr
 
 def profile_lines(profile: Profile, top: int = 20, width: int = 80) -> Iterator[str]:
     """The whole network in some lines, and a table of its `top` slowest calls, no line wider than `width`."""
-    yield from _network(profile)
+    yield from network_lines(profile)
     yield ""
     yield from _table(profile, top, width)
     if profile.regions:
@@ -27,7 +27,8 @@ def profile_lines(profile: Profile, top: int = 20, width: int = 80) -> Iterator[
     yield from (f"Note: {note}" for note in profile.notes)
 
 
-def _network(profile: Profile) -> Iterator[str]:
+def network_lines(profile: Profile) -> Iterator[str]:
+    """The network as a whole: a run, the machine, the sum of its kernels, and what bounds them."""
     yield (
         f"{profile.model}: {milliseconds(profile.run_ms)} a run, median of {profile.runs} "
         f"({milliseconds(profile.p10_ms)} to {milliseconds(profile.p90_ms)})"

@@ -8,6 +8,7 @@ from html import escape
 from kintune.core.config import Options
 from kintune.core.failure_report import AnyReport, FailureReport
 from kintune.core.report import BaselineVerdict, CampaignReport, RunReport, SubgraphReport
+from kintune.profiling.page import profile_section
 from kintune.profiling.page_style import html_document
 from kintune.terminal.comparison import describe_result
 from kintune.terminal.curve_picture import curve_svg
@@ -44,6 +45,8 @@ def _one(report: RunReport | FailureReport) -> Iterator[str]:
         yield from _head(report)
         yield from _latencies(report)
         yield from _curve(report)
+        if report.profile is not None:
+            yield from profile_section(report.profile)
     yield from _operators(report.subgraphs)
     yield from _causes(report.failures, is_normal=isinstance(report, RunReport))
     if isinstance(report, RunReport):
@@ -130,14 +133,14 @@ def _operators(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
         return
     whole = sum(_total_us(each) for each in subgraphs)
     columns = ("operators", "family", "occurs", "a run", "untuned", "together", "share", "GFLOP/s", "tried", "failed")
-    yield "<h2>Operators, slowest first</h2><div class=wide><table><thead><tr>"
+    yield "<h2>What the search has gained, by operator</h2><div class=wide><table><thead><tr>"
     yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
     for each in sorted(subgraphs, key=lambda each: -_total_us(each)):
         total = _total_us(each)
         share = total / whole if whole else 0.0
         bar = f'<i class="share" style="width:{60 * share:.1f}px;background:var(--accent)"></i>'
         cells = (
-            escape(each.name),
+            escape(each.title),
             escape(each.family),
             str(each.weight),
             "" if each.best_us is None else _us(each.best_us),

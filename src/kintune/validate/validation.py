@@ -111,6 +111,7 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         norm_error=max(norms, default=None),
         score=min((result.score for result in results if result.score is not None), default=None),
         beside_ms=_sums([result.beside_ms for result in results]),
+        calls=results[0].calls,
     )
 
 
@@ -175,6 +176,7 @@ def _validate_combination(
                 difference = handed_over or difference
             else:
                 lost_ms = ()
+        calls = run.time_calls() if item.timed and not lost_ms else None
     if TUNED in interleaved.dropped:
         raise NumericsError(f"the tuned network stopped running: {interleaved.dropped[TUNED]}")
     return ValidationResult(
@@ -198,6 +200,7 @@ def _validate_combination(
         region_threads=region_threads,
         fixed=run.is_fixed,
         beside_ms=beside,
+        calls=calls,
     )
 
 

@@ -14,15 +14,17 @@ import msgspec
 from kintune.core.config import Metric
 from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
+from kintune.core.stage_results import CallTimes
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
+from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.gpu_target import is_gpu
 from kintune.partition.keeping import hand_over_all, keep_regions, limit_region_threads
 from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.inputs import Array, draw_inputs, write_arrays
 from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess
-from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, time_interleaved
 from kintune.validate.numerics import (
@@ -57,6 +59,7 @@ _CHOSEN = "tuned, threads chosen"
 _BESIDE = "beside"
 _FAST = "onnxruntime optimised"
 _LEAST_GAIN = 0.02  # with which the extents of what runs in onnxruntime are fixed
+_CALL_RUNS, _CALL_SECONDS = 50, 1.0
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
 
@@ -221,6 +224,19 @@ class ValidationRun:
         changed = self._directory / "threads of regions.kt"
         limit_region_threads(Path(self.item.tuned), found, changed)
         return tuple(found) if self._go_on_if_faster(changed, clock) else ()
+
+    def time_calls(self) -> CallTimes | None:
+        """Times the kernel calls of the tuned network inside it; None of one that needs onnxruntime, or elsewhere."""
+        if self.board or is_gpu(self.manifest.target) or read_manifest(self.item.tuned).hybrid is not None:
+            return None
+        turn = ProfileTurn(min(self.conditions.threads, len(self._cores)), _CALL_RUNS, _CALL_SECONDS)
+        with self._process(TUNED) as process:
+            try:
+                process.prepare(self.conditions.prepare_seconds)
+                found = process.profile_calls(turn, self.conditions.prepare_seconds)
+            except EngineError:  # the result is no worse for that
+                return None
+        return CallTimes(inspect_machine().cpu, turn.threads, found.us, found.timeline)
 
     def _thread_counts(self, process: BaselineProcess, threads: int) -> dict[int, int]:
         """The threads of each call that is faster on fewer than all; empty where the process fails."""

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import urllib.request
+
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from tests.service.portal.conftest import Pages
 from tests.support.browsing import click, text, wait_for, wait_until_shown, widen
+from tests.support.trace_events import trace_problems
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -22,7 +25,8 @@ def test_a_result_says_what_was_won(pages: Pages, browser: webdriver.Chrome) -> 
     said = text(browser)
     for words in (
         "1.32x as fast as onnxruntime", "largest relative error 3e-6, within the tolerance", "until 0.8 of onnxruntime",
-        "layer1/conv0 + BN + Relu", "convolutions:", "Python wheel", "For onnxruntime", "For C and C++",
+        "layer1/conv0 + BN + Relu", "arithmetic 90%",
+        "convolutions:", "Python wheel", "For onnxruntime", "For C and C++",
     ):  # fmt: skip
         assert words in said, said
     assert "fused_" not in said
@@ -68,3 +72,24 @@ def test_a_failure_says_why_and_what_to_do(pages: Pages, browser: webdriver.Chro
     wait_for(browser, "the last words of the job")
     click(browser, "Try again")
     wait_for(browser, "resnet50: queued")
+
+
+def test_where_the_time_goes_is_shown_and_taken_along(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/jobs/{pages.done.id}")
+    wait_until_shown(browser)
+    part = browser.find_element(By.ID, "profile")
+    assert "13 kernel calls take" in part.text
+    assert len(part.find_elements(By.CSS_SELECTOR, ".track.run i")) == 14  # the calls, and what is between them
+    rows = part.find_elements(By.CSS_SELECTOR, "tbody tr")
+    assert len(rows) == 13
+    rows[0].find_element(By.TAG_NAME, "summary").click()
+    wait_for(browser, "compiled as conv2d + add + relu")
+    trace = part.find_element(By.LINK_TEXT, "Trace for Perfetto").get_attribute("href")
+    page = part.find_element(By.LINK_TEXT, "Page").get_attribute("href")
+    assert trace is not None
+    assert page is not None
+    with urllib.request.urlopen(trace) as answer:
+        assert answer.headers["Content-Disposition"] == 'attachment; filename="resnet50.trace.json"'
+        assert trace_problems(answer.read()) == []
+    with urllib.request.urlopen(page) as answer:
+        assert b"layer1/conv0 + BN + Relu" in answer.read()

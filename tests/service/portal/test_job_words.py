@@ -80,6 +80,11 @@ def test_a_request_is_told_in_words() -> None:
     wanted = JobRequest(until="onnxruntime*0.8", minutes=5.0, shapes={"x": ((1, 4), (2, 4))}, constants={"n": 3})
     assert describe_request(wanted) == "until 0.8 of onnxruntime, 5 minutes at most, x is 1x4 or 2x4, n is fixed"
     assert describe_request(JobRequest()) == "as fast as it gets"
+    wanted = JobRequest(precision="int8", max_error=0.02, calibrate=(3, 4), other_shapes="onnxruntime")
+    assert describe_request(wanted) == (
+        "precision int8 with an error of at most 0.02, quantised with 2 sets of inputs, other shapes run in onnxruntime"
+    )
+    assert describe_request(JobRequest(weights=4)) == "large weights in 4 bits"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kintune.service.portal.style import DARK, LIGHT, SERIES, STAGES, style_sheet
+from kintune.service.portal.style import DARK, LIGHT, LIMITS, SERIES, STAGES, style_sheet
 
 
 def luminance(colour: str) -> float:
@@ -36,6 +36,7 @@ def test_words_can_be_read_on_every_ground(colours: dict[str, str]) -> None:
 @pytest.mark.parametrize(("colours", "screen"), [(LIGHT, 0), (DARK, 1)], ids=["light", "dark"])
 def test_lines_and_bars_can_be_seen(colours: dict[str, str], screen: int) -> None:
     shown = {name: both[screen] for name, both in STAGES.items()}
+    shown |= {f"limit {name}": both[screen] for name, both in LIMITS.items()}
     shown |= {f"series {number}": both[screen] for number, both in enumerate(SERIES)}
     poor = {name: round(contrast(colour, colours["surface"]), 2) for name, colour in shown.items()}
     assert {name: value for name, value in poor.items() if value < 3.0} == {}

@@ -207,3 +207,11 @@ def test_only_one_combination_is_imported_at_a_time(tmp_path: Path) -> None:
     ref = spec_for(tmp_path, "x=1x16x{8,12}x{8,12}").model
     with pytest.raises(ShapeError, match="small: one combination of shapes is needed here, not 2"):
         load(ref)
+
+
+def test_subgraphs_have_the_names_of_the_users_nodes(ready: tuple[TvmBackend, Prepared, Path]) -> None:
+    _, prepared, _ = ready
+    assert all(subgraph.titles for subgraph in prepared.subgraphs)
+    titles = [subgraph.title for subgraph in prepared.subgraphs]
+    assert len(set(titles)) == len(titles)
+    assert not [title for title in titles if "fused_" in title]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
     from kintune.compiler.graph.workload import StandaloneWorkload
 
-__all__ = ["describe_calls"]
+__all__ = ["called_functions", "describe_calls"]
 
 _PARTIAL = frozenset({"take", "gather_elements", "gather_nd", "strided_slice"})
 """Operators that read no more of an operand than they write."""
@@ -50,7 +50,7 @@ def _records(
     lowered: Lowered,
     chosen: Mapping[str, tuple[Sketch, Candidate]],
 ) -> Iterator[CallRecord]:
-    functions = _functions(lowered)
+    functions = called_functions(lowered)
     facts = {workload.digest: workload for workload in lowered.workloads}
     flops = {digest: _flops(workload, chosen.get(digest)) for digest, workload in facts.items()}
     for place, operation in enumerate(plan.operations):
@@ -86,7 +86,7 @@ def _moved(tensors: Sequence[PlannedTensor], most: int | None) -> float:
     return float(sum(tensor.nbytes if most is None else min(tensor.nbytes, most) for tensor in tensors))
 
 
-def _functions(lowered: Lowered) -> dict[int, str]:
+def called_functions(lowered: Lowered) -> dict[int, str]:
     """The names of the functions that `main` calls, by the number of the kernel."""
     found: dict[int, str] = {}
 

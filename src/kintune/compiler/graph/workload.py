@@ -60,7 +60,13 @@ class StandaloneWorkload(NamedTuple):
     reduces: bool
 
     def subgraph(
-        self, *, tunable: bool, sketches: Sequence[str] = (), nodes: Sequence[str] = (), least_flops: float = 0.0
+        self,
+        *,
+        tunable: bool,
+        sketches: Sequence[str] = (),
+        nodes: Sequence[str] = (),
+        titles: Sequence[str] = (),
+        least_flops: float = 0.0,
     ) -> Subgraph:
         """What processes without the compiler know of it; `sketches` are digests, `nodes` those of the user's graph."""
         return Subgraph(
@@ -75,6 +81,7 @@ class StandaloneWorkload(NamedTuple):
             weight_bytes=self.weight_bytes,
             bytes=self.bytes,
             nodes=tuple(nodes),
+            titles=tuple(titles),
             least_flops=least_flops,
         )
 

@@ -70,14 +70,35 @@ _SCRIPT = """
     said.textContent = 'Sending ' + file.name;
     request.send(file);
   }
+  async function sendSets(zone, files) {
+    const said = zone.querySelector('[role=status]'), most = Number(zone.dataset.most);
+    for (const file of files) {
+      const told = {name: file.name};
+      said.textContent = 'Sending ' + file.name;
+      if (file.size > most) told.error = 'it is larger than you may hand in (' + Math.round(most / 1048576) + ' MB)';
+      else try {
+        const reply = await fetch('/api/v1/inputs?name=' + encodeURIComponent(file.name.slice(-200)),
+          {method: 'POST', headers: {'Content-Type': 'application/octet-stream'}, body: file});
+        const answer = await reply.json().catch(() => ({}));
+        if (reply.ok) told.id = answer.id;
+        else told.error = answer.error || 'the service answers ' + reply.status;
+      } catch { told.error = 'the service does not answer; choose it again'; }
+      emitEvent('set_of_inputs', told);
+    }
+    said.textContent = '';
+  }
+  function send(zone, files) {
+    if (!files.length) return;
+    if (zone.dataset.sets !== undefined) sendSets(zone, Array.from(files)); else upload(zone, files[0]);
+  }
   document.addEventListener('change', e => { const zone = e.target.closest('.drop');
-    if (zone && e.target.type === 'file' && e.target.files.length) upload(zone, e.target.files[0]); });
+    if (zone && e.target.type === 'file') send(zone, e.target.files); });
   for (const kind of ['dragover', 'dragleave', 'drop']) document.addEventListener(kind, e => {
     const zone = e.target.closest && e.target.closest('.drop');
     if (!zone) return;
     e.preventDefault();
     zone.classList.toggle('over', kind === 'dragover');
-    if (kind === 'drop' && e.dataTransfer.files.length) upload(zone, e.dataTransfer.files[0]);
+    if (kind === 'drop') send(zone, e.dataTransfer.files);
   });
 })();
 """

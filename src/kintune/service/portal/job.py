@@ -20,6 +20,7 @@ from kintune.service.portal.frame import PageContext, Region, early_heading, pag
 from kintune.service.portal.job_words import headline, outlook_of, saved_progress, target_ms
 from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.operators import families_of, manifests_in, operators_of
+from kintune.service.portal.profile_part import profile_part
 from kintune.terminal.comparison import describe_untuned
 from kintune.terminal.formatting import describe_effort, describe_failures
 
@@ -184,7 +185,8 @@ class JobView:
             parts.downloads(job, self._name, outcome.size, has_exports=outcome.has_exports, hybrid=outcome.hybrid)
             if job.executable is not None
             else "",
-            parts.operators_table(operators),
+            "" if report.profile is None else profile_part(report.profile, job.id),
+            parts.operators_table(operators, is_profiled=report.profile is not None),
             parts.families_map(families_of(operators)),
             parts.where_part(outcome.hybrid),
         ]

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from nicegui import events, ui
+from nicegui import ui
 
 from kintune.core.config import DEFAULT_MAX_ERROR
 from kintune.core.latency_target import parse_target
 from kintune.errors import InputError
 from kintune.service.job_request import JobRequest, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
-from kintune.service.portal.frame import PageContext, markup, telling
+from kintune.service.portal.calibration import CalibrationField
+from kintune.service.portal.frame import PageContext, markup
 from kintune.service.portal.markup import tag
-from kintune.service.web.inputs import receive_inputs
+from kintune.service.portal.shape_words import dimension_names, spelled
 
 __all__ = ["FIELDS", "JobForm", "prefilled", "shape_problem", "until_problem"]
 
@@ -149,7 +150,7 @@ def _precision(form: JobForm) -> Reader:
         )
     )
     error.mark("max-error")
-    calibration, ids = _calibration(form)
+    calibration = CalibrationField(form.context, form.findings.inputs)
 
     def may_err() -> bool:
         return chosen.value != "fp32" or bool(weights.value)
@@ -163,36 +164,17 @@ def _precision(form: JobForm) -> Reader:
     show()
 
     def read(wanted: dict[str, Any]) -> None:
+        sets = calibration.ids if chosen.value in _QUANTISING else ()
+        if chosen.value == "int8" and not sets:
+            raise InputError("int8 needs inputs that tell the ranges of the values: hand in .npz files, or choose bf16")
+        if sets and weights.value:
+            raise InputError("inputs and Large weights both quantise the model: leave one of the two out")
         wanted["precision"] = chosen.value
         wanted["weights"] = weights.value or None
         wanted["max_error"] = error.value if may_err() else None
-        wanted["calibrate"] = tuple(ids) if chosen.value in _QUANTISING else ()
+        wanted["calibrate"] = sets
 
     return read
-
-
-def _calibration(form: JobForm) -> tuple[ui.upload, list[int]]:
-    """The field for sets of inputs to quantise with, and the ids of those that were uploaded."""
-    context, ids = form.context, list[int]()
-
-    async def came(upload: events.UploadEventArguments) -> None:
-        with telling():
-            stored = await receive_inputs(
-                context.application, context.submitter, upload.file.name, upload.file.iterate(), context.address
-            )
-            if stored.id not in ids:
-                ids.append(stored.id)
-
-    field = ui.upload(
-        label="Inputs to quantise with (.npz)",
-        on_upload=came,
-        auto_upload=True,
-        multiple=True,
-        max_file_size=context.visitor.quota.upload_mb << 20,
-        on_rejected=lambda: ui.notify("That file is larger than you may hand in.", type="negative"),
-    )
-    field.props('accept=".npz"').mark("calibrate")
-    return field, ids
 
 
 def _onnxruntime(form: JobForm) -> Reader:
@@ -257,7 +239,7 @@ def shape_problem(value: Input, said: str | None) -> str | None:
 def prefilled(value: Input) -> str:
     """A usual shape of an input whose dimensions are open, where their names or places tell one; else empty."""
     extents = []
-    for place, (extent, name) in enumerate(zip(value.shape, _named(value), strict=True)):
+    for place, (extent, name) in enumerate(zip(value.shape, dimension_names(value), strict=True)):
         guess = extent if extent is not None else _guess(place, name.lower(), len(value.shape))
         if guess is None:
             return ""
@@ -276,17 +258,6 @@ def _guess(place: int, name: str, rank: int) -> int | None:
     if rank == 4 and place >= 2:
         return _USUAL["height"]
     return None
-
-
-def spelled(value: Input) -> str:
-    """A shape as the file says it: `batch x 3 x 224 x 224`."""
-    pairs = zip(value.shape, _named(value), strict=True)
-    return " x ".join(str(extent) if extent is not None else name or "?" for extent, name in pairs) or "a number"
-
-
-def _named(value: Input) -> tuple[str, ...]:
-    """The names of an input's dimensions; of an inspection by an earlier version they are not known."""
-    return value.names if len(value.names) == len(value.shape) else ("",) * len(value.shape)
 
 
 def _outlined(element: Any) -> Any:

@@ -142,8 +142,8 @@ def where_part(hybrid: Hybrid | None) -> str:
     return _card("What runs where", parts)
 
 
-def operators_table(operators: Sequence[Operator]) -> str:
-    """A row for each distinct operator, by the user's nodes, the slowest first."""
+def operators_table(operators: Sequence[Operator], *, is_profiled: bool) -> str:
+    """A row for each distinct operator, by the user's nodes, the slowest first: what the search has made of it."""
     if not operators:
         return ""
     names = (
@@ -151,11 +151,13 @@ def operators_table(operators: Sequence[Operator]) -> str:
         ("of all", True), ("untuned", True), ("GFLOP/s", True), ("tried", True),
     )  # fmt: skip
     rows = (_operator_row(each) for each in operators[:_MOST_ROWS])
-    shown = table("Operators, slowest first", [Heading(name, number) for name, number in names], rows)
-    said = "Times of one run of each, as measured alone. "
-    said += "kintune profile MODEL.kt says what bounds each inside the network, on the machine where it runs."
+    title = "What the search has gained" if is_profiled else "Where the time goes"
+    shown = table(title, [Heading(name, number) for name, number in names], rows)
+    said = "Times of one run of each, as measured alone."
+    if not is_profiled:
+        said += " kintune profile MODEL.kt says what bounds each inside the network, on the machine where it runs."
     rest = "" if len(operators) <= _MOST_ROWS else f" {len(operators) - _MOST_ROWS} faster ones are left out."
-    return _card("Where the time goes", shown + tag("p", text(said + rest), class_="faint small"))
+    return _card(title, shown + tag("p", text(said + rest), class_="faint small"))
 
 
 def _operator_row(each: Operator) -> str:

@@ -89,14 +89,21 @@ def describe_request(wanted: JobRequest) -> str:
         parts.append(f"{wanted.minutes:g} minutes at most")
     if wanted.trials is not None:
         parts.append(f"{wanted.trials} programs at most")
-    if wanted.precision != "fp32":
+    narrow = [f"precision {wanted.precision}"] if wanted.precision != "fp32" else []
+    narrow += [f"large weights in {wanted.weights} bits"] if wanted.weights is not None else []
+    if narrow:
         most = "" if wanted.max_error is None else f" with an error of at most {wanted.max_error:g}"
-        parts.append(f"precision {wanted.precision}{most}")
+        parts.append(f"{' and '.join(narrow)}{most}")
+    if wanted.calibrate:
+        sets = "1 set" if len(wanted.calibrate) == 1 else f"{len(wanted.calibrate)} sets"
+        parts.append(f"quantised with {sets} of inputs")
     for name, shape in wanted.shapes.items():
         several = [one for one in shape if isinstance(one, tuple)]
         shown = [spell(one) for one in several] or [spell(tuple(one for one in shape if isinstance(one, int)))]
         parts.append(f"{name} is {' or '.join(shown)}")
     parts += [f"{name} is fixed" for name in wanted.constants]
+    if wanted.other_shapes == "onnxruntime":
+        parts.append("other shapes run in onnxruntime")
     if not wanted.onnxruntime:
         parts.append("nothing runs in onnxruntime")
     return ", ".join(parts) or "as fast as it gets"

@@ -11,10 +11,11 @@ from kintune.service.job_status import JobStatus
 from kintune.service.known_operators import left_to_onnxruntime
 from kintune.service.model_store import Findings, StoredModel
 from kintune.service.portal.frame import PageContext, heading, markup, page, telling
-from kintune.service.portal.job_form import JobForm, spelled
+from kintune.service.portal.job_form import JobForm
 from kintune.service.portal.job_words import headline
 from kintune.service.portal.markup import link, notice, tag, text
 from kintune.service.portal.outlook import describe_outlook
+from kintune.service.portal.shape_words import spelled
 from kintune.terminal.formatting import count
 
 __all__ = ["new_job_page", "upload_zone"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kintune.core.kernel_call import CallRecord, common_folder, title_of
+from kintune.core.kernel_call import CallRecord, common_folder, readable, title_of
 from kintune.core.report import RunReport, SubgraphReport
 from kintune.core.stage_requests import kernel_name
 from kintune.runtime.hybrid_package import region_name
@@ -88,7 +87,7 @@ def operators_of(report: RunReport, manifests: Sequence[Manifest]) -> tuple[Oper
     names = _Names(manifests)
     found = []
     for each in report.subgraphs:
-        titles = names.of(each) or (_readable(each.name),)
+        titles = each.titles or names.of(each) or (readable(each.name),)
         found.append(
             Operator(
                 title=titles[0],
@@ -150,14 +149,6 @@ class _Names:
 
 def _total_us(subgraph: SubgraphReport) -> float:
     return subgraph.weight * (subgraph.best_us or 0.0)
-
-
-def _readable(name: str) -> str:
-    """A name of the compiler's as its operators: `fused_conv2d24_add4_relu` is "conv2d + add + relu"."""
-    own, at, shapes = name.partition("@")
-    kept = re.findall(r"(?:[a-z]+[123]d|[a-z]+)(?:_matmul)?", own.removeprefix("fused_").replace("batch_matmul", "bmm"))
-    words = " + ".join("batch matmul" if word == "bmm" else word for word in kept) or own
-    return f"{words} ({shapes})" if at else words
 
 
 def _family(key: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["DARK", "LIGHT", "SERIES", "STAGES", "style_sheet"]
+__all__ = ["DARK", "LIGHT", "LIMITS", "SERIES", "STAGES", "style_sheet"]
 
 LIGHT: Mapping[str, str] = {
     "ground": "#f5f6f8", "surface": "#ffffff", "text": "#171b21", "faint": "#525c69", "line": "#d9dee5",
@@ -21,6 +21,17 @@ DARK: Mapping[str, str] = {
     "header": "#101d2c", "on-header": "#ffffff",
 }  # fmt: skip
 """The same on a dark one."""
+
+LIMITS: Mapping[str, tuple[str, str]] = {
+    "arithmetic": ("#1f5fa8", "#77b6f7"),
+    "memory": ("#b35f00", "#ffb066"),
+    "copies": ("#8e3a86", "#d79be6"),
+    "launch": ("#5f6062", "#b5b5b5"),
+    "unknown": ("#3c6e8f", "#8fb8cf"),
+    "onnxruntime": ("#1f7a55", "#78cf92"),
+    "gap": ("#8b9299", "#6b7480"),
+}
+"""Colours of what bounds a kernel, of nodes in onnxruntime and of what lies between, for a light and a dark screen."""
 
 SERIES: tuple[tuple[str, str], ...] = (
     ("#0b5cad", "#77b6f7"), ("#b34700", "#ffab66"), ("#136c36", "#78cf92"), ("#7b1fa2", "#d79be6"),
@@ -52,6 +63,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
 def _variables(colours: Mapping[str, str], screen: int) -> str:
     pairs = dict(colours)
     pairs.update({f"series-{number}": both[screen] for number, both in enumerate(SERIES)})
+    pairs.update({f"limit-{name}": both[screen] for name, both in LIMITS.items()})
     pairs.update({f"stage-{name}": both[screen] for name, both in STAGES.items()})
     return "".join(f"--{name}:{value};" for name, value in pairs.items())
 
@@ -154,6 +166,7 @@ pre { margin: 0; padding: 12px; background: var(--track); border-radius: 8px; ov
 .track { display: flex; height: 14px; border-radius: 4px; overflow: hidden; background: var(--track); width: 100%; }
 .track i { display: block; height: 100%; background: var(--accent); border-right: 1px solid var(--surface);
   min-width: 1px; } .track i.rest { background: var(--faint); }
+.track.run { height: 26px; } summary.plain { font-weight: 400; padding: 0; }
 .only-narrow { display: none; } .picture { width: 100%; } .picture svg { width: 100%; height: auto; display: block; }
 .picture text { fill: var(--text); font: 12px system-ui, sans-serif; } .picture .faint { fill: var(--faint); }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; list-style: none; padding: 0; margin: 8px 0 0;
@@ -170,6 +183,7 @@ ul.legend.only-narrow { display: none; }
 .pages { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
 .formrow { display: grid; gap: 12px 20px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 250px), 1fr));
   width: 100%; align-items: start; } .formrow > * { min-width: 0; width: 100%; }
+.formrow > .full { grid-column: 1 / -1; } .full .drop { padding: 16px; } .full > .q-btn { align-self: flex-start; }
 .q-field--outlined .q-field__control:before { border-color: var(--faint); }
 body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--surface); }
 .q-field__bottom { color: var(--faint); } .q-field--error .q-field__bottom { color: var(--bad); }

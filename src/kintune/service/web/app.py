@@ -15,7 +15,7 @@ from kintune.core.version import __version__
 from kintune.errors import KintuneError
 from kintune.service.job_status import JobStatus
 from kintune.service.orchestrator.events import Changed, News
-from kintune.service.web import inputs, jobs, live, models, operators
+from kintune.service.web import inputs, jobs, live, models, operators, profiles
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import install_error_handlers
 from kintune.service.web.background_tasks import BackgroundTasks
@@ -54,7 +54,7 @@ def make_app(application: ApplicationState) -> FastAPI:
     app.state.application, app.state.live_state, app.state.orchestrator = application, live_state, orchestrator
     app.state.use_cases = UseCases(application, orchestrator.poke)
     install_error_handlers(app)
-    for part in (jobs, models, inputs, live, operators):
+    for part in (jobs, profiles, models, inputs, live, operators):
         app.include_router(part.router)
 
     app.add_middleware(LimitBodies, application=application)

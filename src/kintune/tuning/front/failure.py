@@ -81,6 +81,7 @@ def _subgraphs(prepared: Prepared | None, measured: list[Measurement]) -> tuple[
                 failures=failures,
                 untuned_us=min(untuned, default=None),
                 workload=subgraph.workload,
+                titles=subgraph.titles,
             )
         )
     return tuple(reports)

@@ -35,6 +35,7 @@ from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.partition.keeping import hand_over_all, hand_over_plans, keep_regions, limit_region_threads
 from kintune.records import Run
 from kintune.runtime.package import write_with_error, write_with_thread_counts
+from kintune.tuning.front.result_profile import result_profile
 from kintune.tuning.job.stage_factory import held_back
 from kintune.workers.engine.timings import Timings
 
@@ -153,6 +154,7 @@ def report_of(
                 untuned_us=end.untuned_us,
                 precision=end.precision if runs_programs else FULL_PRECISION,
                 workload=end.workload,
+                titles=end.titles,
             )
             for end in summary.subgraphs
         ),
@@ -177,6 +179,7 @@ def report_of(
         quantised=summary.quantised if proof is None or proof.regions != () else None,
         kept_tensors=summary.packaged.kept if runs_programs and summary.packaged is not None else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
+        profile=result_profile(output, summary) if "tuned" not in skipped else None,
     )
 
 

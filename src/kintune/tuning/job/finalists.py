@@ -178,6 +178,7 @@ class Finalists:
                     best_us=best_us if math.isfinite(best_us) else None,
                     untuned_us=state.untuned_us if state and math.isfinite(state.untuned_us) else None,
                     failures={name: count for name, count in state.failures.items() if count} if state else {},
+                    titles=subgraph.titles,
                     precision=INT8 if subgraph.workload in prepared.on_bytes else self._precision(ships),
                 )
             )
@@ -198,6 +199,7 @@ class Finalists:
             knowledge=statistics.knowledge,
             notes=tuple(notes),
             kernels_each_ms=tuple(each_ms) if len(each_ms) > 1 else (),
+            peak=statistics.peak,
             baselines=baselines,
             quantised=prepared.quantised,
         )

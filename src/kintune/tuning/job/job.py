@@ -207,7 +207,7 @@ class TuningJob:
         entries = state.plan.entries if state.plan else ()
         name = ""
         if len(entries) == 1 and state.prepared is not None:
-            name = next((s.name for s in state.prepared.subgraphs if s.workload == entries[0].workload), "")
+            name = next((s.place for s in state.prepared.subgraphs if s.workload == entries[0].workload), "")
         report = state.statistics.report(stage, name, state.spec.options, session, left)
         return Progress(_encode(state.baselines.shown(report, state.untuned_us() if session is not None else ())))
 

@@ -21,6 +21,7 @@ from kintune.compiler.graph.provenance import origins
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
 from kintune.compiler.graph.workload import StandaloneWorkload, is_tunable
+from kintune.compiler.graph.workload_titles import workload_titles
 from kintune.compiler.programs.arithmetic import least_flops
 from kintune.compiler.space.replay import weight_positions
 from kintune.core.candidate import Sketch, digest_of
@@ -119,14 +120,17 @@ class Networks(NamedTuple):
         """What processes without the compiler know of the workloads; `sketches` are those of all of them."""
         tunable = frozenset[str]().union(*(is_tunable(network.lowered.workloads) for network in self.networks))
         counts = [{w.digest: w.occurrences for w in network.lowered.workloads} for network in self.networks]
+        workloads = self.workloads()
+        titles = workload_titles([network.lowered for network in self.networks], {w.digest: w.name for w in workloads})
         described = []
-        for workload in self.workloads():
+        for workload in workloads:
             nodes = dict.fromkeys(node for network in self.networks for node in network.nodes.get(workload.digest, ()))
             own = [sketch for sketch in sketches if sketch.workload == workload.digest]
             subgraph = workload.subgraph(
                 tunable=workload.digest in tunable,
                 sketches=[sketch.digest for sketch in own],
                 nodes=tuple(nodes),
+                titles=titles[workload.digest],
                 least_flops=least_flops(workload.module, workload.flops, by_program(own)),
             )
             if len(self.combinations) > 1:

@@ -29,6 +29,7 @@ from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwor
 __all__ = ["can_partition", "load_partitioned"]
 
 _MOST_TOLD = 6  # operators in a note
+_MOST_NAMED = 3  # nodes of a region in the log
 _KINDS = {"seq": "sequence"}  # as onnxruntime names them, where Kintune does otherwise
 _LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND", "OneHot"})
 
@@ -92,6 +93,13 @@ def _accepted_outputs(model: OnnxModel) -> dict[str, str]:
     return {name: _KINDS.get(kind, kind) for name, kind in kinds.items() if kind != "tensor"}
 
 
+def _some(nodes: Sequence[str]) -> str:
+    """Nodes by name, the first of them where there are many."""
+    return ", ".join(nodes[:_MOST_NAMED]) + (
+        f" and {len(nodes) - _MOST_NAMED} more" if len(nodes) > _MOST_NAMED else ""
+    )
+
+
 class _RegionFailed(Exception):
     def __init__(self, region: Region) -> None:
         super().__init__(region.name)
@@ -106,7 +114,7 @@ def _networks(
         try:
             imported.append(import_region(found.marked, region, number, ref.name, digest))
         except ModelError as error:
-            print(f"{region.name} stays with onnxruntime: {error}")
+            print(f"{region.name} ({_some(region.nodes)}) stays with onnxruntime: {error}")
             raise _RegionFailed(region) from error
     networks = []
     notes: tuple[str, ...] = ()
@@ -114,7 +122,7 @@ def _networks(
         try:
             lowered, in_fact, notes = lower_network(model, target, conservative=conservative)
         except ModelError as error:
-            print(f"{region.name} stays with onnxruntime: {error}")
+            print(f"{region.name} ({_some(region.nodes)}) stays with onnxruntime: {error}")
             raise _RegionFailed(region) from error
         if in_fact and not conservative:
             again, _, _ = _networks(ref, found, digest, target, True)

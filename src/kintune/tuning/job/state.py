@@ -299,7 +299,7 @@ class JobState:
         lost = taught.lost + len(taught.knowledge.models) - len(usable)
         self.session.teach(knowledge)
         self.statistics.taught(len(knowledge.programs), len(usable), lost)
-        self.wants_peak = self.spec.options.strategy.budget == "prospect"
+        self.wants_peak = self.spec.options.is_long or self.spec.options.strategy.budget == "prospect"
         if taught.peak is not None:
             self._fold_peak(taught.peak)
 
@@ -312,6 +312,7 @@ class JobState:
     def _fold_peak(self, peak: Peak | None) -> None:
         """Take in the device's peak; with None it could not be measured, and the search goes on without it."""
         self.wants_peak = False
+        self.statistics.peak = peak
         if peak is not None and self.prepared is not None:
             bounds = {s.workload: peak.least_us(s.bound_flops, s.weight_bytes) for s in self.prepared.subgraphs}
             self.session.limit(bounds)

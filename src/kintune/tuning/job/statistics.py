@@ -9,6 +9,7 @@ import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import Options
+from kintune.core.device import Peak
 from kintune.core.outcome import Outcome
 from kintune.core.report import FamilyProgress, ProgressReport
 from kintune.core.stage_results import KnowledgeUse
@@ -24,6 +25,7 @@ class JobStatistics:
     The search began at `search_from`, after the network had been compiled and checked.  `disturbed` counts the trials
     that were timed again because other processes used the device's cores.  `samples` has one cause of each kind of
     failure.  `curve` has a row (seconds, trials, estimated latency in ms) for each change of the estimate.
+    `peak` is the device's, None where it is not known.
     """
 
     at: float = 0.0
@@ -35,6 +37,7 @@ class JobStatistics:
     samples: dict[str, str] = field(default_factory=dict)
     curve: list[tuple[float, int, float]] = field(default_factory=list)
     knowledge: KnowledgeUse = field(default_factory=KnowledgeUse)
+    peak: Peak | None = None
 
     @property
     def search_s(self) -> float:

@@ -1,0 +1,142 @@
+"""How well the range held that `kintune estimate` foretells, judged by records of comparisons that are kept here.
+
+    python benchmarks/forecast_check.py [FOLDER]...
+
+Each FOLDER is one of `benchmarks/results/compare-*`, all of them by default.  The records of one comparison teach what
+shares of the peak are reached, as in `kintune.tuning.forecast`.  From these the times of the subgraphs that another
+comparison tuned are foretold, by their operators and FLOPs alone; what both have is left out.  The table says how many
+times lay in the range, and how the sum of all times compares with the sum of the ranges.
+
+The records do not say which network a subgraph belongs to, nor what its bytes are, and have no course over time: so
+neither networks nor what a search knows after its first minute can be judged by them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kintune.core.device import Peak
+from kintune.core.workload import Subgraph
+from kintune.records import MeasurementTally, WorkloadRecord
+from kintune.tuning.forecast import forecast, shares_reached
+
+__all__ = ["Judged", "Taught", "judge", "main", "read_records"]
+
+_PEAK = Peak(355.0, 7.6, 2, 8.5)  # of the machine that made the records; it counts only where a share would exceed 1
+_LEAST_MEASURED, _LEAST_FLOPS = 16, 1e6  # as in `kintune.tuning.forecast`: what counts as tuned
+_RESULTS = Path(__file__).parent / "results"
+
+
+class Taught(NamedTuple):
+    """What the records of a comparison hold: its subgraphs, and what each has reached, by digest."""
+
+    workloads: dict[str, WorkloadRecord]
+    tallies: dict[str, MeasurementTally]
+
+    @property
+    def tuned(self) -> list[WorkloadRecord]:
+        """The subgraphs with some arithmetic of which enough programs were measured."""
+        return [
+            each
+            for digest, each in self.workloads.items()
+            if (tally := self.tallies.get(digest)) is not None
+            and tally.best_us is not None
+            and tally.measured >= _LEAST_MEASURED
+            and each.flops >= _LEAST_FLOPS
+        ]
+
+
+class Judged(NamedTuple):
+    """How ranges held: of so many `subgraphs` so many were faster, within, and slower; sums in milliseconds."""
+
+    subgraphs: int
+    faster: int
+    within: int
+    slower: int
+    low_ms: float
+    high_ms: float
+    reached_ms: float
+
+
+def read_records(folder: Path) -> Taught:
+    """The records of a comparison."""
+    (path,) = folder.glob("records-*.jsonl.gz")
+    workloads: dict[str, WorkloadRecord] = {}
+    times: dict[str, list[float]] = {}
+    measured: dict[str, int] = {}
+    for record in _lines(path):
+        if record["type"] == "workload":
+            workloads[record["digest"]] = WorkloadRecord(
+                record["digest"], record["name"], record["operator"], record["signature"], record["flops"], ""
+            )
+        elif record["type"] == "measurement":
+            made = record["measurement"]
+            digest, outcome = made["candidate"]["workload"], made["outcome"]
+            measured[digest] = measured.get(digest, 0) + 1
+            if outcome["status"] == "ok":
+                times.setdefault(digest, []).append(statistics.median(outcome["times_us"]))
+    tallies = {}
+    for digest, count in measured.items():
+        own = times.get(digest, [])
+        tallies[digest] = MeasurementTally(digest, "", "", count, len(own), min(own, default=None))
+    return Taught(workloads, tallies)
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    with gzip.open(path) as file:
+        for line in file:
+            yield msgspec.json.decode(line)["record"]
+
+
+def judge(teacher: Taught, other: Taught) -> Judged:
+    """Foretells the times of what the other has tuned from what the teacher has reached."""
+    shares, _ = shares_reached(teacher.workloads.values(), teacher.tallies, _PEAK)
+    faster = within = slower = 0
+    low = high = reached = 0.0
+    for each in other.tuned:
+        if each.digest in teacher.workloads:
+            continue
+        subgraph = Subgraph(each.name, each.digest, 1, each.flops, each.operator, each.signature, True)
+        foretold = forecast([subgraph], {}, shares, 0, _PEAK)
+        best_ms = (other.tallies[each.digest].best_us or 0.0) / 1e3
+        faster += best_ms < foretold.low_ms
+        slower += best_ms > foretold.high_ms
+        within += foretold.low_ms <= best_ms <= foretold.high_ms
+        low, high, reached = low + foretold.low_ms, high + foretold.high_ms, reached + best_ms
+    return Judged(faster + within + slower, faster, within, slower, low, high, reached)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table; returns the exit code."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("folders", nargs="*", type=Path)
+    folders = parser.parse_args(arguments).folders or sorted(_RESULTS.glob("compare-*"))
+    taught = {folder.name: read_records(folder) for folder in folders}
+    print("| taught by | foretold | subgraphs | faster | within | slower | range, ms | reached, ms |")
+    print("|---|---|---|---|---|---|---|---|")
+    for teacher, known in taught.items():
+        for name, other in taught.items():
+            if name == teacher or not known.tuned or not (found := judge(known, other)).subgraphs:
+                continue
+            held = f"{found.low_ms:.2f} to {found.high_ms:.2f}"
+            print(
+                f"| {_short(teacher)} | {_short(name)} | {found.subgraphs} | {found.faster} | {found.within} "
+                f"| {found.slower} | {held} | {found.reached_ms:.2f} |"
+            )
+    return 0
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("compare-").partition("-xeon")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

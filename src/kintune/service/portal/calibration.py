@@ -1,0 +1,110 @@
+"""The field of a form for sets of inputs to quantise a model with: each file is sent and checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from kintune.errors import KintuneError
+from kintune.service.model_store import INPUTS, Input
+from kintune.service.portal.frame import PageContext, Region, markup
+from kintune.service.portal.markup import notice, tag, text
+from kintune.service.portal.shape_words import spelled
+
+__all__ = ["CalibrationField", "describe_sets", "misfit", "sets_zone"]
+
+_MOST_NAMED = 5
+
+
+class CalibrationField:
+    """Takes `.npz` files, a set of inputs each; below it stands which of them will be used, and what is wrong.
+
+    The script of the pages sends the files, and tells what the service has answered.
+    """
+
+    def __init__(self, context: PageContext, inputs: Sequence[Input]) -> None:
+        """`inputs` are the model's."""
+        self._context = context
+        self._inputs = inputs
+        self._ids: dict[str, int] = {}
+        self._refused: dict[str, str] = {}
+        with ui.element("div").classes("stack full") as self._whole:
+            markup(sets_zone(context.visitor.quota.upload_mb))
+            self._said = Region("", "stack")
+            self._none = ui.button("Use none of them", on_click=self._forget, color=None)
+            self._none.props("unelevated no-caps").classes("button")
+        ui.on("set_of_inputs", lambda event: self._came(event.args))
+        self._show()
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The sets of inputs that will be used."""
+        return tuple(dict.fromkeys(self._ids.values()))
+
+    def set_visibility(self, visible: bool) -> None:
+        """Shows or hides all of it."""
+        self._whole.set_visibility(visible)
+
+    def _came(self, told: Mapping[str, Any]) -> None:
+        name, problem, stored = str(told.get("name", ""))[:128], told.get("error"), told.get("id")
+        self._ids.pop(name, None)
+        self._refused.pop(name, None)
+        if problem is None and isinstance(stored, int):
+            try:
+                found = self._context.application.models.get(self._context.visitor, stored, INPUTS)
+                problem = misfit(found.findings.inputs if found.findings else (), self._inputs)
+            except KintuneError as error:
+                problem = str(error)
+        if problem is None and isinstance(stored, int):
+            self._ids[name] = stored
+        else:
+            self._refused[name] = str(problem or "it was not sent").removeprefix(f"{name[:64]}: ")
+        self._show()
+
+    def _forget(self) -> None:
+        self._ids.clear()
+        self._refused.clear()
+        self._show()
+
+    def _show(self) -> None:
+        lines = [notice(f"{name}: {why}. It is left out.", "bad") for name, why in self._refused.items()]
+        said = tag("p", text(describe_sets(tuple(self._ids))), class_="small", role="status")
+        self._said.show(said + "".join(lines))
+        self._none.set_visibility(bool(self._ids or self._refused))
+
+
+def sets_zone(most_mb: int) -> str:
+    """Where files are dropped or chosen; they are sent at once."""
+    field = tag("input", type="file", accept=".npz", multiple=True, aria_label="Files with a set of inputs each")
+    parts = [
+        tag("p", tag("strong", "Inputs to quantise with: drop .npz files here, or choose some")),
+        field,
+        tag("p", "", role="status"),
+    ]
+    return tag("div", parts, class_="drop", data_most=most_mb << 20, data_sets=True)
+
+
+def describe_sets(names: Sequence[str]) -> str:
+    """Which files will be used, in words."""
+    if not names:
+        return "One file for each set of inputs, by the names of the model's inputs: numpy.savez writes them."
+    listed = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
+    return f"{len(names)} set{'' if len(names) == 1 else 's'} of inputs will be used: {listed}"
+
+
+def misfit(arrays: Sequence[Input], inputs: Sequence[Input]) -> str | None:
+    """Why arrays cannot be inputs of a model, which may have others that are fixed; None where they can."""
+    known = {each.name: each for each in inputs}
+    strange = [each.name for each in arrays if each.name not in known]
+    if strange or not arrays:
+        return f"it has {', '.join(strange) or 'nothing'}, and the model takes {', '.join(known) or 'no inputs'}"
+    for each in arrays:
+        wanted = known[each.name]
+        fits = len(each.shape) == len(wanted.shape) and all(
+            fixed is None or fixed == extent for fixed, extent in zip(wanted.shape, each.shape, strict=False)
+        )
+        if not fits:
+            return f"its {each.name} is {spelled(each)}, and the model takes {spelled(wanted)}"
+    return None

@@ -1,0 +1,121 @@
+"""Where the time of a result goes, as markup: a picture of a run, and the table that `kintune profile` prints."""
+
+from __future__ import annotations
+
+from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, reached
+from kintune.service.portal.markup import Heading, link, table, tag, text
+from kintune.terminal.formatting import milliseconds
+from kintune.terminal.profile_table import network_lines
+
+__all__ = ["profile_part"]
+
+_MOST_ROWS = 200
+_LEFT = "onnxruntime"
+_GAP = "gap"
+_COLUMNS = (
+    ("operators, slowest first", False),
+    ("time", True),
+    ("share", True),
+    ("GFLOP/s", True),
+    ("GB/s", True),
+    ("threads", True),
+    ("limit", False),
+)
+
+
+def profile_part(profile: Profile, job: str) -> str:
+    """The picture, the table, and what can be downloaded of it."""
+    first, *facts = network_lines(profile)
+    said = [tag("p", text(first)), *(tag("p", text(line), class_="faint small") for line in facts)]
+    said += [tag("p", text(f"Note: {note}"), class_="faint small") for note in profile.notes]
+    rows = (_row(call) for call in profile.slowest[:_MOST_ROWS])
+    shown = table("Where the time goes", [Heading(name, number) for name, number in _COLUMNS], rows)
+    rest = len(profile.calls) - _MOST_ROWS
+    under = []
+    if rest > 0:
+        under.append(tag("p", f"{rest} faster ones are left out.", class_="faint small"))
+    if profile.prefix:
+        under.append(tag("p", text(f"Names are without {profile.prefix}"), class_="faint small"))
+    base = f"/api/v1/jobs/{job}/profile"
+    links = [
+        link("Page", f"{base}/page", class_="button", download=""),
+        link("Trace for Perfetto", f"{base}/trace", class_="button", download=""),
+    ]
+    parts = [
+        tag("h2", "Where the time goes"), tag("div", said), _picture(profile), shown, *under,
+        tag("div", links, class_="line"),
+    ]  # fmt: skip
+    return tag("section", parts, class_="card stack", id="profile")
+
+
+def _picture(profile: Profile) -> str:
+    """One run as a bar, a part for each call in their order, and one for the gap."""
+    whole = max(profile.run_ms, profile.kernels_ms) * 1e3
+    if not whole:
+        return ""
+    parts = [
+        tag("i", title=f"{call.title}: {_us(call.us)}", style=_style(call.us / whole, _kind(call)))
+        for call in profile.calls
+    ]
+    totals: dict[str, float] = {}
+    for call in profile.calls:
+        totals[_kind(call)] = totals.get(_kind(call), 0.0) + call.us
+    if profile.gap_ms > 0:
+        totals[_GAP] = profile.gap_ms * 1e3
+        said = f"between the kernels: {milliseconds(profile.gap_ms)}"
+        parts.append(tag("i", title=said, style=_style(totals[_GAP] / whole, _GAP)))
+    legend = (
+        tag("li", [tag("i", style=f"background:var(--limit-{kind})"), text(f"{_WORDS[kind]} {_us(us)}")])
+        for kind, us in sorted(totals.items(), key=lambda item: -item[1])
+    )
+    bar = tag("div", parts, class_="track run", role="img", aria_label="The kernel calls of a run, in their order")
+    return tag("div", bar + tag("ul", legend, class_="legend"))
+
+
+_WORDS = {
+    Limit.ARITHMETIC.value: "arithmetic",
+    Limit.MEMORY.value: "memory",
+    Limit.COPIES.value: "copies",
+    Limit.LAUNCH.value: "launch",
+    Limit.UNKNOWN.value: "kernels, limit not known",
+    _LEFT: "in onnxruntime",
+    _GAP: "between the kernels",
+}
+
+
+def _kind(call: ProfiledCall) -> str:
+    return _LEFT if call.where == IN_ONNXRUNTIME else call.limit.value
+
+
+def _style(share: float, kind: str) -> str:
+    return f"width:{100 * share:.3f}%;background:var(--limit-{kind})"
+
+
+def _row(call: ProfiledCall) -> str:
+    inside = [tag("li", text(f"{node.op} {node.name}")) for node in call.nodes]
+    if call.operators and call.where != IN_ONNXRUNTIME:
+        inside.append(tag("li", text(f"compiled as {' + '.join(call.operators)}")))
+    inside.append(tag("li", tag("span", text(call.kernel), class_="mono faint")))
+    bar = tag("i", class_="share", style=_style(call.share, _kind(call)))
+    summary = tag("summary", text(call.title) + bar, class_="plain")
+    more = tag("details", summary + tag("ul", inside), id=f"call-{call.place}")
+    cells = [
+        tag("td", more, class_="name"),
+        tag("td", _us(call.us), class_="num"),
+        tag("td", f"{call.share:.1%}", class_="num"),
+        tag("td", f"{call.gflops:.0f}" if call.gflops else "", class_="num"),
+        tag("td", f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "", class_="num"),
+        tag("td", str(call.threads), class_="num"),
+        tag("td", _limit(call)),
+    ]
+    return tag("tr", cells)
+
+
+def _limit(call: ProfiledCall) -> str:
+    if call.where == IN_ONNXRUNTIME:
+        return f"in {IN_ONNXRUNTIME}"
+    return "" if call.limit is Limit.UNKNOWN else f"{call.limit.value} {reached(call).replace('>', '&gt;')}"
+
+
+def _us(value: float) -> str:
+    return milliseconds(value / 1e3)
