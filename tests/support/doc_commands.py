@@ -20,7 +20,7 @@ _BLOCK = re.compile(
     r"|(?:(?<=\n\n)|(?<=-->\n))(?P<indented>^    \S[^\n]*\n?(?:^(?:    [^\n]*)?\n?)*))",
     re.M | re.S,
 )
-_COMMANDS = ("kintune ", "make ", "source ", "python", "pip ", "echo ", "$ ", "tuning/bin/")
+_COMMANDS = ("kintune ", "make ", "source ", "python", "pip ", "echo ", "$ ", "tuning/bin/", "podman ", "ssh ", "KINTUNE_")
 _LANGUAGES = ("sh", "console")
 _COMMENT = re.compile(r"\s{2,}# .*$| +# [^'\"]*$")
 _INLINE = re.compile(r"`(kintune [^`\n]+)`")
