@@ -71,6 +71,7 @@ class ReleaseCheck:
             "KINTUNE_LOCK_DIR": str(folder / "locks"),
             "XDG_DATA_HOME": str(folder / "user"),
             "XDG_STATE_HOME": str(folder / "user"),
+            "XDG_CACHE_HOME": str(folder / "user"),
             "PYTHONSAFEPATH": "1",
         }
 
@@ -104,7 +105,7 @@ class ReleaseCheck:
         if not (ROOT / ".git").exists() or shutil.which("git") is None:
             return ""
         changed = self.runner.run("git", "status", "--porcelain", folder=ROOT).splitlines()
-        return f"; {len(changed)} files are not as they are committed" if changed else ""
+        return f"; {counted(len(changed), 'file')} not as committed" if changed else ""
 
     def build(self) -> str:
         """Builds wheels and sources."""
@@ -215,7 +216,7 @@ class ReleaseCheck:
     def _result_of(self, ask: Ask, job: str, name: str) -> str:
         """Waits for a job, and runs what came of it."""
         look = partial(ask, "GET", f"/api/v1/jobs/{job}")
-        ended = wait_for(look, lambda found: found["ended"], tick=lambda: self.runner.tick(f"job {job}"))
+        ended = wait_for(look, lambda found: found["ended"], tick=partial(self.runner.tick, f"job {job}"))
         if ended["state"] != "done":
             raise Failed(f"job {job} ended as {ended['state']}: {ended['reason']}")
         (self.folder / name).write_bytes(ask.fetch(f"/api/v1/jobs/{job}/executable"))
@@ -240,8 +241,8 @@ class ReleaseCheck:
             )
         try:
             ask = Ask(f"http://127.0.0.1:{port}", token)
-            gone = lambda: process.poll() is not None  # noqa: E731
-            wait_for(ask.ready, bool, gone, lambda: self.runner.tick("waits for the service"))
+            tick = partial(self.runner.tick, "waits for the service")
+            wait_for(ask.ready, bool, lambda: process.poll() is not None, tick)
             yield ask
             process.send_signal(signal.SIGTERM)
             code = process.wait(60)

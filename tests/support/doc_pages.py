@@ -145,7 +145,11 @@ PAGES: Mapping[str, FollowedPage] = {
     "quickstart.md": FollowedPage(images),
     "releases.md": FollowedPage(several, before=("kintune tune model.onnx --trials 4", "kintune serve --data tuning")),
     "scale.md": FollowedPage(
-        several, own={"kintune worker start": "--name host-2", "kintune device start": "--name board-1"}
+        several, own={
+            "kintune serve": "--alike 20",  # the machine is busy with all of them
+            "kintune worker start": "--name host-2",
+            "kintune device start": "--name board-1",
+        },
     ),
     "service.md": FollowedPage(images, before=(_RESULT,)),
     "shapes.md": FollowedPage(texts),

@@ -23,6 +23,8 @@ __all__ = ["Reader"]
 
 _LASTING = re.compile(r"kintune (serve|worker start|device start)\b")
 _PATIENCE_S = 180.0
+_ENDED_BY_SIGTERM = {0, 130, 143}
+"""Exit codes of a service, and of agents, which are interrupted."""
 _HANDED_IN = re.compile(r"kintune (submit|job retry)\b")
 
 
@@ -63,7 +65,7 @@ class Reader:
     ) -> None:
         codes = {command: _ended(process) for command, process, _ in reversed(self._running)}
         if kind is None:
-            assert not any(codes.values()), (codes, self._said())
+            assert set(codes.values()) <= _ENDED_BY_SIGTERM, (codes, self._said())
 
     def type_in(self, command: str) -> None:
         """Types a line, and waits for its end, or until it is at work if it is one that goes on."""
