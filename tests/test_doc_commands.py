@@ -10,7 +10,7 @@ import pytest
 
 from kintune.cli.root import root
 from tests.support import doc_pages
-from tests.support.doc_commands import CommandBlock, command_blocks, inline_commands, words_of
+from tests.support.doc_commands import CommandBlock, command_blocks, inline_commands, python_blocks, words_of
 from tests.support.doc_reader import Reader
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +68,9 @@ def test_blocks_are_found_with_their_commands() -> None:
         CommandBlock(19, ("pip install   x",), "it needs a board"),
         CommandBlock(29, ("kintune serve",), "no host"),
     ]
+    program = CommandBlock(3, ("import a\n\na.b()",), "")
+    assert list(python_blocks("# Title\n\n    import a\n\n    a.b()\n\nWords\n\n    a = 1\n")) == [program]
+    assert list(python_blocks("```python\nimport a\n\na.b()\n```\n")) == [program._replace(line=2)]
     assert words_of("tuning/bin/kintune tune 'a b.onnx' --minutes 3 && ls") == ["tune", "a b.onnx", "--minutes", "3"]
     assert inline_commands("Use `kintune run a.kt`, `kintune export --to c|onnx` or `kintune: error`.") == [
         "kintune run a.kt"
@@ -92,8 +95,15 @@ SHORTER = {
     r"cpu:3": "cpu:0",
     r"--until (8|'onnxruntime\*0.8')(?!\S)": "--trials 8",
     r"--schedule \S+": r"\g<0> --trials 8",
+    r"minutes=\d+|until=8": "trials=8",
 }
 """What is written in place of what would take long, or a machine of another size."""
+
+
+def shorter(text: str) -> str:
+    for pattern, instead in SHORTER.items():
+        text = re.sub(pattern, instead, text)
+    return text
 
 
 @pytest.mark.slow
@@ -101,18 +111,18 @@ SHORTER = {
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("name", doc_pages.PAGES)
 def test_the_commands_of_a_page_run_in_order(name: str, tmp_path: Path) -> None:
-    page = ROOT / name if name == "README.md" else DOCS / name
+    text = (ROOT / name if name == "README.md" else DOCS / name).read_text()
     followed = doc_pages.PAGES[name]
     (tmp_path / ".config" / "fish" / "completions").mkdir(parents=True)
     with Reader(tmp_path, followed.own) as reader:
         for command in followed.before:
             followed.prepare(reader.folder, "")
             reader.type_in(command)
-        for block in command_blocks(page.read_text()):
-            for command in () if block.not_run else block.commands:
-                if command.startswith(DONE_BEFORE):
-                    continue
-                for pattern, shorter in SHORTER.items():
-                    command = re.sub(pattern, shorter, command)
-                followed.prepare(reader.folder, command)
-                reader.type_in(command)
+        programs = list(python_blocks(text))
+        for block in sorted([*command_blocks(text), *programs]):
+            for each in () if block.not_run else block.commands:
+                if block in programs:
+                    reader.run_python(shorter(each))
+                elif not each.startswith(DONE_BEFORE):
+                    followed.prepare(reader.folder, shorter(each))
+                    reader.type_in(shorter(each))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["CommandBlock", "command_blocks", "inline_commands", "words_of"]
+__all__ = ["CommandBlock", "command_blocks", "inline_commands", "python_blocks", "words_of"]
 
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n+)?"
@@ -21,6 +22,7 @@ _BLOCK = re.compile(
     re.M | re.S,
 )
 _COMMANDS = ("kintune ", "make ", "source ", "python", "pip ", "echo ", "$ ", "tuning/bin/", "podman ", "ssh ", "KINTUNE_")
+_IMPORTS = ("import ", "from ")
 _LANGUAGES = ("sh", "console")
 _COMMENT = re.compile(r"\s{2,}# .*$| +# [^'\"]*$")
 _INLINE = re.compile(r"`(kintune [^`\n]+)`")
@@ -51,6 +53,16 @@ def command_blocks(text: str) -> Iterator[CommandBlock]:
         commands = [_COMMENT.sub("", line).rstrip() for line in _joined(lines)]
         commands = [line for line in commands if line and not line.startswith("#")]
         yield CommandBlock(text.count("\n", 0, start) + 1, tuple(commands), found["why"] or "")
+
+
+def python_blocks(text: str) -> Iterator[CommandBlock]:
+    """The blocks of a page that are programs in Python, which begin with an import: of each the one text, in order."""
+    for found in _BLOCK.finditer(text):
+        fenced = found["fenced"] is not None
+        code = found["fenced"] if fenced else textwrap.dedent(found["indented"])
+        if code.startswith(_IMPORTS) and (not fenced or found["language"] == "python"):
+            start = found.start("fenced" if fenced else "indented")
+            yield CommandBlock(text.count("\n", 0, start) + 1, (code.rstrip(),), found["why"] or "")
 
 
 def inline_commands(text: str) -> list[str]:

@@ -80,6 +80,19 @@ class Reader:
         if _HANDED_IN.search(line):
             self._job = done.stdout.split()[0]
 
+    def run_python(self, program: str) -> None:
+        """Runs a program; `x` is an array for the input of the network of images."""
+        prelude = 'import numpy\nx = numpy.zeros((1, 3, 224, 224), "float32")\n'
+        done = subprocess.run(
+            [sys.executable, "-c", prelude + program],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{program}\n{done.stdout[-3000:]}{done.stderr[-3000:]}{self._said()}"
+
     def _filled_in(self, command: str) -> str:
         line = re.sub(r"\bID\b", self._job, command)
         line = re.sub(r"--agents \S+", f"--agents 127.0.0.1:{self._agents_port}", line)
