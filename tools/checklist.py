@@ -1,7 +1,7 @@
 """Steps one after the other, with a line for each: what is done, how long it takes, how much time is left.
 
-A step runs commands by `Runner.run`, which ends those that take too long.  The first step that fails ends the list: what the
-command said is printed, and one line at the end says which step failed and why.
+A step runs commands by `Runner.run`, which ends those that take too long.  The first step that fails ends the list:
+what the command said is printed, and one line at the end says which step failed and why.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The checklist of a release as one command: `make release-check`.
 
-Builds what is released, installs it in an empty environment, and from there: opens databases that the version before has
-written, tunes a small network, serves, and hands in a job over HTTP.  It ends at the first step that fails, with the output of
-that step and a line that names it.  Everything lies in a temporary folder, which is removed.
+Builds what is released, installs it in an empty environment, and from there: opens databases that the version before
+has written, tunes a small network, serves, and hands in a job over HTTP.  It ends at the first step that fails, with the
+output of that step and a line that names it.  Everything lies in a temporary folder, which is removed.
 
     --python PATH    another Python with which the release is installed, compiles a network and runs it; may be repeated
     --dist DIR       check what lies there already, instead of building it
@@ -29,7 +29,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -89,7 +89,10 @@ class ReleaseCheck:
             Step("tune a small network, with these records", 60, self.tune),
             Step("serve: hand in a job over HTTP, run the result", 30, self.serve),
             Step("serve from a database of revision 0002, do the job in it", 40, self.upgrade_service),
-            *(Step(f"{name_of(python)}: install, compile, run", 90, partial(self.try_python, python)) for python in self._pythons),
+            *(
+                Step(f"Python {version_of(python)}: install, compile, run", 90, partial(self.try_python, python))
+                for python in self._pythons
+            ),
         ]
 
     def look(self) -> str:
@@ -175,7 +178,9 @@ class ReleaseCheck:
             (revision,) = connection.execute("SELECT version_num FROM service_alembic").fetchone()
             ((job, wanted),) = connection.execute("SELECT id, wanted FROM service_jobs").fetchall()
         if revision == "0002" or "target_ms" in json.loads(wanted):
-            raise Failed(f"the database is of revision {revision}, and its job wants {wanted}: it was not brought up to date")
+            raise Failed(
+                f"the database is of revision {revision}, and its job wants {wanted}: it was not brought up to date"
+            )
         with self.serving("old-service", token) as ask:
             return f"revision {revision}; {self._result_of(ask, job, 'old.kt')}"
 
@@ -355,27 +360,26 @@ def version_of(python: Path) -> str:
     return said
 
 
-def name_of(python: Path) -> str:
-    """What a step with this Python is called."""
-    return f"Python {version_of(python)}"
-
-
 def check_space(folder: Path, environments: int) -> None:
     """Looks whether the disk has room.
 
     Raises:
         Failed: it has less than the environments take.
     """
-    needed = (2 * ENVIRONMENT_BYTES if environments == 0 else 3 * ENVIRONMENT_BYTES)
+    needed = (3 if environments else 2) * ENVIRONMENT_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise Failed(f"{folder} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} are needed; TMPDIR names another folder")
+        raise Failed(
+            f"{folder} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} are needed; TMPDIR names another folder"
+        )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the steps; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--python", type=Path, action="append", default=[], help="another Python to try; may be repeated")
+    parser.add_argument(
+        "--python", type=Path, action="append", default=[], help="another Python to try; may be repeated"
+    )
     parser.add_argument("--dist", type=Path, help="check what lies there already, instead of building it")
     parser.add_argument("--index-options", default="", help="further options of pip, as one text")
     parser.add_argument("--keep", action="store_true", help="leave the folder with everything where it is")

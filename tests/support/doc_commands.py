@@ -21,7 +21,8 @@ _BLOCK = re.compile(
     r"|(?:(?<=\n\n)|(?<=-->\n))(?P<indented>^    \S[^\n]*\n?(?:^(?:    [^\n]*)?\n?)*))",
     re.M | re.S,
 )
-_COMMANDS = ("kintune ", "make ", "source ", "python", "pip ", "echo ", "$ ", "tuning/bin/", "podman ", "ssh ", "KINTUNE_")
+_OTHERS = ("podman ", "ssh ")
+_COMMANDS = ("kintune ", "make ", "source ", "python", "pip ", "echo ", "$ ", "tuning/bin/", "KINTUNE_", *_OTHERS)
 _IMPORTS = ("import ", "from ")
 _LANGUAGES = ("sh", "console")
 _COMMENT = re.compile(r"\s{2,}# .*$| +# [^'\"]*$")
@@ -74,7 +75,7 @@ def inline_commands(text: str) -> list[str]:
 def words_of(command: str) -> list[str]:
     """The words of the part of a line that calls `kintune`; none for another line."""
     found = re.search(r"(?:^|[\s/;&(])kintune (.*)", f" {command}")
-    if found is None:
+    if found is None or command.startswith(_OTHERS):
         return []
     try:
         words = shlex.split(found[1], comments=True)

@@ -23,7 +23,7 @@ Prepare = Callable[[Path, str], None]
 
 
 class FollowedPage(NamedTuple):
-    """What makes the files that a page's commands name, what is typed before, and options that some commands get besides."""
+    """What makes the files that commands name, what is typed before, and options that some commands get besides."""
 
     prepare: Prepare
     before: tuple[str, ...] = ()
@@ -145,7 +145,8 @@ PAGES: Mapping[str, FollowedPage] = {
     "quickstart.md": FollowedPage(images),
     "releases.md": FollowedPage(several, before=("kintune tune model.onnx --trials 4", "kintune serve --data tuning")),
     "scale.md": FollowedPage(
-        several, own={
+        several,
+        own={
             "kintune serve": "--alike 20",  # the machine is busy with all of them
             "kintune worker start": "--name host-2",
             "kintune device start": "--name board-1",

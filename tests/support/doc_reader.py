@@ -1,8 +1,8 @@
 """Someone who types the commands of a page of the documentation, in order and in one folder.
 
-What goes on until it is ended (`kintune serve`, `kintune worker start`, `kintune device start`) runs beside what follows, and is
-ended at the end of the page.  The reader puts in what a page leaves open: the id of the last job for `ID`, and addresses of this
-machine for those of others.
+What goes on until it is ended (`kintune serve`, `kintune worker start`, `kintune device start`) runs beside what
+follows, and is ended at the end of the page.  The reader puts in what a page leaves open: the id of the last job for
+`ID`, and addresses of this machine for those of others.
 """
 
 from __future__ import annotations

@@ -42,7 +42,10 @@ def test_a_python_that_cannot_be_tried_is_refused_before_any_work(tmp_path: Path
     old = tmp_path / "python3"
     old.write_text("#!/bin/sh\necho 3.9.18\n")
     old.chmod(0o755)
-    for python, why in ((old, "is Python 3.9.18; a release is for 3.10 to 3.14"), (tmp_path / "none", "cannot be started")):
+    for python, why in (
+        (old, "is Python 3.9.18; a release is for 3.10 to 3.14"),
+        (tmp_path / "none", "cannot be started"),
+    ):
         done = subprocess.run([*COMMAND, "--python", python], capture_output=True, text=True, check=False)
         assert done.returncode == 2
         (line,) = done.stdout.splitlines()
