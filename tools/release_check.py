@@ -2,8 +2,8 @@
 """The checklist of a release as one command: `make release-check`.
 
 Builds what is released, installs it in an empty environment, and from there: opens databases that the version before
-has written, tunes a small network, serves, and hands in a job over HTTP.  It ends at the first step that fails, with the
-output of that step and a line that names it.  Everything lies in a temporary folder, which is removed.
+has written, tunes a small network, serves, and hands in a job over HTTP.  It ends at the first step that fails, with
+what that step has printed and a line that names it.  Everything lies in a temporary folder, which is removed.
 
     --python PATH    another Python with which the release is installed, compiles a network and runs it; may be repeated
     --dist DIR       check what lies there already, instead of building it
