@@ -26,8 +26,8 @@ _LAST_LINES = 30
 _QUIET_LINE_S = 30.0
 """Seconds between two lines on a step at work, where the output is no terminal."""
 _GRACE_S = 10.0
-_FASTEST, _SLOWEST = 0.3, 5.0
-"""How far this machine may differ from the one on which the steps' seconds were taken."""
+_TRUST_S = 60.0
+"""How many seconds of the steps it takes before their pace here counts as much as the pace that was expected."""
 
 
 class Failed(Exception):
@@ -74,7 +74,7 @@ class Progress:
     def left_s(self) -> float:
         """About how many seconds are left, judged by how long the steps before have taken."""
         known = sum(step.seconds for step in self._steps[: self._number])
-        factor = min(max(self._spent / known, _FASTEST), _SLOWEST) if known and self._spent else 1.0
+        factor = (self._spent + _TRUST_S) / (known + _TRUST_S)
         this, *others = self._steps[self._number :]
         rest = max(this.seconds * factor - (self._clock() - self._since), 0.0)
         return rest + factor * sum(step.seconds for step in others)
@@ -97,7 +97,7 @@ class Progress:
             self._output.flush()
         elif now - self._shown >= _QUIET_LINE_S:
             self._shown = now
-            self._print(f"      {taken}, about {left} left{f': {doing}' if doing else ''}")
+            self._print(f"      {taken}, about {left} left{f': {doing[:60]}' if doing else ''}")
 
     def end(self, said: str) -> None:
         """The step is done."""

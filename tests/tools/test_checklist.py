@@ -64,24 +64,24 @@ def test_an_interrupted_command_ends(tmp_path: Path) -> None:
 def test_the_time_left_follows_the_pace_of_the_steps_before() -> None:
     checklist = tool("checklist")
     clock, output = Clock(), io.StringIO()
-    steps = [checklist.Step(what, seconds, str) for what, seconds in (("a", 10), ("b", 20), ("c", 30))]
+    steps = [checklist.Step(what, seconds, str) for what, seconds in (("a", 60), ("b", 20), ("c", 40))]
     progress = checklist.Progress(steps, output, clock)
     progress.begin()
-    assert progress.left_s == 60
-    clock.now += 20
+    assert progress.left_s == 120
+    clock.now += 180
     progress.end("well")
     progress.begin()
-    assert progress.left_s == 100  # twice as slow
+    assert progress.left_s == 120  # twice as slow as expected: the first step counts as much as a minute as expected
     clock.now += 31
     progress.tick("pip install")
-    assert progress.left_s == 69
+    assert progress.left_s == 89
     clock.now += 100
-    assert progress.left_s == 60
+    assert progress.left_s == 80
     assert output.getvalue().splitlines() == [
-        "[1/3] a (about 60 s left)",
-        "      done in 20 s: well",
+        "[1/3] a (about 2 min left)",
+        "      done in 3 min: well",
         "[2/3] b (about 2 min left)",
-        "      31 s, about 69 s left: pip install",
+        "      31 s, about 89 s left: pip install",
     ]
 
 
