@@ -44,8 +44,10 @@ CONSTRAINTS = ROOT / "constraints.txt"
 NETWORK = ROOT / "benchmarks" / "one_layer.onnx"
 OLD_DATABASES = ROOT / "tests" / "support" / "old_databases"
 MODEL = "zoo:mobilenet_v1_0.5?image=64"
-PATIENCE_S = 600.0
+PATIENCE_S = 1200.0
 INSTALL_S = 1800.0
+TUNE_S = 1800.0
+"""Limits on a machine that is busy; on an idle one each takes about a minute."""
 ENVIRONMENT_BYTES = 1 << 30
 """About what one environment takes on the disk, and what pip unpacks meanwhile."""
 SUPPORTED = ((3, 10), (3, 14))
@@ -230,7 +232,7 @@ class ReleaseCheck:
     def kintune(self, *words: str, home: Path | None = None) -> str:
         """Runs the command that was installed."""
         command = (home or self.home) / "bin" / "kintune"
-        return self.runner.run(command, *words, folder=self.folder, environment=self.environment)
+        return self.runner.run(command, *words, folder=self.folder, environment=self.environment, limit_s=TUNE_S)
 
     @contextmanager
     def serving(self, data: str, token: str = "") -> Iterator[Ask]:
