@@ -90,7 +90,7 @@ def test_every_page_with_commands_is_followed() -> None:
 
 
 SHORTER = {
-    r"--minutes \d+": "--trials 8",
+    r"(kintune (?:tune|submit) .*)--minutes \d+": r"\g<1>--trials 8",
     r"zoo:\w+": "model.onnx",
     r"cpu:3": "cpu:0",
     r"--until (8|'onnxruntime\*0.8')(?!\S)": "--trials 8",
