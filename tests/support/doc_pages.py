@@ -65,9 +65,10 @@ def images(folder: Path, command: str) -> None:
 
 
 def scored(folder: Path, command: str) -> None:
-    from tests.support.doc_models import write_image_model, write_samples
+    from tests.support.doc_models import write_image_model, write_product_model, write_samples
 
     write_image_model(folder / "model.onnx", name="images", output="scores", shape=(1, 3, 32, 32))
+    write_product_model(folder / "decoder.onnx", name="images", shape=(1, 3, 32, 32))
     drawn = np.random.default_rng(0).standard_normal((4, 1, 3, 32, 32), np.float32)
     write_samples(folder / "samples", [{"images": each} for each in drawn])
     loads = "def load_samples():\n    return numpy.ones((2, 3, 32, 32), 'float32'), numpy.array([0, 0])\n"
