@@ -1,21 +1,31 @@
 # One command a chore, the same here and in CI.  `make help` lists them.
 
 SHELL := /bin/bash
+# The folder of the environment.
 VENV ?= .venv
-BIN := $(VENV)/bin
-# Packages beyond what the project needs, for instance: make test EXTRA_PACKAGES="torch==2.13.0 openvino"
+# The Python to make it with, such as /usr/bin/python3.12; python3 by default.
+PYTHON ?=
+# Packages to install besides, such as "torch==2.13.0 openvino".
 EXTRA_PACKAGES ?=
-# What `make tune` shows.
+# What `make tune` tunes: a network of the zoo, or an ONNX file.
 DEMO_MODEL ?= zoo:mobilenet_v1_0.5
+# For how many minutes `make tune` tunes.
 DEMO_MINUTES ?= 3
+# Further options of pytest, such as "-k wire".
 PYTEST_ARGS ?=
 # How many processes share the tests; 0: all in one.
 TEST_WORKERS ?= 2
+# Further Pythons that `make release-check` tries, such as "/usr/bin/python3.10 /usr/bin/python3.13".
+PYTHONS ?=
+
+BIN := $(VENV)/bin
 
 .PHONY: help setup tune test test-bare test-slow test-hosts lint format benchmarks-page dist release-check docs wheel clean
 
-help: ## list the chores
+help: ## list the chores and their variables
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
+	@printf "\nVariables, as in: make tune DEMO_MINUTES=1\n"
+	@awk '/^# / {text = substr($$0, 3)} /^[A-Z_]+ [?]=/ {name = $$1; sub(/^[^=]*= */, ""); printf "  %-15s %s%s\n", name, text, $$0 ? " [" $$0 "]" : ""}' $(MAKEFILE_LIST)
 
 setup: ## create the environment, or bring it up to date
 	@VENV=$(VENV) tools/environment $(EXTRA_PACKAGES)
@@ -54,7 +64,7 @@ dist: setup ## build what a release consists of in dist/: wheels and sources of 
 
 release-check: override EXTRA_PACKAGES += ziglang
 release-check: setup ## build, install in an empty environment, tune, serve, and upgrade databases of the version before
-	@$(BIN)/python tools/release_check.py
+	@$(BIN)/python tools/release_check.py $(PYTHONS:%=--python %)
 
 docs: override EXTRA_PACKAGES += mkdocs-material
 docs: setup ## build the documentation as a site in site/, offline

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """The checklist of a release as one command: `make release-check`.
 
-Builds what is released, installs it in an empty environment, tunes a small network there, serves and hands in a job
-over HTTP, and opens databases that the version before has written.  It ends at the first step that fails, with the
-output of that step; everything lies in a temporary folder, which is removed.
+Builds what is released, installs it in an empty environment, and from there: opens databases that the version before
+has written, tunes a small network, serves, and hands in a job over HTTP.  It ends at the first step that fails, with
+what that step has printed and a line that names it.  Everything lies in a temporary folder, which is removed.
 
+    --python PATH    another Python with which the release is installed, compiles a network and runs it; may be repeated
     --dist DIR       check what lies there already, instead of building it
     --index-options  further options of pip, such as "--no-index --find-links DIR"
+    --keep           leave the folder where it is
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -25,241 +29,388 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from checklist import Failed, Progress, Runner, Step, end_group, run_steps, span
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 NETWORK = ROOT / "benchmarks" / "one_layer.onnx"
 OLD_DATABASES = ROOT / "tests" / "support" / "old_databases"
 MODEL = "zoo:mobilenet_v1_0.5?image=64"
-PATIENCE_S = 900.0
-
-
-class Failed(Exception):
-    """A step went wrong; its text says how."""
-
-
-def run(*command: object, folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Runs a command; returns what it prints.
-
-    Raises:
-        Failed: it ends with another code than 0; the message has its last lines.
-    """
-    words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise Failed(f"{shlex.join(words)} ended with code {done.returncode}:\n{last}")
-    return done.stdout
+PATIENCE_S = 1200.0
+INSTALL_S = 1800.0
+TUNE_S = 1800.0
+"""Limits on a machine that is busy; on an idle one each takes about a minute."""
+ENVIRONMENT_BYTES = 1 << 30
+"""About what one environment takes on the disk, and what pip unpacks meanwhile."""
+SUPPORTED = ((3, 10), (3, 14))
 
 
 class ReleaseCheck:
     """The steps, in order; each takes from `folder` what an earlier one has left there."""
 
-    def __init__(self, folder: Path, dist: Path | None, index_options: list[str]) -> None:
+    def __init__(self, folder: Path, dist: Path | None, index_options: list[str], pythons: Sequence[Path] = ()) -> None:
         self.folder = folder
         self.dist = dist or folder / "dist"
+        self.runner = Runner()
         self._build = dist is None
         self._index_options = index_options
+        self._pythons = pythons
         self.home = folder / "environment"
-        # Nothing of this environment: what is checked is what a user has.
-        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        own = {"KINTUNE_RECORDS": str(folder / "records.sqlite"), "KINTUNE_LOCK_DIR": str(folder / "locks")}
-        self.environment = {**kept, **own, "PYTHONSAFEPATH": "1"}
+        # Nothing of this environment: what is checked is what a user has.  What pip is told stays.
+        own = re.compile(r"PYTHON\w*|VIRTUAL_ENV\w*|KINTUNE_\w+|XDG_(DATA|STATE)_HOME")
+        self.bare = {name: value for name, value in os.environ.items() if not own.fullmatch(name)}
+        self.environment = {
+            **self.bare,
+            "KINTUNE_RECORDS": str(folder / "records.sqlite"),
+            "KINTUNE_LOCK_DIR": str(folder / "locks"),
+            "XDG_DATA_HOME": str(folder / "user"),
+            "XDG_STATE_HOME": str(folder / "user"),
+            "XDG_CACHE_HOME": str(folder / "user"),
+            "PYTHONSAFEPATH": "1",
+        }
 
-    def steps(self) -> list[tuple[str, Callable[[], str]]]:
-        """The steps by what they do; each returns a line to show."""
-        return [
-            ("build wheels and sources", self.build),
-            ("build from the sources alone", self.build_sources),
-            ("install in an empty environment", self.install),
-            ("tune a small network", self.tune),
-            ("open records of schema 1", self.upgrade_records),
-            ("open a service's database of revision 0002", self.upgrade_service),
-            ("serve: hand in a job over HTTP, fetch the result", self.serve),
+    def steps(self) -> list[Step]:
+        """The steps, with about the seconds that they take on two cores."""
+        building = [
+            Step("build wheels and sources", 45, self.build),
+            Step("build from the sources alone", 40, self.build_sources),
         ]
+        return [
+            Step("look at the version and the changes", 1, self.look),
+            *(building if self._build else [Step("look at the files of the release", 1, self.build)]),
+            Step("install in an empty environment", 90, self.install),
+            Step("open records of schema 1", 10, self.upgrade_records),
+            Step("tune a small network, with these records", 60, self.tune),
+            Step("serve: hand in a job over HTTP, run the result", 30, self.serve),
+            Step("serve from a database of revision 0002, do the job in it", 40, self.upgrade_service),
+            *(
+                Step(f"Python {version_of(python)}: install, compile, run", 90, partial(self.try_python, python))
+                for python in self._pythons
+            ),
+        ]
+
+    def look(self) -> str:
+        """Compares the version with the top section of the changes."""
+        (version,) = re.findall(r'^__version__ = "(.+)"', (ROOT / "src/kintune/core/version.py").read_text(), re.M)
+        top = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+        if not top.startswith(f"## {version}"):
+            raise Failed(f"the version is {version}, and the top section of CHANGELOG.md is {top!r}")
+        return f"version {version}, {top.partition(', ')[2] or 'without a date'}{self._uncommitted()}"
+
+    def _uncommitted(self) -> str:
+        """How many files differ from what is committed, as the end of a sentence."""
+        if not (ROOT / ".git").exists() or shutil.which("git") is None:
+            return ""
+        changed = self.runner.run("git", "status", "--porcelain", folder=ROOT).splitlines()
+        return f"; {counted(len(changed), 'file')} not as committed" if changed else ""
 
     def build(self) -> str:
         """Builds wheels and sources."""
         if self._build:
-            environment = {**os.environ, "PYTHON": sys.executable}
-            run(ROOT / "tools" / "distributions", self.dist, folder=ROOT, environment=environment)
+            environment = {**self.bare, "PYTHON": sys.executable}
+            self.runner.run(ROOT / "tools" / "distributions", self.dist, folder=ROOT, environment=environment)
         found = sorted(path.name for path in self.dist.iterdir() if path.is_file())
         if len(found) != 4:
-            raise Failed(f"{self.dist} holds {', '.join(found)}: a wheel and a source of each package are expected")
+            raise Failed(
+                f"{self.dist} holds {', '.join(found) or 'nothing'}: a wheel and a source of each package are expected"
+            )
         return ", ".join(found)
 
     def build_sources(self) -> str:
         """Builds a wheel of each source, in an environment of its own that pip makes."""
         wheels = self.folder / "from_sources"
-        options = ["--no-deps", "--wheel-dir", wheels, *self._index_options]
-        run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, *self.dist.glob("*.tar.gz"), folder=self.folder)
+        options = ["--quiet", "--no-deps", "--wheel-dir", wheels, *self._index_options]
+        self._pip(Path(sys.executable), "wheel", *options, *sorted(self.dist.glob("*.tar.gz")))
         return ", ".join(sorted(path.name for path in wheels.iterdir()))
 
     def install(self) -> str:
         """Installs the wheels with the extra `service`."""
-        run(sys.executable, "-m", "venv", self.home, folder=self.folder)
-        (kintune,) = self.dist.glob("kintune-*.whl")
-        others = [path for path in self.dist.glob("*.whl") if path != kintune]
-        options = ["--quiet", "--constraint", CONSTRAINTS, *self._index_options]
-        run(self._python, "-m", "pip", "install", *options, f"{kintune}[service]", *others, folder=self.folder)
-        said = self.kintune("--version").strip()
-        if said.split()[1] not in kintune.name:
-            raise Failed(f"{kintune.name} says that it is {said}")
-        return said
-
-    def tune(self) -> str:
-        """Tunes, and times the result."""
-        self.kintune("tune", MODEL, "--trials", "32", "--output", "small.kt")
-        return self.kintune("evaluate", "small.kt", "--repeats", "3").splitlines()[0]
+        return self._install(Path(sys.executable), self.home, "[service]")
 
     def upgrade_records(self) -> str:
         """Opens the records of the version before: what they hold is listed, and they are sound."""
-        path = from_text(OLD_DATABASES / "records_1.sql", self.folder / "old-records.sqlite")
-        listed = json.loads(self.kintune("records", "list", "--records", str(path), "--json", "-"))
+        path = from_text((OLD_DATABASES / "records_1.sql").read_text(), Path(self.environment["KINTUNE_RECORDS"]))
+        listed = json.loads(self.kintune("records", "list", "--json", "-"))
         if not listed["runs"]:
             raise Failed("the run in the old records is gone")
-        self.kintune("records", "check", "--records", str(path))
+        self.kintune("records", "check")
         with closing(sqlite3.connect(path)) as connection:
             (version,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
         if version == "1":
             raise Failed("the records are still of schema 1")
-        return f"schema {version}; {len(listed['runs'])} run is there"
+        return f"schema {version}; {counted(len(listed['runs']), 'run')} in them"
 
-    def upgrade_service(self) -> str:
-        """Opens the database of a service of the version before: its users are there."""
-        data = self.folder / "old-service"
-        data.mkdir()
-        from_text(OLD_DATABASES / "service_0002.sql", data / "service.sqlite")
-        users = self.kintune("service", "users", "--data", str(data))
-        if "anna" not in users:
-            raise Failed(f"the user of the old service is gone: {users}")
-        with closing(sqlite3.connect(data / "service.sqlite")) as connection:
-            (revision,) = connection.execute("SELECT version_num FROM service_alembic").fetchone()
-            wanted = [json.loads(text) for (text,) in connection.execute("SELECT wanted FROM service_jobs")]
-        if not wanted or any("target_ms" in each for each in wanted):
-            raise Failed(f"the jobs of the old service were not brought up to date: {wanted}")
-        return f"revision {revision}; its user and {len(wanted)} job are there"
+    def tune(self) -> str:
+        """Tunes, and times the result; the records hold the old run and the new one."""
+        self.kintune("tune", MODEL, "--trials", "32", "--output", "small.kt")
+        runs = json.loads(self.kintune("records", "list", "--json", "-"))["runs"]
+        if len(runs) != 2:
+            raise Failed(f"the records hold {counted(len(runs), 'run')}; there should be the old one and the new one")
+        return self.kintune("evaluate", "small.kt", "--repeats", "3").splitlines()[0]
 
     def serve(self) -> str:
-        """Hands in a job over HTTP, as any program would, and fetches what comes of it."""
-        with self.serving() as url:
-            model = ask("POST", f"{url}/api/v1/models?name=one_layer.onnx", NETWORK.read_bytes())
+        """Hands in a job over HTTP, as any program would, and runs what comes of it."""
+        with self.serving("data") as ask:
+            model = ask("POST", "/api/v1/models?name=one_layer.onnx", NETWORK.read_bytes())
             body = json.dumps({"model": model["id"], "wanted": {"trials": 8}}).encode()
-            job = ask("POST", f"{url}/api/v1/jobs", body, {"Content-Type": "application/json"})
-            job = wait_for(lambda: ask("GET", f"{url}/api/v1/jobs/{job['id']}"), lambda found: found["ended"])
-            if job["state"] != "done":
-                raise Failed(f"the job ended as {job['state']}: {job['reason']}")
-            with urllib.request.urlopen(f"{url}/api/v1/jobs/{job['id']}/executable", timeout=60) as answer:
-                (self.folder / "served.kt").write_bytes(answer.read())
-        self.kintune("evaluate", "served.kt", "--repeats", "3")
-        return f"job {job['id']} is done"
+            return self._result_of(ask, ask("POST", "/api/v1/jobs", body)["id"], "served.kt")
 
-    @property
-    def _python(self) -> Path:
-        return self.home / "bin" / "python"
+    def upgrade_service(self) -> str:
+        """Serves from the directory of a service of the version before, whose job was still to be done."""
+        data = self.folder / "old-service"
+        digest = hashlib.sha256(NETWORK.read_bytes()).hexdigest()
+        kept = data / "content" / digest[:2] / digest
+        kept.parent.mkdir(parents=True)
+        shutil.copy(NETWORK, kept)
+        text = (OLD_DATABASES / "service_0002.sql").read_text().replace("0" * 64, digest)
+        database = from_text(text, data / "service.sqlite")
+        users = self.kintune("service", "users", "--data", str(data))
+        if "anna" not in users:
+            raise Failed("the user of the old service is gone", users)
+        token = self.kintune("service", "add-token", "--data", str(data), "--user", "anna").strip()
+        with closing(sqlite3.connect(database)) as connection:
+            (revision,) = connection.execute("SELECT version_num FROM service_alembic").fetchone()
+            ((job, wanted),) = connection.execute("SELECT id, wanted FROM service_jobs").fetchall()
+        if revision == "0002" or "target_ms" in json.loads(wanted):
+            raise Failed(
+                f"the database is of revision {revision}, and its job wants {wanted}: it was not brought up to date"
+            )
+        with self.serving("old-service", token) as ask:
+            return f"revision {revision}; {self._result_of(ask, job, 'old.kt')}"
 
-    def kintune(self, *words: str) -> str:
+    def try_python(self, python: Path) -> str:
+        """Installs with another Python, compiles a small network there, and runs it."""
+        home = self.folder / f"environment-{self._pythons.index(python)}"
+        try:
+            said = self._install(python, home, "")
+            executable = f"{home.name}.kt"
+            self.kintune("compile", MODEL, "--output", executable, home=home)
+            timed = self.kintune("evaluate", executable, "--repeats", "3", home=home).splitlines()[0]
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+        return f"{said}; {timed}"
+
+    def _install(self, python: Path, home: Path, extras: str) -> str:
+        """Makes an environment with the wheels in it; returns the version that the command in it says."""
+        self.runner.run(python, "-m", "venv", home, folder=self.folder, environment=self.bare)
+        (kintune,) = self.dist.glob("kintune-*.whl")
+        others = [path for path in self.dist.glob("*.whl") if path != kintune]
+        # What has no wheel for this Python is named at once, rather than built for minutes.
+        options = ["--quiet", "--only-binary", ":all:", "--constraint", CONSTRAINTS, *self._index_options]
+        self._pip(home / "bin" / "python", "install", *options, f"{kintune}{extras}", *others)
+        said = self.kintune("--version", home=home).strip()
+        if said.split()[1] not in kintune.name:
+            raise Failed(f"{kintune.name} says that it is {said}")
+        return said
+
+    def _pip(self, python: Path, *words: object) -> None:
+        """Runs pip; once more if it fails, since networks fail now and then."""
+        command = (python, "-m", "pip", "--disable-pip-version-check", *words)
+        once = partial(self.runner.run, *command, folder=self.folder, environment=self.bare, limit_s=INSTALL_S)
+        try:
+            once()
+        except Failed:
+            once()
+
+    def _result_of(self, ask: Ask, job: str, name: str) -> str:
+        """Waits for a job, and runs what came of it."""
+        look = partial(ask, "GET", f"/api/v1/jobs/{job}")
+        ended = wait_for(look, lambda found: found["ended"], tick=partial(self.runner.tick, f"job {job}"))
+        if ended["state"] != "done":
+            raise Failed(f"job {job} ended as {ended['state']}: {ended['reason']}")
+        (self.folder / name).write_bytes(ask.fetch(f"/api/v1/jobs/{job}/executable"))
+        return f"job {job} is done; {self.kintune('evaluate', name, '--repeats', '3').splitlines()[0]}"
+
+    def kintune(self, *words: str, home: Path | None = None) -> str:
         """Runs the command that was installed."""
-        return run(self.home / "bin" / "kintune", *words, folder=self.folder, environment=self.environment)
+        command = (home or self.home) / "bin" / "kintune"
+        return self.runner.run(command, *words, folder=self.folder, environment=self.environment, limit_s=TUNE_S)
 
     @contextmanager
-    def serving(self) -> Iterator[str]:
-        """Serves until the block ends; gives the address."""
+    def serving(self, data: str, token: str = "") -> Iterator[Ask]:
+        """Serves from a directory until the block ends; gives what asks the service."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        log = self.folder / "serve.log"
-        command = [str(self.home / "bin" / "kintune"), "serve", "--data", "data", "--port", str(port)]
+        log = self.folder / f"{data}.log"
+        command = [str(self.home / "bin" / "kintune"), "serve", "--data", data, "--port", str(port)]
         with log.open("wb") as output:
-            process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stderr=output)
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=self.environment, stdout=output, stderr=output, start_new_session=True
+            )
         try:
-            url = f"http://127.0.0.1:{port}"
-            wait_for(lambda: ready(url), bool, lambda: process.poll() is not None)
-            yield url
-        except Failed as error:
-            raise Failed(f"{error}\n{log.read_text(errors='replace')[-2000:]}") from error
-        finally:
+            ask = Ask(f"http://127.0.0.1:{port}", token)
+            tick = partial(self.runner.tick, "waits for the service")
+            wait_for(ask.ready, bool, lambda: process.poll() is not None, tick)
+            yield ask
             process.send_signal(signal.SIGTERM)
-            try:
-                code = process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise Failed("the service does not end within a minute of SIGTERM") from None
-        if code != 0:
-            raise Failed(f"the service ended with code {code}")
+            code = process.wait(60)
+            if code != 0:
+                raise Failed(f"the service ended with code {code}")
+        except subprocess.TimeoutExpired:
+            raise Failed("the service does not end within a minute of SIGTERM", last_of(log)) from None
+        except Failed as error:
+            raise Failed(str(error), f"{error.printed}\n{last_of(log)}".strip()) from error
+        finally:
+            end_group(process)
 
 
-def from_text(script: Path, path: Path) -> Path:
-    """Makes a database of the statements in a file."""
+class Ask:
+    """Sends requests to a service, past any proxy; call it with a method, a path, and a body."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def __call__(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+        """The JSON that is answered.
+
+        Raises:
+            Failed: the answer is an error, or none comes.
+        """
+        document: dict[str, Any] = json.loads(self.fetch(path, method, body))
+        return document
+
+    def fetch(self, path: str, method: str = "GET", body: bytes | None = None) -> bytes:
+        """What is answered.
+
+        Raises:
+            Failed: the answer is an error, or none comes.
+        """
+        kind = {"Content-Type": "application/json"} if body and path.endswith("/jobs") else {}
+        request = urllib.request.Request(
+            f"{self._url}{path}", data=body, method=method, headers={**self._headers, **kind}
+        )
+        try:
+            with self._opener.open(request, timeout=60) as answer:
+                content: bytes = answer.read()
+                return content
+        except urllib.error.HTTPError as error:
+            raise Failed(f"{method} {path}: {error.code} {error.read().decode(errors='replace')[:500]}") from error
+        except OSError as error:
+            raise Failed(f"{method} {path}: {error}") from error
+
+    def ready(self) -> bool:
+        """Whether the service takes jobs."""
+        try:
+            self._opener.open(f"{self._url}/readyz", timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+
+def from_text(script: str, path: Path) -> Path:
+    """Makes a database of these statements."""
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(script.read_text())
+        connection.executescript(script)
     return path
 
 
-def ask(method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Sends a request; returns the JSON that is answered.
-
-    Raises:
-        Failed: the answer is an error.
-    """
-    request = urllib.request.Request(url, data=body, method=method, headers=dict(headers or {}))
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            document: dict[str, Any] = json.load(answer)
-            return document
-    except urllib.error.HTTPError as error:
-        raise Failed(f"{method} {url}: {error.code} {error.read().decode(errors='replace')[:500]}") from error
-
-
-def ready(url: str) -> bool:
-    """Whether a service takes jobs."""
-    try:
-        urllib.request.urlopen(f"{url}/readyz", timeout=5).close()
-    except OSError:
-        return False
-    return True
-
-
-def wait_for(look: Callable[[], Any], enough: Callable[[Any], Any], gone: Callable[[], bool] = lambda: False) -> Any:
+def wait_for(
+    look: Callable[[], Any],
+    enough: Callable[[Any], Any],
+    gone: Callable[[], bool] = lambda: False,
+    tick: Callable[[], None] = lambda: None,
+) -> Any:
     """Looks until it is enough; returns what was seen last.
 
     Raises:
-        Failed: it is not within a quarter of an hour, or what is looked at is gone.
+        Failed: it is not within `PATIENCE_S` seconds, or what is looked at is gone.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and not gone():
         if enough(seen := look()):
             return seen
+        tick()
         time.sleep(0.2)
-    raise Failed("the service does not come up" if gone() else f"nothing came of it within {PATIENCE_S:.0f} s")
+    raise Failed("the service does not come up" if gone() else f"nothing came of it within {span(PATIENCE_S)}")
+
+
+def last_of(log: Path) -> str:
+    """The end of what a service has said."""
+    return log.read_text(errors="replace")[-3000:]
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def version_of(python: Path) -> str:
+    """The version of a Python, such as 3.12.1.
+
+    Raises:
+        Failed: it is none that a release is for, or can make no environments.
+    """
+    probe = "import ensurepip, platform, venv; print(platform.python_version())"
+    try:
+        said = Runner().run(python, "-c", probe, folder=ROOT, limit_s=60).strip()
+    except Failed as error:
+        raise Failed(f"--python {python}: {error}", error.printed) from error
+    least, most = SUPPORTED
+    if not least <= tuple(map(int, said.split(".")[:2])) <= most:
+        raise Failed(f"--python {python} is Python {said}; a release is for {'.'.join(map(str, least))} to 3.{most[1]}")
+    return said
+
+
+def check_space(folder: Path, environments: int) -> None:
+    """Looks whether the disk has room.
+
+    Raises:
+        Failed: it has less than the environments take.
+    """
+    needed = (3 if environments else 2) * ENVIRONMENT_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise Failed(
+            f"{folder} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} are needed; TMPDIR names another folder"
+        )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the steps; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--python", type=Path, action="append", default=[], help="another Python to try; may be repeated"
+    )
     parser.add_argument("--dist", type=Path, help="check what lies there already, instead of building it")
     parser.add_argument("--index-options", default="", help="further options of pip, as one text")
+    parser.add_argument("--keep", action="store_true", help="leave the folder with everything where it is")
     options = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="kintune-release-"))
     dist = options.dist.resolve() if options.dist else None
-    check = ReleaseCheck(folder, dist, shlex.split(options.index_options))
+    check = ReleaseCheck(folder, dist, shlex.split(options.index_options), [each.absolute() for each in options.python])
     begun = time.monotonic()
     try:
-        for name, step in check.steps():
-            since = time.monotonic()
-            print(f"{name} ...", end=" ", flush=True)
-            print(f"{step()} ({time.monotonic() - since:.0f} s)", flush=True)
+        check_space(folder, len(options.python))
+        steps = check.steps()
+        progress = Progress(steps)
+        check.runner.tick = progress.tick
+        well = run_steps(progress, steps)
     except Failed as error:
-        print(f"failed\n{error}", flush=True)
-        return 1
+        print(f"{error.printed}\nrelease-check: {error}".strip(), flush=True)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted", flush=True)
+        return 130
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(f"can be released: all of it took {time.monotonic() - begun:.0f} s")
-    return 0
+        if options.keep:
+            print(f"everything lies in {folder}", flush=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    if well:
+        print(f"can be released: all of it took {span(time.monotonic() - begun)}")
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

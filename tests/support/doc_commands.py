@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["CommandBlock", "command_blocks", "inline_commands", "words_of"]
+__all__ = ["CommandBlock", "command_blocks", "inline_commands", "python_blocks", "words_of"]
 
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n+)?"
@@ -20,7 +21,9 @@ _BLOCK = re.compile(
     r"|(?:(?<=\n\n)|(?<=-->\n))(?P<indented>^    \S[^\n]*\n?(?:^(?:    [^\n]*)?\n?)*))",
     re.M | re.S,
 )
-_COMMANDS = ("kintune ", "make ", "source ", "python", "pip ", "echo ", "$ ", "tuning/bin/")
+_OTHERS = ("podman ", "ssh ")
+_COMMANDS = ("kintune ", "make ", "source ", "python", "pip ", "echo ", "$ ", "tuning/bin/", "KINTUNE_", *_OTHERS)
+_IMPORTS = ("import ", "from ")
 _LANGUAGES = ("sh", "console")
 _COMMENT = re.compile(r"\s{2,}# .*$| +# [^'\"]*$")
 _INLINE = re.compile(r"`(kintune [^`\n]+)`")
@@ -53,6 +56,16 @@ def command_blocks(text: str) -> Iterator[CommandBlock]:
         yield CommandBlock(text.count("\n", 0, start) + 1, tuple(commands), found["why"] or "")
 
 
+def python_blocks(text: str) -> Iterator[CommandBlock]:
+    """The blocks of a page that are programs in Python, which begin with an import: of each the one text, in order."""
+    for found in _BLOCK.finditer(text):
+        fenced = found["fenced"] is not None
+        code = found["fenced"] if fenced else textwrap.dedent(found["indented"])
+        if code.startswith(_IMPORTS) and (not fenced or found["language"] == "python"):
+            start = found.start("fenced" if fenced else "indented")
+            yield CommandBlock(text.count("\n", 0, start) + 1, (code.rstrip(),), found["why"] or "")
+
+
 def inline_commands(text: str) -> list[str]:
     """The commands of `kintune` that stand within sentences, as far as they are whole: alternatives are left out."""
     outside = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
@@ -62,7 +75,7 @@ def inline_commands(text: str) -> list[str]:
 def words_of(command: str) -> list[str]:
     """The words of the part of a line that calls `kintune`; none for another line."""
     found = re.search(r"(?:^|[\s/;&(])kintune (.*)", f" {command}")
-    if found is None:
+    if found is None or command.startswith(_OTHERS):
         return []
     try:
         words = shlex.split(found[1], comments=True)

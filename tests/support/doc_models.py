@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["write_image_model", "write_resize_model", "write_samples", "write_text_model"]
+__all__ = ["write_image_model", "write_product_model", "write_resize_model", "write_samples", "write_text_model"]
 
 _OPSET = 17
 
@@ -49,6 +49,18 @@ def write_image_model(
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
     made = helper.make_tensor_value_info(output, TensorProto.FLOAT, [shape[0], 10])
     return _save(path, nodes, inputs, made, {"kernel": _drawn(16, 3, 4, 4), "dense": _drawn(16, 10)})
+
+
+def write_product_model(path: Path, *, name: str, shape: Sequence[int]) -> Path:
+    """Write a network of one product, whose weights are large enough to be quantised."""
+    size = int(np.prod(shape[1:]))
+    nodes = [
+        helper.make_node("Flatten", [name], ["row"]),
+        helper.make_node("MatMul", ["row", "dense"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [shape[0], 256])
+    return _save(path, nodes, inputs, made, {"dense": _drawn(size, 256)})
 
 
 def write_resize_model(path: Path) -> Path:
