@@ -54,6 +54,8 @@ class Layer(NamedTuple):
             given = self.given.replace("c", "")
             twist = self.twist if self.twist not in ("coupled", "peepholes") else "clip"
             layer = self._replace(given=given, outputs=self.outputs[:2], twist=twist)
+        if self.cell == "RNN":
+            layer = layer._replace(lower_case=False)  # onnxruntime does not know it
         if not any(layer.outputs):
             layer = layer._replace(outputs=(True, *layer.outputs[1:]))
         return layer
