@@ -58,8 +58,10 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
         if variable not in self._delayed:
             return super().visit_dataflow_var_(variable)
         if variable not in self._made:
-            source, _, after = self._delayed[variable]
-            self._made[variable] = emit_as(self.builder_, variable, relax.op.reshape(source, after))
+            source, before, after = self._delayed[variable]
+            same = before == after  # it would separate kernels, and copy nothing
+            made = source if same else emit_as(self.builder_, variable, relax.op.reshape(source, after))
+            self._made[variable] = made
         return self._made[variable]
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
