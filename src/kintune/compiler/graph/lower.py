@@ -144,7 +144,8 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         *([FuseAttention()] if patterns and target.kind.name == "llvm" else []),
         DelayReshapes(),
         AbsorbIntoConvolutions(),
-        *([SplitGroups(), FoldTensors(), DelayReshapes()] if target.kind.name == "llvm" else []),
+        *([SplitGroups(), FoldTensors()] if target.kind.name == "llvm" else []),
+        DelayReshapes(),  # of products that were given another shape to meet a sum that was moved
         relax.transform.DeadCodeElimination(),
         LowerScalars(),
         relax.transform.EliminateCommonSubexpr(),
