@@ -186,7 +186,11 @@ class _Steps:
         gates = GATES[self._cell.cell]
         ours = self._node("Add", self._node("MatMul", row, weights[0]), bias)
         theirs = self._node("MatMul", h, weights[1])
-        return tuple(list(self._node("Split", all_, results=gates, axis=1, num_outputs=gates)) for all_ in (ours, theirs))  # type: ignore[return-value]
+        return self._split(ours, gates), self._split(theirs, gates)
+
+    def _split(self, tensor: str, parts: int) -> list[str]:
+        found = self._node("Split", tensor, results=parts, axis=1, num_outputs=parts)
+        return [found] if parts == 1 else list(found)
 
     def _lstm(self, row: str, h: str, c: str, weights: tuple[str, str], bias: str) -> tuple[str, str]:
         twist = self._cell.twist

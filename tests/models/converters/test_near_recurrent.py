@@ -1,4 +1,4 @@
-"""A recurrent layer is one kernel; what looks like one and is not quite stays with onnxruntime, or is lowered as usual."""
+"""A recurrent layer is one kernel; what is not quite one stays with onnxruntime, or is lowered as usual."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _TILE = 64
 
 
 def SplitGroups() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that writes grouped convolutions of float32 (NHWC, HWIO), but for depthwise ones, with an axis of groups."""
+    """A pass that gives grouped convolutions of float32 (NHWC, HWIO) an axis of groups; depthwise ones have none."""
     return rewriting_pass("SplitGroups", _SplitGroups)
 
 
