@@ -39,7 +39,7 @@ def _einsum(node: Node) -> Any:
         _summed(node, term, [axis for axis in term.letters if axis not in result and axis not in other])
         for term, other in zip(terms, others, strict=True)
     ]
-    found = terms[0] if len(terms) == 1 else _product(node, *terms, result)
+    found = terms[0] if len(terms) == 1 else _product(node, terms[0], terms[1], result)
     return node.cast(_arranged(node, found, result), dtype) if dtype in HALVES else _arranged(node, found, result)
 
 

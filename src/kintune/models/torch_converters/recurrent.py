@@ -98,8 +98,8 @@ def _weights(t: Translation, given: Sequence[Expression], cell: _Cell, direction
 def _stacked(t: Translation, given: Sequence[Expression], cell: _Cell) -> Expression:
     """One kind of weight, of all directions: [D, G, H, ...]."""
     gates = len(cell.gates)
-    arrays = [constant_of(weight) for weight in given]
-    if all(array is not None for array in arrays):
+    arrays = [array for weight in given if (array := constant_of(weight)) is not None]
+    if len(arrays) == len(given):
         apart = [np.asarray(a, np.float32).reshape(gates, a.shape[0] // gates, *a.shape[1:]) for a in arrays]
         return relax.const(np.ascontiguousarray(np.stack(apart)[:, list(cell.gates)]))
     computed = []
