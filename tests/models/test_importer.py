@@ -278,6 +278,23 @@ def test_large_weights_are_bound_like_small_ones(
     np.testing.assert_allclose(run_module(model, inputs)[0], run_reference(str(path), inputs)[0], rtol=1e-5, atol=1e-5)
 
 
+def test_a_large_constant_may_be_an_index(
+    samples: Any, random_inputs: Any, run_module: Any, run_reference: Any
+) -> None:
+    """It is bound after it was marked as one; DeBERTa has such tables of relative positions."""
+    index = np.random.default_rng(0).integers(-3, 3, (3, 6000))
+    nodes = [
+        helper.make_node("GatherElements", ["x", "i"], ["elements"], axis=1),
+        helper.make_node("Gather", ["x", "i"], ["rows"], axis=1),
+    ]
+    outputs = [("elements", FLOAT, [3, 6000]), ("rows", FLOAT, [3, 3, 6000])]
+    path = samples.write(samples.make_model(nodes, [("x", FLOAT, [3, 3])], outputs, {"i": index}))
+    model = load(parse_ref(str(path)))
+    inputs = random_inputs(model.inputs)
+    for ours, theirs in zip(run_module(model, inputs), run_reference(str(path), inputs), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_bounds_of_clip_max_and_min(samples: Any, run_module: Any) -> None:
     nodes = [
         helper.make_node("Clip", ["x", "low", "high"], ["both"]),

@@ -18,7 +18,8 @@ class Spelling(NamedTuple):
 
     `layout` of the inputs: "heads" (B, H, S, D), "tokens" (B, S, H*D), "merged" (B*H, S, D) or "fused" (B, S, 3*H*D).
     `scaling`: "none", "after", "divided", "query", "both".  `mask`: "none", "columns" (B, 1, 1, T), "rank 2" (S, T),
-    "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "two", "causal", "causal where".
+    "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "two", "causal", "causal where", "subtracted"
+    (B, 1, 1, T), "causal subtracted".
     `softmax`: "operator" or "written out".  `result`: "heads" or "tokens".  `twist` makes it something else.
     Where `guarded`, weights that are not numbers become zeros, as PyTorch's exporter for ONNX writes it.
     """
@@ -78,8 +79,8 @@ def arrays(spelling: Spelling, seed: int = 1) -> dict[str, Array]:
         found = {"query": query, "key": key, "value": value}
     seen = draw.random((s.batch, 1, s.rows, s.columns)) < 0.7
     low = np.float32(s.low)
-    if s.mask in ("columns", "two"):
-        found["mask"] = np.where(seen[:, :, :1], np.float32(0), low)
+    if s.mask in ("columns", "two", "subtracted"):
+        found["mask"] = np.where(seen[:, :, :1], np.float32(0), -low if s.mask == "subtracted" else low)
     if s.mask == "rank 2":
         found["mask"] = draw.standard_normal((s.rows, s.columns), np.float32)
     if s.mask in ("full", "two"):
@@ -119,7 +120,8 @@ def expected(spelling: Spelling, inputs: dict[str, Array]) -> Array:
         scores = scores / math.sqrt(s.depth)
     for name in ("mask", "bias"):
         if name in inputs:
-            scores = (scores.astype(np.float32) + inputs[name]).astype(np.float64)
+            moved = -inputs[name] if s.mask == "subtracted" else inputs[name]
+            scores = (scores.astype(np.float32) + moved).astype(np.float64)
     if "seen" in inputs:
         seen = inputs["seen"] if s.mask == "boolean" else ~inputs["seen"]
         scores = np.where(seen, scores, s.low)
@@ -207,12 +209,13 @@ class _Writer:
         from tvm import relax
 
         s = self._spelling
-        merged = s.layout == "merged" and s.mask not in ("none", "rank 2", "causal", "causal where")
+        merged = s.layout == "merged" and s.mask not in ("none", "rank 2") and not s.mask.startswith("causal")
         if merged:
             scores = self(relax.op.reshape(scores, (s.batch, s.heads, s.rows, s.columns)))
         for name in ("mask", "bias"):
             if name in variables:
-                scores = self(relax.op.add(scores, variables[name]))
+                combine = relax.op.subtract if s.mask == "subtracted" else relax.op.add
+                scores = self(combine(scores, variables[name]))
         low = relax.const(s.low, "float32")
         if s.mask == "boolean":
             scores = self(relax.op.where(variables["seen"], scores, low))
@@ -220,6 +223,9 @@ class _Writer:
             scores = self(relax.op.where(variables["seen"], low, scores))
         if s.mask == "causal":
             scores = self(relax.op.add(scores, relax.const(np.where(_causal(s), np.float32(0), np.float32(-np.inf)))))
+        if s.mask == "causal subtracted":
+            hidden = relax.const(np.where(_causal(s), np.float32(0), np.float32(np.inf)))
+            scores = self(relax.op.subtract(scores, hidden))
         if s.mask == "causal where":
             scores = self(relax.op.where(relax.const(_causal(s)), scores, relax.const(-np.inf, "float32")))
         return self(relax.op.reshape(scores, (s.batch * s.heads, s.rows, s.columns))) if merged else scores

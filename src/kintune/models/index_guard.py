@@ -154,7 +154,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         elif plan is None:
             super().visit_var_binding_(binding)
         elif read_mark(binding.value) is not None:
-            self.set_var_remap(binding.var, self._settled(binding.var, plan))
+            settled = self._settled(binding.var, plan)
+            if isinstance(settled, tvm.ir.GenericConst):  # folded since it was marked
+                settled = self._made(binding.var, settled)
+            self.set_var_remap(binding.var, settled)
         else:
             index = self._settled(binding.var, plan)
             call = binding.value

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.tvm
 
 LAYOUTS = ("heads", "tokens", "merged", "fused")
 SCALINGS = ("none", "after", "divided", "query", "both")
-MASKS = ("none", "columns", "rank 2", "full", "boolean", "filled", "causal", "causal where", "two")
+MASKS = (
+    "none", "columns", "rank 2", "full", "boolean", "filled", "causal", "causal where", "causal subtracted", "two",
+    "subtracted",
+)  # fmt: skip
 LOW = (-1e4, -1e9, -3.4028234663852886e38, -np.inf)
 TWISTS = ("axis", "scale of an input", "scores are read", "weights are read", "dropout")
 
@@ -58,8 +61,9 @@ def test_layouts_and_scales_become_one_kernel(layout: str, scaling: str, cpu: tv
 @pytest.mark.parametrize("layout", ["tokens", "merged"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks_are_read_by_the_kernel(layout: str, mask: str, cpu: tvm.target.Target) -> None:
+    """One that is subtracted is negated first."""
     spelling = Spelling(layout=layout, mask=mask).settled()
-    assert sorted(kernels(spelling, cpu)) == ["attention", "elementwise"]
+    assert sorted(kernels(spelling, cpu)) == ["attention", *["elementwise"] * (2 if mask == "subtracted" else 1)]
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -120,6 +120,20 @@ def test_becomes_the_product_s_epilogue(name: str, cpu: tvm.target.Target, tmp_p
     assert len([kernel for kernel in kernels if kernel != "reshape"]) == 1, kernels
 
 
+def test_no_reshape_stands_between_a_product_and_the_sum_after_it(tmp_path: Path, cpu: tvm.target.Target) -> None:
+    """A residual of several layers that began with a reshape: the encoder of Whisper."""
+    graph = Graph()
+    y = graph("Conv", "x", graph.weight(16, 8, 3), pads=[1, 1])
+    residual = graph("Relu", graph("Transpose", y, perm=[0, 2, 1]))
+    for _ in range(3):
+        product = graph("MatMul", graph("Sigmoid", residual), graph.weight(16, 16))
+        residual = graph("Add", residual, product)
+    path = graph.save(tmp_path / "m.onnx", (1, 8, 20), [graph("Neg", residual)])
+    found = _kernels(path, cpu)
+    assert sum(name.startswith("matmul-add") for name in found) == 3
+    assert not any("reshape-add" in name for name in found)
+
+
 def _kernels(path: Path, cpu: tvm.target.Target) -> list[str]:
     """The signatures of the kernels that a network calls, one a call."""
     from kintune.compiler.graph.lower import lower

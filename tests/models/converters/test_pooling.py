@@ -94,3 +94,27 @@ def test_pools_of_whole_channels(compare: Any, make_case: Any) -> None:
         + [make_case("GlobalLpPool", x, p=1), make_case("GlobalLpPool", x, p=3)],
         13,
     )
+
+
+def test_one_window_with_all_elements_is_a_pool_of_the_channel(compare: Any, make_case: Any) -> None:
+    """Some exporters write a window larger than any image, and rely on `ceil_mode`."""
+    x = draw(2, 3, 5, 7)
+    large: dict[str, Any] = {"kernel_shape": [40, 60], "strides": [40, 60], "ceil_mode": 1}
+    compare(
+        [
+            make_case("AveragePool", x, **large),
+            make_case("MaxPool", x, **large),
+            make_case("AveragePool", x, kernel_shape=[5, 7]),
+            make_case("AveragePool", x, kernel_shape=[7, 9], pads=[1, 1, 1, 1], count_include_pad=1),
+            make_case("AveragePool", x, kernel_shape=[7, 9], pads=[1, 1, 1, 1]),
+            make_case("MaxPool", x, kernel_shape=[5, 7]),
+        ],
+        22,
+    )
+
+
+def test_a_window_larger_than_all_there_is_is_refused_without_ceil_mode(compare: Any, make_case: Any) -> None:
+    from kintune.errors import ModelError
+
+    with pytest.raises(ModelError, match="a window of 40 elements is larger than the 5 there are"):
+        compare([make_case("MaxPool", draw(1, 2, 5, 7), kernel_shape=[40, 60], strides=[40, 60])], 22, expected=[])

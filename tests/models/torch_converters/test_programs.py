@@ -277,6 +277,37 @@ def test_recurrent_layers_without_a_kernel_are_unrolled(compare: Compare, dtype:
     compare(Net(), draw(3, 2, 4).to(dtype))
 
 
+@pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_weights_of_recurrent_layers_may_be_computed(compare: Compare, cell: str, bidirectional: bool) -> None:
+    """As a weight norm is; the layer is one kernel then, too."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = getattr(torch.nn, cell)(4, 5, 2, bidirectional=bidirectional)
+            for name in ("weight_hh_l0", "weight_ih_l1"):
+                torch.nn.utils.parametrizations.weight_norm(self.layer, name)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)[0]
+
+    model = compare(Net(), draw(3, 2, 4))
+    kernels = [str(variable.name_hint) for variable in model.module.get_global_vars()]
+    assert sum(name.startswith(cell.lower()) for name in kernels) == 1
+
+
+def test_weights_of_a_recurrent_layer_may_be_inputs(compare: Compare) -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Any, h: Any, *weights: Any) -> Any:
+            return torch._VF.gru(x, h, list(weights), True, 1, 0.0, False, False, False)
+
+    shapes = [(15, 4), (15, 5), (15,), (15,)]
+    weights = [draw(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    compare(Net(), draw(3, 2, 4), draw(1, 2, 5), *weights)
+
+
 def test_outputs_of_every_kind(tmp_path: Path, run_module: Any) -> None:
     from kintune.models.importer import load
 

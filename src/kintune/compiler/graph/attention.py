@@ -70,11 +70,16 @@ class _FuseAttention(PyExprMutator):  # type: ignore[misc]
 
     def _operand(self, operand: Operand) -> relax.Expr:
         expression = operand.expression
+        if isinstance(expression, tvm.ir.GenericConst) and (operand.transposed or operand.negated):
+            values = value_of(expression)
+            values = values.swapaxes(-1, -2) if operand.transposed else values
+            values = -values if operand.negated else values
+            return relax.const(np.ascontiguousarray(values), str(expression.ty.dtype))
+        found = self.visit_expr(expression)
+        if operand.negated:
+            found = self.builder_.emit(relax.op.negative(found))
         if not operand.transposed:
-            return self.visit_expr(expression)
-        if isinstance(expression, tvm.ir.GenericConst):
-            turned = np.ascontiguousarray(value_of(expression).swapaxes(-1, -2))
-            return relax.const(turned, str(expression.ty.dtype))
+            return found
         rank = int(expression.ty.ndim)
         order = [*range(rank - 2), rank - 1, rank - 2]
-        return self.builder_.emit(relax.op.permute_dims(self.visit_expr(expression), order))
+        return self.builder_.emit(relax.op.permute_dims(found, order))

@@ -32,10 +32,14 @@ _MANY_ROWS = 16
 
 
 class Operand(NamedTuple):
-    """A parameter of the function: a variable or constant of the network; `transposed`: its last two axes exchanged."""
+    """A parameter of the function: a variable or constant of the network.
+
+    `transposed`: its last two axes exchanged; `negated`: with the other sign.
+    """
 
     expression: relax.Expr
     transposed: bool = False
+    negated: bool = False
 
 
 class Attention(NamedTuple):
@@ -54,6 +58,7 @@ class _Action(NamedTuple):
     operand: Any = None
     number: float = 0.0
     kept: bool = True
+    negated: bool = False
 
 
 class _NotAttention(Exception):
@@ -168,6 +173,8 @@ def _candidates(
     elif name == "relax.add" and softened:
         for operand, other in (value.args, value.args[::-1]):
             yield operand, _Action(StepKind.ADD, other), 1, False
+    elif name == "relax.subtract" and softened:
+        yield value.args[0], _Action(StepKind.ADD, value.args[1], negated=True), 1, False
     elif name == "relax.where":
         yield from _selected(network, value, softened)
 
@@ -261,7 +268,7 @@ class _Finder:
                 self._blank = self._condition(action.operand)
                 _demand(not self._blank.uses(self._row + 1))
             case StepKind.ADD:
-                self._add(action.operand)
+                self._add(action.operand, action.negated)
             case StepKind.SELECT:
                 self._select(action)
 
@@ -323,7 +330,7 @@ class _Finder:
 
     def _position(self, operand: Operand) -> int:
         for number, known in enumerate(self._operands):
-            if known.transposed == operand.transposed and _same(known.expression, operand.expression):
+            if known[1:] == operand[1:] and _same(known.expression, operand.expression):
                 return number
         self._operands.append(operand)
         return len(self._operands) - 1
@@ -333,11 +340,13 @@ class _Finder:
         _demand(view is not None)
         self.view = view  # type: ignore[assignment]
 
-    def _add(self, mask: relax.Expr) -> None:
+    def _add(self, mask: relax.Expr, negated: bool) -> None:
         _demand(str(mask.ty.dtype) == _TYPE)
-        if isinstance(mask, tvm.ir.GenericConst) and self._is_pattern(value_of(mask), _EXCLUDED):
-            return
-        self.steps.append(Step(StepKind.ADD, self._mask(mask)))
+        if isinstance(mask, tvm.ir.GenericConst):
+            values = value_of(mask)
+            if self._is_pattern(-values if negated else values, _EXCLUDED):
+                return
+        self.steps.append(Step(StepKind.ADD, self._mask(mask, negated)))
 
     def _select(self, action: _Action) -> None:
         condition = action.operand
@@ -369,7 +378,7 @@ class _Finder:
         _demand(str(condition.ty.dtype) == "bool")
         return self._mask(condition)
 
-    def _mask(self, mask: relax.Expr) -> Access:
+    def _mask(self, mask: relax.Expr, negated: bool = False) -> Access:
         """Where a tensor that is broadcast to the scores is read."""
         shape = _static(mask)
         _demand(shape)
@@ -379,12 +388,12 @@ class _Finder:
             if found is None:
                 continue
             if self._rows < _MANY_ROWS or not (found.uses(self._row) and found.uses(self._row + 1)):
-                return self._at(found, Operand(view.source))
+                return self._at(found, Operand(view.source, negated=negated))
             order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
             turned = View.of(mask, [shape[axis] for axis in order]).permuted(order)
             found = self._access(turned, 0, self.view.axes)
             if found is not None:
-                return self._at(found, Operand(mask, transposed=True))
+                return self._at(found, Operand(mask, True, negated))
         raise _NotAttention
 
     def _at(self, found: Access, operand: Operand) -> Access:

@@ -19,6 +19,7 @@ from kintune.compiler.graph.attention import FuseAttention
 from kintune.compiler.graph.fold import FoldTensors
 from kintune.compiler.graph.fusion_limits import LimitFusion
 from kintune.compiler.graph.fusion_patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
+from kintune.compiler.graph.grouped import SplitGroups
 from kintune.compiler.graph.integer_products import LowerByteProducts
 from kintune.compiler.graph.integers import UseIntegers, multiplies_bytes
 from kintune.compiler.graph.layout import ChooseLayouts
@@ -143,6 +144,8 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         *([FuseAttention()] if patterns and target.kind.name == "llvm" else []),
         DelayReshapes(),
         AbsorbIntoConvolutions(),
+        *([SplitGroups(), FoldTensors()] if target.kind.name == "llvm" else []),
+        DelayReshapes(),  # of products that were given another shape to meet a sum that was moved
         relax.transform.DeadCodeElimination(),
         LowerScalars(),
         relax.transform.EliminateCommonSubexpr(),

@@ -13,8 +13,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph import permutations
+from kintune.compiler.graph.grouped import GROUPED
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
-from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape, value_of
+from kintune.compiler.graph.rewriting import CALL_KERNEL, emit_as, operator_of, rewriting_pass, static_shape, value_of
 
 __all__ = ["DelayReshapes"]
 
@@ -57,8 +58,10 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
         if variable not in self._delayed:
             return super().visit_dataflow_var_(variable)
         if variable not in self._made:
-            source, _, after = self._delayed[variable]
-            self._made[variable] = emit_as(self.builder_, variable, relax.op.reshape(source, after))
+            source, before, after = self._delayed[variable]
+            same = before == after  # it would separate kernels, and copy nothing
+            made = source if same else emit_as(self.builder_, variable, relax.op.reshape(source, after))
+            self._made[variable] = made
         return self._made[variable]
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -77,7 +80,7 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
         name = operator_of(value)
         if name in _UNARY or name in _BROADCAST:
             return any(argument in self._sources for argument in value.args if isinstance(argument, relax.Var))
-        return name in _SOURCES
+        return name in _SOURCES or (name == CALL_KERNEL and str(value.args[0].name_hint).startswith(GROUPED))
 
     def _delay(self, variable: relax.Var, value: relax.Expr) -> _Delayed | None:
         after, name = static_shape(value) if isinstance(value, relax.Call) else None, operator_of(value)

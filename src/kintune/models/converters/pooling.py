@@ -29,6 +29,8 @@ def _windows(node: Node, data: relax.Expr) -> Windows:
 def _max_pool(node: Node) -> relax.Expr:
     data = node.required(0)
     windows = _windows(node, data)
+    if node.outputs == 1 and windows.is_whole(shape_of(data)[2:]):
+        return _global_max_pool(node)
     pool = _LARGEST[len(windows.kernel) - 1]
     result = node.emit(pool(data, windows.kernel, windows.strides, windows.padding, windows.dilations))
     if node.outputs == 1:
@@ -91,11 +93,15 @@ def _sum_over(node: Node, data: relax.Expr, windows: Windows) -> relax.Expr:
 
 def _average_pool(node: Node) -> relax.Expr:
     data = node.required(0)
-    windows = _windows(node, data)
-    sums = _sum_over(node, node.wide(data), windows)
+    windows, sizes = _windows(node, data), shape_of(data)[2:]
     padded = bool(node.attributes.get("count_include_pad", 0))
-    counts = _counts(windows, shape_of(data)[2:], padded)
-    factor = math.prod(windows.kernel) / counts
+    counts = _counts(windows, sizes, padded)
+    if windows.is_whole(sizes):
+        sums = node.emit(relax.op.mean(node.wide(data), _whole(data), keepdims=True))
+        factor = math.prod(sizes) / counts
+    else:
+        sums = _sum_over(node, node.wide(data), windows)
+        factor = math.prod(windows.kernel) / counts
     if (factor != 1).any():
         shaped = relax.const(factor.reshape(1, 1, *factor.shape).astype(dtype_of(sums)))
         sums = node.emit(relax.op.multiply(sums, shaped))

@@ -28,11 +28,19 @@ class Windows(NamedTuple):
         """All paddings in front, then all behind."""
         return [*self.before, *self.after]
 
+    def is_whole(self, sizes: Sequence[int]) -> bool:
+        """Whether there is one window, and it has all elements of axes of these sizes."""
+        axes = zip(self.outputs, self.dilations, self.kernel, self.before, sizes, strict=True)
+        return all(
+            count == 1 and dilation == 1 and taps - before >= size for count, dilation, taps, before, size in axes
+        )
+
 
 def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int], ceil: bool = False) -> Windows:
     """Windows over axes of the given `sizes`, by the node's attributes.
 
-    With `ceil` a last window that reaches past the end counts, unless it begins behind the end.
+    With `ceil` a last window that reaches past the end counts, unless it begins behind the end; so one may be larger
+    than all there is.
 
     Raises:
         ValueError: when paddings or strides have another rank, or a window fits nowhere.
@@ -59,7 +67,7 @@ def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int], ceil: bo
             if front < 0 or back < 0:
                 raise ValueError("negative paddings cannot be computed; cut the tensor with a Slice before")
             free = size + front + back - reach
-            if free < 0:
+            if free < 0 and not (ceil and -free < stride):
                 raise ValueError(f"a window of {reach} elements is larger than the {size + front + back} there are")
             count = (-(-free // stride) if ceil else free // stride) + 1
             if ceil and (count - 1) * stride >= size + front:

@@ -16,7 +16,7 @@ from tvm import relax
 from kintune.models.expressions import constant_of, dtype_of, shape_of
 from kintune.models.recurrence import BIDIRECTIONAL, FORWARD, GRU, LSTM, RNN, Recurrence
 from kintune.models.recurrent_layer import LayerWeights, recurrent_layer
-from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
+from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
 __all__ = ["CONVERTERS", "is_kept"]
 
@@ -64,7 +64,7 @@ def _convert(cell: _Cell) -> Converter:
         last: list[list[Expression]] = []
         for layer in range(a.num_layers):
             steps, batch, _ = shape_of(data)
-            weights = _weights(a.params[layer * each : (layer + 1) * each], cell, directions)
+            weights = _weights(t, a.params[layer * each : (layer + 1) * each], cell, directions)
             recurrence = Recurrence(
                 cell.name,
                 BIDIRECTIONAL if a.bidirectional else FORWARD,
@@ -89,20 +89,25 @@ def _convert(cell: _Cell) -> Converter:
     return convert
 
 
-def _weights(given: Sequence[Expression], cell: _Cell, directions: int) -> LayerWeights:
+def _weights(t: Translation, given: Sequence[Expression], cell: _Cell, directions: int) -> LayerWeights:
     """The weights of one layer, gates in the kernel's order."""
-    arrays = [constant_of(weight) for weight in given]
-    if any(array is None for array in arrays):
-        raise NotConvertible("weights that are no constants")
     each = len(given) // directions
-    return LayerWeights(*(_stacked(arrays[kind::each], cell) for kind in range(each)))
+    return LayerWeights(*(_stacked(t, given[kind::each], cell) for kind in range(each)))
 
 
-def _stacked(arrays: Sequence[Any], cell: _Cell) -> Expression:
+def _stacked(t: Translation, given: Sequence[Expression], cell: _Cell) -> Expression:
     """One kind of weight, of all directions: [D, G, H, ...]."""
     gates = len(cell.gates)
-    apart = [np.asarray(a, np.float32).reshape(gates, a.shape[0] // gates, *a.shape[1:]) for a in arrays]
-    return relax.const(np.ascontiguousarray(np.stack(apart)[:, list(cell.gates)]))
+    arrays = [array for weight in given if (array := constant_of(weight)) is not None]
+    if len(arrays) == len(given):
+        apart = [np.asarray(a, np.float32).reshape(gates, a.shape[0] // gates, *a.shape[1:]) for a in arrays]
+        return relax.const(np.ascontiguousarray(np.stack(apart)[:, list(cell.gates)]))
+    computed = []
+    for weight in given:  # of a weight norm, for example, which the network computes
+        rows, *rest = shape_of(weight)
+        split = t.reshape(t.wide(weight), [1, gates, rows // gates, *rest])
+        computed.append(t.concat([t.slice(split, 1, gate, gate + 1) for gate in cell.gates], 1))
+    return t.concat(computed, 0)
 
 
 CONVERTERS: dict[str, Converter] = {name: _convert(cell) for name, cell in _CELLS.items()}

@@ -1,0 +1,106 @@
+"""Gives convolutions in narrow groups an axis of groups.
+
+In the compiler's own form a filter's number says which channels it reads: `f // width`.  A vector of filters of several
+groups then gathers its channels one by one.  With an axis of groups of their own, the filters of one group are the
+innermost axis, and all of a vector read the same channel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape
+
+__all__ = ["GROUPED", "SplitGroups"]
+
+GROUPED = "group_conv2d"
+"""How the name of a kernel begins that computes such a convolution."""
+
+_WITH_EPILOGUE = 4  # of the compiler's kinds of operators
+_LAYOUTS = ("NHWC", "HWIO", "NHWC")
+_TILE = 64
+"""Filters of a group that fill the tiles of vectors: such groups need no axis."""
+
+
+def SplitGroups() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that gives grouped convolutions of float32 (NHWC, HWIO) an axis of groups; depthwise ones have none."""
+    return rewriting_pass("SplitGroups", _SplitGroups)
+
+
+@mutator
+class _SplitGroups(PyExprMutator):  # type: ignore[misc]
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        call = binding.value
+        groups = _groups(call) if operator_of(call) == "relax.nn.conv2d" else 0
+        if groups:
+            made = emit_as(self.builder_, binding.var, self._convolution(call, groups))
+            binding = relax.VarBinding(binding.var, relax.op.reshape(made, static_shape(call)))
+        super().visit_var_binding_(binding)
+
+    def _convolution(self, call: relax.Call, groups: int) -> relax.Expr:
+        data, weight = map(self.visit_expr, call.args)
+        operands = [
+            self.builder_.emit(relax.op.reshape(each, (*shape[:-1], groups, shape[-1] // groups)))
+            for each in (data, weight)
+            if (shape := static_shape(each)) is not None
+        ]
+        a = call.attrs
+        strides, padding, dilation = (list(map(int, values)) for values in (a.strides, a.padding, a.dilation))
+
+        def convolved(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+            return _convolved(x, w, strides, padding, dilation)
+
+        attributes = {"op_pattern": _WITH_EPILOGUE}
+        return self.builder_.call_te(convolved, *operands, primfunc_name_hint=GROUPED, primfunc_attrs=attributes)
+
+
+def _groups(call: relax.Call) -> int:
+    """The groups of a convolution that gets an axis of them; 0 of another one."""
+    a, groups = call.attrs, int(call.attrs.groups)
+    layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
+    shapes = [static_shape(each) for each in (*call.args, call)]
+    if groups < 2 or layouts != _LAYOUTS or any(shape is None or 0 in shape for shape in shapes):
+        return 0
+    if {str(each.ty.dtype) for each in (*call.args, call)} != {"float32"}:
+        return 0
+    *_, depth, filters = shapes[1] or ()
+    width = filters // groups
+    return 0 if width % _TILE == 0 or depth == width == 1 else groups
+
+
+def _convolved(x: te.Tensor, w: te.Tensor, strides: list[int], padding: list[int], dilation: list[int]) -> te.Tensor:
+    """Data [n, y, x, groups, channels], weights [rows, columns, channels, groups, filters]."""
+    n, height, width, groups, _ = (int(extent) for extent in x.shape)
+    rows, columns, depth, _, filters = (int(extent) for extent in w.shape)
+    top, left, bottom, right = padding if len(padding) > 2 else padding * 2
+    (down, across), (tall, wide) = strides, dilation
+    padded = _bordered(x, (top, left, bottom, right)) if any(padding) else x
+    high = (height + top + bottom - (rows - 1) * tall - 1) // down + 1
+    long = (width + left + right - (columns - 1) * wide - 1) // across + 1
+    i, j, c = (te.reduce_axis((_index(0), _index(e)), s) for e, s in zip((rows, columns, depth), "ijc", strict=True))
+
+    def element(b: Any, y: Any, z: Any, g: Any, f: Any) -> Any:
+        return te.sum(padded[b, y * down + i * tall, z * across + j * wide, g, c] * w[i, j, c, g, f], axis=[i, j, c])
+
+    return te.compute(list(map(_index, (n, high, long, groups, filters))), element, name=GROUPED)
+
+
+def _bordered(x: te.Tensor, widths: tuple[int, int, int, int]) -> te.Tensor:
+    """The data with zeros around its rows and columns."""
+    top, left, bottom, right = widths
+    n, height, width, groups, channels = (int(extent) for extent in x.shape)
+
+    def element(b: Any, y: Any, z: Any, g: Any, c: Any) -> Any:
+        inside = tirx.all(y >= top, y < height + top, z >= left, z < width + left)
+        return tirx.if_then_else(inside, x[b, y - top, z - left, g, c], tirx.const(0.0, "float32"))
+
+    shape = (n, height + top + bottom, width + left + right, groups, channels)
+    return te.compute(list(map(_index, shape)), element, name="pad_temp")
+
+
+def _index(extent: int) -> tirx.IntImm:
+    return tirx.IntImm("int64", extent)

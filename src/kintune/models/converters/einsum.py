@@ -1,0 +1,124 @@
+"""Einsum: of two operands a matrix product, which layouts, attention and programs of our own know; of one a sum.
+
+The compiler's own kernel sums over all axes in the order of the equation.  It takes what is left: more operands, an
+ellipsis, a letter twice in one operand, and integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tvm import relax, topi
+
+from kintune.models.converters.node import Convert, Node
+from kintune.models.expressions import HALVES, dtype_of, is_float, shape_of
+
+__all__ = ["CONVERTERS"]
+
+
+class _Term(NamedTuple):
+    """A tensor and the letter of each of its axes."""
+
+    tensor: Any
+    letters: str
+
+
+def _einsum(node: Node) -> Any:
+    operands = [operand for operand in node.operands if operand is not None]
+    equation = str(node.attributes["equation"]).replace(" ", "")
+    dtype = dtype_of(operands[0])
+    plain = _plain(equation, operands)
+    if plain is None or not is_float(dtype):
+        return node.builder.call_te(topi.einsum, equation, *operands)
+    letters, result = plain
+    terms = [_Term(node.wide(tensor), axes) for tensor, axes in zip(operands, letters, strict=True)]
+    others = [set(letters[1]), set(letters[0])] if len(terms) == 2 else [set()]
+    terms = [
+        _summed(node, term, [axis for axis in term.letters if axis not in result and axis not in other])
+        for term, other in zip(terms, others, strict=True)
+    ]
+    found = terms[0] if len(terms) == 1 else _product(node, terms[0], terms[1], result)
+    return node.cast(_arranged(node, found, result), dtype) if dtype in HALVES else _arranged(node, found, result)
+
+
+def _plain(equation: str, operands: Sequence[Any]) -> tuple[list[str], str] | None:
+    """The letters of the operands and of the result; None where the equation is left to the compiler."""
+    given, arrow, result = equation.partition("->")
+    letters = given.split(",")
+    if "." in equation or len(letters) != len(operands) or len(letters) > 2:
+        return None
+    if any(len(set(each)) != len(each) for each in (*letters, result)):
+        return None
+    sizes: dict[str, int] = {}
+    for each, operand in zip(letters, operands, strict=True):
+        shape = shape_of(operand)
+        if len(shape) != len(each) or 0 in shape:
+            return None
+        if any(sizes.setdefault(letter, size) != size for letter, size in zip(each, shape, strict=True)):
+            return None  # repeated along an axis
+    if not arrow:
+        together = "".join(letters)
+        result = "".join(sorted(letter for letter in set(together) if together.count(letter) == 1))
+    return (letters, result) if set(result) <= set(sizes) else None
+
+
+def _summed(node: Node, term: _Term, letters: Sequence[str]) -> _Term:
+    """Without axes that only this operand has."""
+    if not letters:
+        return term
+    axes = [term.letters.index(letter) for letter in letters]
+    kept = "".join(letter for letter in term.letters if letter not in letters)
+    return _Term(node.emit(relax.op.sum(term.tensor, axes)), kept)
+
+
+def _product(node: Node, first: _Term, second: _Term, result: str) -> _Term:
+    """The matrix product, or, where nothing is summed, that of elements."""
+    both = [letter for letter in first.letters if letter in second.letters]
+    summed = "".join(letter for letter in both if letter not in result)
+    if not summed:
+        spread = [_spread(node, term, result) for term in (first, second)]
+        return _Term(node.emit(relax.op.multiply(*spread)), result)
+    batch = "".join(letter for letter in result if letter in both)
+    rows, columns = ("".join(each for each in result if each in term.letters and each not in both)
+                     for term in (first, second))  # fmt: skip
+    sizes = {**_sizes(first), **_sizes(second)}
+
+    def matrix(term: _Term, *axes: str) -> Any:
+        """The tensor with the batch's axes, and each group of axes as one."""
+        shape = [*(sizes[letter] for letter in batch), *(_extent(sizes, group) for group in axes)]
+        return _reshaped(node, _arranged(node, term, "".join((batch, *axes))), shape)
+
+    product = node.emit(relax.op.matmul(matrix(first, rows, summed), matrix(second, summed, columns)))
+    letters = batch + rows + columns
+    return _Term(_reshaped(node, product, [sizes[letter] for letter in letters]), letters)
+
+
+def _sizes(term: _Term) -> dict[str, int]:
+    return dict(zip(term.letters, shape_of(term.tensor), strict=True))
+
+
+def _extent(sizes: dict[str, int], letters: str) -> int:
+    return math.prod(sizes[letter] for letter in letters)
+
+
+def _spread(node: Node, term: _Term, result: str) -> Any:
+    """The tensor with the axes of the result, those that it has not of size 1."""
+    sizes = _sizes(term)
+    order = "".join(letter for letter in result if letter in sizes)
+    return _reshaped(node, _arranged(node, term, order), [sizes.get(letter, 1) for letter in result])
+
+
+def _arranged(node: Node, term: _Term, order: str) -> Any:
+    if order == term.letters:
+        return term.tensor
+    return node.emit(relax.op.permute_dims(term.tensor, [term.letters.index(letter) for letter in order]))
+
+
+def _reshaped(node: Node, tensor: Any, shape: Sequence[int]) -> Any:
+    return tensor if shape_of(tensor) == tuple(shape) else node.emit(relax.op.reshape(tensor, list(shape)))
+
+
+CONVERTERS: dict[str, Convert] = {"Einsum": _einsum}
+"""Operator -> what converts it."""
