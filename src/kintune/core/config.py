@@ -146,6 +146,14 @@ class Options(msgspec.Struct, frozen=True):
             return None
         return self.max_error if self.metric is None else self.metric.max_drop
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether the job ends with a result that is packaged and proven.
+
+        What is only compiled, in the types of the model, is the network of its first check.
+        """
+        return self.search or self.error_budget is not None
+
 
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is tuned: everything that may be chosen beside the model.
@@ -251,6 +259,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 COMPILE_FIELDS = (
     "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "other_shapes",
+    "precision", "weights", "max_error", "metric", "max_drop", "calibrate",
     "records", "output", "log",
 )  # fmt: skip
 """The fields of `TuneConfig` that a compilation without search uses."""

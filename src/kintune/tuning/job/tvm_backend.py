@@ -144,22 +144,28 @@ class TvmBackend:
         )
 
     def draft(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+        self,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        *,
+        keeping: Keeping = Keeping.NONE,
+        beside: Mapping[str, Candidate] | None = None,
     ) -> DraftResult:
         """Compile the network with the chosen programs, and write it beside the output.
 
-        With `keeping`, write it also without tensors in bf16, if it has any with them.
+        With `keeping`, write it also without tensors in bf16, if it has any with them; with programs `beside`, also
+        with these.
         """
         spec, networks = self._ready()
-        path, beside = f"{spec.output}{UNPROVEN}", None
+        path, other = f"{spec.output}{UNPROVEN}", None
         named, _ = self._named()
         try:
             kept = self._save(path, chosen, kernels, keeping=keeping)
             if keeping and not kept:
                 return DraftResult(None, "no tensor can be kept in bf16")
-            if keeping:
-                beside = f"{spec.output}{UNTUNED_FILE}"
-                self._save(beside, chosen, kernels)
+            if keeping or beside:
+                other = f"{spec.output}{UNTUNED_FILE}"
+                self._save(other, beside or chosen, kernels)
         except BuildError as error:
             traceback.print_exc()
             return DraftResult(None, str(error))
@@ -173,7 +179,7 @@ class TvmBackend:
                 hybrid=_is_hybrid(spec, networks),
                 quantised=self._quantised_file,
                 kept=kept,
-                beside=beside,
+                beside=other,
             )
         )
 
@@ -210,16 +216,18 @@ class TvmBackend:
     def package(
         self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
     ) -> Packaged:
-        """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
+        """Compile the network with the chosen programs, and after a search once more untuned; write both beside the
+        output.
+        """
         spec, networks = self._ready()
         tuned = f"{spec.output}{UNPROVEN}"
         named, _ = self._named()
         kept = self._save(tuned, chosen, kernels, keeping=keeping)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
-            if networks.networks:
+            if networks.networks and spec.options.search:
                 self._save(str(untuned), {}, kernels)
-            else:  # onnxruntime runs all of it
+            else:  # onnxruntime runs all of it, or nothing is timed
                 untuned = None
         except BuildError:
             untuned = None
