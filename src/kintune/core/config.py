@@ -17,7 +17,6 @@ __all__ = [
     "COMPILE_FIELDS",
     "DEFAULT_MAX_ERROR",
     "DEFAULT_TRIALS",
-    "WEIGHT_BITS",
     "Budget",
     "Foresee",
     "JobSpec",
@@ -28,6 +27,7 @@ __all__ = [
     "Precision",
     "Strategy",
     "TuneConfig",
+    "WeightBits",
 ]
 
 Foresee: TypeAlias = Literal["none", "published", "guarded"]
@@ -51,7 +51,7 @@ the processor has."""
 DEFAULT_MAX_ERROR = 1e-2
 """The error allowed with a narrower precision where none is given."""
 
-WEIGHT_BITS = (4, 8)
+WeightBits: TypeAlias = Literal[4, 8]
 """The bits to which the weights of products may be quantised."""
 
 
@@ -209,8 +209,8 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "fp32"
     weights: (
         Annotated[
-            int,
-            Meta(ge=4, le=8, description="Quantise the large constant weights of products to so many bits: 4 or 8."),
+            WeightBits,
+            Meta(description="Quantise the large constant weights of products to so many bits: 4 or 8."),
         ]
         | None
     ) = None

@@ -89,6 +89,8 @@ def describe_request(wanted: JobRequest) -> str:
         parts.append(f"{wanted.minutes:g} minutes at most")
     if wanted.trials is not None:
         parts.append(f"{wanted.trials} programs at most")
+    if wanted.weights is not None:
+        parts.append(f"large weights of {wanted.weights} bits")
     if wanted.precision != "fp32":
         most = "" if wanted.max_error is None else f" with an error of at most {wanted.max_error:g}"
         parts.append(f"precision {wanted.precision}{most}")

@@ -137,9 +137,7 @@ class TuningJob:
 
     def _run_draft(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
-        drafted = self._backend.draft(
-            wanted.chosen, self._state.kernels, keeping=wanted.keeping, beside=wanted.beside
-        )
+        drafted = self._backend.draft(wanted.chosen, self._state.kernels, keeping=wanted.keeping, beside=wanted.beside)
         if drafted.packaged is None or not wanted.alone:
             return _encode(drafted)
         return _encode(DraftResult(self._set_apart(drafted.packaged, wanted)))
