@@ -58,7 +58,8 @@ def _gain(report: RunReport) -> list[str]:
     """What was won, first over all; then a line on each combination of shapes that is slower than another runtime."""
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
-        return [f"{name}: compiled in {clock(report.seconds)} with what is known, without measuring anything."]
+        measured = "its error measured" if report.options.is_proven else "without measuring anything"
+        return [f"{name}: compiled in {clock(report.seconds)} with what is known, {measured}."]
     if report.combinations:
         name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
     if latency.tuned is None:

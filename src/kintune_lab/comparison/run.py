@@ -156,7 +156,7 @@ class _File:
             options=options,
             records=str(self._records),
             output=str(output),
-            inputs=() if settings.inputs is None else (str(Path(settings.inputs).absolute()),),
+            inputs=self._inputs(search=search),
             calibration=self._calibration if search and settings.precision in ("int8", "auto") else (),
             log=str(self._directory / "run.log"),
         )
@@ -171,6 +171,13 @@ class _File:
         portable = msgspec.structs.replace(report, output=output.name, log="run.log")
         write_whole(self._directory / f"{name}.json", msgspec.json.encode(portable))
         return report
+
+    def _inputs(self, *, search: bool) -> tuple[str, ...]:
+        """The inputs to compare on; what computes narrower is chosen on those to quantise with where there are none."""
+        settings = self._settings
+        if settings.inputs is not None:
+            return (str(Path(settings.inputs).absolute()),)
+        return self._calibration if search and settings.precision != "fp32" else ()
 
     def _time(self, model: ModelRef) -> dict[str, RuntimeTimes]:
         settings = self._settings
