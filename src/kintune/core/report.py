@@ -27,6 +27,7 @@ __all__ = [
     "Latencies",
     "ModelIdentity",
     "ProgressReport",
+    "RegionReport",
     "RunReport",
     "Spread",
     "StageSeconds",
@@ -181,6 +182,16 @@ class SubgraphReport(msgspec.Struct, frozen=True):
     workload: str = ""
 
 
+class RegionReport(msgspec.Struct, frozen=True):
+    """A region of a result that runs partly in onnxruntime: its name in the host graph, the number of the user's nodes,
+    and how many of its subgraphs compute in which precision.
+    """
+
+    name: str
+    nodes: int
+    precisions: dict[str, int]
+
+
 class CombinationReport(msgspec.Struct, frozen=True):
     """What came of one combination of shapes: `shapes` are those asked for, by input; the rest is as in `RunReport`."""
 
@@ -215,6 +226,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `quantised` says what became of a model that was to be quantised (`calibrate`), None where that was not asked for;
     `precisions` counts its products by what they compute in.
     `kept_tensors` counts the tensors between kernels that are kept in bf16.
+    Of a result that runs partly in onnxruntime, `regions` are what Kintune's kernels compute.
     `output` is where the executable lies, `log` where the details are; `skipped` says of each runtime that was not
     compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the network should hardly
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
@@ -262,6 +274,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     quantised: Quantised | None = None
     kept_tensors: int = 0
+    regions: tuple[RegionReport, ...] = ()
 
     @property
     def narrow(self) -> dict[str, str]:

@@ -39,6 +39,7 @@ def summarize(report: RunReport, written: Path | None = None) -> list[str]:
         *_latencies(report),
         *_combinations(report),
         *_errors(report),
+        *_regions(report),
         *_search(report),
         *_others(report),
         *_kin(report),
@@ -174,6 +175,17 @@ def _kept(report: RunReport) -> list[str]:
     if not number:
         return []
     return [f"{number} tensor{'s' * (number > 1)} between kernels {'are' if number > 1 else 'is'} kept in bf16."]
+
+
+def _regions(report: RunReport) -> list[str]:
+    """A line on each of the first regions that compute narrower than the model's types."""
+    narrow = [each for each in report.regions if set(each.precisions) - {"fp32"}]
+    lines = []
+    for each in narrow[:_MOST_NAMES]:
+        parts = " and ".join(f"{count} in {precision}" for precision, count in sorted(each.precisions.items()))
+        lines.append(f"Of the subgraphs of {each.name} ({_counted(each.nodes, 'node')}), {parts}.")
+    rest = len(narrow) - _MOST_NAMES
+    return [*lines, f"{_counted(rest, 'more region')} like these."] if rest > 0 else lines
 
 
 def _allowed(report: RunReport) -> str:
