@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.runtime.inputs import write_arrays
+
 __all__ = ["MAKERS", "main", "write_inputs"]
 
 _SETS = 32
@@ -128,7 +130,7 @@ def write_inputs(folder: Path, sets: int = _SETS) -> None:
         there = folder / name
         there.mkdir(parents=True, exist_ok=True)
         for number in range(sets):
-            np.savez(there / f"{number:02}.npz", **{tensor: make(np.random.default_rng(number))})
+            write_arrays(there / f"{number:02}.npz", {tensor: make(np.random.default_rng(number))})
         print(f"{there}: {sets} sets")
 
 
