@@ -228,9 +228,9 @@ SUMMARY = Summary(
 TIMINGS = Timings({"select": 1.0, "build": 4.0, "profile": 2.0, "update": 0.5, "confirm": 1.5}, 10.0, 9.5)
 
 
-def report(summary: Summary = SUMMARY) -> RunReport:
+def report(summary: Summary = SUMMARY, output: str = "toy.kt") -> RunReport:
     return report_of(
-        RUN, toy_spec(), summary, TIMINGS, skipped={"torch": "absent"}, output="toy.kt", log="a.log", resumed=True
+        RUN, toy_spec(), summary, TIMINGS, skipped={"torch": "absent"}, output=output, log="a.log", resumed=True
     )
 
 
