@@ -162,6 +162,15 @@ class TestRegions:
         assert about.nodes["Neg of 'e'"] == "onnxruntime is at least as fast here"
         assert len(HybridPackage.open(output).regions) == 2
 
+    def test_the_report_names_the_regions_that_ship(self, output: str, onnx_file: str) -> None:
+        self.published(output, onnx_file, proof(regions=(0, 2)))
+        packaged = Packaged(f"{output}{UNPROVEN}", {}, onnx=onnx_file, hybrid=True)
+        told = report(msgspec.structs.replace(SUMMARY, packaged=packaged), output)
+        assert [each.name for each in told.regions] == ["kintune/region0", "kintune/region2"]
+        assert all(each.nodes for each in told.regions)
+        gone = report(msgspec.structs.replace(SUMMARY, packaged=packaged), f"{output}.gone")
+        assert gone.regions == report().regions == ()
+
     @pytest.mark.parametrize("hybrid", [True, False])
     def test_the_whole_model_ships_for_onnxruntime_if_none_is_kept(
         self, output: str, onnx_file: str, *, hybrid: bool
