@@ -13,7 +13,8 @@ from __future__ import annotations
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,25 +95,22 @@ def _content(rng: np.random.Generator) -> _Array:
     return values
 
 
-_KINDS = ("py", "so", "txt", "png", "jpg", "ttf", "json", "html", "css", "js", "c", "h", "pyc", "gz", "npz", "csv")
-_OF_A_KIND = 40
-_found: list[Path] = []
+_OF_A_KIND = 24
+_LEAST_BYTES = 128
 
 
+@cache
 def _files() -> list[Path]:
-    """Files of each kind among those of Python and its packages, in the order of their names."""
-    if not _found:
-        for kind in _KINDS:
-            for root in map(Path, (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))):
-                _found.extend(sorted(path for path in _some(root, kind) if path.stat().st_size > _HALF // 8))
-    return _found
+    """Files of each kind, by the ends of their names, among those of Python and of matplotlib's data."""
+    import matplotlib
 
-
-def _some(root: Path, kind: str) -> Iterator[Path]:
-    for number, path in enumerate(sorted(root.rglob(f"*.{kind}"))):
-        if number == _OF_A_KIND:
-            return
-        yield path
+    kinds: dict[str, list[Path]] = {}
+    for root in (sysconfig.get_path("stdlib"), matplotlib.get_data_path()):
+        for path in sorted(Path(root).rglob("*.*")):
+            of_kind = kinds.setdefault(path.suffix, [])
+            if len(of_kind) < _OF_A_KIND and path.is_file() and path.stat().st_size > _LEAST_BYTES:
+                of_kind.append(path)
+    return [path for kind in sorted(kinds) for path in kinds[kind]]
 
 
 MAKERS: dict[str, tuple[str, _Maker]] = {

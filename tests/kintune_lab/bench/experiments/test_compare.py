@@ -163,8 +163,25 @@ def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() ->
         assert len(cells) == len(networks)
 
 
+def test_the_specs_in_8_bits_can_be_read() -> None:
+    from benchmarks.trained_inputs import MAKERS
+
+    for name in MAKERS:
+        folder = Path("models/inputs", name)
+        folder.mkdir(parents=True)
+        (folder / "00.npz").touch()
+        Path("models/packages").mkdir(exist_ok=True)
+        Path("models/packages", f"{name}.onnx").touch()
+    cells = read_bench_spec(str(ROOT / "benchmarks/compare_trained.toml")).cells
+    assert len(cells) == 3 * len(MAKERS)
+    for cell in (*cells, *read_bench_spec(str(ROOT / "benchmarks/compare_int8.toml")).cells):
+        EXPERIMENT.check(cell)
+
+
 def test_an_unknown_baseline_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match="onnxruntime, openvino, openvino_bf16, torch"):
+    with pytest.raises(
+        InputError, match="onnxruntime, openvino, openvino_bf16, onnxruntime_int8, openvino_int8, torch"
+    ):
         EXPERIMENT.options["baselines"].accept("tflite")
 
 
