@@ -35,13 +35,11 @@ def check_precision(spec: JobSpec) -> None:
         TargetError: it is refused.
     """
     is_board = spec.device_type.protocol.endswith(FLUSHED)
-    others = "GPUs" if is_gpu(spec.device_type.target) else "boards" if is_board else ""
+    bits, others = spec.options.weights, "GPUs" if is_gpu(spec.device_type.target) else "boards" if is_board else ""
     if others and spec.options.precisions:
         raise TargetError(f"precision {spec.options.precision}: {others} compute in fp32; leave --precision out")
-    if others and spec.options.weights:
-        raise TargetError(
-            f"weights of {spec.options.weights} bits: {others} run models as they are; leave --weights out"
-        )
+    if others and bits:
+        raise TargetError(f"weights of {bits} bits: {others} run models as they are; leave --weights out")
     if spec.options.precision == "bf16" and not _FOR_BF16.intersection(spec.device_type.isa):
         raise TargetError(
             f"precision bf16: {spec.device_type.model} has no instructions for bfloat16 (avx512_bf16 or amx_bf16); "
