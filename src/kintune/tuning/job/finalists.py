@@ -81,6 +81,7 @@ class Finalists:
         self._left_untuned: frozenset[str] = frozenset()
         self._precisions = dict(precisions or {})
         self._permitted: dict[str, str] = {}  # by workload, where it is not fp32
+        self._by_the_rule: dict[tuple[str, str], list[Candidate]] = {}  # by workload and precision
 
     def know(self, candidate: Candidate, outcome: Outcome) -> None:
         """Take in the outcome of a finalist in an earlier run."""
@@ -336,10 +337,14 @@ class Finalists:
 
     def _simple(self, workload: str, precision: str = FULL_PRECISION) -> list[Candidate]:
         """Return the rule's program in a precision, if it has one that is valid; in fp32 also the untuned one."""
-        first = self._space.rules(workload, 2 if not self._precisions else _LOOKED_AT)
-        drafts = self._space.verify([candidate for candidate in first if self._precision(candidate) == precision][:2])
-        untuned = [Candidate.untuned(workload)] if precision == FULL_PRECISION else []
-        return [*[draft.candidate for draft in drafts if draft][:1], *untuned]
+        key = (workload, precision)
+        if key not in self._by_the_rule:
+            first = self._space.rules(workload, 2 if not self._precisions else _LOOKED_AT)
+            those = [candidate for candidate in first if self._precision(candidate) == precision][:2]
+            valid = [draft.candidate for draft in self._space.verify(those) if draft]
+            untuned = [Candidate.untuned(workload)] if precision == FULL_PRECISION else []
+            self._by_the_rule[key] = [*valid[:1], *untuned]
+        return self._by_the_rule[key]
 
     def _timed(self, subgraph: Subgraph, latency_us: float) -> list[tuple[float, Candidate]]:
         """Return the finalists that ran with their times, or else the untuned program; by rule what is likely."""
