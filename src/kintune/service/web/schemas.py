@@ -70,7 +70,7 @@ class JobRequestIn(_Strict):
         max_length=MOST_CALIBRATION,
         description="With precision int8 or auto: the ids of uploaded sets of inputs to quantise the model with.",
     )
-    search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
+    search: bool = Field(True, description="False: compile it from what is known; programs are not measured.")
 
     def wanted(self) -> JobRequest:
         """As the service has it."""
