@@ -110,7 +110,7 @@ def test_a_score_decides_which_layers_are_quantised(empty_place: Place) -> None:
     write_inputs(empty_place.folder / "samples", 4)
     Path(empty_place.folder, "metric.py").write_text(METRIC.replace("(8, 1, 16, 16, 16)", "(8, 1, 3, 16, 16)"))
     command = empty_place.tune(
-        "--trials", 12, "--precision", "auto", "--calibrate", "samples", "--metric", "metric.py:score",
+        "--trials", 4, "--precision", "auto", "--calibrate", "samples", "--metric", "metric.py:score",
         "--max-drop", 0.05, "--json", "report.json",
     )  # fmt: skip
     assert command.wait() == 0, command.err
