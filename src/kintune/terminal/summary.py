@@ -59,7 +59,7 @@ def _gain(report: RunReport) -> list[str]:
     """What was won, first over all; then a line on each combination of shapes that is slower than another runtime."""
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
-        measured = "its error measured" if report.options.is_proven else "without measuring anything"
+        measured = "without measuring anything" if report.options.error_budget is None else "its error measured"
         return [f"{name}: compiled in {clock(report.seconds)} with what is known, {measured}."]
     if report.combinations:
         name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
