@@ -149,7 +149,9 @@ class Model:
 
         Each subgraph gets the fastest program that the records know for this device, else the first one of the rule,
         else the compiler's default.  The executable runs once, and its outputs are compared with onnxruntime's or
-        PyTorch's.  Options are those fields of `TuneConfig` that `COMPILE_FIELDS` names, as for `tune`.
+        PyTorch's.  With a narrower precision, or weights of fewer bits, the error of its outputs is measured, and it is
+        timed against the network in fp32.  Options are those fields of `TuneConfig` that `COMPILE_FIELDS` names, as for
+        `tune`.
 
         Raises:
             InputError: something handed in is wrong, or the model cannot be compiled.

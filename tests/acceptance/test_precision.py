@@ -103,3 +103,54 @@ def test_a_calibration_file_that_does_not_fit_ends_the_command_at_once(empty_pla
     assert command.wait() == 2
     assert "wrong.npz" in command.err
     assert len(command.err.strip().splitlines()) == 1
+
+
+def test_a_score_decides_which_layers_are_quantised(empty_place: Place) -> None:
+    write_network(empty_place.model)
+    write_inputs(empty_place.folder / "samples", 4)
+    Path(empty_place.folder, "metric.py").write_text(METRIC.replace("(8, 1, 16, 16, 16)", "(8, 1, 3, 16, 16)"))
+    command = empty_place.tune(
+        "--trials", 4, "--precision", "auto", "--calibrate", "samples", "--metric", "metric.py:score",
+        "--max-drop", 0.05, "--json", "report.json",
+    )  # fmt: skip
+    assert command.wait() == 0, command.err
+    report: Any = report_of(empty_place)
+    if report["quantised"] is None:
+        assert "The model was not quantised: this processor has no instructions for products of bytes" in command.out
+        return
+    assert report["quantised"]["int8"] == 4
+    assert report["options"]["metric"]["reference"] - report["score"] <= 0.05
+    assert "Its score by metric.py:score is" in command.out
+
+
+def compiled(place: Place, *options: object) -> Any:
+    """The report of a compilation, whose result runs."""
+    command = place.start("compile", place.model, "--json", "report.json", "--output", "small.kt", *options)
+    assert command.wait() == 0, command.err
+    report: Any = report_of(place)
+    assert (report["reason"], report["trials"]) == ("compiled", 0)
+    assert "compiled in" in command.out
+    assert "its error measured" in command.out
+    assert not list(place.folder.glob("small.kt.*"))
+    assert place.start("evaluate", "small.kt", "--repeats", 3).wait() == 0
+    return report
+
+
+def test_what_is_only_compiled_may_be_narrow_as_well(empty_place: Place) -> None:
+    write_network(empty_place.model)
+    report = compiled(empty_place, "--precision", "auto")
+    narrow = {each["name"] for each in report["subgraphs"] if each["precision"] != "fp32"}
+    manifest = read_manifest(empty_place.folder / "small.kt")
+    assert (manifest.narrow is not None) == bool(narrow)
+    if narrow:
+        assert report["norm_error"] <= report["options"]["max_error"]
+        assert report["held_back"] == 4
+
+
+def test_what_is_only_compiled_may_be_quantised_as_well(empty_place: Place) -> None:
+    write_network(empty_place.model)
+    write_inputs(empty_place.folder / "samples", 4)
+    report = compiled(empty_place, "--precision", "auto", "--calibrate", "samples", "--max-error", 0.1)
+    if report["quantised"] is not None:
+        assert report["quantised"]["int8"] == 4
+        assert 0 < report["norm_error"] < 0.1

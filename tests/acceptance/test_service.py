@@ -7,13 +7,16 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import onnx
 import psutil
 import pytest
 
+from kintune.runtime.package import read_manifest
 from kintune.service.client import Client
 from kintune.testing.serving import Serving, serving
+from tests.support.quantisable import write_inputs, write_network
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(600)]
 
@@ -123,3 +126,29 @@ def test_nothing_outlives_the_supervisor_and_the_next_one_goes_on(tmp_path: Path
     with serving(tmp_path / "data") as service, Client(service.url) as client:
         job = client.submit(client.upload(NETWORK)["id"], trials=4)
         client.wait(job["id"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", [{"trials": 8}, {"search": False}], ids=["tuned", "compiled"])
+def test_a_job_quantises_its_model_with_inputs_that_were_handed_in(
+    service: Serving, tmp_path: Path, wanted: dict[str, Any]
+) -> None:
+    write_network(tmp_path / "net.onnx")
+    write_inputs(tmp_path / "samples", 4)
+    with Client(service.url) as client:
+        inputs = [each["id"] for each in client.upload_inputs(tmp_path / "samples")]
+        model = client.upload(tmp_path / "net.onnx")["id"]
+        job = client.submit(model, precision="auto", calibrate=inputs, max_error=0.1, **wanted)["id"]
+        ended = client.wait(job)
+        assert ended["state"] == "done", f"{ended['reason']}\n{service.log()}"
+        report = client.report(job)
+        executable = client.download(job, tmp_path / "net.kt")
+    assert report["within_tolerance"]
+    narrow = read_manifest(executable).narrow
+    if any("was not quantised" in note for note in report["notes"]):
+        return  # on a processor without products of bytes
+    assert (report["quantised"]["int8"], report["quantised"]["held_back"]) == (4, 2)
+    assert 0 < report["norm_error"] < 0.1
+    assert narrow is not None
+    assert narrow.quantised is not None
+    assert narrow.quantised.int8 == 4

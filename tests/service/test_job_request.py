@@ -20,6 +20,8 @@ from kintune.service.job_request import JobRequest, check, read_constants, read_
         {"webhook": "https://example.org:8443/done?job=1"},
         {"precision": "int8", "max_error": 0.01, "calibrate": (3, 4)},
         {"precision": "auto", "calibrate": (3,)},
+        {"precision": "bf16", "search": False},
+        {"weights": 8, "max_error": 0.1, "search": False},
     ],
 )
 def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
@@ -33,6 +35,10 @@ def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
         ({"precision": "int8"}, "upload some and name them in calibrate"),
         ({"calibrate": (1,)}, "calibrate is for a narrower precision"),
         ({"precision": "int8", "calibrate": (1, 1)}, "each once"),
+        ({"precision": "int8", "calibrate": (1,), "weights": 8}, "weights and calibrate both quantise the model"),
+        ({"weights": 3}, "weights must be 4 or 8, and is 3"),
+        ({"weights": 8.0}, "weights must be 4 or 8, and is 8.0"),
+        ({"max_error": 0.1}, "give precision bf16, int8 or auto, or weights 4 or 8, as well"),
         ({"device": "../../etc"}, "is no name of a device type"),
         ({"until": "0"}, "the latency must be more than 0, and is 0"),
         ({"until": "nan"}, "the latency must be more than 0, and is nan"),

@@ -155,8 +155,8 @@ PAGES: Mapping[str, FollowedPage] = {
     ),
     "service.md": FollowedPage(images, before=(_RESULT,)),
     "shapes.md": FollowedPage(texts),
-    "tasks.md": FollowedPage(images),
     "simulate.md": FollowedPage(schedules),
+    "tasks.md": FollowedPage(images),
     "together.md": FollowedPage(several),
 }
 """The pages whose commands are run in order and in one folder."""

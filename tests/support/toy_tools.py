@@ -40,7 +40,7 @@ class ToyTools:
     """Implements `tuning.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
 
     Where it is `alone`, no other runtime is to be timed.  `drafted` and `packaged` list what was chosen by each DRAFT
-    and PACKAGE, `keeping` what the latter kept;
+    and PACKAGE, `beside` what was to be timed beside the former, `keeping` what the latter kept;
     the files are there as long as `keeps` says so.
     So many tensors can be kept in bf16 as `kept_tensors`.
     """
@@ -59,6 +59,7 @@ class ToyTools:
         self.alone = alone
         self.kept_tensors = 0
         self.drafted: list[dict[str, Candidate]] = []
+        self.beside: list[dict[str, Candidate]] = []
         self.apart: list[dict[str, Candidate]] = []
         self.packaged: list[dict[str, Candidate]] = []
         self.keeping: list[Keeping] = []
@@ -86,16 +87,22 @@ class ToyTools:
         return None if self.alone else BaselineItem(((Tensor("x", (1,), "float32"),),), compare=("onnxruntime",))
 
     def draft(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+        self,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        *,
+        keeping: Keeping = Keeping.NONE,
+        beside: Mapping[str, Candidate] | None = None,
     ) -> DraftResult:
         """Write nothing; no tensor can be kept in bf16, unless `kept_tensors` says how many."""
         if keeping and not self.kept_tensors:
             return DraftResult(None, "no tensor can be kept in bf16")
         self.drafted.append(dict(chosen))
+        self.beside.append(dict(beside or {}))
         digests = {workload: c.digest for workload, c in chosen.items()}
         if keeping:
             return DraftResult(Packaged("toy.kt.unproven", digests, kept=self.kept_tensors, beside="toy.kt.untuned"))
-        return DraftResult(Packaged("toy.kt.unproven", digests))
+        return DraftResult(Packaged("toy.kt.unproven", digests, beside="toy.kt.untuned" if beside else None))
 
     def packing(self, candidate: Candidate) -> str:
         """Every program takes weights as they are."""

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from kintune.core.report import CombinationReport, Latencies, StopReason, SubgraphReport
+from kintune.core.report import CombinationReport, Latencies, RegionReport, StopReason, SubgraphReport
 from kintune.core.stage_results import KnowledgeUse
 from kintune.terminal.summary import summarize
 from tests.support.reports import example_report
@@ -124,3 +125,19 @@ def test_each_combination_of_shapes_has_its_line() -> None:
     assert "  with ids=1x32, mask=1x32: 3.00 ms tuned, 4.00 ms onnxruntime, 9.00 ms untuned" in lines
     unmeasured = (one(32), one(64))
     assert not any("ids=" in line for line in summarize(example_report(combinations=unmeasured)))
+
+
+def test_regions_say_in_what_they_compute() -> None:
+    names = [RegionReport(f"kintune/region{n}", n + 1, {"bf16": 2, "fp32": 1}) for n in range(6)]
+    report = msgspec.structs.replace(example_report(), regions=(RegionReport("wide", 3, {"fp32": 4}), *names))
+    said = [line for line in summarize(report) if "region" in line]
+    assert said[0] == "Of the subgraphs of kintune/region0 (1 node), 2 in bf16 and 1 in fp32."
+    assert len(said) == 5
+    assert said[-1] == "2 more regions like these."
+
+
+def test_a_compilation_within_an_error_budget_has_measured_its_error() -> None:
+    report = msgspec.structs.replace(example_report(), reason=StopReason.COMPILED)
+    assert "without measuring anything" in summarize(report)[0]
+    narrow = msgspec.structs.replace(report.options, search=False, precision="bf16")
+    assert "its error measured" in summarize(msgspec.structs.replace(report, options=narrow))[0]

@@ -273,6 +273,9 @@ def _hybrid_lines(document: EvaluateDocument) -> Iterator[str]:
         yield f"{regions} of {nodes} nodes run as Kintune's kernels; onnxruntime runs {hybrid.left}"
     else:
         yield f"onnxruntime runs all of it: {hybrid.left}"
+    for region in hybrid.regions:
+        if region.is_narrow:
+            yield f"  subgraphs of {region.name}: {region.described}"
     for why, number in Counter(hybrid.nodes.values()).most_common(_REASONS):
         yield f"  {number} node{'s' if number != 1 else ''}: {why}"
 

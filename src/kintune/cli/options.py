@@ -105,7 +105,7 @@ def _option(field: Field, text: str | None, config: type[msgspec.Struct]) -> Cal
     text = text or field.help
     if config is TuneConfig and field.default is None and field.name in _WITHOUT:
         text += f"  [default: {_WITHOUT[field.name]}]"
-    offered = field.choices or _OFFERED.get(field.name)
+    offered = tuple(map(str, field.choices)) or _OFFERED.get(field.name)
     return click.option(
         *([_SHORT[field.name]] if field.name in _SHORT else []),
         spelled,

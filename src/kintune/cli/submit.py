@@ -10,8 +10,10 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.cli.remote import JobDisplay, JobDocument, service_options
 from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
+from kintune.core.config import Precision
+from kintune.core.constraints import check_fields
 from kintune.core.latency_target import parse_target
-from kintune.errors import InputError
+from kintune.core.narrow_options import check_narrow_options
 from kintune.files import check_writable, readable_files
 from kintune.models.combinations import combine_shapes, parse_shapes
 from kintune.models.constants import constant_values, parse_constants
@@ -65,7 +67,7 @@ def command(
     trials: int | None,
     onnxruntime: bool,
     other_shapes: str,
-    precision: str,
+    precision: Precision,
     weights: int | None,
     max_error: float | None,
     calibrate: str | None,
@@ -101,10 +103,17 @@ def command(
         "shapes": {name: of if len(of) > 1 else of[0] for name, of in bound.items()} or None,
         "constants": {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()} or None,
     }
+    check_fields(JobRequest(**{name: value for name, value in wanted.items() if value is not None}))
+    check_narrow_options(
+        precision,
+        weights=weights,
+        max_error=max_error,
+        calibrated=calibrate is not None,
+        dashes="--",
+        how_to_calibrate="give --calibrate FILE.npz or a directory of such files",
+    )
     if calibrate is not None:
         readable_files(calibrate, ".npz", "the calibration files")
-    if (precision == "int8") > (calibrate is not None):
-        raise InputError("precision int8: inputs are needed to find the ranges of the values; give --calibrate as well")
     with Client(service, token) as client:
         stored = client.upload(model)
         if calibrate is not None:

@@ -17,7 +17,6 @@ __all__ = [
     "COMPILE_FIELDS",
     "DEFAULT_MAX_ERROR",
     "DEFAULT_TRIALS",
-    "WEIGHT_BITS",
     "Budget",
     "Foresee",
     "JobSpec",
@@ -28,6 +27,7 @@ __all__ = [
     "Precision",
     "Strategy",
     "TuneConfig",
+    "WeightBits",
 ]
 
 Foresee: TypeAlias = Literal["none", "published", "guarded"]
@@ -51,7 +51,7 @@ the processor has."""
 DEFAULT_MAX_ERROR = 1e-2
 """The error allowed with a narrower precision where none is given."""
 
-WEIGHT_BITS = (4, 8)
+WeightBits: TypeAlias = Literal[4, 8]
 """The bits to which the weights of products may be quantised."""
 
 
@@ -154,6 +154,14 @@ class Options(msgspec.Struct, frozen=True):
             return None
         return self.max_error if self.metric is None else self.metric.max_drop
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether the job ends with a result that is packaged and proven.
+
+        What is only compiled, in the types of the model, is the network of its first check.
+        """
+        return self.search or self.error_budget is not None
+
 
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is tuned: everything that may be chosen beside the model.
@@ -209,8 +217,8 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "fp32"
     weights: (
         Annotated[
-            int,
-            Meta(ge=4, le=8, description="Quantise the large constant weights of products to so many bits: 4 or 8."),
+            WeightBits,
+            Meta(description="Quantise the large constant weights of products to so many bits: 4 or 8."),
         ]
         | None
     ) = None
@@ -259,6 +267,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 COMPILE_FIELDS = (
     "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "other_shapes",
+    "precision", "weights", "max_error", "metric", "max_drop", "calibrate",
     "records", "output", "log",
 )  # fmt: skip
 """The fields of `TuneConfig` that a compilation without search uses."""

@@ -26,7 +26,7 @@ class Field(NamedTuple):
     default: Any
     optional: bool
     meta: msgspec.Meta
-    choices: tuple[str, ...] = ()
+    choices: tuple[str | int, ...] = ()
 
     @property
     def help(self) -> str:
@@ -44,10 +44,10 @@ def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
 def _field(field: msgspec.structs.FieldInfo, hint: Any) -> Field:
     parts = list(_flat(hint))
     meta = next((part for part in parts if isinstance(part, msgspec.Meta)), msgspec.Meta())
-    kinds = [part for part in parts if not isinstance(part, msgspec.Meta | str) and part is not NoneType]
-    choices = tuple(part for part in parts if isinstance(part, str))
+    choices = tuple(part for part in parts if isinstance(part, str | int))
+    kinds = [part for part in parts if not isinstance(part, msgspec.Meta | str | int) and part is not NoneType]
     default = field.default if field.default is not msgspec.NODEFAULT else None
-    return Field(field.name, str if choices else kinds[0], default, NoneType in parts, meta, choices)
+    return Field(field.name, type(choices[0]) if choices else kinds[0], default, NoneType in parts, meta, choices)
 
 
 def _flat(hint: Any) -> Iterator[Any]:
@@ -76,12 +76,18 @@ def check_fields(struct: msgspec.Struct) -> None:
         if value is None and field.optional:
             continue
         if field.choices:
-            if value not in field.choices:
-                raise InputError(f"unknown {name} {value!r}; use one of: {', '.join(field.choices)}")
+            _check_choice(field, value)
         elif field.kind in (int, float):
             _check_number(field, value)
         elif field.kind in (bool, str) and not isinstance(value, field.kind):
             raise InputError(f"{name} must be {'true or false' if field.kind is bool else 'a text'}, and is {value!r}")
+
+
+def _check_choice(field: Field, value: Any) -> None:
+    if field.kind is str and value not in field.choices:
+        raise InputError(f"unknown {field.name} {value!r}; use one of: {', '.join(map(str, field.choices))}")
+    if field.kind is int and (type(value) is not int or value not in field.choices):
+        raise InputError(f"{field.name} must be {' or '.join(map(str, field.choices))}, and is {value!r}")
 
 
 def _check_number(field: Field, value: Any) -> None:

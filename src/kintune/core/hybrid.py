@@ -11,13 +11,25 @@ class Region(msgspec.Struct, frozen=True):
     """Nodes of the user's graph that run as one plan of Kintune's kernels: a custom operator of the host graph.
 
     `name` is that of its node in the host graph, `nodes` are the user's.  `inputs` and `outputs` are the tensors of the
-    host graph that it reads and writes, in the order of the region's plan.
+    host graph that it reads and writes, in the order of the region's plan.  `precisions` counts its subgraphs by what
+    they compute in, the model's types being called fp32; it is empty in files of earlier versions.
     """
 
     name: str
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    precisions: dict[str, int] = {}
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it computes narrower than the model's types, in part at least."""
+        return any(count for precision, count in self.precisions.items() if precision != "fp32")
+
+    @property
+    def described(self) -> str:
+        """In what its subgraphs compute, for people: "3 in bf16 and 2 in fp32"; empty where that is not known."""
+        return " and ".join(f"{count} in {name}" for name, count in sorted(self.precisions.items()) if count)
 
 
 class Hybrid(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ __all__ = [
     "Latencies",
     "ModelIdentity",
     "ProgressReport",
+    "RegionReport",
     "RunReport",
     "Spread",
     "StageSeconds",
@@ -190,6 +191,16 @@ class SubgraphReport(msgspec.Struct, frozen=True):
         return self.titles[0] if self.titles else readable(self.name)
 
 
+class RegionReport(msgspec.Struct, frozen=True):
+    """A region of a result that runs partly in onnxruntime: its name in the host graph, the number of the user's nodes,
+    and how many of its subgraphs compute in which precision.
+    """
+
+    name: str
+    nodes: int
+    precisions: dict[str, int]
+
+
 class CombinationReport(msgspec.Struct, frozen=True):
     """What came of one combination of shapes: `shapes` are those asked for, by input; the rest is as in `RunReport`."""
 
@@ -225,6 +236,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `precisions` counts its products by what they compute in.
     `kept_tensors` counts the tensors between kernels that are kept in bf16.
     `profile` is that of the network, whose kernel calls were timed inside it at the end; None where they were not.
+    Of a result that runs partly in onnxruntime, `regions` are what Kintune's kernels compute.
     `output` is where the executable lies, `log` where the details are; `skipped` says of each runtime that was not
     compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the network should hardly
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
@@ -273,6 +285,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     quantised: Quantised | None = None
     kept_tensors: int = 0
     profile: Profile | None = None
+    regions: tuple[RegionReport, ...] = ()
 
     @property
     def narrow(self) -> dict[str, str]:

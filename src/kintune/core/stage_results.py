@@ -178,12 +178,14 @@ class DraftPrograms(msgspec.Struct, frozen=True):
     """What DRAFT and PACKAGE are asked: to compile the network with these programs by workload digest.
 
     With `alone`, also the network that computes each subgraph a second time with the untuned program.  With
-    `keeping`, tensors are kept in bf16 between kernels where they can be.
+    `keeping`, tensors are kept in bf16 between kernels where they can be.  With `beside`, the network of these programs
+    is written as well, to be timed beside it.
     """
 
     chosen: dict[str, Candidate]
     alone: bool = False
     keeping: Keeping = Keeping.NONE
+    beside: dict[str, Candidate] = {}
 
 
 class Packaged(msgspec.Struct, frozen=True):
@@ -196,7 +198,7 @@ class Packaged(msgspec.Struct, frozen=True):
     `left_out` (workload digests), which take too long untuned or cannot be compiled so.  With `hybrid`, the tuned
     executable runs partly in onnxruntime.  `quantised` is the model as it was quantised, which the executable was
     compiled from; None where it was compiled from the user's own.  It has so many tensors between kernels `kept` in
-    bf16; where it is tried, `beside` is the same network without, to be timed beside it.
+    bf16; where it is tried, `beside` is the network to be timed beside it: without those, or in fp32.
     """
 
     tuned: str

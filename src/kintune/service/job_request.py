@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from kintune.core.config import WEIGHT_BITS, OtherShapes, Precision
+from kintune.core.config import OtherShapes, Precision, WeightBits
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import FASTEST, parse_target
+from kintune.core.narrow_options import check_narrow_options
 from kintune.errors import InputError, ShapeError
 from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse_shape, read_shapes
 from kintune.models.constants import constant_of, constant_values, parse_constant
@@ -99,8 +100,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ] = "fp32"
     weights: (
         Annotated[
-            int,
-            Meta(ge=4, le=8, description="Quantise the large constant weights of products to so many bits: 4 or 8."),
+            WeightBits,
+            Meta(description="Quantise the large constant weights of products to so many bits: 4 or 8."),
         ]
         | None
     ) = None
@@ -146,17 +147,15 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     wanted.combinations()
     if wanted.other_shapes == "onnxruntime" and not wanted.onnxruntime:
         raise InputError("other_shapes cannot run in onnxruntime where no node may; leave one of the two out")
-    if wanted.weights not in (None, *WEIGHT_BITS):
-        raise InputError(f"weights have 4 or 8 bits, not {wanted.weights}")
-    if wanted.precision == "fp32" and wanted.weights is None and wanted.max_error is not None:
-        raise InputError(
-            "max_error is for a narrower precision: give precision bf16, int8 or auto, or weights 4 or 8, as well"
-        )
-    if wanted.weights is not None and not wanted.search:
-        raise InputError("weights are quantised when a model is tuned: leave weights out, or compile with search")
-    if wanted.precision != "fp32" and not wanted.search:
-        raise InputError("a narrower precision is chosen by measuring: leave precision out, or compile with search")
-    _check_calibration(wanted)
+    check_narrow_options(
+        wanted.precision,
+        weights=wanted.weights,
+        max_error=wanted.max_error,
+        calibrated=bool(wanted.calibrate),
+        how_to_calibrate="upload some and name them in calibrate",
+    )
+    if len(wanted.calibrate) > MOST_CALIBRATION or len(set(wanted.calibrate)) < len(wanted.calibrate):
+        raise InputError(f"calibrate: name up to {MOST_CALIBRATION} sets of inputs, each once")
     if wanted.until is not None:
         _check_until(wanted.until)
     _check_constants(wanted.constants)
@@ -164,20 +163,6 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
         _check_webhook(wanted.webhook)
     until = None if wanted.until is None else str(parse_target(wanted.until))
     return msgspec.structs.replace(wanted, minutes=minutes if wanted.minutes is None else wanted.minutes, until=until)
-
-
-def _check_calibration(wanted: JobRequest) -> None:
-    if wanted.precision == "int8" and not wanted.calibrate:
-        raise InputError(
-            "precision int8: inputs are needed to find the ranges of the values; upload some and name them in calibrate"
-            " (a model that is quantised already needs neither)"
-        )
-    if wanted.calibrate and wanted.precision not in ("int8", "auto"):
-        raise InputError("calibrate is for a narrower precision: give precision int8 or auto as well")
-    if wanted.calibrate and wanted.weights is not None:
-        raise InputError("weights and calibrate both quantise the model: leave one of the two out")
-    if len(wanted.calibrate) > MOST_CALIBRATION or len(set(wanted.calibrate)) < len(wanted.calibrate):
-        raise InputError(f"calibrate: name up to {MOST_CALIBRATION} sets of inputs, each once")
 
 
 def _fits(shape: tuple[int | tuple[int, ...], ...]) -> bool:

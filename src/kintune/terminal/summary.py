@@ -39,6 +39,7 @@ def summarize(report: RunReport, written: Path | None = None) -> list[str]:
         *_latencies(report),
         *_combinations(report),
         *_errors(report),
+        *_regions(report),
         *_search(report),
         *_others(report),
         *_kin(report),
@@ -58,7 +59,8 @@ def _gain(report: RunReport) -> list[str]:
     """What was won, first over all; then a line on each combination of shapes that is slower than another runtime."""
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
-        return [f"{name}: compiled in {clock(report.seconds)} with what is known, without measuring anything."]
+        measured = "without measuring anything" if report.options.error_budget is None else "its error measured"
+        return [f"{name}: compiled in {clock(report.seconds)} with what is known, {measured}."]
     if report.combinations:
         name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
     if latency.tuned is None:
@@ -173,6 +175,17 @@ def _kept(report: RunReport) -> list[str]:
     if not number:
         return []
     return [f"{number} tensor{'s' * (number > 1)} between kernels {'are' if number > 1 else 'is'} kept in bf16."]
+
+
+def _regions(report: RunReport) -> list[str]:
+    """A line on each of the first regions that compute narrower than the model's types."""
+    narrow = [each for each in report.regions if set(each.precisions) - {"fp32"}]
+    lines = []
+    for each in narrow[:_MOST_NAMES]:
+        parts = " and ".join(f"{count} in {precision}" for precision, count in sorted(each.precisions.items()))
+        lines.append(f"Of the subgraphs of {each.name} ({_counted(each.nodes, 'node')}), {parts}.")
+    rest = len(narrow) - _MOST_NAMES
+    return [*lines, f"{_counted(rest, 'more region')} like these."] if rest > 0 else lines
 
 
 def _allowed(report: RunReport) -> str:

@@ -191,8 +191,9 @@ def _files(files: ComparedFiles) -> Grid:
     others = [each.other for each in files.summary.against if each.other != BEST]
     others += [other for other in OTHERS if other not in others and any(other in r.others_ms for r in files.results)]
     header = ["file", "Kintune, ms"]
+    measured = [other for other in others if any(row.get(f"{other}_error") is not None for row in files.rows.values())]
     for other in others:
-        header += [f"{other}, ms", "ratio", "is"]
+        header += [f"{other}, ms", "ratio", "is", *(["its error"] if other in measured else [])]
     header += ["compiled whole", "runs in", "largest error", "error of the norm"]
     header += ["within tolerance", "trials", "failure"]
     lines = []
@@ -203,11 +204,13 @@ def _files(files: ComparedFiles) -> Grid:
             ratio, verdict = result.ratio(other), result.verdict(other)
             line += [_digits(result.others_ms.get(other)), "" if ratio is None else f"{ratio:.2f}"]
             line.append(verdict.value if verdict else "")
+            line += [_digits(_number(row.get(f"{other}_error")))] if other in measured else []
+        error = row.get(f"{KINTUNE}_error")
         line += [
             _yes(result.whole),
             _where(row),
             _digits(_number(row.get("max_abs_error"))),
-            _digits(_number(row.get("norm_error"))),
+            _digits(_number(row.get("norm_error") if error is None else error)),
             _yes(row.get("correct")),
             str(row.get("measured") or ""),
             ": ".join(filter(None, (str(row.get("failed_at") or ""), result.failure))),

@@ -18,9 +18,11 @@ from kintune.hardware.locks import cores_lock
 from kintune.runtime.package import read_manifest
 from kintune.tuning.front import driver
 from kintune.tuning.front.request import TuneRequest
-from kintune.validate.baselines import KINTUNE
+from kintune.tuning.job.quantising import split
+from kintune.validate.baselines import INT8, KINTUNE
 from kintune_lab.comparison.files import ModelFiles, content_of, model_of
 from kintune_lab.comparison.inputs import declared_inputs
+from kintune_lab.comparison.quantised import calibration_files, write_quantised
 from kintune_lab.comparison.records import keep_records
 from kintune_lab.comparison.timing import RuntimeTimes, Subject, runtime_version, time_in_turns
 from kintune_lab.comparison.where import Place, where_it_runs
@@ -29,10 +31,11 @@ from kintune_lab.experiment.tables import Row, Scalar, Tables
 
 __all__ = ["COMPILING", "TIMING", "TUNING", "FileComparison", "FileSettings", "compare_file"]
 
-COMPILING, TUNING, TIMING = "compiling", "tuning", "timing"
+QUANTISING, COMPILING, TUNING, TIMING = "quantising", "compiling", "tuning", "timing"
 """What can fail."""
 
 _SECONDS_A_ROUND = 6.0  # of slow networks, after which the rounds end early
+_CHECKED = 4  # sets of inputs on which errors are measured, at most
 
 
 class FileSettings(msgspec.Struct, frozen=True):
@@ -51,6 +54,12 @@ class FileSettings(msgspec.Struct, frozen=True):
     rounds: int = 10
     precision: str = "fp32"
     max_error: float = DEFAULT_MAX_ERROR
+    calibrate: str = ""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether something may compute narrower than the model says."""
+        return self.precision != "fp32" or any(name in INT8 for name in self.others)
 
 
 class FileComparison(msgspec.Struct, frozen=True):
@@ -85,11 +94,14 @@ class _File:
         self._executable: Path | None = None
         self._row: dict[str, Scalar] = {}
         self._cores: int | None = None
+        self._calibration: tuple[str, ...] = ()
+        self._quantised: Path | None = None
 
     def compare(self) -> FileComparison:
         settings = self._settings
         try:
             model = model_of(settings.model, settings.shapes, settings.constants)
+            self._quantise(model)
         except KintuneError as error:
             self._fail(COMPILING, error)
             return self._conclusion({})
@@ -99,6 +111,24 @@ class _File:
             if self._records.exists():
                 keep_records(self._records, self._directory)
         return self._conclusion(self._time(model))
+
+    def _quantise(self, model: ModelRef) -> None:
+        """Find the inputs to quantise with, and write the file in 8 bits for other runtimes that run one."""
+        settings = self._settings
+        if not settings.calibrate:
+            return
+        files = content_of(model)
+        tensors = declared_inputs(model, files)
+        self._calibration = calibration_files(settings.calibrate, tensors, self._work / "calibration", settings.seed)
+        if files.onnx is None or not any(name in INT8 for name in settings.others):
+            return
+        self._say("quantising for other runtimes")
+        written = self._work / "quantised.onnx"
+        try:
+            write_quantised(Path(files.onnx), tensors, split(self._calibration)[0], written)
+            self._quantised = written
+        except KintuneError as error:
+            self._fail(QUANTISING, error)
 
     def _make(self, model: ModelRef) -> None:
         """Compile and tune."""
@@ -126,7 +156,8 @@ class _File:
             options=options,
             records=str(self._records),
             output=str(output),
-            inputs=() if settings.inputs is None else (str(Path(settings.inputs).absolute()),),
+            inputs=self._inputs(search=search),
+            calibration=self._calibration if search and settings.precision in ("int8", "auto") else (),
             log=str(self._directory / "run.log"),
         )
         try:
@@ -141,6 +172,13 @@ class _File:
         write_whole(self._directory / f"{name}.json", msgspec.json.encode(portable))
         return report
 
+    def _inputs(self, *, search: bool) -> tuple[str, ...]:
+        """The inputs to compare on; what computes narrower is chosen on those to quantise with where there are none."""
+        settings = self._settings
+        if settings.inputs is not None:
+            return (str(Path(settings.inputs).absolute()),)
+        return self._calibration if search and settings.precision != "fp32" else ()
+
     def _time(self, model: ModelRef) -> dict[str, RuntimeTimes]:
         settings = self._settings
         try:
@@ -154,6 +192,9 @@ class _File:
                 constants=model.constants,
                 inputs=settings.inputs,
                 seed=settings.seed,
+                quantised=None if self._quantised is None else str(self._quantised),
+                measures_errors=settings.is_narrow,
+                checked=() if settings.inputs else split(self._calibration)[1][:_CHECKED],
             )
             conditions = ValidationContext(
                 len(cores),
@@ -238,6 +279,8 @@ def _latencies(times: Mapping[str, RuntimeTimes]) -> dict[str, Scalar]:
     for name, median in medians.items():
         if name != KINTUNE:
             row[f"ratio_{name}"] = ours / median if ours and median else None
+    errors = {f"{name}_error": found.norm_error for name, found in times.items() if found.norm_error is not None}
+    row.update(errors)
     return row
 
 
@@ -251,6 +294,7 @@ def _runtimes(times: Mapping[str, RuntimeTimes]) -> list[Row]:
             "p90_ms": found.share(0.9),
             "runs": len(found.times_ms),
             "problem": found.problem,
+            "norm_error": found.norm_error,
         }
         for name, found in times.items()
     ]

@@ -6,10 +6,12 @@ protocol.  Every runtime gets the same inputs, threads and cores.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -24,6 +26,7 @@ from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import BASELINES, KINTUNE, BaselineModel
 from kintune.validate.interleaved import time_interleaved
 from kintune_lab.comparison.files import ModelFiles
+from kintune_lab.comparison.output_errors import REFERENCE, OutputErrors
 
 __all__ = ["OTHERS", "RuntimeTimes", "Start", "Subject", "TimedProcess", "runtime_version", "time_in_turns"]
 
@@ -37,6 +40,8 @@ class Subject(msgspec.Struct, frozen=True):
     """What is timed: the result of Kintune, if there is one, and the model's own files with its inputs.
 
     `inputs` is an `.npz` file with their values; without it they are drawn from `seed`.
+    `quantised` is the model in 8 bits, for the runtimes that are to run it so.  With `measures_errors` the outputs of
+    all runtimes are compared with those of the model itself, on the sets of inputs in `checked`, or else on `inputs`.
     """
 
     executable: str | None
@@ -45,13 +50,20 @@ class Subject(msgspec.Struct, frozen=True):
     constants: dict[str, Constant] = {}
     inputs: str | None = None
     seed: int = 0
+    quantised: str | None = None
+    measures_errors: bool = False
+    checked: tuple[str, ...] = ()
 
 
 class RuntimeTimes(msgspec.Struct, frozen=True):
-    """The timed runs of a runtime in milliseconds, in order; without any, `problem` says why."""
+    """The timed runs of a runtime in milliseconds, in order; without any, `problem` says why.
+
+    `norm_error` is the largest norm of an output's error, as a share of the norm of that output, if it was measured.
+    """
 
     times_ms: tuple[float, ...] = ()
     problem: str = ""
+    norm_error: float | None = None
 
     def share(self, part: float) -> float | None:
         """The time that this part of the runs does not exceed; None without runs."""
@@ -106,30 +118,57 @@ def time_in_turns(
     names = [*([KINTUNE] if subject.executable else []), *others]
     problems: dict[str, str] = {}
     running: list[TimedProcess] = []
-    with ExitStack() as processes:
+    with ExitStack() as processes, tempfile.TemporaryDirectory(prefix="kintune-outputs-") as directory:
+        errors = (
+            OutputErrors(subject.checked or (subject.inputs,), Path(directory)) if subject.measures_errors else None
+        )
+        if errors is not None:
+            show("running the model itself")
+            _run_reference(start(REFERENCE, _reference(subject, conditions, cores)), errors, conditions)
         for name in names:
             show(f"preparing {name}")
             process = processes.enter_context(start(name, _context(name, subject, conditions, cores)))
             try:
                 process.prepare(conditions.prepare_seconds)
-                process.turn(_ONCE, conditions.prepare_seconds)
+                for turn in [_ONCE] if errors is None else errors.turns(name):
+                    process.turn(turn, conditions.prepare_seconds)
                 running.append(process)
             except EngineError as error:
                 problems[name] = cause_line(error)
                 process.close()
         show("timing in turns")
         timed = time_interleaved(running, conditions, time.monotonic)
+        found = {name: None if errors is None else errors.of(name) for name in names}
     problems |= {name: cause_line(EngineError(why)) for name, why in timed.dropped.items()}
-    return {name: RuntimeTimes(timed.latency_ms.get(name, ()), problems.get(name, "")) for name in names}
+    return {name: RuntimeTimes(timed.latency_ms.get(name, ()), problems.get(name, ""), found[name]) for name in names}
+
+
+def _run_reference(process: TimedProcess, errors: OutputErrors, conditions: ValidationContext) -> None:
+    """Run the model itself on all sets of inputs; where it does not run, no errors are known."""
+    with process:
+        try:
+            process.prepare(conditions.prepare_seconds)
+            for turn in errors.turns(REFERENCE):
+                process.turn(turn, conditions.prepare_seconds)
+        except EngineError:
+            pass
+
+
+def _reference(subject: Subject, conditions: ValidationContext, cores: Sequence[int]) -> BaselineContext:
+    name = "torch" if subject.files.onnx is None else "onnxruntime"
+    return msgspec.structs.replace(_context(name, subject, conditions, cores), exact=True)
 
 
 def _context(name: str, subject: Subject, conditions: ValidationContext, cores: Sequence[int]) -> BaselineContext:
-    model = BaselineModel(onnx=subject.files.onnx, exported=subject.files.exported, constants=subject.constants)
+    files = subject.files
+    model = BaselineModel(
+        onnx=files.onnx, exported=files.exported, constants=subject.constants, quantised=subject.quantised
+    )
     return BaselineContext(
         rival=name,
         subject=BaselineModel(executable=subject.executable) if name == KINTUNE else model,
         tensors=subject.tensors,
-        inputs=subject.inputs,
+        inputs=subject.checked[0] if subject.checked else subject.inputs,
         seed=subject.seed,
         threads=conditions.threads,
         cores=tuple(cores),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,3 +235,73 @@ def test_networks_of_convolutions_are_near_to_fp32(here: Any, layers: list[str],
     found = tried((1, channels, size, size), network, here)
     assert found.number >= 1
     assert found.error < ERROR
+
+
+C_PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "kintune.hpp"
+int main() {
+  kintune::Network network("model.kt", 1);
+  std::vector<float> x(128 * 128), y(128 * 128);
+  if (fread(x.data(), sizeof(float), x.size(), stdin) != x.size()) return 3;
+  network.run({kintune::buffer(x)}, {kintune::buffer(y)});
+  fwrite(y.data(), sizeof(float), y.size(), stdout);
+}
+"""
+
+
+def test_exports_keep_the_same_tensors_and_compute_the_same(tmp_path: Path, here: Any) -> None:
+    """A plan with tensors in bf16 is run by the libraries for C and for onnxruntime as it is by ours."""
+    import onnxruntime
+    from tvm import relax
+
+    from kintune.compiler.graph.executable import build_executable, describe_build
+    from kintune.compiler.graph.lower import lower
+    from kintune.core.model import Tensor
+    from kintune.runtime.exports.c_library import export_c
+    from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx
+    from kintune.runtime.manifest import Narrow, read_manifest
+    from kintune.runtime.opening import open
+    from kintune.runtime.target import resolve_target
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((128, 128), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(dense(dense(dense(x, 128, 128), 128, 128, seed=2), 128, 128, seed=4))
+        builder.emit_func_output(y)
+    lowered = lower(builder.get(), here)
+    programs = chosen(lowered, here)
+    manifest = describe_build(
+        model_name="kept",
+        model_digest="0" * 64,
+        target=resolve_target("native", 1),
+        threads=1,
+        inputs=[Tensor("x", (128, 128), "float32")],
+        outputs=[Tensor("y", (128, 128), "float32")],
+        chosen={},
+        sketches=[sketch for sketch, _ in programs.values()],
+        narrow=Narrow({}, 0.1),
+    )
+    build_executable(lowered, programs, here, manifest, keeping=Keeping.ALL).save(tmp_path / "kept.kt")
+    narrow = read_manifest(tmp_path / "kept.kt").narrow
+    assert narrow is not None
+    assert narrow.kept_tensors == 2
+    array = np.random.default_rng(1).standard_normal((128, 128)).astype(np.float32)
+    with open(tmp_path / "kept.kt") as executable:
+        wanted = executable.run({"x": array})["y"]
+
+    exported = export_onnx(tmp_path / "kept.kt", tmp_path / "onnx")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.register_custom_ops_library(str(exported.with_name(LIBRARY_NAME)))
+    session = onnxruntime.InferenceSession(str(exported), options, providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(None, {"x": array})[0], wanted)
+
+    folder = export_c(tmp_path / "kept.kt", tmp_path / "c")
+    (folder / "program.cpp").write_text(C_PROGRAM)
+    command = ["c++", "-std=c++17", "program.cpp", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "program"]
+    subprocess.run(command, cwd=folder, check=True)
+    found = subprocess.run([folder / "program"], cwd=folder, input=array.tobytes(), check=True, stdout=subprocess.PIPE)
+    np.testing.assert_array_equal(np.frombuffer(found.stdout, np.float32).reshape(128, 128), wanted)

@@ -117,3 +117,14 @@ def test_without_cells_there_is_nothing_to_say() -> None:
     assert comparison_sections({}) == []
     assert markdown({}) == "# Comparison\n"
     assert json.loads(to_json({}))["comparisons"] == []
+
+
+def test_the_error_of_a_runtime_stands_beside_its_time_where_it_was_measured() -> None:
+    measured = {"onnxruntime_int8_error": 0.02, "kintune_error": 0.01, "norm_error": 0.5}
+    found = tables(result("m/net.onnx", 1.0, {"onnxruntime": 2.0, "onnxruntime_int8": 1.5}, **measured))
+    (grid,) = next(section for section in comparison_sections(found) if section.title == "Files").grids
+    (line,) = grid.rows
+    told = dict(zip(grid.header, line, strict=True))
+    assert told["its error"] == "0.02"
+    assert grid.header.count("its error") == 1
+    assert told["error of the norm"] == "0.01"

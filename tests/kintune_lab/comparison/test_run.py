@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from kintune.core.model import Tensor
@@ -33,12 +34,13 @@ class FakeTiming:
         self.subject: Subject | None = None
         self.conditions: ValidationContext | None = None
         self.kintune = RuntimeTimes((1.0, 1.0, 2.0))
+        self.times = {"onnxruntime": RuntimeTimes((2.0,)), "openvino": RuntimeTimes(problem="not installed")}
 
     def __call__(
         self, subject: Subject, others: Sequence[str], conditions: ValidationContext, cores: Sequence[int], show: object
     ) -> dict[str, RuntimeTimes]:
         self.subject, self.conditions = subject, conditions
-        times = {"onnxruntime": RuntimeTimes((2.0,)), "openvino": RuntimeTimes(problem="not installed")}
+        times = self.times
         ours = {"kintune": self.kintune} if subject.executable else {}
         return {**ours, **{name: times[name] for name in others}}
 
@@ -180,3 +182,30 @@ def test_progress_says_what_is_done(fake_front: FakeFront, settings: FileSetting
     assert seen[0].phase.startswith("compiling: ")
     assert seen[-1].phase.startswith("tuning: ")
     assert seen[-1].seconds_left == 340.0
+
+
+def test_in_int8_all_are_quantised_with_the_same_inputs(
+    fake_front: FakeFront, timing: FakeTiming, settings: FileSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantised: list[Sequence[str]] = []
+
+    def write(model: Path, tensors: Sequence[Tensor], files: Sequence[str], written: Path) -> None:
+        quantised.append(files)
+
+    monkeypatch.setattr(run, "write_quantised", write)
+    timing.times["onnxruntime_int8"] = RuntimeTimes((0.5,), norm_error=0.02)
+    wanted = msgspec.structs.replace(
+        settings, precision="int8", calibrate="drawn", others=("onnxruntime", "onnxruntime_int8")
+    )
+    row, latencies, error = compared(wanted, tmp_path)
+    assert error is None
+    compiling, tuning = fake_front.requests
+    assert (compiling.options.precision, compiling.calibration) == ("fp32", ())
+    assert (tuning.options.precision, len(tuning.calibration)) == ("int8", 8)
+    assert quantised == [tuning.calibration[:4]]
+    assert timing.subject is not None
+    assert timing.subject.checked == tuning.calibration[4:]
+    assert timing.subject.measures_errors
+    assert timing.subject.quantised == str(tmp_path / "work/quantised.onnx")
+    assert (row["onnxruntime_int8_ms"], row["onnxruntime_int8_error"]) == (0.5, 0.02)
+    assert [each["norm_error"] for each in latencies] == [None, None, 0.02]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
+import msgspec
+
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import ValidationContext
 from kintune.core.version import __version__
@@ -99,3 +101,17 @@ def test_a_runtime_has_a_version() -> None:
     assert runtime_version("no such runtime") == ""
     assert "kintune" not in OTHERS
     assert "onnxruntime" in OTHERS
+
+
+def test_a_runtime_in_8_bits_gets_the_quantised_file_and_the_model_itself_runs_first() -> None:
+    fake = FakeProcesses({"kintune": 1.0, "onnxruntime_int8": 2.0, "reference": 9.0})
+    subject = msgspec.structs.replace(
+        SUBJECT, quantised="int8.onnx", measures_errors=True, checked=("first.npz", "second.npz")
+    )
+    times = time_in_turns(subject, ["onnxruntime_int8"], CONDITIONS, (0,), lambda _: None, fake)
+    assert fake.turns[:4] == ["reference", "reference", "kintune", "kintune"]
+    reference, theirs = fake.contexts["reference"], fake.contexts["onnxruntime_int8"]
+    assert (reference.rival, reference.exact, reference.inputs) == ("onnxruntime", True, "first.npz")
+    assert (theirs.rival, theirs.exact, theirs.subject.quantised) == ("onnxruntime_int8", False, "int8.onnx")
+    assert times["kintune"] == RuntimeTimes((1.0,) * 6, norm_error=None)  # these runtimes write no outputs
+    assert "reference" in fake.closed

@@ -162,6 +162,15 @@ class TestRegions:
         assert about.nodes["Neg of 'e'"] == "onnxruntime is at least as fast here"
         assert len(HybridPackage.open(output).regions) == 2
 
+    def test_the_report_names_the_regions_that_ship(self, output: str, onnx_file: str) -> None:
+        self.published(output, onnx_file, proof(regions=(0, 2)))
+        packaged = Packaged(f"{output}{UNPROVEN}", {}, onnx=onnx_file, hybrid=True)
+        told = report(msgspec.structs.replace(SUMMARY, packaged=packaged), output)
+        assert [each.name for each in told.regions] == ["kintune/region0", "kintune/region2"]
+        assert all(each.nodes for each in told.regions)
+        gone = report(msgspec.structs.replace(SUMMARY, packaged=packaged), f"{output}.gone")
+        assert gone.regions == report().regions == ()
+
     @pytest.mark.parametrize("hybrid", [True, False])
     def test_the_whole_model_ships_for_onnxruntime_if_none_is_kept(
         self, output: str, onnx_file: str, *, hybrid: bool
@@ -228,9 +237,9 @@ SUMMARY = Summary(
 TIMINGS = Timings({"select": 1.0, "build": 4.0, "profile": 2.0, "update": 0.5, "confirm": 1.5}, 10.0, 9.5)
 
 
-def report(summary: Summary = SUMMARY) -> RunReport:
+def report(summary: Summary = SUMMARY, output: str = "toy.kt") -> RunReport:
     return report_of(
-        RUN, toy_spec(), summary, TIMINGS, skipped={"torch": "absent"}, output="toy.kt", log="a.log", resumed=True
+        RUN, toy_spec(), summary, TIMINGS, skipped={"torch": "absent"}, output=output, log="a.log", resumed=True
     )
 
 

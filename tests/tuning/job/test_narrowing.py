@@ -13,7 +13,7 @@ from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.keeping import Keeping
 from kintune.core.outcome import Outcome
-from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.core.stage_requests import Built, ValidationContext, ValidationItem
 from kintune.core.stage_results import Prepared, StageName, ValidationResult
 from kintune.tuning.job.precision_choice import MARGIN
 from tests.support.rehearsal import Cast, Rehearsal
@@ -262,3 +262,99 @@ def test_nothing_is_kept_in_fp32(space: NarrowSpace) -> None:
     packaged = ended(rehearsal).packaged
     assert packaged is not None
     assert packaged.kept == 0
+
+
+class RuleCast(NarrowCast):
+    """Nothing is timed; the first network that is tried takes `ms` beside one that takes 1 ms."""
+
+    def __init__(
+        self, space: NarrowSpace, errors: Mapping[str, float], held_back: float = 0.0, *, ms: float = 0.5
+    ) -> None:
+        super().__init__(space, errors, held_back)
+        self._ms = ms
+
+    def build(self, candidate: Candidate) -> Built:
+        """As usual; of narrow programs it is noted whose they are."""
+        if candidate.sketch in self._narrow:
+            self.digests[candidate.digest] = candidate.workload
+        return super().build(candidate)
+
+    def error(self, draft: Mapping[str, str]) -> ValidationResult:
+        """As usual, with times."""
+        return msgspec.structs.replace(super().error(draft), beside_ms=((self._ms,) * 3, (1.0,) * 3))
+
+
+def compiled(tools: ToyTools, cast: Cast, precision: str = "bf16") -> Rehearsal:
+    """A compilation without a search."""
+    wanted = msgspec.structs.replace(options(precision), search=False, trials=None)
+    return Rehearsal(lambda: tools, toy_spec(wanted), cast).run()
+
+
+ALL = ("w0", "w1", "w2")
+MEASURED = (StageName.PROFILE, StageName.CONFIRM, StageName.BASELINE)
+
+
+def test_a_compilation_is_narrow_by_rule_and_nothing_is_timed_for_it(space: NarrowSpace) -> None:
+    cast, tools = RuleCast(space, dict.fromkeys(ALL, 1e-4)), NarrowTools(space)
+    rehearsal = compiled(tools, cast)
+    assert narrow_of(rehearsal) == dict.fromkeys(ALL, "bf16")
+    assert not any(rehearsal.counts(kind) for kind in MEASURED)
+    assert rehearsal.counts(StageName.ERROR) == rehearsal.counts(StageName.PROVE) == 1
+    assert all(tools.packaged[-1][w].sketch in space.narrow for w in ALL)
+    wide, tried = tools.drafted[0], tools.drafted[1]
+    assert not any(candidate.sketch in space.narrow for candidate in wide.values())
+    assert [*map(bool, tools.beside)] == [False, True]
+    assert tools.beside[1] == wide
+    assert tools.packaged[-1] == tried
+
+
+def test_a_compilation_in_fp32_is_what_was_checked(space: NarrowSpace) -> None:
+    tools = NarrowTools(space)
+    rehearsal = compiled(tools, RuleCast(space, {}), "fp32")
+    assert len(tools.drafted) == 1
+    assert not tools.packaged
+    assert rehearsal.counts(StageName.BUILD) == rehearsal.counts(StageName.PROVE) == 0
+    assert ended(rehearsal).packaged is not None
+
+
+def test_a_compilation_stays_wide_where_narrow_is_no_faster(space: NarrowSpace) -> None:
+    tools = NarrowTools(space)
+    rehearsal = compiled(tools, RuleCast(space, dict.fromkeys(ALL, 1e-4), ms=0.995))
+    assert narrow_of(rehearsal) == {}
+    assert rehearsal.counts(StageName.ERROR) == 1
+    assert tools.packaged == [tools.drafted[0]]
+
+
+def test_a_compilation_is_narrow_in_part_where_all_of_it_is_too_far_off(space: NarrowSpace) -> None:
+    cast, tools = RuleCast(space, {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4}), NarrowTools(space)
+    assert narrow_of(compiled(tools, cast)) == {"w0": "bf16", "w2": "bf16"}
+    assert [*map(bool, tools.beside)][:3] == [False, True, False]  # only the first is timed beside the one in fp32
+
+
+def test_a_compilation_that_fails_on_inputs_held_back_is_chosen_more_strictly(space: NarrowSpace) -> None:
+    cast = RuleCast(space, dict.fromkeys(ALL, 4e-3), held_back=1.5 * BUDGET)
+    rehearsal = compiled(NarrowTools(space), cast)
+    assert rehearsal.counts(StageName.PROVE) > 1
+    assert len(narrow_of(rehearsal)) == 1
+
+
+def test_a_compilation_that_is_killed_goes_on(space: NarrowSpace) -> None:
+    def kill(rehearsal: Rehearsal) -> None:
+        is_first = rehearsal.counts(StageName.BUILD) == 1 and rehearsal.history[-1].kind == StageName.BUILD
+        if is_first or rehearsal.history[-1].kind in (StageName.PRECISION, StageName.ERROR):
+            rehearsal.kill_process()
+
+    wanted = msgspec.structs.replace(options(), search=False, trials=None)
+    errors = {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4}
+    cut = Rehearsal(lambda: NarrowTools(space), toy_spec(wanted), RuleCast(space, errors), interfere=kill).run()
+    assert narrow_of(cut) == {"w0": "bf16", "w2": "bf16"}
+
+
+def test_what_is_compiled_is_proven_without_being_timed() -> None:
+    from kintune.core.stage_results import Packaged
+    from kintune.tuning.job.stage_factory import StageFactory
+
+    for search in (True, False):
+        stages = StageFactory(toy_spec(msgspec.structs.replace(options(), search=search)))
+        work = stages.prove(Packaged("toy.kt", {}, onnx="toy.onnx"), narrow=True)
+        assert msgspec.msgpack.decode(work.items[0], type=ValidationItem).timed is search

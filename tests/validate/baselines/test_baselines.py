@@ -107,6 +107,7 @@ def test_each_says_what_form_of_the_network_it_lacks(name: str) -> None:
         "the model is not an ONNX file",
         "the model is not a PyTorch exported program",
         "there is no executable",
+        "the model was not quantised",
     )
 
 
@@ -127,7 +128,8 @@ def test_torch_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        InputError, match="'tensorflow'; there are kintune, onnxruntime, openvino, openvino_bf16, torch"
+        InputError,
+        match="'tensorflow'; there are kintune, onnxruntime, onnxruntime_int8, openvino, openvino_bf16, openvino_int8",
     ):
         make_baseline("tensorflow")
 

@@ -22,7 +22,7 @@ from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes
 from kintune.models.quantisation.layer_choice import Layer
 from kintune.models.quiet import quiet
 
-__all__ = ["Quantiser", "check_unquantised", "open_on", "run"]
+__all__ = ["Quantiser", "SetsReader", "check_unquantised", "open_on", "prepared_model", "run"]
 
 Feeds = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ class Quantiser:
         """
         self._label = path.name
         try:
-            self.plain, prepared = _prepared(path, directory)
+            self.plain, prepared = prepared_model(path, directory)
             self._names = _layers(self.plain)
             if not self._names:
                 raise ModelError(f"{path}: has no convolutions or products with constant fp32 weights to quantise")
@@ -148,7 +148,7 @@ def run(session: Any, feeds: Feeds, outputs: Sequence[str] | None = None) -> lis
     return results
 
 
-def _prepared(path: Path, directory: Path) -> tuple[ModelProto, Path]:
+def prepared_model(path: Path, directory: Path) -> tuple[ModelProto, Path]:
     """The model with batch norms folded, shapes inferred and a name for each node, and the file that it is in."""
     from onnxruntime.quantization import quant_pre_process
 
@@ -239,7 +239,7 @@ def _saved_us(node: NodeProto, read: Sequence[int], written: Sequence[int], weig
     return saved + _SAVED_SHARE * 2.0 * math.prod(written) * summed / _FLOPS_A_US
 
 
-class _Reader:
+class SetsReader:
     """The sets of inputs as the quantiser reads them: one after another, then None."""
 
     def __init__(self, sets: Iterable[Feeds], known: Collection[str]) -> None:
@@ -247,6 +247,7 @@ class _Reader:
         self._known = frozenset(known)
 
     def get_next(self) -> dict[str, Any] | None:
+        """The next set, of those inputs that the model has; None after the last."""
         feeds = next(self._sets, None)
         return None if feeds is None else {name: value for name, value in feeds.items() if name in self._known}
 
@@ -263,5 +264,5 @@ def _ranges(prepared: Path, sets: Iterable[Feeds], directory: Path) -> Any:
             calibrate_method=CalibrationMethod.MinMax,
         )
         known = [port.name for port in calibrator.infer_session.get_inputs()]
-        calibrator.collect_data(_Reader(sets, known))
+        calibrator.collect_data(SetsReader(sets, known))
         return calibrator.compute_data()

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kintune.core.config import WeightBits
 from kintune.core.constraints import fields_of
 from kintune.service.job_repository import Job, JobStep
 from kintune.service.job_request import MOST_CALIBRATION, JobRequest
@@ -62,14 +63,14 @@ class JobRequestIn(_Strict):
     onnxruntime: bool = _field("onnxruntime")
     other_shapes: Literal["refuse", "onnxruntime"] = _field("other_shapes")
     precision: Literal["fp32", "bf16", "int8", "auto"] = _field("precision")
-    weights: int | None = _field("weights")
+    weights: WeightBits | None = _field("weights")
     max_error: float | None = _field("max_error")
     calibrate: list[Annotated[int, Field(ge=1, lt=1 << 62)]] = Field(
         [],
         max_length=MOST_CALIBRATION,
         description="With precision int8 or auto: the ids of uploaded sets of inputs to quantise the model with.",
     )
-    search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
+    search: bool = Field(True, description="False: compile it from what is known; programs are not measured.")
 
     def wanted(self) -> JobRequest:
         """As the service has it."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kintune.core.candidate import FULL_PRECISION
 from kintune.core.config import JobSpec
+from kintune.core.hybrid import Region
 from kintune.core.report import (
     CombinationReport,
     CurvePoint,
     Latencies,
     ModelIdentity,
+    RegionReport,
     RunReport,
     StageSeconds,
     StopReason,
@@ -34,7 +36,7 @@ from kintune.errors import InputError, JobFailed, NumericsError, StorageError
 from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.partition.keeping import hand_over_all, hand_over_plans, keep_regions, limit_region_threads
 from kintune.records import Run
-from kintune.runtime.package import write_with_error, write_with_thread_counts
+from kintune.runtime.package import read_manifest, write_with_error, write_with_thread_counts
 from kintune.tuning.front.result_profile import result_profile
 from kintune.tuning.job.stage_factory import held_back
 from kintune.workers.engine.timings import Timings
@@ -180,7 +182,19 @@ def report_of(
         kept_tensors=summary.packaged.kept if runs_programs and summary.packaged is not None else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
         profile=result_profile(output, summary) if "tuned" not in skipped else None,
+        regions=tuple(RegionReport(each.name, len(each.nodes), each.precisions) for each in _regions(summary, output)),
     )
+
+
+def _regions(summary: Summary, output: str) -> Sequence[Region]:
+    """The regions of a result that is published; none of one that runs in Kintune alone, or in onnxruntime."""
+    if summary.packaged is None or not summary.packaged.hybrid:
+        return ()
+    try:
+        hybrid = read_manifest(output).hybrid
+    except InputError:  # somebody has moved it already
+        return ()
+    return () if hybrid is None else hybrid.regions
 
 
 def _combinations(spec: JobSpec, summary: Summary) -> tuple[CombinationReport, ...]:

@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import digest_of
-from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, WEIGHT_BITS, Metric, Options, Strategy, TuneConfig
+from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
 from kintune.core.model import ModelRef, spell_shapes
+from kintune.core.narrow_options import check_narrow_options
 from kintune.core.version import ELEMENTARY, FEATURES
 from kintune.errors import InputError
 from kintune.files import check_writable, readable_files, sha256_of
@@ -25,9 +26,7 @@ from kintune.search.family import check_algorithm
 
 __all__ = [
     "TuneRequest",
-    "check_calibration",
     "check_until",
-    "check_weights",
     "options_of",
     "refuse_several_shapes",
     "request_of",
@@ -74,9 +73,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         refuse_several_shapes(model, "a GPU")
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
-    check_precision(config.precision, config.max_error, config.weights, narrow_on_cpu=not _is_for_gpu(config))
-    check_weights(config, model)
-    check_calibration(config.precision, is_given=config.calibrate is not None, model=model)
+    _check_precision(config, model)
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
     calibration = () if config.calibrate is None else readable_files(config.calibrate, ".npz", "the calibration files")
     return TuneRequest(
@@ -138,61 +135,30 @@ def check_until(until: str, model: ModelRef, compare: Sequence[str], device: str
         raise InputError(f"until {until!r} cannot be told for {model.name}: {why}")
 
 
-def check_precision(
-    precision: str, max_error: float | None, weights: int | None = None, *, narrow_on_cpu: bool = True
-) -> None:
-    """Check that a precision, bits of weights and an error budget go together, on a device whose programs may be narrow
-    or not.
+def _check_precision(config: TuneConfig, model: ModelRef) -> None:
+    """Check that options about precision go together, and with the device and the model.
 
     Raises:
         InputError: they do not; the line says why.
     """
-    if weights not in (None, *WEIGHT_BITS):
-        raise InputError(f"weights have 4 or 8 bits, not {weights}")
-    if weights is not None and not narrow_on_cpu:
-        raise InputError(f"weights of {weights} bits are for CPUs; leave weights out")
-    if precision == "fp32":
-        if max_error is not None and weights is None:
-            raise InputError(
-                "max_error is for a narrower precision: give --precision bf16, int8 or auto, or --weights as well"
-            )
-    elif not narrow_on_cpu:
-        raise InputError(f"precision {precision}: narrower precisions are for CPUs; leave it out")
-
-
-def check_weights(config: TuneConfig, model: ModelRef) -> None:
-    """Check that the weights of a model can be quantised, and that this goes with the other options.
-
-    Raises:
-        InputError: it does not; the line says why.
-    """
-    if config.weights is None:
-        return
-    if model.kind == EXPORTED:
-        raise InputError(f"{model.name}: only ONNX models are quantised; export it to ONNX, or leave --weights out")
-    if config.calibrate is not None:
-        raise InputError("weights and calibrate both quantise the model: leave one of the two out")
-    if config.metric is not None:
-        raise InputError("weights are chosen by the error at the outputs: give --max-error, and leave metric out")
-
-
-def check_calibration(precision: str, *, is_given: bool, model: ModelRef) -> None:
-    """Check that a precision and calibration files go together, and that a model can be quantised with them.
-
-    Raises:
-        InputError: they do not; the line says why.
-    """
-    if precision == "int8" and not is_given:
-        raise InputError(
-            "precision int8: inputs are needed to find the ranges of the values; give --calibrate FILE.npz or a "
-            "directory of such files (a model that is quantised already needs neither option)"
-        )
-    if not is_given:
-        return
-    if precision not in ("int8", "auto"):
-        raise InputError("calibrate is for a narrower precision: give --precision int8 or auto as well")
-    if model.kind == EXPORTED:
-        raise InputError(f"{model.name}: only ONNX models are quantised; export it to ONNX, or leave --calibrate out")
+    if _is_for_gpu(config):
+        if config.precision != "fp32":
+            raise InputError(f"precision {config.precision}: narrower precisions are for CPUs; leave it out")
+        if config.weights is not None:
+            raise InputError(f"weights of {config.weights} bits are for CPUs; leave weights out")
+    check_narrow_options(
+        config.precision,
+        weights=config.weights,
+        max_error=config.max_error,
+        calibrated=config.calibrate is not None,
+        scored=config.metric is not None,
+        dashes="--",
+        how_to_calibrate="give --calibrate FILE.npz or a directory of such files",
+    )
+    quantising = {"--weights": config.weights, "--calibrate": config.calibrate}
+    named = [option for option, value in quantising.items() if value is not None]
+    if named and model.kind == EXPORTED:
+        raise InputError(f"{model.name}: only ONNX models are quantised; export it to ONNX, or leave {named[0]} out")
 
 
 def _compared(config: TuneConfig) -> tuple[str, ...]:
@@ -225,8 +191,6 @@ def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
         if (config.metric, config.max_drop) != (None, None):
             raise InputError("metric and max_drop go together: give both, or leave both out")
         return None
-    if config.precision == "fp32":
-        raise InputError("metric is for a narrower precision: give --precision bf16, int8 or auto as well")
     if config.max_error is not None:
         raise InputError("metric and max_error are two measures of one thing: leave one of the two out")
     if model.kind != ONNX:

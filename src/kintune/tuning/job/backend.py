@@ -34,12 +34,18 @@ class CompilerBackend(Protocol):
         ...
 
     def draft(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+        self,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        *,
+        keeping: Keeping = Keeping.NONE,
+        beside: Mapping[str, Candidate] | None = None,
     ) -> DraftResult:
         """Compile the network with the chosen program for each workload, and write it, to have it checked.
 
         By `keeping`, tensors are kept in bf16 between kernels where they can be; then the network is written once
         more without, to be timed beside it.  A network without such tensors is taken as one that cannot be compiled.
+        With programs `beside`, the network is written once more with these.
 
         A network that cannot be compiled is a result, not an error.
         """

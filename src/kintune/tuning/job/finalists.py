@@ -37,6 +37,12 @@ _LOOKED_AT = 32  # programs of a subgraph, the fastest ones, whose layout of wei
 _FASTER = 0.98
 """A narrower precision is an alternative where it takes at most this share of the time."""
 
+_EXPECTED = 0.5
+"""What a narrower precision is expected to take of the time where it was not timed ..."""
+
+_FLOPS_A_US = 2e5
+"""... and the arithmetic of a microsecond where nothing was: only the order of subgraphs depends on it."""
+
 _TRIALS = 0.5  # time of a finalist in trials; it is built already
 
 
@@ -47,6 +53,8 @@ class Finalists:
     layout of a program's weights: subgraphs with the same weights agree on one where that costs little.  `precisions`
     has the sketches (digests) of programs that compute narrower than fp32.  Each precision of a subgraph has finalists
     of its own; which ships is decided by `permit`, until when it is fp32.
+
+    With `by_rule` nothing is timed: the best known programs ship, and where none is known, those of the rule.
     """
 
     def __init__(
@@ -56,8 +64,11 @@ class Finalists:
         space: SearchSpace,
         packing: Callable[[Candidate], str],
         precisions: Mapping[str, str] | None = None,
+        *,
+        by_rule: bool = False,
     ) -> None:
         self._subgraphs = subgraphs
+        self._by_rule = by_rule
         self._packing = packing
         self._alike: dict[str, list[Subgraph]] = {}  # by weights: the subgraphs that read the same ones
         for subgraph in subgraphs:
@@ -70,6 +81,7 @@ class Finalists:
         self._left_untuned: frozenset[str] = frozenset()
         self._precisions = dict(precisions or {})
         self._permitted: dict[str, str] = {}  # by workload, where it is not fp32
+        self._by_the_rule: dict[tuple[str, str], list[Candidate]] = {}  # by workload and precision
 
     def know(self, candidate: Candidate, outcome: Outcome) -> None:
         """Take in the outcome of a finalist in an earlier run."""
@@ -88,7 +100,12 @@ class Finalists:
         self._permitted = dict(precisions)
 
     def alternatives(self) -> list[Alternative]:
-        """Return the narrower precisions in which a workload is faster than in fp32, by what was timed again."""
+        """Return the narrower precisions in which a workload is faster than in fp32, by what was timed again.
+
+        By rule, these are all in which it has a program that is not known to be slower.
+        """
+        if self._by_rule:
+            return self._expected()
         latency_us, found = self._session.latency_us(), []
         for subgraph in self._subgraphs if self._precisions else ():
             best: dict[str, float] = {}
@@ -102,6 +119,25 @@ class Finalists:
                 for precision, us in best.items()
                 if us < _FASTER * wide_us < math.inf
             ]
+        return found
+
+    def _expected(self) -> list[Alternative]:
+        """Return the alternatives where nothing is timed, with the time that each is expected to save."""
+        found = []
+        for subgraph in self._subgraphs:
+            kinds = {self._precisions[sketch] for sketch in subgraph.sketches if sketch in self._precisions}
+            if subgraph.workload in self._left_untuned:
+                continue
+            wide_us = min(self._likely(subgraph))[0]
+            for precision in sorted(kinds):
+                if not (likely := self._likely(subgraph, precision)):
+                    continue
+                us = min(likely)[0]
+                whole_us = wide_us if math.isfinite(wide_us) else us / _EXPECTED
+                whole_us = whole_us if math.isfinite(whole_us) else subgraph.flops / _FLOPS_A_US
+                us = us if math.isfinite(us) else _EXPECTED * whole_us
+                if us < _FASTER * whole_us:
+                    found.append(Alternative(subgraph.workload, precision, subgraph.weight * (whole_us - us)))
         return found
 
     def draft(self) -> dict[str, Candidate]:
@@ -129,6 +165,8 @@ class Finalists:
     @property
     def pending(self) -> list[Candidate]:
         """The finalists that are still to be timed again."""
+        if self._by_rule:
+            return []
         latency_us = self._session.latency_us()
         finalists: list[Candidate] = []
         for subgraph in self._subgraphs:
@@ -204,19 +242,22 @@ class Finalists:
             quantised=prepared.quantised,
         )
 
-    def _likely(self, subgraph: Subgraph) -> list[tuple[float, Candidate]]:
-        """Return the best known programs of a subgraph with their times, at least one."""
+    def _likely(self, subgraph: Subgraph, precision: str = FULL_PRECISION) -> list[tuple[float, Candidate]]:
+        """Return the best known programs of a subgraph in a precision with their times; in fp32 at least one."""
         workload = subgraph.workload
+        if workload in self._left_untuned:
+            return [(math.inf, Candidate.untuned(workload))] if precision == FULL_PRECISION else []
         confirmed = [
             (outcome.median_us, c)
             for c, outcome in self._confirmed.items()
-            if c.workload == workload and self._precision(c) == FULL_PRECISION
+            if c.workload == workload and self._precision(c) == precision
         ]
         if finite := [pair for pair in confirmed if math.isfinite(pair[0])]:
             return finite
         state = self._session.states.get(workload)
-        measured = [] if state is None else [(state.times_us[c], c) for c in state.fastest(FINALISTS, self._is_wide)]
-        return measured or [(math.inf, self._simple(workload)[0])]
+        if state is not None and (fast := state.fastest(FINALISTS, lambda c: self._precision(c) == precision)):
+            return [(state.times_us[candidate], candidate) for candidate in fast]
+        return [(math.inf, candidate) for candidate in self._simple(workload, precision)[:1]]
 
     def _of(self, subgraph: Subgraph, latency_us: float) -> list[Candidate]:
         if subgraph.workload in self._left_untuned:
@@ -255,9 +296,6 @@ class Finalists:
 
     def _precision(self, candidate: Candidate) -> str:
         return self._precisions.get(candidate.sketch, FULL_PRECISION)
-
-    def _is_wide(self, candidate: Candidate) -> bool:
-        return candidate.sketch not in self._precisions
 
     def _agreeing(self, subgraph: Subgraph, finalists: Sequence[Candidate]) -> list[Candidate]:
         """Return more finalists: one for each layout of the weights that the fastest program of a subgraph with the
@@ -299,15 +337,23 @@ class Finalists:
             chosen.update(agree_on_packing(options))
         return chosen
 
-    def _simple(self, workload: str) -> list[Candidate]:
-        first = self._space.rules(workload, 2 if not self._precisions else _LOOKED_AT)
-        drafts = self._space.verify([candidate for candidate in first if self._is_wide(candidate)][:2])
-        return [*[draft.candidate for draft in drafts if draft][:1], Candidate.untuned(workload)]
+    def _simple(self, workload: str, precision: str = FULL_PRECISION) -> list[Candidate]:
+        """Return the rule's program in a precision, if it has one that is valid; in fp32 also the untuned one."""
+        key = (workload, precision)
+        if key not in self._by_the_rule:
+            first = self._space.rules(workload, 2 if not self._precisions else _LOOKED_AT)
+            those = [candidate for candidate in first if self._precision(candidate) == precision][:2]
+            valid = [draft.candidate for draft in self._space.verify(those) if draft]
+            untuned = [Candidate.untuned(workload)] if precision == FULL_PRECISION else []
+            self._by_the_rule[key] = [*valid[:1], *untuned]
+        return self._by_the_rule[key]
 
     def _timed(self, subgraph: Subgraph, latency_us: float) -> list[tuple[float, Candidate]]:
-        """Return the finalists that ran with their times, or else the untuned program."""
-        finalists = self._of(subgraph, latency_us)
+        """Return the finalists that ran with their times, or else the untuned program; by rule what is likely."""
         permitted = self._permitted.get(subgraph.workload, FULL_PRECISION)
+        if self._by_rule:
+            return self._likely(subgraph, permitted) or self._likely(subgraph)
+        finalists = self._of(subgraph, latency_us)
         confirmed = [
             (self._confirmed[c].median_us, c)
             for c in finalists

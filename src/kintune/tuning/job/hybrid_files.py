@@ -27,17 +27,27 @@ OTHER_SHAPES = "with inputs of shapes that were not tuned"
 
 
 def write_partitioned(
-    path: str, manifest: Manifest, networks: Networks, partition: Partition, files: Sequence[Path], spec: JobSpec
+    path: str,
+    manifest: Manifest,
+    networks: Networks,
+    partition: Partition,
+    files: Sequence[Path],
+    spec: JobSpec,
+    precisions: Sequence[dict[str, int]],
 ) -> None:
-    """Write the regions in `files`, with the graph around them, to `path`; `manifest` is the whole model's.
+    """Write the regions in `files`, with the graph around them, to `path`; `manifest` is the whole model's.  What each
+    region computes in is in `precisions`, as in `Region`.
 
     Raises:
         InputError: the graph is too large, or the file cannot be written.
     """
     open_shapes = spec.options.other_shapes == "onnxruntime"
-    hybrid = Hybrid(
-        partition.regions, partition.operators, partition.reasons, (version("onnxruntime"),), other_shapes=open_shapes
+    regions = tuple(
+        msgspec.structs.replace(region, precisions=counts)
+        for region, counts in zip(partition.regions, precisions, strict=True)
     )
+    tried = (version("onnxruntime"),)
+    hybrid = Hybrid(regions, partition.operators, partition.reasons, tried, other_shapes=open_shapes)
     graph = compose(partition.marked, partition.regions, range(len(files)), networks.digest)
     if open_shapes:
         original = original_model(Path(str(networks.onnx_path)), networks.constants)
@@ -46,8 +56,10 @@ def write_partitioned(
     write_hybrid(path, described, graph.SerializeToString(), files, marked=partition.marked.SerializeToString())
 
 
-def take_other_shapes(path: str, manifest: Manifest, networks: Networks) -> None:
+def take_other_shapes(path: str, manifest: Manifest, networks: Networks, precisions: dict[str, int]) -> None:
     """Turn the executable of a whole network into one that runs inputs of other shapes in onnxruntime.
+
+    What the network computes in is in `precisions`, as in `Region`.
 
     Raises:
         InputError: the model is too large for that, or the file cannot be written.
@@ -57,6 +69,7 @@ def take_other_shapes(path: str, manifest: Manifest, networks: Networks) -> None
         raise OrderError(f"{networks.name} is no ONNX file")
     original = original_model(Path(networks.onnx_path), networks.constants)
     region, tuned = whole_as_region(original, manifest)
+    region = msgspec.structs.replace(region, precisions=precisions)
     graph = choose_by_shape(original, tuned, [each.shapes for each in networks.combinations])
     counts = Counter(node.op_type for node in nodes(original))
     hybrid = Hybrid(

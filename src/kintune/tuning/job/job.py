@@ -137,7 +137,7 @@ class TuningJob:
 
     def _run_draft(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
-        drafted = self._backend.draft(wanted.chosen, self._state.kernels, keeping=wanted.keeping)
+        drafted = self._backend.draft(wanted.chosen, self._state.kernels, keeping=wanted.keeping, beside=wanted.beside)
         if drafted.packaged is None or not wanted.alone:
             return _encode(drafted)
         return _encode(DraftResult(self._set_apart(drafted.packaged, wanted)))
@@ -179,8 +179,9 @@ class TuningJob:
             return Finished(True, f"{state.prepared.model_name} cannot be tuned{where}: {cause}", b"", refused=True)
         if not state.spec.options.search:
             summary = state.finalists.summary(
-                state.prepared, state.statistics, self._planner.reason, state.draft, state.checked_proof, state.notes
-            )
+                state.prepared, state.statistics, self._planner.reason, state.packaged or state.draft,
+                state.proof or state.checked_proof, state.notes,
+            )  # fmt: skip
             return Finished(False, self._planner.reason, _encode(summary))
         if not state.anything_measured():
             why = state.statistics.story() or self._asked_to_stop or "no candidate was valid"

@@ -29,13 +29,17 @@ _FOR_INT8 = frozenset({"avx512vnni"})
 
 
 def check_precision(spec: JobSpec) -> None:
-    """Refuse a precision that the processor lacks, or that a board does not get permission for.
+    """Refuse a precision that the processor lacks, or that GPUs and boards do not have.
 
     Raises:
         TargetError: it is refused.
     """
-    if spec.options.precisions and spec.device_type.protocol.endswith(FLUSHED):
-        raise TargetError(f"precision {spec.options.precision}: boards compute in fp32; leave --precision out")
+    is_board = spec.device_type.protocol.endswith(FLUSHED)
+    bits, others = spec.options.weights, "GPUs" if is_gpu(spec.device_type.target) else "boards" if is_board else ""
+    if others and spec.options.precisions:
+        raise TargetError(f"precision {spec.options.precision}: {others} compute in fp32; leave --precision out")
+    if others and bits:
+        raise TargetError(f"weights of {bits} bits: {others} run models as they are; leave --weights out")
     if spec.options.precision == "bf16" and not _FOR_BF16.intersection(spec.device_type.isa):
         raise TargetError(
             f"precision bf16: {spec.device_type.model} has no instructions for bfloat16 (avx512_bf16 or amx_bf16); "
@@ -46,8 +50,6 @@ def check_precision(spec: JobSpec) -> None:
             f"precision int8: {spec.device_type.model} has no instructions for products of bytes (avx512_vnni); "
             "leave --precision int8 and --calibrate out"
         )
-    if spec.options.weights and spec.device_type.protocol.endswith(FLUSHED):
-        raise TargetError(f"weights of {spec.options.weights} bits: boards run models as they are; leave --weights out")
 
 
 def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...], QuantisedModel | None]:

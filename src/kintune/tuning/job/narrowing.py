@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from statistics import median
 
+from kintune.core.config import Options
 from kintune.core.keeping import Keeping
 from kintune.core.stage_results import Packaged, ValidationResult
 from kintune.tuning.job.finalists import Finalists
-from kintune.tuning.job.precision_choice import PrecisionChoice
+from kintune.tuning.job.precision_choice import MOST_ALONE, PrecisionChoice
 
 __all__ = ["Narrowing"]
 
 _FASTER = 0.99
-"""Tensors are kept in bf16 where the network takes at most this share of its time without."""
+"""What is timed beside a network without it must take at most this share of that one's time."""
+
+_FEWER_ALONE = 12
+"""Alternatives that are tried alone where the network is only compiled: that is to take a minute or so, not ten."""
 
 
 class Narrowing:
@@ -21,17 +25,21 @@ class Narrowing:
 
     `draft` is the network in the precisions that are tried, once it is compiled.
 
+    With `by_rule` no program was timed.  So the first network that is tried is timed beside the one in fp32, and where
+    it is no faster, everything stays in fp32.
+
     When the precisions are chosen, the network is tried once more with all tensors between kernels in bf16 that can be,
     and then with those that are rounded anyway.  They are kept where the error is within the limit of the choice and
     the network is faster.
     """
 
-    def __init__(self, budget: float | None, reference: float | None = None) -> None:
+    def __init__(self, budget: float | None, reference: float | None = None, *, by_rule: bool = False) -> None:
         """`budget` is the error allowed at the network's outputs; None where nothing may be narrower than fp32.
 
         With a `reference`, the user's score of the original model, it is what may be lost of that.
         """
         self._reference = reference
+        self._by_rule = by_rule
         self.draft: Packaged | None = None
         self._budget = budget
         self._choice: PrecisionChoice | None = None
@@ -39,16 +47,30 @@ class Narrowing:
         self._keeps = Keeping.NONE
         self._untried = [Keeping.ALL, Keeping.EXACT]
 
+    @classmethod
+    def of(cls, options: Options) -> Narrowing:
+        """That of a job with these options."""
+        metric = options.metric
+        reference = None if metric is None else metric.reference
+        return cls(options.error_budget, reference, by_rule=not options.search)
+
     def begin(self, finalists: Finalists) -> None:
         """Begin the choice, unless it has begun; all finalists were timed again."""
         if self._budget is not None and self._choice is None:
-            self._choice, self._finalists = PrecisionChoice(finalists.alternatives(), self._budget), finalists
+            most_alone = _FEWER_ALONE if self._by_rule else MOST_ALONE
+            self._choice = PrecisionChoice(finalists.alternatives(), self._budget, most_alone)
+            self._finalists = finalists
             self._permit()
 
     @property
     def is_trying(self) -> bool:
         """Whether a network in narrower precisions is to be tried."""
         return self._tries_precisions or self._tries_tensors
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether what is tried is to be timed beside the network in fp32."""
+        return self._by_rule and self._tries_precisions and not self.tried
 
     @property
     def _tries_precisions(self) -> bool:
@@ -93,7 +115,10 @@ class Narrowing:
             elif self._choice_allows(error) and _is_faster(result):
                 self._keeps, self._untried = tried, []
         elif self._choice is not None:
-            self._choice.observe(error)
+            if self.is_timed and result is not None and result.beside_ms and not _is_faster(result):
+                self._choice.give_up()
+            else:
+                self._choice.observe(error)
             self._permit()
 
     def _choice_allows(self, error: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kintune.core.candidate import Candidate
 from kintune.core.messages import Work
@@ -79,9 +79,10 @@ class Planner:
             return [self._offer(self._stages.prepare(), _OWN)] if self.idle else []
         if state.is_checking or state.wants_conservative or state.is_wrong:
             return self._check()
-        if not state.spec.options.search:
+        options = state.spec.options
+        if not options.search:
             self.reason = self.reason or COMPILED
-            return []
+            return self._close(asked_to_stop) if options.is_proven and self.idle else []
         if state.baselines.wanted is not None and not asked_to_stop:
             return [self._offer(self._stages.baseline(state.baselines.wanted), _OWN)] if self.idle else []
         if state.wants_peak and not asked_to_stop:
@@ -95,6 +96,11 @@ class Planner:
         awaited = state.finalists.pending
         if awaited:
             return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
+        return self._close(asked_to_stop)
+
+    def _close(self, asked_to_stop: str) -> list[Work]:
+        """Return the next stage that chooses precisions, packages the network or proves it; none once it is proven."""
+        state = self._state
         state.narrowing.begin(state.finalists)
         if asked_to_stop and state.narrowing.tried:
             state.narrowing.settle()
@@ -108,11 +114,18 @@ class Planner:
         return []
 
     def _try_precisions(self) -> Work:
-        """Return the next stage of a network in precisions that are tried: it is compiled, and run."""
-        narrowing = self._state.narrowing
+        """Return the next stage of a network in precisions that are tried: it is compiled, and run.
+
+        Programs that were not built for a search are built first.
+        """
+        state, narrowing = self._state, self._state.narrowing
         if narrowing.draft is not None:
             return self._stages.error(narrowing.draft)
-        return self._stages.narrow(self._state.finalists.chosen(), keeping=narrowing.keeping)
+        chosen = state.finalists.chosen()
+        if not state.spec.options.search and (missing := self._unbuilt(chosen.values())):
+            return self._build_draft(missing)
+        beside = state.checked if narrowing.is_timed else None
+        return self._stages.narrow(chosen, keeping=narrowing.keeping, beside=beside)
 
     def _package(self) -> Work:
         state = self._state
@@ -136,12 +149,20 @@ class Planner:
         if attempt is None:
             return []
         if state.draft is None:
-            missing = [c for c in attempt.values() if c not in self._drafted and c not in state.built]
-            if missing and state.spec.options.search:  # without a search, starting build workers would take longer
-                self._drafted.update(missing)
-                return [self._offer(self._stages.build_draft(state.session.dearest_first(missing)), _OWN)]
+            missing = self._unbuilt(attempt.values())
+            if missing and state.spec.options.is_proven:  # where that is all, starting build workers would take longer
+                return [self._offer(self._build_draft(missing), _OWN)]
             return [self._offer(self._stages.draft(attempt, alone=state.wants_alone), _OWN)]
         return [self._offer(self._stages.check(state.draft), _OWN)]
+
+    def _unbuilt(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Return those that are not built yet, and for which no build was offered."""
+        return [c for c in candidates if c not in self._drafted and c not in self._state.built]
+
+    def _build_draft(self, candidates: Sequence[Candidate]) -> Work:
+        """Return the stage that builds these programs of a network, so that compiling it need not."""
+        self._drafted.update(candidates)
+        return self._stages.build_draft(self._state.session.dearest_first(candidates))
 
     def _search(self, asked_to_stop: str) -> Iterator[Work]:
         """Yield the stages of the tuning loop; sets `reason` when the search is over."""

@@ -40,16 +40,16 @@ class PrecisionChoice:
     All that save most are tried together.  If their error is too large, each alternative is tried alone.  Errors of
     several are assumed to add up as independent ones do, to the root of the sum of their squares, times a factor which
     each network that was tried corrects.  As many as fit are tried together, those first that save most time for
-    the square of their error.
+    the square of their error.  At most `most_alone` are tried alone.
 
     `attempt` has the precision of each workload to try next, by digest, without those that stay in fp32; it is None
     when the choice is made.  `settled` is the choice.
     """
 
-    def __init__(self, alternatives: Sequence[Alternative], budget: float) -> None:
+    def __init__(self, alternatives: Sequence[Alternative], budget: float, most_alone: int = MOST_ALONE) -> None:
         ranked = sorted(alternatives, key=lambda a: (-a.saved_us, a.workload, a.precision))
         self._fastest: _Items = frozenset(_one_each(ranked))
-        self._alone = tuple(ranked[:MOST_ALONE])
+        self._alone = tuple(ranked[:most_alone])
         self._limit = MARGIN * budget
         self._errors: dict[Alternative, float] = {}  # of those that were tried alone
         self._factor = 1.0

@@ -152,9 +152,15 @@ class StageFactory:
         return self._compile(StageName.PACKAGE, chosen, alone=alone, keeping=keeping)
 
     def _compile(
-        self, kind: str, chosen: Mapping[str, Candidate], *, alone: bool, keeping: Keeping = Keeping.NONE
+        self,
+        kind: str,
+        chosen: Mapping[str, Candidate],
+        *,
+        alone: bool = False,
+        keeping: Keeping = Keeping.NONE,
+        beside: Mapping[str, Candidate] | None = None,
     ) -> Work:
-        wanted = _encode(DraftPrograms(dict(chosen), alone, keeping))
+        wanted = _encode(DraftPrograms(dict(chosen), alone, keeping, dict(beside or {})))
         return self._own(kind, kind, wanted, _PACKAGE_S * self._combinations)
 
     def build_draft(self, candidates: Sequence[Candidate]) -> Work:
@@ -214,9 +220,18 @@ class StageFactory:
         timeout = REFERENCE_S if len(workloads) > 1 or confirm else PROFILE_S + REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
 
-    def narrow(self, chosen: Mapping[str, Candidate], *, keeping: Keeping = Keeping.NONE) -> Work:
-        """Compile the network in precisions that are tried; by `keeping`, as for `package`, and once without."""
-        return self._compile(StageName.PRECISION, chosen, alone=False, keeping=keeping)
+    def narrow(
+        self,
+        chosen: Mapping[str, Candidate],
+        *,
+        keeping: Keeping = Keeping.NONE,
+        beside: Mapping[str, Candidate] | None = None,
+    ) -> Work:
+        """Compile the network in precisions that are tried; by `keeping`, as for `package`, and once without.
+
+        With programs `beside`, also with these, to be timed beside it.
+        """
+        return self._compile(StageName.PRECISION, chosen, keeping=keeping, beside=beside)
 
     def error(self, draft: Packaged) -> Work:
         """Run a network in precisions that are tried, and measure the error of its outputs; time what is beside it."""
@@ -232,9 +247,10 @@ class StageFactory:
 
         `untuned_s` are the estimated seconds of a run of the untuned network; 0 if they are not known.  What computes
         in a `narrow` precision is compared on inputs that the choice of it has not seen, and by the norm of its error.
+        Without a search nothing is timed.
         """
         limit_s = _PROVE_S * self._combinations + self._more_s
-        item = msgspec.structs.replace(self._item(packaged), untuned_s=untuned_s)
+        item = msgspec.structs.replace(self._item(packaged), untuned_s=untuned_s, timed=self._spec.options.search)
         if narrow:
             held_back = self._split_inputs()[1]
             item = msgspec.structs.replace(item, inputs=held_back, draws=1 if held_back else _DRAWS)

@@ -100,8 +100,7 @@ class JobState:
         self.culprit: str | None = None
         self.notes: list[str] = []
         self.wants_alone = False
-        metric = spec.options.metric
-        self.narrowing = Narrowing(spec.options.error_budget, None if metric is None else metric.reference)
+        self.narrowing = Narrowing.of(spec.options)
         self.baselines = BaselinesAndTarget(spec.options.until)
         self._backend = backend
         self._stages = stages
@@ -278,8 +277,9 @@ class JobState:
             subjects, self._backend.space(), options.strategy, seed=options.seed, threads=self.spec.cores
         )
         self._finalists = Finalists(
-            prepared.subgraphs, self._session, self._backend.space(), self._backend.packing, narrow(prepared.sketches)
-        )
+            prepared.subgraphs, self._session, self._backend.space(), self._backend.packing, narrow(prepared.sketches),
+            by_rule=not options.search,
+        )  # fmt: skip
 
     def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
         for fact in known:
@@ -331,7 +331,7 @@ class JobState:
         else:
             self.checked_proof = proof
             self._attempted("")
-            if proof.basis and not self.is_checking and not self.spec.options.search:  # else `_fold_proof` adds it
+            if proof.basis and not self.is_checking and not self.spec.options.is_proven:  # else `_fold_proof` adds it
                 self.notes.append(rounding_note(proof))
 
     def _fold_proof(self, proof: ValidationResult) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from kintune.compiler.space.packing import packing_of
 from kintune.compiler.space.replay import apply_candidate, save_workload
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
-from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec
 from kintune.core.keeping import Keeping
 from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.model import Combination
+from kintune.core.quantisation import INT8
 from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import (
     ALONE_FILE,
@@ -47,7 +49,7 @@ from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
 from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.loading import check_precision, load_quantised, may_run_in_onnxruntime, sums_of_bytes
-from kintune.tuning.job.networks import Networks
+from kintune.tuning.job.networks import Networks, ShapedNetwork
 from kintune.tuning.job.partitioning import can_partition
 from kintune.tuning.job.quantised_file import QuantisedModel
 from kintune.tuning.job.region_check import first_wrong_node
@@ -68,6 +70,7 @@ class TvmBackend:
         self._modules: dict[str, tvm.IRModule] = {}
         self._packings: dict[Candidate, str] = {}
         self._quantised: QuantisedModel | None = None
+        self._on_bytes: tuple[str, ...] = ()
 
     def prepare(self, spec: JobSpec) -> Prepared:
         """Import the model, lower it for the target with each combination of its shapes, and list its subgraphs with
@@ -92,6 +95,7 @@ class TvmBackend:
         self._spec, self._files, self._networks = spec, files, networks
         self._sketches = {sketch.digest: sketch for sketch in sketches}
         self._modules = {workload.digest: workload.module for workload in workloads}
+        self._on_bytes = () if self._quantised is None else sums_of_bytes(workloads)
         self._space = TvmSpace(
             self._modules,
             sketches,
@@ -116,7 +120,7 @@ class TvmBackend:
             can_hand_over=may_run_in_onnxruntime(spec) and can_partition(spec.model),
             may_return=may_run_in_onnxruntime(spec) and networks.onnx_path is not None,
             quantised=None if self._quantised is None else self._quantised.quantised,
-            on_bytes=() if self._quantised is None else sums_of_bytes(workloads),
+            on_bytes=self._on_bytes,
         )
 
     def space(self) -> SearchSpace:
@@ -144,22 +148,28 @@ class TvmBackend:
         )
 
     def draft(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+        self,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        *,
+        keeping: Keeping = Keeping.NONE,
+        beside: Mapping[str, Candidate] | None = None,
     ) -> DraftResult:
         """Compile the network with the chosen programs, and write it beside the output.
 
-        With `keeping`, write it also without tensors in bf16, if it has any with them.
+        With `keeping`, write it also without tensors in bf16, if it has any with them; with programs `beside`, also
+        with these.
         """
         spec, networks = self._ready()
-        path, beside = f"{spec.output}{UNPROVEN}", None
+        path, other = f"{spec.output}{UNPROVEN}", None
         named, _ = self._named()
         try:
             kept = self._save(path, chosen, kernels, keeping=keeping)
             if keeping and not kept:
                 return DraftResult(None, "no tensor can be kept in bf16")
-            if keeping:
-                beside = f"{spec.output}{UNTUNED_FILE}"
-                self._save(beside, chosen, kernels)
+            if keeping or beside:
+                other = f"{spec.output}{UNTUNED_FILE}"
+                self._save(other, beside or chosen, kernels)
         except BuildError as error:
             traceback.print_exc()
             return DraftResult(None, str(error))
@@ -173,7 +183,7 @@ class TvmBackend:
                 hybrid=_is_hybrid(spec, networks),
                 quantised=self._quantised_file,
                 kept=kept,
-                beside=beside,
+                beside=other,
             )
         )
 
@@ -210,16 +220,18 @@ class TvmBackend:
     def package(
         self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
     ) -> Packaged:
-        """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
+        """Compile the network with the chosen programs, and after a search once more untuned; write both beside the
+        output.
+        """
         spec, networks = self._ready()
         tuned = f"{spec.output}{UNPROVEN}"
         named, _ = self._named()
         kept = self._save(tuned, chosen, kernels, keeping=keeping)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
-            if networks.networks:
+            if networks.networks and spec.options.search:
                 self._save(str(untuned), {}, kernels)
-            else:  # onnxruntime runs all of it
+            else:  # onnxruntime runs all of it, or nothing is timed
                 untuned = None
         except BuildError:
             untuned = None
@@ -326,6 +338,7 @@ class TvmBackend:
         if networks.hybrid is not None and not built:
             with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=Path(path).parent) as directory:
                 files, kept = [], 0
+                precisions = [self._precisions([network], chosen) for network in networks.networks]
                 for number, network in enumerate(networks.networks):
                     name = f"{networks.name} {network.label}"
                     manifest = self._manifest(name, network.digest, network.combination, chosen)
@@ -334,7 +347,7 @@ class TvmBackend:
                     region.save(files[-1])
                     kept += _kept_tensors(region.manifest)
                 manifest = self._manifest(networks.name, networks.digest, networks.hybrid.combination, chosen)
-                write_partitioned(path, manifest, networks, networks.hybrid.partition, files, spec)
+                write_partitioned(path, manifest, networks, networks.hybrid.partition, files, spec, precisions)
             return kept
         whole = not built and spec.options.other_shapes == "onnxruntime"
         built = built or [(network.lowered, network.combination) for network in networks.networks]
@@ -352,7 +365,7 @@ class TvmBackend:
         made.save(path)
         kept = _kept_tensors(made.manifest)
         if whole:
-            take_other_shapes(path, manifest, networks)
+            take_other_shapes(path, manifest, networks, self._precisions(networks.networks, chosen))
         if len(built) > 1:
             return kept
         ((lowered, _),) = built
@@ -383,6 +396,14 @@ class TvmBackend:
             sketches=[self._sketches[each.sketch] for each in chosen.values() if each.sketch != UNTUNED],
             narrow=self._narrow(chosen),
         )
+
+    def _precisions(self, networks: Sequence[ShapedNetwork], chosen: Mapping[str, Candidate]) -> dict[str, int]:
+        """How many subgraphs of some networks compute in which precision."""
+        narrow_sketches = narrow(list(self._sketches.values()))
+        kinds = {w: narrow_sketches.get(c.sketch, FULL_PRECISION) for w, c in chosen.items()}
+        kinds.update(dict.fromkeys(self._on_bytes, INT8))
+        workloads = {workload for network in networks for workload in network.lowered.functions.values()}
+        return dict(sorted(Counter(kinds.get(workload, FULL_PRECISION) for workload in workloads).items()))
 
     def _narrow(self, chosen: Mapping[str, Candidate]) -> Narrow | None:
         """What is said of these programs in a manifest: which compute narrower than the model's types."""

@@ -11,18 +11,24 @@ from kintune.validate.baselines.baseline import Baseline, BaselineModel
 from kintune.validate.baselines.kintune_executable import KintuneExecutable
 from kintune.validate.baselines.onnx_runtime import OnnxRuntime
 from kintune.validate.baselines.open_vino import OpenVino, OpenVinoBf16
+from kintune.validate.baselines.quantised_runtimes import OnnxRuntimeInt8, OpenVinoInt8
 from kintune.validate.baselines.torch_compile import TorchCompile
 
-__all__ = ["BASELINES", "KINTUNE", "Baseline", "BaselineModel", "make_baseline", "run_on", "takes"]
+__all__ = ["BASELINES", "INT8", "KINTUNE", "Baseline", "BaselineModel", "make_baseline", "run_on", "takes"]
 
 KINTUNE = "kintune"
 """The name of Kintune's own executables among the baselines."""
+
+INT8 = ("onnxruntime_int8", "openvino_int8")
+"""The runtimes that run a model as it was quantised to 8 bits."""
 
 BASELINES: Mapping[str, Callable[[bool], Baseline]] = {
     KINTUNE: KintuneExecutable,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
     "openvino_bf16": OpenVinoBf16,
+    "onnxruntime_int8": OnnxRuntimeInt8,
+    "openvino_int8": OpenVinoInt8,
     "torch": TorchCompile,
 }
 """All runtimes, by name; the argument is `exact`."""
@@ -37,6 +43,8 @@ def takes(name: str, model: BaselineModel) -> bool:
     """Returns whether a runtime takes models in one of the forms that this one has, installed or not."""
     if name == KINTUNE:
         return model.executable is not None
+    if name in INT8:
+        return model.quantised is not None
     return model.exported is not None if name == "torch" else model.onnx is not None
 
 

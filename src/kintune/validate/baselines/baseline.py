@@ -17,6 +17,7 @@ __all__ = ["Baseline", "BaselineModel"]
 class BaselineModel(msgspec.Struct, frozen=True):
     """The network in its available forms: paths of a `.kt` file, an ONNX file, a PyTorch exported program.
 
+    `quantised` is the ONNX file as it was quantised to 8 bits, for runtimes that are to run it so.
     The last two have inputs that the first has not: those of `constants`, whose types and shapes are the file's.
     """
 
@@ -24,6 +25,7 @@ class BaselineModel(msgspec.Struct, frozen=True):
     onnx: str | None = None
     exported: str | None = None
     constants: dict[str, Constant] = {}
+    quantised: str | None = None
 
     def feeds(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Returns the inputs of the model's own file: those of the executable, and the constants."""

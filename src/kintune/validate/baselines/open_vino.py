@@ -23,7 +23,7 @@ class OpenVino:
     _request: Any
     _inputs: dict[str, Array]
     _subject: BaselineModel
-    _precision = "f32"
+    _precision: str | None = "f32"
 
     def __init__(self, exact: bool = False) -> None:
         del exact  # it is never a reference
@@ -50,11 +50,12 @@ class OpenVino:
         if model.is_dynamic():
             model.reshape({name: list(array.shape) for name, array in self._inputs.items()})
         configuration = {
-            "INFERENCE_PRECISION_HINT": self._precision,
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": 1,
         }
+        if self._precision is not None:
+            configuration["INFERENCE_PRECISION_HINT"] = self._precision
         self._request = core.compile_model(model, "CPU", configuration).create_infer_request()
 
     def feed(self, inputs: Mapping[str, Array]) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from kintune.core.config import DEFAULT_MAX_ERROR
 from kintune.core.latency_target import COMPARED
 from kintune.errors import InputError
-from kintune.files import write_whole
+from kintune.files import readable_files, write_whole
+from kintune.validate.baselines import INT8
 from kintune_lab.comparison.files import check_constants, check_shapes, find_models, own_files
+from kintune_lab.comparison.quantised import DRAWN
 from kintune_lab.comparison.records import collect_records
 from kintune_lab.comparison.report import comparison_sections, markdown, to_json
 from kintune_lab.comparison.run import FileSettings, compare_file
@@ -37,6 +39,15 @@ def _check_others(value: Value) -> None:
     for name in _names(value):
         if name not in OTHERS:
             raise InputError(f"there is no runtime {name!r}; there are {', '.join(OTHERS)}, or {NONE} for none")
+
+
+def _check_calibration(value: Value) -> None:
+    if value not in ("", DRAWN):
+        readable_files(str(value), ".npz", "the calibration files")
+
+
+def _calibration_files(value: Value) -> list[str]:
+    return [] if value in ("", DRAWN) else [*map(str, readable_files(str(value), ".npz", "the calibration files"))]
 
 
 _OPTIONS: dict[str, Option] = {
@@ -68,10 +79,21 @@ _OPTIONS: dict[str, Option] = {
     "rounds": Option(Kind.INTEGER, 10, "rounds in which each runtime has a turn of 5 runs", low=1, high=1000),
     "keep": Option(Kind.FLAG, False, "keep the executables"),
     "precision": Option(
-        Kind.TEXT, "fp32", "what a result may compute in: fp32, bf16 or auto", choices=("fp32", "bf16", "auto")
+        Kind.TEXT,
+        "fp32",
+        "what a result may compute in: fp32, bf16, int8 or auto",
+        choices=("fp32", "bf16", "int8", "auto"),
     ),
     "max_error": Option(
         Kind.NUMBER, DEFAULT_MAX_ERROR, "with a narrower precision: the error allowed at the outputs", low=0.0, high=1.0
+    ),
+    "calibrate": Option(
+        Kind.TEXT,
+        "",
+        f"inputs to quantise with: an .npz file, a folder of them, or {DRAWN!r} for eight that are drawn; for int8, for"
+        " auto, and for baselines in int8",
+        check=_check_calibration,
+        files=_calibration_files,
     ),
 }
 _METHODS: dict[str, Options] = {}
@@ -88,7 +110,16 @@ class Compare:
     locks_cores = False  # tuning takes the lock itself, and so does the timing afterwards
 
     def check(self, cell: Cell) -> None:
-        """Single options show what is wrong, and a model that cannot be read is a row."""
+        """Single options show most of what is wrong, and a model that cannot be read is a row.
+
+        Raises:
+            InputError: something is to be quantised, and there are no inputs for that.
+        """
+        values = cell.values
+        quantised = [name for name in ("int8",) if values["precision"] == name]
+        quantised += [name for name in _names(values["baselines"]) if name in INT8]
+        if quantised and not values["calibrate"]:
+            raise InputError(f"{quantised[0]} needs inputs to quantise with: set calibrate, to {DRAWN!r} for example")
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
         """The time of the search, and a guess of the rest."""
@@ -143,4 +174,5 @@ def _settings(cell: Cell) -> FileSettings:
         rounds=int(values["rounds"] or 1),
         precision=str(values["precision"]),
         max_error=float(values["max_error"] or 0.0),
+        calibrate=str(values["calibrate"] or ""),
     )

@@ -111,6 +111,9 @@ def test_executables_are_deleted_and_what_failed_keeps_its_tables(work: FakeComp
         ('model = "zoo:gpt2"\nconstants = "x"\n', r"c.toml:5: constants = .x.: .*write NAME=VALUE"),
         ('model = "zoo:gpt2"\nminutes = -1\n', r"c.toml:5: minutes = -1: must be 0 or more"),
         ('model = "zoo:gpt2"\nbaselines = "onnx"\n', r"c.toml:5: baselines = .onnx.: there is no runtime 'onnx'"),
+        ('model = "zoo:gpt2"\ncalibrate = "nowhere"\n', r"c.toml:5: calibrate = .nowhere.: the calibration files"),
+        ('model = "zoo:gpt2"\nprecision = "int8"\n', r"int8 needs inputs to quantise with: set calibrate"),
+        ('model = "zoo:gpt2"\nbaselines = "openvino_int8"\n', r"openvino_int8 needs inputs to quantise with"),
         ('model = "zoo:gpt2"\n[[model]]\nname = "bert"\nminutes = 1\n', r"c.toml:6: name = .bert.: no model of"),
         ("minutes = 1\n", r"needs model = "),
     ],
@@ -160,8 +163,23 @@ def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() ->
         assert len(cells) == len(networks)
 
 
+def test_the_specs_in_8_bits_can_be_read() -> None:
+    from benchmarks.trained_inputs import MAKERS
+
+    for name in MAKERS:
+        folder = Path("models/inputs", name)
+        folder.mkdir(parents=True)
+        (folder / "00.npz").touch()
+        Path("models/packages").mkdir(exist_ok=True)
+        Path("models/packages", f"{name}.onnx").touch()
+    cells = read_bench_spec(str(ROOT / "benchmarks/compare_trained.toml")).cells
+    assert len(cells) == 3 * len(MAKERS)
+    for cell in (*cells, *read_bench_spec(str(ROOT / "benchmarks/compare_int8.toml")).cells):
+        EXPERIMENT.check(cell)
+
+
 def test_an_unknown_baseline_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match="onnxruntime, openvino, openvino_bf16, torch"):
+    with pytest.raises(InputError, match="openvino_bf16, onnxruntime_int8, openvino_int8, torch"):
         EXPERIMENT.options["baselines"].accept("tflite")
 
 
