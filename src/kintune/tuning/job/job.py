@@ -205,6 +205,8 @@ class TuningJob:
             left = limits.seconds_left(searching=not over)
             if left is not None and state.baselines.wanted is not None and state.spec.options.minutes is None:
                 left += self._stages.baseline_s(state.baselines.wanted)
+            if left is not None:
+                left += self._planner.proof_seconds
         entries = state.plan.entries if state.plan else ()
         name = ""
         if len(entries) == 1 and state.prepared is not None:

@@ -70,6 +70,14 @@ class Planner:
             told[self._stages.duration_key(StageName.PROVE)] = self._stages.proof_s(*runs)
         return told
 
+    @property
+    def proof_seconds(self) -> float:
+        """The estimated seconds of the proof; 0 until the time of a run is known."""
+        if self._state.prepared is None:
+            return 0.0
+        tuned_us = self._state.session.latency_us()
+        return self._stages.proof_s(tuned_us / 1e6, _untuned_s(self._state)) if math.isfinite(tuned_us) else 0.0
+
     def next(self, asked_to_stop: str) -> list[Work]:
         """Return the stages to offer now; if there are none and all are closed, the job is over."""
         state = self._state
