@@ -203,3 +203,25 @@ def test_first_candidates_are_distinct_and_fit(here: Any) -> None:
         assert 8 <= len(found) == len(set(found))
         assert all(fits(axes, decisions) for decisions in found)
         blocked.write(module, variant, found[0])
+
+
+def test_vectors_have_lanes_that_the_compiler_knows() -> None:
+    """LLVM computes vectors whose lanes are no power of two one by one: 48 filters are 32 and 16."""
+    from tvm import tirx
+    from tvm_ffi import structural_walk
+
+    from kintune.compiler.programs.winograd import BlockedWinograd
+
+    program, module = BlockedWinograd(), workload(Case(height=16, width=16, channels=32, filters=96))
+    axes: Any = program.axes(module, VARIANTS[0])
+    three = axes[1].values.index(3)
+    written = program.write(module, VARIANTS[0], ((0,), (three,), (0,), (0,)))
+    lanes: set[int] = set()
+
+    def note(loop: tirx.For) -> None:
+        if loop.kind == tirx.ForKind.VECTORIZED:
+            lanes.add(int(loop.extent))
+
+    structural_walk(written["main"].body, [(tirx.For, note)])
+    assert {16, 32} <= lanes
+    assert all(each & (each - 1) == 0 for each in lanes)

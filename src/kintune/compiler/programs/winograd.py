@@ -102,7 +102,7 @@ class BlockedWinograd(_Saving):
     """
 
     name = "winograd_blocked"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:

@@ -7,6 +7,7 @@ inner product keeps `rows` tiles by `vectors` vectors of filters in registers fo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from tvm import tirx
 
 from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_stages import block_in_loops, whole
 from kintune.compiler.programs.winograd_tiles import Geometry, tile_of_data, tile_of_results, transformed_weight
@@ -126,9 +128,10 @@ def _inner(
 
     def each(body: Callable[[int, Any], Any]) -> Any:
         statements = []
-        for row in range(b.rows):
+        for row, (start, lanes) in itertools.product(range(b.rows), pieces(panel, _power_of_two(panel))):
             lane = tirx.Var("lane", g.index_type)
-            statements.append(tirx.For(lane, g.at(0), g.at(panel), tirx.ForKind.VECTORIZED, body(row, lane)))
+            at = g.at(start) + lane if start else lane
+            statements.append(tirx.For(lane, g.at(0), g.at(lanes), tirx.ForKind.VECTORIZED, body(row, at)))
         return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
     def tile(row: int) -> Any:
@@ -144,6 +147,11 @@ def _inner(
     start = each(lambda row, lane: tirx.BufferStore(sums[row], tirx.const(_ZERO, "float32"), [lane]))
     end = each(lambda row, lane: tirx.BufferStore(products, sums[row][lane], [t, tile(row), own * g.at(panel) + lane]))
     return tirx.SeqStmt([start, _loops(g, [g.channels], add), end])
+
+
+def _power_of_two(number: int) -> int:
+    """The largest power of two that is not larger: LLVM computes vectors of other numbers of lanes one by one."""
+    return 1 << (number.bit_length() - 1)
 
 
 def _if(condition: Any, statement: Any) -> Any:
