@@ -42,7 +42,9 @@ def test_each_block_is_one_kernel(cpu: tvm.target.Target, run_program: RunsProgr
     torch.export.save(torch.export.export(net.eval(), (x,)), tmp_path / "net.pt2")
     lowered = lower(load(parse_ref(str(tmp_path / "net.pt2"))).module, cpu)
     calls = [workload.signature for workload in lowered.workloads for _ in range(workload.occurrences)]
-    assert sorted(call.split("-")[0] for call in calls) == ["conv2d"] * 3 + ["transpose"] * 2, calls
+    computed = [call for call in calls if "conv2d" in call]
+    assert len(computed) == 3, calls
+    assert {call.split("-")[0] for call in calls if call not in computed} <= {"transpose", "reshape"}, calls
     assert not any("sqrt" in call or call.startswith("conv2d-subtract") for call in calls)
     (found,) = run_program(assemble(lowered, {}, cpu), x.numpy())
     np.testing.assert_allclose(found, net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
