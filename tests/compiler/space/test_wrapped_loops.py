@@ -50,6 +50,15 @@ def test_a_scheduled_function_stays() -> None:
     assert _split(function) is function
 
 
+def test_a_parallel_loop_keeps_its_threads() -> None:
+    from tvm.s_tir import Schedule
+
+    schedule = Schedule(_tiled(4, 5, 3))
+    block = schedule.get_sblock("made")
+    schedule.parallel(schedule.get_loops(block)[0])
+    assert "T.parallel(12)" in str(_split(schedule.mod["main"]))
+
+
 @pytest.mark.parametrize("repeats", [(7, 6, 4, 2), (1, 1, 4, 1), (3, 2, 5, 8)])
 def test_untuned_tiles_are_right(repeats: tuple[int, ...]) -> None:
     """LLVM 22 vectorises the first of these wrongly for CPUs with AVX-512."""

@@ -115,6 +115,14 @@ class AttentionPattern(msgspec.Struct, frozen=True, omit_defaults=True):
         """How many independent attentions there are."""
         return math.prod(self.batch)
 
+    def batch_of(self, head: Any) -> list[Any]:
+        """The coordinates of the batch of a head, by its number: an expression, or a number."""
+        inner, found = self.heads, []
+        for extent in self.batch:
+            inner //= extent
+            found.append(head // inner % extent)
+        return found
+
     @property
     def row(self) -> int:
         """The number of the coordinate of rows; columns, depth and width follow."""

@@ -48,10 +48,7 @@ class _Row:
         pattern, lanes = self.pattern, self.lanes
         head = task // pattern.rows
         self.row = task % pattern.rows if pattern.rows > 1 else 0
-        inner = pattern.heads
-        for extent in pattern.batch:
-            inner //= extent
-            self.batch.append(head // inner % extent)
+        self.batch = pattern.batch_of(head)
         self.query, self.scores = alloc("query", pattern.depth), alloc("scores", pattern.columns)
         self.tile = [alloc(f"tile_{i}", lanes) for i in range(max(self.blocking.keys, self.blocking.vectors))]
         self.most, self.total = alloc("most", lanes), alloc("total", lanes)

@@ -87,10 +87,7 @@ class _Task:
     def write(self, task: Any) -> None:
         pattern, number = self.pattern, self.columns
         head = task // self.blocks if self.blocks > 1 else task
-        inner = pattern.heads
-        for extent in pattern.batch:
-            inner //= extent
-            self.batch.append(head // inner % extent)
+        self.batch = pattern.batch_of(head)
         if self.blocks > 1:
             self.start = tirx.min(task % self.blocks * self.rows, pattern.rows - self.rows)
         across = self.blocking.across

@@ -132,10 +132,7 @@ class _Task:
     def write(self, task: Any) -> None:
         pattern, sizes = self.pattern, self.sizes
         head = task // self.blocks if self.blocks > 1 else task
-        inner = pattern.heads
-        for extent in pattern.batch:
-            inner //= extent
-            self.batch.append(head // inner % extent)
+        self.batch = pattern.batch_of(head)
         if self.blocks > 1:
             rows = self.units * UNIT
             self.start = tirx.min(task % self.blocks * rows, pattern.rows - rows)
