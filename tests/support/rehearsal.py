@@ -17,8 +17,9 @@ from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
 from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge
-from kintune.core.messages import Committed, Finished, ItemStatus, OfferStages, StageClosed, Work
+from kintune.core.messages import Committed, Finished, ItemStatus, OfferStages, Progress, StageClosed, Work
 from kintune.core.outcome import Outcome
+from kintune.core.report import ProgressReport
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.core.stage_results import (
     BaselineLatencies,
@@ -193,6 +194,7 @@ class Rehearsal:
         interfere: Callable[[Rehearsal], None] | None = None,
     ) -> None:
         self.finished: Finished | None = None
+        self.progress: list[ProgressReport] = []
         self.timed: Counter[tuple[str, str]] = Counter()
         self._new_tools = backend
         self._spec = spec
@@ -275,6 +277,8 @@ class Rehearsal:
                 case OfferStages():
                     for work in saying.works:
                         self._offered(work)
+                case Progress():
+                    self.progress.append(msgspec.msgpack.decode(saying.payload, type=ProgressReport))
                 case Finished():
                     self.finished = saying
 

@@ -116,6 +116,12 @@ class TestLimits:
         first_confirm = next(event.at for event in rehearsal.history if event.stage == "build-end")
         assert first_confirm > 2 * 60
 
+    def test_the_time_left_counts_the_proof(self) -> None:
+        rehearsal = Rehearsal(ToyTools, with_limits(trials=25)).run()
+        left = [report.time_left_s for report in rehearsal.progress if report.stage == StageName.PROVE]
+        assert left
+        assert all(each is not None and each > 15.0 for each in left)  # packaging alone takes so long
+
     def test_a_long_check_does_not_make_trials_look_slow(self) -> None:
         """What came before the search is no part of what a trial takes."""
 
