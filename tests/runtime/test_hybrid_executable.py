@@ -43,6 +43,7 @@ def test_it_is_made_run_saved_and_opened(tmp_path: Path) -> None:
 
 def test_nothing_of_it_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gc.collect()  # what earlier tests left open is not closed in between
     before = len(os.listdir("/proc/self/fd"))
     made = created(tmp_path)
     made.run(X)
@@ -50,7 +51,7 @@ def test_nothing_of_it_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     del made
     gc.collect()
     assert os.listdir(tmp_path) == ["region.kt"]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_one_for_another_machine_is_saved_and_not_run(tmp_path: Path) -> None:
