@@ -57,6 +57,7 @@ def test_a_race_has_stock_once_and_somebody_else(tmp_path: Path, text: str) -> N
         "race_resnet50",
         "race_vit_base",
         "race_large",
+        "race_paper",
         "race_quality",
         "ablation",
         "ideas_bert_base",
