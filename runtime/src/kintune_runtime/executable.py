@@ -21,6 +21,7 @@ from .errors import InputError, RunError
 from .evaluation import Evaluation, KernelTime
 from .inputs import Array, Tensor, arrange_inputs, draw_inputs
 from .library import Buffer, Described, Hook, Options, library, raise_for
+from .output_memory import OutputMemory, address_of
 from .variant import BEST, Variant, check_number, variant_of
 
 if TYPE_CHECKING:
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "Variant", "open"]
 
 _BUSY = "the context is running in another thread; make a context for each"
-_from_buffer: Any = ctypes.c_char.from_buffer
-_address_of = ctypes.addressof
-
-_ALIGNMENT = 64  # bytes; what kernels assume of every tensor
-_COPIED = 1 << 16  # bytes; up to so many it costs less to copy an output than to align its memory
 
 
 def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable | HybridExecutable:
@@ -203,12 +199,13 @@ class Context:
         self._run = self._native.kt_run
         self._inputs, self._outputs = executable._plans[plan]
         self._expected = tuple((t.name, t.shape, numpy_dtype(t.dtype)) for t in self._inputs)
+        sizes = [int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize for t in self._outputs]
         self._made = tuple(
-            (t.name, t.shape, dtype := numpy_dtype(t.dtype), int(np.prod(t.shape, dtype=np.int64)) * dtype.itemsize)
-            for t in self._outputs
+            (t.name, OutputMemory(t.shape, numpy_dtype(t.dtype), nbytes))
+            for t, nbytes in zip(self._outputs, sizes, strict=True)
         )
         self._given = _buffers([int(np.prod(shape, dtype=np.int64)) * d.itemsize for _, shape, d in self._expected])
-        self._taken = _buffers([nbytes for _, _, _, nbytes in self._made])
+        self._taken = _buffers(sizes)
         self._users: dict[str, int] = {}  # the thread that runs it now, if any
 
     def run(self, *inputs: Inputs) -> dict[str, Array]:
@@ -229,14 +226,13 @@ class Context:
             taken, taken_at = self._taken
             place = 0
             for array in arrays:
-                given[place] = _address(array)
+                given[place] = address_of(array)
                 place += 2
             outputs: dict[str, Array] = {}
             place = 0
-            for name, shape, dtype, nbytes in self._made:
-                output: Array = np.empty(shape, dtype) if nbytes <= _COPIED else _aligned(shape, dtype, nbytes)
-                taken[place] = _address(output)
-                outputs[name] = output
+            for name, memory in self._made:
+                outputs[name] = output = memory.array()
+                taken[place] = address_of(output)
                 place += 2
             if status := self._run(self._context, given_at, len(arrays), taken_at, len(outputs)):
                 raise_for(status)
@@ -330,18 +326,3 @@ def _buffers(sizes: Sequence[int]) -> tuple[memoryview, int]:
     for place, nbytes in enumerate(sizes):
         view[2 * place + 1] = nbytes
     return view, ctypes.addressof(memory)
-
-
-def _address(array: Array) -> int:
-    """Where the elements of an array lie."""
-    try:
-        return _address_of(_from_buffer(array))
-    except (TypeError, ValueError):  # it is read-only, has no element, or a type that the buffer protocol lacks
-        return int(array.__array_interface__["data"][0])
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
-    """An array at a multiple of 64 bytes, which a network writes to without a copy."""
-    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-    start = -_address(memory) % _ALIGNMENT
-    return memory[start : start + nbytes].view(dtype).reshape(shape)
