@@ -14,12 +14,12 @@ from tvm import tirx
 
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
+from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_stages import block_in_loops, whole
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.space.packing import PACKS
 
-__all__ = ["Tiling", "make_tiles"]
+__all__ = ["Tiling", "make_tiles", "position_of"]
 
 _STEPS = (4, 3, 2, 1)
 """Products of a turn of the innermost loop."""
@@ -132,7 +132,7 @@ class _Tiles:
             return tirx.BufferStore(sums[row], tirx.const(0.0, "float32"), [column])
 
         def end(row: int, column: Any) -> _Statement:
-            at = [*_position(found.extents, rows[row], g), panel * g.at(self._panel) + column]
+            at = [*position_of(found.extents, rows[row], g), panel * g.at(self._panel) + column]
             value = sums[row][column]
             if self._epilogue is None:
                 return tirx.BufferStore(found.result, value, at)
@@ -189,13 +189,13 @@ class _Tiles:
     def _source(self, row: Any) -> list[Any]:
         """The indices of the row of the data that a row of the result is of."""
         found, g = self._found, self._g
-        if found.rows == Reach():  # a matrix, whose rows may be along other axes than those of the result
-            return _position([int(extent) for extent in found.data.shape[:-1]], row, g)
-        image, y, x = _position(found.extents, row, g)
+        if found.is_matrix:  # its rows may be along other axes than those of the result
+            return position_of([int(extent) for extent in found.data.shape[:-1]], row, g)
+        image, y, x = position_of(found.extents, row, g)
         return [image, y * g.at(found.rows.stride), x * g.at(found.columns.stride)]
 
 
-def _position(extents: Sequence[int], row: Any, g: Geometry) -> list[Any]:
+def position_of(extents: Sequence[int], row: Any, g: Geometry) -> list[Any]:
     """The indices of a row, along axes of these extents."""
     indices: list[Any] = []
     rest, left = row, math.prod(extents)

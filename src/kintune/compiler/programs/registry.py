@@ -15,6 +15,7 @@ from kintune.compiler.programs.panel_sum import NarrowPanels
 from kintune.compiler.programs.program import KeepsBf16, Narrow, Program, pattern_of, precision_of_program
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
+from kintune.compiler.programs.streamed_sum import StreamedSum
 from kintune.compiler.programs.tiled_product import TiledProduct
 from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
 from kintune.core.candidate import Decision
@@ -28,6 +29,7 @@ PROGRAMS: tuple[Program, ...] = (
     RecurrentProgram(),
     RowProgram(),
     NarrowPanels(),
+    StreamedSum(),
     TiledProduct(),
     BlockwiseProduct(),
     ByteProducts(),

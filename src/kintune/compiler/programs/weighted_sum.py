@@ -70,6 +70,11 @@ class WeightedSum(NamedTuple):
         )
 
     @property
+    def is_matrix(self) -> bool:
+        """Whether all rows of the data are read in their order; they may be along other axes than those of the result."""
+        return self.rows == Reach() and self.columns.is_plain
+
+    @property
     def filters(self) -> int:
         """The number of filters, which are columns of the matrix of weights."""
         return int(self.result.shape[-1])
@@ -328,7 +333,7 @@ def _with_zeros(function: Any, found: WeightedSum, at: int) -> WeightedSum | Non
     if zeros is None or not any(parameter.same_as(zeros.data) for parameter in function.params):
         return None
     shape = constant_shape(zeros.data) or ()
-    if found.columns.is_plain and found.rows == Reach():
+    if found.is_matrix:
         # a matrix with zeros around: its rows would have to be counted anew
         return (
             None

@@ -1,0 +1,363 @@
+"""The loops of a sum with few positions: weights are read once, one vector after the other as they lie in memory.
+
+The weights of all places of the kernel and all channels are packed in panels [depth, panel] of the filters that are
+computed at once.  All sums of a tile, some positions by some vectors of filters, stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tvm import tirx
+
+from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.loops import sequence
+from kintune.compiler.programs.product_tiles import position_of
+from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
+from kintune.compiler.programs.winograd_stages import block_in_loops, whole
+from kintune.compiler.programs.winograd_tiles import Geometry
+from kintune.compiler.space.packing import PACKS
+
+__all__ = ["Live", "Streaming", "live_part", "stream_sum"]
+
+_STEP = 4
+"""Values of a sum that are taken in one turn of the innermost loop, at least."""
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+_SHORT = 16
+"""Channels of which one place of the kernel makes no loop of its own."""
+
+_READ, _NEAR, _DATA = 0, 2, 1
+"""The operands of a prefetch: for reading, into the second cache, of data."""
+
+
+class Streaming(NamedTuple):
+    """Tiles of `rows` positions by `vectors` of filters; `parts` of the panels are the tasks.
+
+    Each result has `ways` independent sums.  Weights are asked for `ahead` bytes before they are read; 0 is not at all.
+    """
+
+    rows: int
+    vectors: int
+    ways: int
+    parts: int
+    ahead: int
+
+
+class Live(NamedTuple):
+    """What a sum reads along one axis, without the places of the kernel, before `first`, that meet nothing but zeros.
+
+    `reach.before` is negative where the first position reads beyond the edge of the image.
+    """
+
+    reach: Reach
+    first: int
+
+    @property
+    def extent(self) -> int:
+        """The extent of what is read."""
+        reach = self.reach
+        return (reach.results - 1) * reach.stride + (reach.kernel - 1) * reach.dilation + 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether all that is read lies in the image."""
+        return self.reach.before <= 0 and self.extent - self.reach.before <= self.reach.size
+
+
+def live_part(reach: Reach) -> Live:
+    """The places of the kernel from the first to the last that meets the image at some position."""
+    places = [
+        place
+        for place in range(reach.kernel)
+        if any(
+            0 <= position * reach.stride + place * reach.dilation - reach.before < reach.size
+            for position in range(reach.results)
+        )
+    ]
+    first, last = (places[0], places[-1]) if places else (0, 0)
+    kept = reach._replace(kernel=last - first + 1, before=reach.before - first * reach.dilation)
+    return Live(kept, first)
+
+
+def stream_sum(found: WeightedSum, lanes: int, streaming: Streaming, epilogue: Epilogue | None) -> Stages:
+    """The statements that compute the sum, or the epilogue of it."""
+    return _Streamed(found, lanes, streaming, epilogue).stages()
+
+
+class _Streamed:
+    def __init__(self, found: WeightedSum, lanes: int, streaming: Streaming, epilogue: Epilogue | None) -> None:
+        self._found, self._streaming, self._epilogue = found, streaming, epilogue
+        self._g = g = Geometry(0, lanes, 1, 1, found.positions, found.channels, found.filters, found.index_type)
+        self._y, self._x = live_part(found.rows), live_part(found.columns)
+        self._is_inside = self._y.is_inside and self._x.is_inside
+        self._panel = streaming.vectors * lanes
+        self._panels = -(-found.filters // self._panel)
+        self._groups = -(-found.positions // streaming.rows)
+        self._depth = self._y.reach.kernel * self._x.reach.kernel * found.channels
+        self._weights = g.buffer("panels", self._panels, self._depth, self._panel)
+        self._image = g.buffer("image", found.images, self._y.extent, self._x.extent, found.channels)
+        self._sums = [
+            [g.buffer(f"sums{row}_{way}", self._panel) for way in range(streaming.ways)]
+            for row in range(streaming.rows)
+        ]
+        self._results = g.buffer("results", streaming.rows, self._panel)
+
+    def stages(self) -> Stages:
+        found, g, parts = self._found, self._g, self._streaming.parts
+        target = found.result if self._epilogue is None else self._epilogue.target
+        others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
+        source = found.data if self._is_inside else self._image
+        computing = block_in_loops(
+            f"{found.name}_streamed",
+            [("only", 1), ("part", parts)],
+            lambda _only, part: self._task(part),
+            g,
+            reads=lambda _only, part: [whole(source), whole(self._weights), *others],
+            writes=lambda _only, part: [whole(target)],
+            buffers=[*(each for ways in self._sums for each in ways), self._results],
+            fused=True,
+        )
+        if parts == 1:
+            computing = tirx.For(
+                computing.loop_var, computing.min, computing.extent, tirx.ForKind.SERIAL, computing.body
+            )
+        if self._is_inside:
+            return Stages([self._packing(), computing], [self._weights])
+        return Stages([self._packing(), self._framing(), computing], [self._weights, self._image])
+
+    def _packing(self) -> Any:
+        found, g = self._found, self._g
+        across, channels = g.at(self._x.reach.kernel), g.at(found.channels)
+
+        def packed(o: Any, k: Any, f: Any) -> Any:
+            place, channel = tirx.floordiv(k, channels), tirx.floormod(k, channels)
+            i = tirx.floordiv(place, across) + g.at(self._y.first)
+            j = tirx.floormod(place, across) + g.at(self._x.first)
+            column = o * g.at(self._panel) + f
+            value = found.weight(i, j, channel, column)
+            if found.filters % self._panel:
+                value = tirx.if_then_else(column < g.at(found.filters), value, tirx.const(0.0, "float32"))
+            return tirx.BufferStore(self._weights, value, [o, k, f])
+
+        return block_in_loops(
+            "panel_weights",
+            [("o", self._panels), ("k", self._depth), ("f", self._panel)],
+            packed,
+            g,
+            reads=lambda o, k, f: [whole(found.weights)],
+            writes=lambda o, k, f: [(self._weights, [(o, 1), (k, 1), (f, 1)])],
+            annotations={PACKS: True},
+        )
+
+    def _framing(self) -> Any:
+        """Copy the part of the images that is read, with zeros around."""
+        found, g = self._found, self._g
+
+        def at(place: Any, live: Live) -> tuple[Any, Any]:
+            inside = place - g.at(live.reach.before)
+            return inside, tirx.And(inside >= g.at(0), inside < g.at(live.reach.size))
+
+        def copy(n: Any, a: Any, b: Any) -> Any:
+            (y, is_row), (x, is_column) = at(a, self._y), at(b, self._x)
+
+            def filled(value: Callable[[Any], Any]) -> Any:
+                return self._loop(
+                    "channel", found.channels, lambda c: tirx.BufferStore(self._image, value(c), [n, a, b, c])
+                )
+
+            copied = filled(lambda c: found.data[n, y, x, c])
+            return tirx.IfThenElse(tirx.And(is_row, is_column), copied, filled(lambda c: tirx.const(0.0, "float32")))
+
+        return block_in_loops(
+            f"{found.name}_image",
+            [("n", found.images), ("a", self._y.extent), ("b", self._x.extent)],
+            copy,
+            g,
+            reads=lambda n, a, b: [whole(found.data)],
+            writes=lambda n, a, b: [(self._image, [(n, 1), (a, 1), (b, 1), (0, found.channels)])],
+        )
+
+    def _task(self, part: Any) -> Any:
+        """All tiles of a part of the panels, one panel after the other."""
+        g, parts = self._g, self._streaming.parts
+        own = -(-self._panels // parts)
+        first = part * g.at(own)
+        number: Any = own
+        if self._panels % own:
+            number = tirx.min(g.at(own), g.at(self._panels) - first)
+
+        def panel(o: Any) -> Any:
+            return self._loop("group", self._groups, lambda group: self._tile(first + o, group))
+
+        return self._loop("panel", number, panel)
+
+    def _tile(self, panel: Any, group: Any) -> Any:
+        """The sums of one panel and the positions of a group, and what follows from them."""
+        g, found, streaming = self._g, self._found, self._streaming
+        first, last = group * g.at(streaming.rows), g.at(found.positions - 1)
+        is_cut = found.positions % streaming.rows != 0
+        rows = [first + g.at(row) for row in range(streaming.rows)]
+        places = [self._place(tirx.min(row, last) if is_cut else row) for row in rows]
+        begin = [
+            self._vectors(lambda column, each=each: _store(each, tirx.const(0.0, "float32"), column))
+            for ways in self._sums
+            for each in ways
+        ]
+        end = [
+            self._vectors(
+                lambda column, row=row, ways=ways: tirx.BufferStore(
+                    self._results, _total([each[column] for each in ways]), [g.at(row), column]
+                )
+            )
+            for row, ways in enumerate(self._sums)
+        ]
+        valid: Any = streaming.rows
+        if is_cut:
+            valid = tirx.min(g.at(streaming.rows), g.at(found.positions) - first)
+        stored = self._loop("row", valid, lambda row: self._stored(panel, first + row, row))
+        return sequence([*begin, self._products(panel, group, places), *end, stored])
+
+    def _products(self, panel: Any, group: Any, places: Sequence[Callable[..., list[Any]]]) -> Any:
+        """Add the products of all places of the kernel and all channels to the sums."""
+        g, found = self._g, self._found
+        down, across, channels = self._y.reach.kernel, self._x.reach.kernel, found.channels
+        is_joined = across > 1 and channels < _SHORT and self._x.reach.dilation == 1
+        length = across * channels if is_joined else channels
+
+        def run(i: Any, j: Any) -> Any:
+            start = (i * g.at(across) + j) * g.at(channels)
+
+            def value(q: Any, way: int) -> Any:
+                at = (i, tirx.floordiv(q, g.at(channels)), tirx.floormod(q, g.at(channels))) if is_joined else (i, j, q)
+                return self._value(panel, group, start + q, [place(*at) for place in places], way)
+
+            return self._turns(length, value)
+
+        if is_joined:
+            return self._loop("i", down, lambda i: run(i, g.at(0)))
+        return self._loop("i", down, lambda i: self._loop("j", across, lambda j: run(i, j)))
+
+    def _turns(self, length: int, value: Callable[[Any, int], Any]) -> Any:
+        """All values of a run, some of them in each turn of a loop, one after the other to each of the ways."""
+        g, ways = self._g, self._streaming.ways
+        step = ways * -(-_STEP // ways)
+        whole_turns, rest = divmod(length, step)
+
+        def turn(number: Any, values: int) -> Any:
+            return sequence([value(number + g.at(each), each % ways) for each in range(values)])
+
+        statements = []
+        if whole_turns:
+            statements.append(self._loop("turn", whole_turns, lambda t: turn(t * g.at(step), step)))
+        if rest:
+            statements.append(turn(g.at(whole_turns * step), rest))
+        return sequence(statements)
+
+    def _value(self, panel: Any, group: Any, k: Any, sources: Sequence[list[Any]], way: int) -> Any:
+        """Add the products of one value of each position with a row of the panel, and ask for a row further on."""
+        source = self._found.data if self._is_inside else self._image
+        statements = self._ahead(panel, group, k)
+        for row, indices in enumerate(sources):
+            target = self._sums[row][way]
+
+            def product(column: Any, target: Any = target, indices: list[Any] = indices) -> Any:
+                return _store(target, target[column] + source[tuple(indices)] * self._weights[panel, k, column], column)
+
+            statements.append(self._vectors(product))
+        return sequence(statements)
+
+    def _ahead(self, panel: Any, group: Any, k: Any) -> list[Any]:
+        """Ask for weights that are read later: a fixed distance ahead, or where several groups read a panel, each for
+        its share of the next one.
+        """
+        g, lines = self._g, self._panel * 4 // _LINE
+        if not self._streaming.ahead or not lines:
+            return []
+        if self._groups == 1:
+            further = -(-self._streaming.ahead // (self._panel * 4))
+            places = [(panel, k + g.at(further), g.at(line * _LINE // 4)) for line in range(lines)]
+        else:
+            each = -(-lines // self._groups)
+            first = group * g.at(each)
+            columns = [tirx.min(first + g.at(line), g.at(lines - 1)) * g.at(_LINE // 4) for line in range(each)]
+            places = [(panel + g.at(1), k, column) for column in columns]
+        asked = []
+        for place in places:
+            address = tirx.address_of(self._weights[place])
+            operands = (tirx.const(number, "int32") for number in (_READ, _NEAR, _DATA))
+            asked.append(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *operands)))
+        return asked
+
+    def _place(self, row: Any) -> Callable[..., list[Any]]:
+        """The indices of what a position reads, by a place (i, j) of the kernel and a channel."""
+        found, g, y, x = self._found, self._g, self._y.reach, self._x.reach
+        if found.is_matrix:
+            lead = position_of([int(extent) for extent in found.data.shape[:-1]], row, g)
+            return lambda _i, _j, c: [*lead, c]
+        image, down, right = position_of(found.extents, row, g)
+        top = down * g.at(y.stride) - g.at(y.before if self._is_inside else 0)
+        left = right * g.at(x.stride) - g.at(x.before if self._is_inside else 0)
+        return lambda i, j, c: [image, top + i * g.at(y.dilation), left + j * g.at(x.dilation), c]
+
+    def _stored(self, panel: Any, position: Any, row: Any) -> Any:
+        """Store what follows from the sums of one position and a panel."""
+        found, g, vectors = self._found, self._g, self._streaming.vectors
+        lead = position_of(found.extents, position, g)
+        is_vectorised = self._epilogue is None or self._epilogue.is_vectorised
+        kind = tirx.ForKind.VECTORIZED if is_vectorised else tirx.ForKind.SERIAL
+
+        def vector(v: Any, start: int, lanes: int) -> Any:
+            def lane(each: Any) -> Any:
+                column = v * g.at(g.lanes) + g.at(start) + each
+                value, at = self._results[row, column], [*lead, panel * g.at(self._panel) + column]
+                if self._epilogue is None:
+                    return tirx.BufferStore(found.result, value, at)
+                return self._epilogue.store(value, at)
+
+            return self._loop("lane", lanes, lane, kind)
+
+        def stored(v: Any) -> Any:
+            rest = found.filters % g.lanes
+            if not found.filters % self._panel:
+                return vector(v, 0, g.lanes)
+            first = panel * g.at(self._panel) + v * g.at(g.lanes)
+            some = sequence([vector(v, start, lanes) for start, lanes in pieces(rest, g.lanes)]) if rest else None
+            if found.filters < g.lanes:
+                return tirx.IfThenElse(first < g.at(found.filters), some, None)
+            partly = tirx.IfThenElse(first < g.at(found.filters), some, None) if rest else None
+            return tirx.IfThenElse(first < g.at(found.filters - rest), vector(v, 0, g.lanes), partly)
+
+        return self._loop("v", vectors, stored)
+
+    def _vectors(self, body: Callable[[Any], Any]) -> Any:
+        """A statement for all columns of a panel, a vector each: LLVM would take a vector of 3 x 16 lanes apart."""
+        g, statements = self._g, []
+        for start in range(0, self._panel, g.lanes):
+            lane = tirx.Var("lane", g.index_type)
+            column = lane if start == 0 else lane + g.at(start)
+            statements.append(tirx.For(lane, g.at(0), g.at(g.lanes), tirx.ForKind.VECTORIZED, body(column)))
+        return sequence(statements)
+
+    def _loop(self, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
+        g = self._g
+        if isinstance(extent, int) and extent == 1:
+            return body(g.at(0))
+        variable = tirx.Var(name, g.index_type)
+        return tirx.For(variable, g.at(0), g.at(extent), kind, body(variable))
+
+
+def _store(buffer: Any, value: Any, column: Any) -> Any:
+    return tirx.BufferStore(buffer, value, [column])
+
+
+def _total(values: list[Any]) -> Any:
+    """The sum of values, by halves."""
+    while len(values) > 1:
+        values = [sum(values[at : at + 2][1:], values[at]) for at in range(0, len(values), 2)]
+    return values[0]

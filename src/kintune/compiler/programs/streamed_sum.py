@@ -1,0 +1,226 @@
+"""Products and convolutions with few positions, in fp32: they take as long as their weights take to be read.
+
+MetaSchedule's sketches tile positions and filters by divisors of their numbers, and sum into memory.  Here all
+positions are in the register tile, if they fit, so that each weight is read once; places of the kernel that meet
+nothing but zeros at all positions are not read at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tvm
+
+from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
+from kintune.compiler.programs.stages import with_stages
+from kintune.compiler.programs.streamed_loops import Streaming, live_part, stream_sum
+from kintune.compiler.programs.weighted_sum import WeightedSum
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.runtime.target import extensions_of
+from kintune.search.processor import Processor
+
+__all__ = ["MOST_POSITIONS", "StreamedSum"]
+
+MOST_POSITIONS = 64
+"""The positions of a sum that is written so, at most."""
+
+_REGISTERS = (16, 32)
+_VECTORS = (1, 2, 3, 4, 6, 8)
+_WAYS = (1, 2, 4)
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+_AHEAD = (0, 2048, 8192)
+_MOST_ROWS = 24  # of a register tile
+_LEAST_WEIGHTS = 4096  # of a sum that is worth a kernel of its own
+_LEAST_USE = 0.6  # of the panels' columns, that are no zeros put there
+_FIRST = 32  # candidates of the rule
+
+_NEAR_BYTES, _FAR_BYTES, _FETCHED_BYTES = 40.0, 9.0, 12.0
+"""Bytes a cycle and core: from the second cache, from the shared one, and from that if they are asked for ahead."""
+
+_NEAR, _OWN = 0.6, 0.7  # of the first and second cache, for weights
+_LATENCY = 4.0  # cycles of a sum
+_LAUNCH_CYCLES = 1500.0  # until other threads have begun
+_TASK_CYCLES = 100.0
+_STORED_CYCLES = 4.0  # for a vector of sums
+
+
+class _Size(NamedTuple):
+    """The numbers of positions and filters of a sum, and of values that each result is the sum of."""
+
+    positions: int
+    filters: int
+    depth: int
+
+
+class StreamedSum:
+    """Writes a sum of products with constant weights; its variants are lanes and registers, as in "16x32".
+
+    The decisions are the register tile, the independent sums of a result, the parts of the panels, and how far ahead
+    weights are asked for (`streamed_loops.Streaming`).
+    """
+
+    name = "streamed"
+    version = 1
+    patterns: tuple[str, ...] = ()
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """One, where positions are few and nothing is left beside the sum."""
+        if target.kind.name != "llvm":
+            return ()
+        machine = Processor.of(extensions_of(target))
+        matched = match_sum(module)
+        if machine.registers not in _REGISTERS or matched is None or not _is_worth(_size(matched.found)):
+            return ()
+        variant = f"{machine.lanes}x{machine.registers}"
+        return (variant,) if _tiles(_size(matched.found), variant) else ()
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """The choices of tile, ways, parts and distance.
+
+        Raises:
+            BuildError: the workload is no such sum, or there is no such variant of it.
+        """
+        counts = map(len, _choices(_size(_found(module).found), variant))
+        return tuple(Choice(tuple(range(count)), (1.0 / count,) * count) for count in counts)
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """The workload with the program in the place of its sum.
+
+        Raises:
+            BuildError: the workload is no such sum, or the decisions are not its own or make no program.
+        """
+        matched = _found(module)
+        size = _size(matched.found)
+        streaming = _streaming(_choices(size, variant), [at for (at,) in decisions])
+        lanes, registers = _registers(variant)
+        panels = -(-size.filters // (streaming.vectors * lanes))
+        if not _fits(streaming, registers):
+            raise BuildError(f"{streaming.ways} sums of {streaming.rows} x {streaming.vectors} vectors do not fit")
+        if streaming.parts > panels:
+            raise BuildError(f"{panels} panels have no {streaming.parts} parts")
+        stages = stream_sum(matched.found, lanes, streaming, matched.epilogue)
+        return with_stages(matched.module, matched.found, stages, matched.epilogue)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """The decisions of the least estimated times."""
+        size, (lanes, registers) = _size(_found(module).found), _registers(variant)
+        choices = _choices(size, variant)
+        ranked = []
+        for places in itertools.product(*(range(len(values)) for values in choices)):
+            streaming = _streaming(choices, places)
+            panels = -(-size.filters // (streaming.vectors * lanes))
+            if _fits(streaming, registers) and streaming.parts <= panels:
+                ranked.append((_estimated_cycles(size, streaming, lanes, machine), places))
+        return [tuple((at,) for at in places) for _, places in sorted(ranked)[:_FIRST]]
+
+
+def _estimated_cycles(size: _Size, streaming: Streaming, lanes: int, machine: Processor) -> float:
+    """The estimated cycles of the core that has most tasks."""
+    rows, vectors, ways, parts, ahead = streaming
+    width = vectors * lanes
+    panels = -(-size.filters // width)
+    own = -(-panels // parts)
+    tasks = -(-(-(-panels // own)) // machine.threads)
+    groups = -(-size.positions // rows)
+    panel_bytes = 4.0 * size.depth * width
+    weights = panel_bytes * panels / min(parts, machine.threads)
+    far = _FETCHED_BYTES if ahead else _FAR_BYTES
+    first = _NEAR_BYTES if weights <= _OWN * machine.caches[1] else far
+    # a weight that is used once need not be loaded to a register first; asking takes a place beside loads
+    loads = (rows * vectors if rows == 1 else rows) + vectors + (vectors if ahead else 0)
+    each = max(rows * vectors / 2, loads / 2, _LATENCY / ways)
+    again = 0.0 if panel_bytes <= _NEAR * machine.caches[0] else 4.0 * width / _NEAR_BYTES
+    sums = size.depth * (max(each, 4.0 * width / first) + (groups - 1) * max(each, again))
+    stored = groups * rows * vectors * (_STORED_CYCLES + ways)
+    return tasks * (own * (sums + stored) + _TASK_CYCLES) + (_LAUNCH_CYCLES if parts > 1 else 0.0)
+
+
+def _found(module: tvm.IRModule) -> MatchedSum:
+    matched = match_sum(module)
+    if matched is None:
+        raise BuildError("the workload is no sum of products with constant weights")
+    return matched
+
+
+_Choices = tuple[tuple[tuple[int, int], ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _choices(size: _Size, variant: str) -> _Choices:
+    """The register tiles, ways, parts and distances.
+
+    Raises:
+        BuildError: there is no such variant, or no register tile fits.
+    """
+    tiles = _tiles(size, variant)
+    if not tiles:
+        raise BuildError(f"no register tile of {variant} fits {size.positions} positions by {size.filters} filters")
+    lanes, registers = _registers(variant)
+    least = min(rows * vectors for rows, vectors in tiles)
+    most = max(-(-size.filters // (vectors * lanes)) for _, vectors in tiles)
+    return (
+        tiles,
+        tuple(ways for ways in _WAYS if ways == 1 or (ways * least <= registers and ways <= size.depth)),
+        tuple(parts for parts in _PARTS if parts <= most),
+        _AHEAD,
+    )
+
+
+def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
+    """The register tiles, positions by vectors, that fit the registers and leave few of the columns to zeros.
+
+    Raises:
+        BuildError: there is no such variant.
+    """
+    lanes, registers = _registers(variant)
+    heights = sorted({-(-size.positions // groups) for groups in range(1, size.positions + 1)}, reverse=True)
+    found = []
+    for rows, vectors in itertools.product(heights, _VECTORS):
+        width = vectors * lanes
+        used = size.filters / (-(-size.filters // width) * width)
+        if rows <= _MOST_ROWS and used >= _LEAST_USE and _fits(Streaming(rows, vectors, 1, 1, 0), registers):
+            found.append((rows, vectors))
+    return tuple(found)
+
+
+def _fits(streaming: Streaming, registers: int) -> bool:
+    """Whether the sums of a tile are in registers, with a row of weights where several positions use it."""
+    weights = streaming.vectors if streaming.rows > 1 else 0
+    return streaming.rows * streaming.vectors * streaming.ways + weights <= registers - (not weights)
+
+
+def _streaming(choices: _Choices, places: Sequence[int]) -> Streaming:
+    """The loops of some decisions.
+
+    Raises:
+        BuildError: they are not the program's own.
+    """
+    if len(places) != len(choices):
+        raise BuildError(f"a streamed sum has {len(choices)} decisions, not {len(places)}")
+    if any(not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)):
+        raise BuildError(f"there are no loops {tuple(places)} of this sum")
+    tile, ways, parts, ahead = places
+    return Streaming(*choices[0][tile], choices[1][ways], choices[2][parts], choices[3][ahead])
+
+
+def _registers(variant: str) -> tuple[int, int]:
+    """The lanes of a vector and the number of registers.
+
+    Raises:
+        BuildError: there is no such variant.
+    """
+    lanes, _, registers = variant.partition("x")
+    if not (lanes.isdecimal() and registers.isdecimal() and int(lanes) and int(registers) in _REGISTERS):
+        raise BuildError(f"sums with few positions have no variant {variant}")
+    return int(lanes), int(registers)
+
+
+def _size(found: WeightedSum) -> _Size:
+    kernel = live_part(found.rows).reach.kernel * live_part(found.columns).reach.kernel
+    return _Size(found.positions, found.filters, kernel * found.channels)
+
+
+def _is_worth(size: _Size) -> bool:
+    return size.positions <= MOST_POSITIONS and size.filters * size.depth >= _LEAST_WEIGHTS
