@@ -96,11 +96,10 @@ class StreamedSum:
         size = _size(matched.found)
         streaming = _streaming(_choices(size, variant), [at for (at,) in decisions])
         lanes, registers = _registers(variant)
-        panels = -(-size.filters // (streaming.vectors * lanes))
         if not _fits(streaming, registers):
             raise BuildError(f"{streaming.ways} sums of {streaming.rows} x {streaming.vectors} vectors do not fit")
-        if streaming.parts > panels:
-            raise BuildError(f"{panels} panels have no {streaming.parts} parts")
+        if not _is_shared(size, streaming, lanes):
+            raise BuildError(f"{streaming.parts} parts of panels of {streaming.vectors} vectors do not fit {size.filters} filters")
         stages = stream_sum(matched.found, lanes, streaming, matched.epilogue)
         return with_stages(matched.module, matched.found, stages, matched.epilogue)
 
@@ -111,8 +110,7 @@ class StreamedSum:
         ranked = []
         for places in itertools.product(*(range(len(values)) for values in choices)):
             streaming = _streaming(choices, places)
-            panels = -(-size.filters // (streaming.vectors * lanes))
-            if _fits(streaming, registers) and streaming.parts <= panels:
+            if _fits(streaming, registers) and _is_shared(size, streaming, lanes):
                 ranked.append((_estimated_cycles(size, streaming, lanes, machine), places))
         return [tuple((at,) for at in places) for _, places in sorted(ranked)[:_FIRST]]
 
@@ -189,6 +187,12 @@ def _fits(streaming: Streaming, registers: int) -> bool:
     """Whether the sums of a tile are in registers, with a row of weights where several positions use it."""
     weights = streaming.vectors if streaming.rows > 1 else 0
     return streaming.rows * streaming.vectors * streaming.ways + weights <= registers - (not weights)
+
+
+def _is_shared(size: _Size, streaming: Streaming, lanes: int) -> bool:
+    """Whether each of the parts has panels."""
+    panels = -(-size.filters // (streaming.vectors * lanes))
+    return -(-panels // -(-panels // streaming.parts)) == streaming.parts
 
 
 def _streaming(choices: _Choices, places: Sequence[int]) -> Streaming:

@@ -1,0 +1,228 @@
+"""Sums with few positions compute what onnxruntime computes, whatever is decided; other workloads are left alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from kintune.errors import BuildError
+from kintune.search.processor import Processor
+from tests.compiler.programs.test_padding import product
+from tests.support.convolutions import Case, relative_error, run, workload
+
+pytestmark = pytest.mark.tvm
+
+PHASES = (Phase.explicit, Phase.generate)  # each example is compiled: to shrink one takes too long
+VARIANT = "8x16"
+
+
+@pytest.fixture(scope="module")
+def here() -> Any:
+    import tvm
+
+    from kintune.runtime.target import resolve_target
+
+    return tvm.target.Target(json.loads(resolve_target("native", 1)))
+
+
+def target(cpu: str = "core-avx2") -> Any:
+    import tvm
+
+    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
+
+
+def in_onnxruntime(case: Case) -> np.ndarray[Any, Any]:
+    """What onnxruntime computes of the operands that `run` draws."""
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    random = np.random.default_rng(0)
+    data = random.standard_normal((case.images, case.height, case.width, case.channels)).astype("float32")
+    weight = random.standard_normal((*case.kernel, case.channels // case.groups, case.filters)).astype("float32")
+    bias = random.standard_normal((1, 1, 1, case.filters)).astype("float32") if "bias" in case.after else None
+    two = lambda value: [value, value] if isinstance(value, int) else list(value)  # noqa: E731
+    node = helper.make_node(
+        "Conv", ["x", "w"], ["y"], strides=two(case.stride), dilations=two(case.dilation), pads=list(case.pads),
+        group=case.groups,
+    )  # fmt: skip
+    names = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "w", "y")]
+    model = helper.make_model(
+        helper.make_graph([node], "one", names[:2], names[2:]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 9
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    operands = {"x": data.transpose(0, 3, 1, 2), "w": weight.transpose(3, 2, 0, 1)}
+    found = np.asarray(session.run(None, operands)[0]).transpose(0, 2, 3, 1)
+    found = found if bias is None else found + bias
+    return np.maximum(found, 0.0) if "relu" in case.after else found
+
+
+def decided(program: Any, module: Any, variant: str, draw: Callable[[int], int]) -> Any:
+    """What the program writes with decisions that `draw` takes out of so many, the next ones that make a program."""
+    axes = program.axes(module, variant)
+    while True:
+        try:
+            return program.write(module, variant, tuple((draw(len(axis.values)),) for axis in axes))
+        except BuildError as error:
+            assert "do not fit" in str(error)  # noqa: PT017
+
+
+@settings(max_examples=24, deadline=None, phases=PHASES)
+@given(
+    st.builds(
+        Case,
+        height=st.integers(1, 5),
+        width=st.integers(1, 6),
+        channels=st.sampled_from([1, 3, 16, 20, 33]),
+        filters=st.sampled_from([8, 16, 21, 40, 64, 70]),
+        images=st.integers(1, 2),
+        kernel=st.sampled_from([(1, 1), (3, 3), (1, 3), (3, 1), (1, 8), (2, 5)]),
+        stride=st.sampled_from([1, 2, (1, 2)]),
+        dilation=st.sampled_from([1, 1, (1, 2), 2]),
+        groups=st.sampled_from([1, 1, 1, 1, 2]),
+        pads=st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 3), (2, 4, 2, 4)]),
+        after=st.sampled_from([(), ("bias", "relu"), ("bias",)]),
+    ).filter(
+        lambda case: not case.channels % case.groups
+        and not case.filters % case.groups
+        and all(extent > 0 for extent in extents(case))
+    ),
+    st.data(),
+)
+def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) -> None:
+    from kintune.compiler.programs.streamed_sum import StreamedSum
+
+    program, module = StreamedSum(), workload(case)
+    if case.groups > 1:
+        assert program.variants(module, here) == ()
+        return
+    written = decided(program, module, VARIANT, lambda number: data.draw(st.integers(0, number - 1)))
+    assert relative_error(run(written, here, written=True), in_onnxruntime(case)) < 1e-5
+
+
+def extents(case: Case) -> list[int]:
+    """The height and width of the result."""
+    stride, dilation = (
+        (value, value) if isinstance(value, int) else value for value in (case.stride, case.dilation)
+    )
+    sizes = (case.height + case.pads[0] + case.pads[2], case.width + case.pads[1] + case.pads[3])
+    return [
+        (sizes[axis] - (case.kernel[axis] - 1) * dilation[axis] - 1) // stride[axis] + 1 for axis in (0, 1)
+    ]
+
+
+@settings(max_examples=16, deadline=None, phases=PHASES)
+@given(
+    st.sampled_from([(1,), (3,), (1, 7), (2, 1, 5), (16,), (19,)]),
+    st.sampled_from([8, 21, 48, 96]),
+    st.sampled_from([1, 3, 64, 130]),
+    st.booleans(),
+    st.data(),
+)
+def test_products_of_few_rows(
+    here: Any, shape: tuple[int, ...], columns: int, reduced: int, epilogue: bool, data: st.DataObject
+) -> None:
+    from kintune.compiler.programs.streamed_sum import StreamedSum
+
+    module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue)
+    written = decided(StreamedSum(), module, VARIANT, lambda number: data.draw(st.integers(0, number - 1)))
+    assert relative_error(run(written, here, written=True), run(module, here)) < 1e-5
+
+
+def test_what_follows_may_lie_across(here: Any) -> None:
+    import tvm
+    from tvm import te, topi
+
+    from kintune.compiler.programs.streamed_sum import StreamedSum
+
+    data, weight = te.placeholder((1, 1, 6, 20), name="data"), te.placeholder((1, 3, 20, 40), name="weight")
+    found = topi.transpose(topi.nn.relu(topi.nn.conv2d_nhwc(data, weight, 1, (0, 1, 0, 1), 1)), (0, 1, 3, 2))
+    function = te.create_prim_func([data, weight, found]).with_attr("layout_free_buffers", [1])
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    written = StreamedSum().write(module, VARIANT, ((0,), (0,), (0,), (0,)))
+    assert relative_error(run(written, here, written=True), run(module, here)) < 1e-5
+
+
+def test_places_of_the_kernel_that_meet_only_zeros_are_not_read() -> None:
+    from kintune.compiler.programs.streamed_loops import live_part
+    from kintune.compiler.programs.weighted_sum import Reach
+
+    one = live_part(Reach(size=1, results=1, kernel=3, stride=1, dilation=1, before=1))
+    assert (one.first, one.reach.kernel, one.reach.before, one.is_inside) == (1, 1, 0, True)
+    two = live_part(Reach(size=2, results=2, kernel=5, stride=1, dilation=1, before=2))
+    assert (two.first, two.reach.kernel, two.reach.before, two.is_inside) == (1, 3, 1, False)
+    halved = live_part(Reach(size=2, results=1, kernel=3, stride=2, dilation=1, before=1))
+    assert (halved.first, halved.reach.kernel, halved.is_inside) == (1, 2, True)
+    beyond = live_part(Reach(size=1, results=2, kernel=1, stride=1, dilation=1, before=3))
+    assert beyond.reach.kernel == 1
+
+
+def test_packed_weights_are_those_that_are_read(here: Any) -> None:
+    from kintune.compiler.programs.streamed_sum import StreamedSum
+    from kintune.compiler.space.packing import without_packing
+
+    module = workload(Case(height=1, width=1, channels=64, filters=128, after=("bias", "relu")))
+    program = StreamedSum()
+    machine = Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
+    written = program.write(module, "16x32", program.rule(module, "16x32", machine)[0])
+    packed = without_packing(written)["main"].params[1]
+    assert np.prod([int(extent) for extent in packed.shape]) == 64 * 128
+
+
+def test_it_is_offered_where_positions_are_few() -> None:
+    from kintune.compiler.programs.streamed_sum import MOST_POSITIONS, StreamedSum
+
+    program = StreamedSum()
+    few = workload(Case(height=1, width=4, channels=64, filters=64, kernel=(1, 3), pads=(0, 1, 0, 1)))
+    assert program.variants(few, target()) == ("8x16",)
+    assert program.variants(few, target("sapphirerapids")) == ("16x32",)
+    assert program.variants(workload(Case(height=1, width=MOST_POSITIONS + 1)), target()) == ()
+    assert program.variants(product(1, columns=16, reduced=8), target()) == ()
+    for module in (
+        workload(Case(height=2, width=2, channels=64, filters=64, weight=False)),
+        workload(Case(height=2, width=2, channels=64, filters=64, before="relu")),
+        workload(Case(height=2, width=2, channels=64, filters=64, groups=64)),
+    ):
+        assert program.variants(module, target()) == ()
+        with pytest.raises(BuildError):
+            program.write(module, "8x16", ((0,), (0,), (0,), (0,)))
+
+
+def test_the_first_candidates_read_weights_once_and_share_large_ones() -> None:
+    from kintune.compiler.programs.streamed_sum import StreamedSum
+
+    program = StreamedSum()
+    machine = Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
+    large = workload(Case(height=1, width=4, channels=128, filters=128, kernel=(1, 3), pads=(0, 1, 0, 1)))
+    first = program.rule(large, "16x32", machine)
+    assert len(first) > 8
+    for decisions in first:
+        program.write(large, "16x32", decisions)
+    text = program.write(large, "16x32", first[0]).script()
+    assert "T.parallel(T.int64(1))" not in text
+    assert "T.parallel" in text
+    assert "group" not in text
+    small = workload(Case(height=1, width=1, channels=32, filters=32))
+    assert "T.parallel" not in program.write(small, "16x32", program.rule(small, "16x32", machine)[0]).script()
+
+
+@pytest.mark.parametrize(
+    ("decisions", "variant"),
+    [
+        (((0,), (0,), (0,)), "8x16"),
+        (((999,), (0,), (0,), (0,)), "8x16"),
+        (((0,), (0,), (0,), (0,)), "x"),
+        (((0,), (0,), (0,), (0,)), "8x7"),
+    ],
+)
+def test_decisions_of_another_program_are_refused(decisions: tuple[tuple[int, ...], ...], variant: str) -> None:
+    from kintune.compiler.programs.streamed_sum import StreamedSum
+
+    with pytest.raises(BuildError):
+        StreamedSum().write(product(4, columns=64, reduced=64), variant, decisions)
