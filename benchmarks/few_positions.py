@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from typing import Any
 
 import tvm
@@ -91,7 +90,11 @@ def main() -> None:
             group = chosen.setdefault(programs[candidate.sketch], [])
             if len(group) < options.candidates:
                 group.append(candidate)
-        drafts = [draft.candidate for draft in space.verify(sum(chosen.values(), [])) if draft is not None]
+        drafts = [
+            draft.candidate
+            for draft in space.verify([each for group in chosen.values() for each in group])
+            if draft is not None
+        ]
         built = {candidate: builder.build(context, candidate) for candidate in drafts}
         reference = builder.build(context, Candidate.untuned(name))
         times: dict[Candidate, list[float]] = {candidate: [] for candidate in drafts}
@@ -104,7 +107,7 @@ def main() -> None:
                     print(name, programs[candidate.sketch], outcome.status, outcome.cause)
         cells = []
         for program in chosen:
-            own = [(statistics.median(times[c]), c) for c in drafts if programs[c.sketch] == program]
+            own = [(min(times[c]), c) for c in drafts if programs[c.sketch] == program]
             if own:
                 best = min(us for us, _ in own)
                 cells.append(f"{program or 'rules'}: {best:.2f}, {own[0][0]:.2f}, {size / best / 1e3:.0f}")

@@ -89,9 +89,11 @@ def decided(program: Any, module: Any, variant: str, draw: Callable[[int], int])
         pads=st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 3), (2, 4, 2, 4)]),
         after=st.sampled_from([(), ("bias", "relu"), ("bias",)]),
     ).filter(
-        lambda case: not case.channels % case.groups
-        and not case.filters % case.groups
-        and all(extent > 0 for extent in extents(case))
+        lambda case: (
+            not case.channels % case.groups
+            and not case.filters % case.groups
+            and all(extent > 0 for extent in extents(case))
+        )
     ),
     st.data(),
 )
@@ -108,13 +110,9 @@ def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) ->
 
 def extents(case: Case) -> list[int]:
     """The height and width of the result."""
-    stride, dilation = (
-        (value, value) if isinstance(value, int) else value for value in (case.stride, case.dilation)
-    )
+    stride, dilation = ((value, value) if isinstance(value, int) else value for value in (case.stride, case.dilation))
     sizes = (case.height + case.pads[0] + case.pads[2], case.width + case.pads[1] + case.pads[3])
-    return [
-        (sizes[axis] - (case.kernel[axis] - 1) * dilation[axis] - 1) // stride[axis] + 1 for axis in (0, 1)
-    ]
+    return [(sizes[axis] - (case.kernel[axis] - 1) * dilation[axis] - 1) // stride[axis] + 1 for axis in (0, 1)]
 
 
 @settings(max_examples=16, deadline=None, phases=PHASES)

@@ -6,7 +6,8 @@ computed at once.  All sums of a tile, some positions by some vectors of filters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvm import tirx
@@ -31,6 +32,9 @@ _LINE = 64
 
 _SHORT = 16
 """Channels of which one place of the kernel makes no loop of its own."""
+
+_MOST_RUNS = 16
+"""Parts of the kernel that are written out, at most, so that data need not be copied with zeros around."""
 
 _READ, _NEAR, _DATA = 0, 2, 1
 """The operands of a prefetch: for reading, into the second cache, of data."""
@@ -70,15 +74,25 @@ class Live(NamedTuple):
         return self.reach.before <= 0 and self.extent - self.reach.before <= self.reach.size
 
 
+class _Run(NamedTuple):
+    """Places of the kernel, in its row `i` from `first` on, that meet the image at the same positions."""
+
+    i: int
+    first: int
+    number: int
+    positions: tuple[int, ...]
+
+
+def _meets(reach: Reach, position: int, place: int) -> bool:
+    return 0 <= position * reach.stride + place * reach.dilation - reach.before < reach.size
+
+
 def live_part(reach: Reach) -> Live:
     """The places of the kernel from the first to the last that meets the image at some position."""
     places = [
         place
         for place in range(reach.kernel)
-        if any(
-            0 <= position * reach.stride + place * reach.dilation - reach.before < reach.size
-            for position in range(reach.results)
-        )
+        if any(_meets(reach, position, place) for position in range(reach.results))
     ]
     first, last = (places[0], places[-1]) if places else (0, 0)
     kept = reach._replace(kernel=last - first + 1, before=reach.before - first * reach.dilation)
@@ -101,6 +115,8 @@ class _Streamed:
         self._groups = -(-found.positions // streaming.rows)
         self._depth = self._y.reach.kernel * self._x.reach.kernel * found.channels
         self._weights = g.buffer("panels", self._panels, self._depth, self._panel)
+        self._runs = [] if self._is_inside or self._groups > 1 else self._met()
+        self._is_copied = not self._is_inside and not 0 < len(self._runs) <= _MOST_RUNS
         self._image = g.buffer("image", found.images, self._y.extent, self._x.extent, found.channels)
         self._sums = [
             [g.buffer(f"sums{row}_{way}", self._panel) for way in range(streaming.ways)]
@@ -112,24 +128,22 @@ class _Streamed:
         found, g, parts = self._found, self._g, self._streaming.parts
         target = found.result if self._epilogue is None else self._epilogue.target
         others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
-        source = found.data if self._is_inside else self._image
+        own = [*(each for ways in self._sums for each in ways), self._results]
         computing = block_in_loops(
             f"{found.name}_streamed",
             [("only", 1), ("part", parts)],
             lambda _only, part: self._task(part),
             g,
-            reads=lambda _only, part: [whole(source), whole(self._weights), *others],
+            reads=lambda _only, part: [whole(found.data), whole(self._weights), *others],
             writes=lambda _only, part: [whole(target)],
-            buffers=[*(each for ways in self._sums for each in ways), self._results],
+            buffers=[*own, self._image] if self._is_copied else own,
             fused=True,
         )
         if parts == 1:
             computing = tirx.For(
                 computing.loop_var, computing.min, computing.extent, tirx.ForKind.SERIAL, computing.body
             )
-        if self._is_inside:
-            return Stages([self._packing(), computing], [self._weights])
-        return Stages([self._packing(), self._framing(), computing], [self._weights, self._image])
+        return Stages([self._packing(), computing], [self._weights])
 
     def _packing(self) -> Any:
         found, g = self._found, self._g
@@ -174,13 +188,12 @@ class _Streamed:
             copied = filled(lambda c: found.data[n, y, x, c])
             return tirx.IfThenElse(tirx.And(is_row, is_column), copied, filled(lambda c: tirx.const(0.0, "float32")))
 
-        return block_in_loops(
-            f"{found.name}_image",
-            [("n", found.images), ("a", self._y.extent), ("b", self._x.extent)],
-            copy,
-            g,
-            reads=lambda n, a, b: [whole(found.data)],
-            writes=lambda n, a, b: [(self._image, [(n, 1), (a, 1), (b, 1), (0, found.channels)])],
+        return self._loop(
+            "n",
+            found.images,
+            lambda n: self._loop(
+                "a", self._y.extent, lambda a: self._loop("b", self._x.extent, lambda b: copy(n, a, b))
+            ),
         )
 
     def _task(self, part: Any) -> Any:
@@ -195,7 +208,8 @@ class _Streamed:
         def panel(o: Any) -> Any:
             return self._loop("group", self._groups, lambda group: self._tile(first + o, group))
 
-        return self._loop("panel", number, panel)
+        panels = self._loop("panel", number, panel)
+        return sequence([self._framing(), panels]) if self._is_copied else panels
 
     def _tile(self, panel: Any, group: Any) -> Any:
         """The sums of one panel and the positions of a group, and what follows from them."""
@@ -225,23 +239,58 @@ class _Streamed:
 
     def _products(self, panel: Any, group: Any, places: Sequence[Callable[..., list[Any]]]) -> Any:
         """Add the products of all places of the kernel and all channels to the sums."""
-        g, found = self._g, self._found
-        down, across, channels = self._y.reach.kernel, self._x.reach.kernel, found.channels
-        is_joined = across > 1 and channels < _SHORT and self._x.reach.dilation == 1
-        length = across * channels if is_joined else channels
+        g, down = self._g, self._y.reach.kernel
+        if not self._runs:
+            every = range(len(places))
+            across = self._x.reach.kernel
+            return self._loop("i", down, lambda i: self._run(panel, group, places, every, i, 0, across))
+        return sequence(
+            [self._run(panel, group, places, run.positions, g.at(run.i), run.first, run.number) for run in self._runs]
+        )
 
-        def run(i: Any, j: Any) -> Any:
-            start = (i * g.at(across) + j) * g.at(channels)
+    def _run(
+        self,
+        panel: Any,
+        group: Any,
+        places: Sequence[Callable[..., list[Any]]],
+        rows: Sequence[int],
+        i: Any,
+        first: int,
+        number: int,
+    ) -> Any:
+        """The products of some places in row `i` of the kernel, from `first` on, with some rows of the tile."""
+        g, channels = self._g, self._found.channels
+        is_joined = number > 1 and channels < _SHORT and self._x.reach.dilation == 1
+        start = i * g.at(self._x.reach.kernel)
 
+        def products(j: Any, length: int) -> Any:
             def value(q: Any, way: int) -> Any:
-                at = (i, tirx.floordiv(q, g.at(channels)), tirx.floormod(q, g.at(channels))) if is_joined else (i, j, q)
-                return self._value(panel, group, start + q, [place(*at) for place in places], way)
+                at = (j + tirx.floordiv(q, g.at(channels)), tirx.floormod(q, g.at(channels))) if is_joined else (j, q)
+                sources = {row: places[row](i, *at) for row in rows}
+                return self._value(panel, group, (start + j) * g.at(channels) + q, sources, way)
 
             return self._turns(length, value)
 
         if is_joined:
-            return self._loop("i", down, lambda i: run(i, g.at(0)))
-        return self._loop("i", down, lambda i: self._loop("j", across, lambda j: run(i, j)))
+            return products(g.at(first), number * channels)
+        return self._loop("j", number, lambda j: products(g.at(first) + j, channels))
+
+    def _met(self) -> list[_Run]:
+        """The runs of places of the kernel that meet the image at the same positions."""
+        runs: list[_Run] = []
+        spots = list(itertools.product(*(range(extent) for extent in self._found.extents)))
+        for i, j in itertools.product(range(self._y.reach.kernel), range(self._x.reach.kernel)):
+            met = tuple(
+                row
+                for row, (_, down, right) in enumerate(spots)
+                if _meets(self._y.reach, down, i) and _meets(self._x.reach, right, j)
+            )
+            last = runs[-1] if runs else None
+            if last is not None and (last.i, last.positions) == (i, met):
+                runs[-1] = last._replace(number=last.number + 1)
+            else:
+                runs.append(_Run(i, j, 1, met))
+        return [run for run in runs if run.positions]
 
     def _turns(self, length: int, value: Callable[[Any, int], Any]) -> Any:
         """All values of a run, some of them in each turn of a loop, one after the other to each of the ways."""
@@ -259,11 +308,11 @@ class _Streamed:
             statements.append(turn(g.at(whole_turns * step), rest))
         return sequence(statements)
 
-    def _value(self, panel: Any, group: Any, k: Any, sources: Sequence[list[Any]], way: int) -> Any:
+    def _value(self, panel: Any, group: Any, k: Any, sources: Mapping[int, list[Any]], way: int) -> Any:
         """Add the products of one value of each position with a row of the panel, and ask for a row further on."""
-        source = self._found.data if self._is_inside else self._image
+        source = self._image if self._is_copied else self._found.data
         statements = self._ahead(panel, group, k)
-        for row, indices in enumerate(sources):
+        for row, indices in sources.items():
             target = self._sums[row][way]
 
             def product(column: Any, target: Any = target, indices: list[Any] = indices) -> Any:
@@ -301,8 +350,8 @@ class _Streamed:
             lead = position_of([int(extent) for extent in found.data.shape[:-1]], row, g)
             return lambda _i, _j, c: [*lead, c]
         image, down, right = position_of(found.extents, row, g)
-        top = down * g.at(y.stride) - g.at(y.before if self._is_inside else 0)
-        left = right * g.at(x.stride) - g.at(x.before if self._is_inside else 0)
+        top = down * g.at(y.stride) - g.at(0 if self._is_copied else y.before)
+        left = right * g.at(x.stride) - g.at(0 if self._is_copied else x.before)
         return lambda i, j, c: [image, top + i * g.at(y.dilation), left + j * g.at(x.dilation), c]
 
     def _stored(self, panel: Any, position: Any, row: Any) -> Any:

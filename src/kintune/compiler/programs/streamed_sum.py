@@ -99,7 +99,9 @@ class StreamedSum:
         if not _fits(streaming, registers):
             raise BuildError(f"{streaming.ways} sums of {streaming.rows} x {streaming.vectors} vectors do not fit")
         if not _is_shared(size, streaming, lanes):
-            raise BuildError(f"{streaming.parts} parts of panels of {streaming.vectors} vectors do not fit {size.filters} filters")
+            raise BuildError(
+                f"{streaming.parts} parts of panels of {streaming.vectors} vectors do not fit {size.filters} filters"
+            )
         stages = stream_sum(matched.found, lanes, streaming, matched.epilogue)
         return with_stages(matched.module, matched.found, stages, matched.epilogue)
 
@@ -121,7 +123,7 @@ def _estimated_cycles(size: _Size, streaming: Streaming, lanes: int, machine: Pr
     width = vectors * lanes
     panels = -(-size.filters // width)
     own = -(-panels // parts)
-    tasks = -(-(-(-panels // own)) // machine.threads)
+    tasks = -(-parts // machine.threads)
     groups = -(-size.positions // rows)
     panel_bytes = 4.0 * size.depth * width
     weights = panel_bytes * panels / min(parts, machine.threads)

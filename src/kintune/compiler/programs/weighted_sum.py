@@ -71,7 +71,7 @@ class WeightedSum(NamedTuple):
 
     @property
     def is_matrix(self) -> bool:
-        """Whether all rows of the data are read in their order; they may be along other axes than those of the result."""
+        """Whether all rows of the data are read in their order; they may be along other axes than the result's."""
         return self.rows == Reach() and self.columns.is_plain
 
     @property
