@@ -27,6 +27,7 @@ from kintune.core.candidate import Candidate
 from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.measure.run import Runner
+from kintune.models.constants import parse_constants
 from kintune.models.ref import parse_ref
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import by_program
@@ -59,10 +60,11 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=64, help="at most so many")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--candidates", type=int, default=6, help="of each program")
+    parser.add_argument("--only", help="the program of which candidates are built")
     parser.add_argument("--all", action="store_true", help="print all candidates")
     options = parser.parse_args()
     modules = {text: layer(text) for text in options.layer}
-    constants = {name: int(value) for name, _, value in (each.partition("=") for each in options.constant)}
+    constants = parse_constants(options.constant)
     for model in options.models:
         with preparing() as prepare:
             prepared = prepare(parse_ref(model, options.shape, constants=constants))
@@ -88,7 +90,8 @@ def main() -> None:
         chosen: dict[str, list[Candidate]] = {}
         for candidate in space.rules(name, options.candidates * 8):
             group = chosen.setdefault(programs[candidate.sketch], [])
-            if len(group) < options.candidates:
+            is_wanted = options.only is None or programs[candidate.sketch].startswith(options.only)
+            if is_wanted and len(group) < options.candidates:
                 group.append(candidate)
         drafts = [
             draft.candidate

@@ -37,8 +37,10 @@ _LEAST_WEIGHTS = 4096  # of a sum that is worth a kernel of its own
 _LEAST_USE = 0.6  # of the panels' columns, that are no zeros put there
 _FIRST = 32  # candidates of the rule
 
-_NEAR_BYTES, _FAR_BYTES, _FETCHED_BYTES = 40.0, 9.0, 12.0
+_NEAR_BYTES, _FAR_BYTES, _FETCHED_BYTES = 40.0, 8.0, 8.5
 """Bytes a cycle and core: from the second cache, from the shared one, and from that if they are asked for ahead."""
+
+_ASKING = 1.2  # times as long, where weights are asked for that are near anyway
 
 _NEAR, _OWN = 0.6, 0.7  # of the first and second cache, for weights
 _LATENCY = 4.0  # cycles of a sum
@@ -127,15 +129,16 @@ def _estimated_cycles(size: _Size, streaming: Streaming, lanes: int, machine: Pr
     groups = -(-size.positions // rows)
     panel_bytes = 4.0 * size.depth * width
     weights = panel_bytes * panels / min(parts, machine.threads)
-    far = _FETCHED_BYTES if ahead else _FAR_BYTES
-    first = _NEAR_BYTES if weights <= _OWN * machine.caches[1] else far
+    is_near = weights <= _OWN * machine.caches[1]
+    first = _NEAR_BYTES if is_near else _FETCHED_BYTES if ahead else _FAR_BYTES
     # a weight that is used once need not be loaded to a register first; asking takes a place beside loads
     loads = (rows * vectors if rows == 1 else rows) + vectors + (vectors if ahead else 0)
     each = max(rows * vectors / 2, loads / 2, _LATENCY / ways)
     again = 0.0 if panel_bytes <= _NEAR * machine.caches[0] else 4.0 * width / _NEAR_BYTES
     sums = size.depth * (max(each, 4.0 * width / first) + (groups - 1) * max(each, again))
     stored = groups * rows * vectors * (_STORED_CYCLES + ways)
-    return tasks * (own * (sums + stored) + _TASK_CYCLES) + (_LAUNCH_CYCLES if parts > 1 else 0.0)
+    cycles = tasks * (own * (sums + stored) + _TASK_CYCLES) + (_LAUNCH_CYCLES if parts > 1 else 0.0)
+    return cycles * (_ASKING if ahead and is_near else 1.0)
 
 
 def _found(module: tvm.IRModule) -> MatchedSum:
