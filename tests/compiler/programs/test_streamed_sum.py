@@ -180,7 +180,10 @@ def test_it_is_offered_where_positions_are_few() -> None:
     few = workload(Case(height=1, width=4, channels=64, filters=64, kernel=(1, 3), pads=(0, 1, 0, 1)))
     assert program.variants(few, target()) == ("8x16",)
     assert program.variants(few, target("sapphirerapids")) == ("16x32",)
-    assert program.variants(workload(Case(height=1, width=MOST_POSITIONS + 1)), target()) == ()
+    assert program.variants(workload(Case(height=1, width=MOST_POSITIONS + 1, channels=64)), target()) == ()
+    large = Case(height=7, width=7, channels=512, filters=512)
+    assert program.variants(workload(large), target()) == ("8x16",)
+    assert program.variants(product(MOST_POSITIONS + 1, columns=2048, reduced=2048), target()) == ()
     assert program.variants(product(1, columns=16, reduced=8), target()) == ()
     for module in (
         workload(Case(height=2, width=2, channels=64, filters=64, weight=False)),
@@ -224,3 +227,13 @@ def test_decisions_of_another_program_are_refused(decisions: tuple[tuple[int, ..
 
     with pytest.raises(BuildError):
         StreamedSum().write(product(4, columns=64, reduced=64), variant, decisions)
+
+
+def test_products_with_zeros_alone_count_as_saved() -> None:
+    from kintune.compiler.graph.workload import describe
+    from kintune.compiler.programs.arithmetic import flops_of
+
+    one = describe("conv", workload(Case(height=1, width=1, channels=64, filters=64)))
+    assert flops_of(one.module, one.flops, "streamed.1:8x16") == pytest.approx(one.flops - 8 * 2 * 64 * 64)
+    inside = describe("conv", workload(Case(height=3, width=3, channels=64, filters=64, pads=(0, 0, 0, 0))))
+    assert flops_of(inside.module, inside.flops, "streamed.1:8x16") == inside.flops

@@ -24,8 +24,11 @@ from kintune.search.processor import Processor
 
 __all__ = ["MOST_POSITIONS", "StreamedSum"]
 
-MOST_POSITIONS = 64
-"""The positions of a sum that is written so, at most."""
+MOST_POSITIONS = 16
+"""The positions of a sum that takes as long as its weights take to be read from the last cache, at most."""
+
+_MORE_POSITIONS = 64
+_LARGE = 1 << 20  # weights, which the caches of the cores do not keep: convolutions with more positions are written so too
 
 _REGISTERS = (16, 32)
 _VECTORS = (1, 2, 3, 4, 6, 8)
@@ -74,7 +77,7 @@ class StreamedSum:
             return ()
         machine = Processor.of(extensions_of(target))
         matched = match_sum(module)
-        if machine.registers not in _REGISTERS or matched is None or not _is_worth(_size(matched.found)):
+        if machine.registers not in _REGISTERS or matched is None or not _is_worth(matched.found):
             return ()
         variant = f"{machine.lanes}x{machine.registers}"
         return (variant,) if _tiles(_size(matched.found), variant) else ()
@@ -106,6 +109,12 @@ class StreamedSum:
             )
         stages = stream_sum(matched.found, lanes, streaming, matched.epilogue)
         return with_stages(matched.module, matched.found, stages, matched.epilogue)
+
+    def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
+        """The products with zeros around the data that are left out at all positions."""
+        found = _found(module).found
+        size = _size(found)
+        return found.flops - 2.0 * size.positions * size.filters * size.depth
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
@@ -231,5 +240,10 @@ def _size(found: WeightedSum) -> _Size:
     return _Size(found.positions, found.filters, kernel * found.channels)
 
 
-def _is_worth(size: _Size) -> bool:
-    return size.positions <= MOST_POSITIONS and size.filters * size.depth >= _LEAST_WEIGHTS
+def _is_worth(found: WeightedSum) -> bool:
+    """Whether the weights decide how long the sum takes; of more positions, products are left to their own program."""
+    size = _size(found)
+    weights = size.filters * size.depth
+    if size.positions <= MOST_POSITIONS:
+        return weights >= _LEAST_WEIGHTS
+    return size.positions <= _MORE_POSITIONS and weights >= _LARGE and not found.is_direct
