@@ -28,7 +28,7 @@ MOST_POSITIONS = 16
 """The positions of a sum that takes as long as its weights take to be read from the last cache, at most."""
 
 _MORE_POSITIONS = 64
-_LARGE = 1 << 20  # weights, which the caches of the cores do not keep: convolutions with more positions are written so too
+_LARGE = 1 << 20  # weights that the caches of the cores do not keep: convolutions of more positions wait for them
 
 _REGISTERS = (16, 32)
 _VECTORS = (1, 2, 3, 4, 6, 8)
