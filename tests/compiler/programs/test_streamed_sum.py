@@ -37,6 +37,11 @@ def target(cpu: str = "core-avx2") -> Any:
     return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
 
 
+def both(value: int | tuple[int, int]) -> list[int]:
+    """A number for each axis of an image."""
+    return [value, value] if isinstance(value, int) else list(value)
+
+
 def in_onnxruntime(case: Case) -> np.ndarray[Any, Any]:
     """What onnxruntime computes of the operands that `run` draws."""
     import onnxruntime
@@ -46,9 +51,8 @@ def in_onnxruntime(case: Case) -> np.ndarray[Any, Any]:
     data = random.standard_normal((case.images, case.height, case.width, case.channels)).astype("float32")
     weight = random.standard_normal((*case.kernel, case.channels // case.groups, case.filters)).astype("float32")
     bias = random.standard_normal((1, 1, 1, case.filters)).astype("float32") if "bias" in case.after else None
-    two = lambda value: [value, value] if isinstance(value, int) else list(value)  # noqa: E731
     node = helper.make_node(
-        "Conv", ["x", "w"], ["y"], strides=two(case.stride), dilations=two(case.dilation), pads=list(case.pads),
+        "Conv", ["x", "w"], ["y"], strides=both(case.stride), dilations=both(case.dilation), pads=list(case.pads),
         group=case.groups,
     )  # fmt: skip
     names = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "w", "y")]
@@ -73,7 +77,7 @@ def decided(program: Any, module: Any, variant: str, draw: Callable[[int], int])
             assert "do not fit" in str(error)  # noqa: PT017
 
 
-@settings(max_examples=24, deadline=None, phases=PHASES)
+@settings(max_examples=14, deadline=None, phases=PHASES)
 @given(
     st.builds(
         Case,
@@ -110,12 +114,12 @@ def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) ->
 
 def extents(case: Case) -> list[int]:
     """The height and width of the result."""
-    stride, dilation = ((value, value) if isinstance(value, int) else value for value in (case.stride, case.dilation))
+    stride, dilation = both(case.stride), both(case.dilation)
     sizes = (case.height + case.pads[0] + case.pads[2], case.width + case.pads[1] + case.pads[3])
     return [(sizes[axis] - (case.kernel[axis] - 1) * dilation[axis] - 1) // stride[axis] + 1 for axis in (0, 1)]
 
 
-@settings(max_examples=16, deadline=None, phases=PHASES)
+@settings(max_examples=8, deadline=None, phases=PHASES)
 @given(
     st.sampled_from([(1,), (3,), (1, 7), (2, 1, 5), (16,), (19,)]),
     st.sampled_from([8, 21, 48, 96]),

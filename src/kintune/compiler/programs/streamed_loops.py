@@ -116,7 +116,7 @@ class _Streamed:
         self._depth = self._y.reach.kernel * self._x.reach.kernel * found.channels
         self._weights = g.buffer("panels", self._panels, self._depth, self._panel)
         self._runs = [] if self._is_inside or self._groups > 1 else self._met()
-        self._is_copied = not self._is_inside and not 0 < len(self._runs) <= _MOST_RUNS
+        self._is_copied = not self._is_inside and not self._runs
         self._image = g.buffer("image", found.images, self._y.extent, self._x.extent, found.channels)
         self._sums = [
             [g.buffer(f"sums{row}_{way}", self._panel) for way in range(streaming.ways)]
@@ -218,24 +218,25 @@ class _Streamed:
         is_cut = found.positions % streaming.rows != 0
         rows = [first + g.at(row) for row in range(streaming.rows)]
         places = [self._place(tirx.min(row, last) if is_cut else row) for row in rows]
-        begin = [
-            self._vectors(lambda column, each=each: _store(each, tirx.const(0.0, "float32"), column))
-            for ways in self._sums
-            for each in ways
-        ]
-        end = [
-            self._vectors(
-                lambda column, row=row, ways=ways: tirx.BufferStore(
-                    self._results, _total([each[column] for each in ways]), [g.at(row), column]
-                )
-            )
-            for row, ways in enumerate(self._sums)
-        ]
+        begin = [self._zero(each) for ways in self._sums for each in ways]
+        end = [self._added(row, ways) for row, ways in enumerate(self._sums)]
         valid: Any = streaming.rows
         if is_cut:
             valid = tirx.min(g.at(streaming.rows), g.at(found.positions) - first)
         stored = self._loop("row", valid, lambda row: self._stored(panel, first + row, row))
         return sequence([*begin, self._products(panel, group, places), *end, stored])
+
+    def _zero(self, sums: Any) -> Any:
+        return self._vectors(lambda column: _store(sums, tirx.const(0.0, "float32"), column))
+
+    def _added(self, row: int, ways: Sequence[Any]) -> Any:
+        """Put the sums of a row of the tile, those of all ways together, in its results."""
+
+        def store(column: Any) -> Any:
+            total = _total([each[column] for each in ways])
+            return tirx.BufferStore(self._results, total, [self._g.at(row), column])
+
+        return self._vectors(store)
 
     def _products(self, panel: Any, group: Any, places: Sequence[Callable[..., list[Any]]]) -> Any:
         """Add the products of all places of the kernel and all channels to the sums."""
@@ -276,7 +277,7 @@ class _Streamed:
         return self._loop("j", number, lambda j: products(g.at(first) + j, channels))
 
     def _met(self) -> list[_Run]:
-        """The runs of places of the kernel that meet the image at the same positions."""
+        """The runs of places of the kernel that meet the image at the same positions; none where these are too many."""
         runs: list[_Run] = []
         spots = list(itertools.product(*(range(extent) for extent in self._found.extents)))
         for i, j in itertools.product(range(self._y.reach.kernel), range(self._x.reach.kernel)):
@@ -290,7 +291,8 @@ class _Streamed:
                 runs[-1] = last._replace(number=last.number + 1)
             else:
                 runs.append(_Run(i, j, 1, met))
-        return [run for run in runs if run.positions]
+        kept = [run for run in runs if run.positions]
+        return kept if len(kept) <= _MOST_RUNS else []
 
     def _turns(self, length: int, value: Callable[[Any, int], Any]) -> Any:
         """All values of a run, some of them in each turn of a loop, one after the other to each of the ways."""
@@ -408,5 +410,6 @@ def _store(buffer: Any, value: Any, column: Any) -> Any:
 def _total(values: list[Any]) -> Any:
     """The sum of values, by halves."""
     while len(values) > 1:
-        values = [sum(values[at : at + 2][1:], values[at]) for at in range(0, len(values), 2)]
+        pairs = [values[at : at + 2] for at in range(0, len(values), 2)]
+        values = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
     return values[0]
