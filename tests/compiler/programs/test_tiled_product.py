@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
+from tests.support.convolutions import Case, workload
 
 pytestmark = pytest.mark.tvm
 
@@ -91,6 +92,11 @@ def test_a_tiled_product_computes_what_the_product_does(
 @pytest.mark.parametrize(("size", "stride"), [(14, 1), (14, 2), (9, 2)])
 def test_a_pointwise_convolution_is_such_a_product(size: int, stride: int) -> None:
     check(pointwise(size, stride, 24, 32), [(0, 0, 0), (2, 2, 1)])
+
+
+def test_a_pointwise_convolution_of_one_row_may_leave_places_out() -> None:
+    case = Case(height=1, width=17, channels=24, filters=32, kernel=(1, 1), stride=(1, 2), pads=(0, 0, 0, 0))
+    check(workload(case), [(0, 0, 0), (2, 1, 1)])
 
 
 def drawn(module: Any, data: st.DataObject) -> tuple[int, ...]:
