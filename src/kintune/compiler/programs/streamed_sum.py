@@ -27,9 +27,7 @@ __all__ = ["MOST_POSITIONS", "StreamedSum"]
 MOST_POSITIONS = 16
 """The positions of a sum that takes as long as its weights take to be read from the last cache, at most."""
 
-_MORE_POSITIONS = 64
-_LARGE = 1 << 20  # weights that the caches of the cores do not keep: convolutions of more positions wait for them
-
+_MOST_ROWS_OF_PRODUCT = 3  # where vectors divide the filters, the tiled program has tiles of four rows and more
 _REGISTERS = (16, 32)
 _VECTORS = (1, 2, 3, 4, 6, 8)
 _WAYS = (1, 2, 4)
@@ -77,7 +75,7 @@ class StreamedSum:
             return ()
         machine = Processor.of(extensions_of(target))
         matched = match_sum(module)
-        if machine.registers not in _REGISTERS or matched is None or not _is_worth(matched.found):
+        if machine.registers not in _REGISTERS or matched is None or not _is_worth(matched.found, machine.lanes):
             return ()
         variant = f"{machine.lanes}x{machine.registers}"
         return (variant,) if _tiles(_size(matched.found), variant) else ()
@@ -240,10 +238,9 @@ def _size(found: WeightedSum) -> _Size:
     return _Size(found.positions, found.filters, kernel * found.channels)
 
 
-def _is_worth(found: WeightedSum) -> bool:
-    """Whether the weights decide how long the sum takes; of more positions, products are left to their own program."""
+def _is_worth(found: WeightedSum, lanes: int) -> bool:
+    """Whether the weights decide how long the sum takes, and no other program of ours reads them as well."""
     size = _size(found)
-    weights = size.filters * size.depth
-    if size.positions <= MOST_POSITIONS:
-        return weights >= _LEAST_WEIGHTS
-    return size.positions <= _MORE_POSITIONS and weights >= _LARGE and not found.is_direct
+    if size.positions > MOST_POSITIONS or size.filters * size.depth < _LEAST_WEIGHTS:
+        return False
+    return not found.is_direct or size.positions <= _MOST_ROWS_OF_PRODUCT or size.filters % lanes != 0
