@@ -7,18 +7,17 @@ beyond the last are computed as the last one is, and not stored; so are filters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
 
 from kintune.compiler.programs.byte_kernel import LANES, STEP, Kernel, kernel_text
+from kintune.compiler.programs.byte_packing import brought_in, packed_weights
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
-from kintune.compiler.programs.task_blocks import IMPORT, block_over, stored_vector, tasks_over, unravelled, with_body
-from kintune.compiler.space.packing import PACKS
+from kintune.compiler.programs.task_blocks import IMPORT, stored_vector, tasks_over, unravelled, with_body
 
 __all__ = ["Blocking", "write_bytes"]
 
@@ -42,126 +41,10 @@ def write_bytes(
 ) -> tvm.IRModule:
     """The program; `epilogue` is what follows the sums, if anything does."""
     w, b = workload, blocking
-    panel = b.vectors * LANES
-    packed = buffer("packed", (w.panels(b.vectors), w.steps, panel, STEP), "int8", "global")
-    statements, buffers = [_packing(w, packed, panel)], [packed]
-    data = w.data
-    if w.is_copied:
-        n, height, width = w.image
-        data = buffer("bordered", (n * height * width * w.depth,), "uint8", "global")
-        statements.append(_copying(w, data))
-        buffers.append(data)
-    statements.append(_computing(w, b, epilogue, data, packed))
-    return with_body(module, statements, buffers, {w.position}, epilogue)
-
-
-def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
-    """Four weights of each filter of a panel lie side by side; what is beyond the last filter or channel is any."""
-    quads, columns = w.depth // STEP, w.taps[1]
-
-    def body(o: Any, q: Any, f: Any, e: Any) -> Any:
-        channel = tirx.floormod(q, index(quads)) * index(STEP) + e
-        tap = tirx.floordiv(q, index(quads))
-        if w.depth != w.channels:
-            channel = tirx.min(channel, index(w.channels - 1))
-        column = o * index(panel) + f
-        if w.filters % panel:
-            column = tirx.min(column, index(w.filters - 1))
-        at = [channel, column]
-        if w.product.convolves:
-            at = [tirx.floordiv(tap, index(columns)), tirx.floormod(tap, index(columns)), *at]
-        return tirx.BufferStore(packed, w.weights[tuple(at)], [o, q, f, e])
-
-    loops = [(name, int(extent)) for name, extent in zip("oqfe", packed.shape, strict=True)]
-    return block_over("packed_bytes", loops, body, [w.weights], [packed], parallel=False, annotations={PACKS: True})
-
-
-def _copying(w: ByteWorkload, target: Any) -> Any:
-    """The data with its borders, and with zeros in channels beyond the last."""
-    images, height, width = w.image
-    top, left, bottom, right = w.product.pads
-    rows = height - top - bottom
-    line, length = (width - left - right) * w.channels, width * w.depth
-    point = tirx.const(w.product.point, "uint8")
-
-    def put(name: str, start: Any, extent: int, value: Callable[[Any], Any]) -> list[Any]:
-        return [loop(name, extent, lambda at: tirx.BufferStore(target, value(at), [start + at]))] if extent else []
-
-    def element(row: Any, at: Any) -> Any:
-        """A byte of a line of the data, all of whose channels lie one after another."""
-        if not w.product.convolves:
-            lead = unravelled(row, [int(extent) for extent in w.data.shape[:-1]])
-            place = (*lead, at)
-            return w.data[place]
-        image, y = tirx.floordiv(row, index(height)), tirx.floormod(row, index(height)) - index(top)
-        column, channel = tirx.floordiv(at, index(w.channels)), tirx.floormod(at, index(w.channels))
-        return w.data[image, y, column, channel]
-
-    def spread(row: Any, start: Any) -> list[Any]:
-        """A line whose channels are fewer than those that are stored."""
-        zero, pixels = tirx.const(0, "uint8"), width - left - right
-
-        def pixel(x: Any) -> Any:
-            whole = start + (x + index(left)) * index(w.depth)
-            return sequence(
-                [
-                    *put("c", whole, w.channels, lambda c: element(row, x * index(w.channels) + c)),
-                    *put("z", whole + index(w.channels), w.depth - w.channels, lambda c: zero),
-                ]
-            )
-
-        def border(first: int) -> Callable[[Any], Any]:
-            def fill(x: Any) -> Any:
-                whole = start + (x + index(first)) * index(w.depth)
-                return sequence(
-                    [
-                        *put("c", whole, w.channels, lambda c: point),
-                        *put("z", whole + index(w.channels), w.depth - w.channels, lambda c: zero),
-                    ]
-                )
-
-            return fill
-
-        return [
-            *([loop("x", left, border(0))] if left else []),
-            loop("x", pixels, pixel),
-            *([loop("x", right, border(left + pixels))] if right else []),
-        ]
-
-    def outside(start: Any) -> Any:
-        if w.depth == w.channels:
-            return sequence(put("c", start, length, lambda at: point))
-        return loop(
-            "x",
-            width,
-            lambda x: loop(
-                "c",
-                w.depth,
-                lambda c: tirx.BufferStore(
-                    target,
-                    tirx.Select(c < index(w.channels), point, tirx.const(0, "uint8")),
-                    [start + x * index(w.depth) + c],
-                ),
-            ),
-        )
-
-    def body(row: Any) -> Any:
-        start = row * index(length)
-        if w.depth == w.channels:
-            here = [
-                *put("l", start, left * w.depth, lambda at: point),
-                *put("c", start + index(left * w.depth), line, lambda at: element(row, at)),
-                *put("r", start + index((width - right) * w.depth), right * w.depth, lambda at: point),
-            ]
-        else:
-            here = spread(row, start)
-        inside = sequence(here)
-        if not top and not bottom:
-            return inside
-        y = tirx.floormod(row, index(height))
-        return tirx.IfThenElse(tirx.all(y >= index(top), y < index(top + rows)), inside, outside(start))
-
-    return block_over("bordered_bytes", [("row", images * height)], body, [w.data], [target])
+    packed, packing = packed_weights(w, b.vectors)
+    data, copying = brought_in(w)
+    statements = [packing, *([] if copying is None else [copying]), _computing(w, b, epilogue, data, packed)]
+    return with_body(module, statements, [packed, *([] if copying is None else [data])], {w.position}, epilogue)
 
 
 def _offset(w: ByteWorkload, row: Any) -> Any:
@@ -176,12 +59,8 @@ def _offset(w: ByteWorkload, row: Any) -> Any:
 
 
 def _kernel(w: ByteWorkload, b: Blocking) -> Kernel:
-    rows, columns = w.taps
-    tall, wide = w.product.dilations
-    pitch = w.image[2] * w.depth * tall
-    if columns == 1 or wide == 1:
-        return Kernel(b.rows, b.vectors, b.unroll, rows, columns * w.depth // STEP, 1, 0, pitch)
-    return Kernel(b.rows, b.vectors, b.unroll, rows * columns, w.depth // STEP, columns, wide * w.depth, pitch)
+    runs = w.runs
+    return Kernel(b.rows, b.vectors, b.unroll, runs.number, runs.size // STEP, runs.inner, runs.near, runs.far)
 
 
 def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: Any, packed: Any) -> Any:

@@ -14,17 +14,30 @@ from kintune.compiler.programs.byte_pattern import ByteProduct, byte_product_of
 from kintune.compiler.programs.epilogue import Epilogue, joined
 from kintune.compiler.space.weights import weight_positions
 
-__all__ = ["ByteWorkload", "find_bytes", "joined_bytes"]
+__all__ = ["ByteWorkload", "Runs", "find_bytes", "joined_bytes"]
 
 _BORDERS = "pad_temp"
 _BYTES, _WEIGHTS, _SUMS = "uint8", "int8", "int32"
+
+
+class Runs(NamedTuple):
+    """How the bytes of a sum lie in the data: `number` runs of `size` bytes each, one after another.
+
+    Runs lie in groups of `inner`: within a group they are `near` bytes apart, groups are `far` bytes apart.
+    """
+
+    number: int
+    size: int
+    inner: int
+    near: int
+    far: int
 
 
 class ByteWorkload(NamedTuple):
     """Sums of products of `data` and `weights` in `result`; `position` is the weights' among the parameters.
 
     `nests` are all blocks of the function; `replaced` the positions among them of the sums and of what writes the
-    borders of the data.
+    borders of the data.  Channels are filled up to a multiple of `unit`.
     """
 
     product: ByteProduct
@@ -34,6 +47,7 @@ class ByteWorkload(NamedTuple):
     weights: Any
     result: Any
     position: int
+    unit: int = STEP
 
     @property
     def name(self) -> str:
@@ -62,8 +76,8 @@ class ByteWorkload(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """The channels with those that make whole steps."""
-        return -(-self.channels // STEP) * STEP
+        """The channels with those that fill them up."""
+        return -(-self.channels // self.unit) * self.unit
 
     @property
     def taps(self) -> tuple[int, int]:
@@ -84,6 +98,16 @@ class ByteWorkload(NamedTuple):
         n, height, width, _ = (int(extent) for extent in self.data.shape)
         top, left, bottom, right = self.product.pads
         return n, height + top + bottom, width + left + right
+
+    @property
+    def runs(self) -> Runs:
+        """How the bytes of a sum lie in the data as it is read, with borders and filled up."""
+        rows, columns = self.taps
+        tall, wide = self.product.dilations
+        far = self.image[2] * self.depth * tall
+        if columns == 1 or wide == 1:
+            return Runs(rows, columns * self.depth, 1, 0, far)
+        return Runs(rows * columns, self.depth, columns, wide * self.depth, far)
 
     @property
     def is_copied(self) -> bool:

@@ -10,7 +10,7 @@ import tvm
 from kintune.core.candidate import FULL_PRECISION, Axis, Decision
 from kintune.search.processor import Processor
 
-__all__ = ["PATTERN", "KeepsBf16", "Narrow", "Program", "SavesArithmetic", "pattern_of", "precision_of_program"]
+__all__ = ["PATTERN", "KeepsBf16", "Narrow", "NeedsInstructions", "Program", "SavesArithmetic", "pattern_of", "precision_of_program"]
 
 PATTERN = "kintune.pattern"
 """The attribute of a PrimFunc that a pass made for a pattern of operators: the pattern's name, then its parameters."""
@@ -69,17 +69,22 @@ class SavesArithmetic(Protocol):
 
 
 @runtime_checkable
-class Narrow(Protocol):
+class NeedsInstructions(Protocol):
+    """A program whose kernels have instructions that the compiler uses nowhere by itself."""
+
+    def instructions(self, variant: str) -> tuple[str, ...]:
+        """Return the extensions of a CPU that kernels of a variant need, beyond those which any kernel may use."""
+        ...
+
+
+@runtime_checkable
+class Narrow(NeedsInstructions, Protocol):
     """A program that computes with shorter numbers than the workload itself does.
 
     Its `precision` is "bf16" or "int8".
     """
 
     precision: str
-
-    def instructions(self, variant: str) -> tuple[str, ...]:
-        """Return the extensions of a CPU that kernels of a variant need, beyond those which any kernel may use."""
-        ...
 
 
 @runtime_checkable

@@ -9,10 +9,18 @@ import tvm
 from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 from kintune.compiler.programs.byte_products import ByteProducts
+from kintune.compiler.programs.byte_tiles import ByteTiles
 from kintune.compiler.programs.narrow_attention import NarrowAttention
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.panel_sum import NarrowPanels
-from kintune.compiler.programs.program import KeepsBf16, Narrow, Program, pattern_of, precision_of_program
+from kintune.compiler.programs.program import (
+    KeepsBf16,
+    Narrow,
+    NeedsInstructions,
+    Program,
+    pattern_of,
+    precision_of_program,
+)
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
 from kintune.compiler.programs.streamed_sum import StreamedSum
@@ -32,6 +40,7 @@ PROGRAMS: tuple[Program, ...] = (
     NarrowPanels(),
     TiledProduct(),
     BlockwiseProduct(),
+    ByteTiles(),
     ByteProducts(),
     PaddedProduct(),
     BlockedWinograd(),
@@ -80,7 +89,7 @@ def instructions_of(name: str) -> tuple[str, ...]:
     if not name:
         return ()
     program, variant = program_named(name)
-    return program.instructions(variant) if isinstance(program, Narrow) else ()
+    return program.instructions(variant) if isinstance(program, NeedsInstructions) else ()
 
 
 def write_kept(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...], kept: Collection[int]) -> tvm.IRModule:

@@ -1,0 +1,94 @@
+"""How the rows of a sum of products of bytes lie in tiles: at one distance from each other, in place.
+
+A tile takes rows of the data that lie at one distance in memory.  Those of a product are one line of them, and so are the
+pixels of a convolution of 1 x 1 with a stride of one.  For other convolutions a line is a line of pixels of the result.
+If such lines are short and the stride is one, all lines of an image are taken as one: then what lies between the
+results of two lines is computed for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kintune.compiler.programs.byte_kernel import STEP
+from kintune.compiler.programs.byte_tile_text import MOST_QUADS, MOST_ROWS
+from kintune.compiler.programs.byte_workload import ByteWorkload
+
+__all__ = ["TileForm", "heights_of", "tile_form", "tiles_of"]
+
+_UNITS = (STEP, 16, 64)  # what channels may be filled up to
+_WORTH = 0.75  # of the products, where channels are copied for it
+_LEAST_COST = 13  # of a tile, in rows: products wait for each other
+
+
+class TileForm(NamedTuple):
+    """`lines` of `length` rows, `pitch` bytes apart; a row has `segments` of `chunks` rows of tiles, of `quads` times
+    four bytes.
+
+    With `through`, a line is an image, and its rows are all places of its lines of pixels.
+    """
+
+    lines: int
+    length: int
+    pitch: int
+    segments: int
+    chunks: int
+    quads: int
+    through: bool
+
+    @property
+    def steps(self) -> int:
+        """The products of tiles in a sum."""
+        return self.segments * self.chunks
+
+
+def tile_form(workload: ByteWorkload) -> tuple[ByteWorkload, TileForm]:
+    """The workload with its channels filled up as tiles need them, and its form."""
+    found = {unit: _cut(workload._replace(unit=unit)) for unit in _UNITS}
+    plain, fewest = found[STEP], min(chunks for chunks, _ in found.values())
+    unit = STEP
+    if fewest < _WORTH * plain[0]:
+        unit = next(each for each in _UNITS if found[each][0] == fewest)
+    w = workload._replace(unit=unit)
+    chunks, quads = found[unit]
+    lines, length, pitch, through = _lines(w)
+    return w, TileForm(lines, length, pitch, w.runs.number, chunks, quads, through)
+
+
+def tiles_of(form: TileForm, height: int) -> int:
+    """The tiles of so many rows in a line."""
+    return -(-form.length // height)
+
+
+def heights_of(form: TileForm) -> tuple[int, ...]:
+    """The rows that tiles may have: as many as make the fewest tiles of a line, or a few more, of about equal size."""
+    fewest = tiles_of(form, MOST_ROWS)
+    return tuple(sorted({-(-form.length // (fewest + more)) for more in range(3) if fewest + more <= form.length}))
+
+
+def _cut(w: ByteWorkload) -> tuple[int, int]:
+    """The rows of tiles of a segment, and their parts of four bytes, which divide it."""
+    quads = w.runs.size // STEP
+    each = max(size for size in range(1, MOST_QUADS + 1) if quads % size == 0)
+    return quads // each, each
+
+
+def _lines(w: ByteWorkload) -> tuple[int, int, int, bool]:
+    """Lines, their rows, the bytes from one row to the next, and whether a line is a whole image."""
+    if not w.product.convolves:
+        return 1, w.rows, w.depth, False
+    images, height, width = w.image
+    _, high, across = w.lead
+    down, right = w.product.strides
+    if (down, right) == (1, 1) and (high, across) == (height, width):
+        return 1, w.rows, w.depth, False
+    lines = images * high, across, right * w.depth, False
+    if (down, right) != (1, 1):
+        return lines
+    through = images, (high - 1) * width + across, w.depth, True
+    return min(lines, through, key=lambda each: each[0] * _cost(each[1]))
+
+
+def _cost(length: int) -> int:
+    tiles = -(-length // MOST_ROWS)
+    return tiles * max(_LEAST_COST, -(-length // tiles))

@@ -1,0 +1,195 @@
+"""The loops around the innermost ones of a sum of products of bytes by tiles (`byte_tile_text`): the whole program.
+
+Weights are packed, and data is copied where it has borders, as for vectors (`byte_packing`).  A task of the parallel
+loop takes a block of tiles of rows and a part of the panels.  The last tile of a line begins earlier where it would not
+fit; rows that the tile before it has are computed and not stored.  Tiles beyond the last are computed as the last one
+is, and not stored; so are filters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import tirx
+
+from kintune.compiler.programs.byte_kernel import LANES
+from kintune.compiler.programs.byte_packing import brought_in, packed_weights
+from kintune.compiler.programs.byte_tile_form import TileForm, tiles_of
+from kintune.compiler.programs.byte_tile_text import TileKernel, tile_kernel_text
+from kintune.compiler.programs.byte_workload import ByteWorkload
+from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.loops import INDEX, buffer, index, loop, sequence
+from kintune.compiler.programs.task_blocks import IMPORT, stored_vector, tasks_over, unravelled, with_body
+
+__all__ = ["TileBlocking", "write_byte_tiles"]
+
+
+class TileBlocking(NamedTuple):
+    """`tiles` of `height` rows by `vectors` of filters in registers, `blocks` of tiles by `parts` of panels.
+
+    With `panels_first` a panel is used for all tiles of a block before the next one is.
+    """
+
+    height: int
+    tiles: int
+    vectors: int
+    blocks: int
+    parts: int
+    panels_first: bool
+
+
+def write_byte_tiles(
+    module: tvm.IRModule,
+    workload: ByteWorkload,
+    form: TileForm,
+    epilogue: Epilogue | None,
+    blocking: TileBlocking,
+) -> tvm.IRModule:
+    """The program; `epilogue` is what follows the sums, if anything does."""
+    w, b = workload, blocking
+    packed, packing = packed_weights(w, b.vectors)
+    data, copying = brought_in(w)
+    computing = _Tiles(w, form, b, epilogue, data, packed).tasks()
+    statements = [packing, *([] if copying is None else [copying]), computing]
+    return with_body(module, statements, [packed, *([] if copying is None else [data])], {w.position}, epilogue)
+
+
+class _Tiles:
+    """Writes the loop of tasks."""
+
+    def __init__(
+        self,
+        workload: ByteWorkload,
+        form: TileForm,
+        blocking: TileBlocking,
+        epilogue: Epilogue | None,
+        data: Any,
+        packed: Any,
+    ) -> None:
+        self.workload, self.form, self.blocking, self.epilogue = workload, form, blocking, epilogue
+        self.data, self.packed = data, packed
+        self.panel = blocking.vectors * LANES
+        self.own = workload.panels(blocking.vectors) // blocking.parts
+        self.in_line = tiles_of(form, blocking.height)
+        self.total = form.lines * self.in_line
+        self.groups = -(-self.total // (blocking.blocks * blocking.tiles))
+        self.sums = buffer("sums", (blocking.tiles * blocking.height * self.panel,), "int32", "global")
+
+    def tasks(self) -> Any:
+        """The parallel loop."""
+        w, b = self.workload, self.blocking
+        runs = w.runs
+        name, text = tile_kernel_text(
+            TileKernel(
+                b.tiles,
+                b.vectors,
+                b.height,
+                self.form.quads,
+                self.form.pitch,
+                runs.number,
+                self.form.chunks,
+                runs.inner,
+                runs.near,
+                runs.far,
+            )
+        )
+
+        def body(block: Any, part: Any) -> Any:
+            first = block * index(self.groups * b.tiles)
+
+            def at(q: Any, o: Any) -> Any:
+                return self._group(name, first + q * index(b.tiles), part * index(self.own) + o)
+
+            if b.panels_first:
+                inner = loop("o", self.own, lambda o: loop("q", self.groups, lambda q: at(q, o)))
+            else:
+                inner = loop("q", self.groups, lambda q: loop("o", self.own, lambda o: at(q, o)))
+            begin, end = (tirx.Evaluate(tirx.call_extern("int32", f"{name}_{when}")) for when in ("begin", "end"))
+            return tirx.AttrStmt(index(0), IMPORT, tvm.ir.StringImm(text), sequence([begin, inner, end]))
+
+        target = w.result if self.epilogue is None else self.epilogue.target
+        operands = [] if self.epilogue is None else self.epilogue.operands
+        reads = [self.data, self.packed, *operands]
+        return tasks_over(w.name, b.blocks, b.parts, body, reads, [target], [self.sums])
+
+    def _group(self, name: str, first: Any, o: Any) -> Any:
+        """The sums of some tiles of rows with one panel, and what follows."""
+        b = self.blocking
+        exact = self.total == b.blocks * self.groups * b.tiles
+        numbers = [first + index(tile) for tile in range(b.tiles)]
+        if not exact:
+            numbers = [tirx.min(number, index(self.total - 1)) for number in numbers]
+        call = tirx.call_extern(
+            "int32",
+            name,
+            tirx.address_of(self.data[tuple(index(0) for _ in self.data.shape)]),
+            *(tirx.Cast("int32", self._offset(number)) for number in numbers),
+            tirx.address_of(self.packed[o, index(0), index(0), index(0)]),
+            tirx.address_of(self.sums[index(0)]),
+            tirx.address_of(self.sums[index(b.tiles * b.height * self.panel - 1)]),
+        )
+
+        def stored(tile: Any) -> Any:
+            rows = self._stored(first + tile, tile, o)
+            return rows if exact else tirx.IfThenElse(first + tile < index(self.total), rows, None)
+
+        return sequence([tirx.Evaluate(call), loop("t", b.tiles, stored)])
+
+    def _place(self, number: Any) -> tuple[Any, Any, Any]:
+        """The line of a tile, its first row there, and how many rows the tile before it has as well."""
+        b, form = self.blocking, self.form
+        line = number if self.in_line == 1 else tirx.floordiv(number, index(self.in_line))
+        if form.lines == 1:
+            line = index(0)
+        within = number if form.lines == 1 else tirx.floormod(number, index(self.in_line))
+        first = index(0) if self.in_line == 1 else within * index(b.height)
+        if form.length % b.height == 0:
+            return line, first, index(0)
+        begin = tirx.min(first, index(form.length - b.height))
+        return line, begin, first - begin
+
+    def _offset(self, number: Any) -> Any:
+        """The bytes from the start of the data to the first row of a tile."""
+        w, form = self.workload, self.form
+        line, first, _ = self._place(number)
+        if form.lines == 1:
+            return first * index(form.pitch)
+        _, height, width = w.image
+        if form.through:
+            return (line * index(height * width) + first) * index(w.depth)
+        down, _ = w.product.strides
+        high = w.lead[1]
+        image, y = tirx.floordiv(line, index(high)), tirx.floormod(line, index(high))
+        return (image * index(height) + y * index(down)) * index(width * w.depth) + first * index(form.pitch)
+
+    def _stored(self, number: Any, tile: Any, o: Any) -> Any:
+        """Store what follows from the sums of a tile."""
+        w, b, form = self.workload, self.blocking, self.form
+        line, first, before = self._place(number)
+
+        def row(r: Any) -> Any:
+            place, condition = first + r, None
+            if form.through:
+                width, across = w.image[2], w.lead[2]
+                x = tirx.floormod(place, index(width))
+                lead = [line, tirx.floordiv(place, index(width)), x]
+                condition = x < index(across) if width > across else None
+            elif form.lines == 1 and form.length == w.rows:
+                lead = unravelled(place, w.lead)
+            else:
+                lead = [*unravelled(line, w.lead[:-1]), place]
+
+            def element(v: Any, lane: Any) -> Any:
+                at = (tile * index(b.height) + r) * index(self.panel) + v * index(LANES) + lane
+                return self.sums[at]
+
+            vector = stored_vector(LANES, w.filters, self.panel, self.epilogue, w.result, element, lead)
+            stored = loop("v", b.vectors, lambda v: vector(o, v))
+            return stored if condition is None else tirx.IfThenElse(condition, stored, None)
+
+        if isinstance(before, tirx.IntImm):
+            return loop("r", b.height, row)
+        variable = tirx.Var("r", INDEX)
+        rows = index(b.height) - before
+        return tirx.For(variable, index(0), rows, tirx.ForKind.SERIAL, row(before + variable))

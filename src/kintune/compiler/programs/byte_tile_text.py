@@ -1,0 +1,205 @@
+"""The innermost loops of a sum of products of bytes by AMX, as text of LLVM: some tiles by some columns of tiles.
+
+`tdpbusd` multiplies a tile of the data, of at most 16 rows of at most 64 bytes, with a tile of weights for 16 filters,
+and adds to a tile of int32.  Nothing is rounded or saturated.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.core.candidate import digest_of
+
+__all__ = ["MOST_QUADS", "MOST_ROWS", "REGISTERS", "TileKernel", "registers_for", "tile_kernel_text"]
+
+MOST_ROWS = 16
+"""The rows of a tile, at most."""
+
+MOST_QUADS = 16
+"""The parts of four bytes in a row of a tile, at most."""
+
+REGISTERS = 8
+"""The tiles that a CPU has."""
+
+_NAME = "KERNEL"
+
+_TEXT = """declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tdpbusd(i8 immarg, i8 immarg, i8 immarg)
+
+define i32 @KERNEL_begin() {{
+  %config = alloca [64 x i8], align 64
+  store <64 x i8> zeroinitializer, ptr %config, align 64
+  store i8 1, ptr %config, align 64
+  %widths = getelementptr i8, ptr %config, i64 16
+  store <8 x i16> <{widths}>, ptr %widths, align 16
+  %heights = getelementptr i8, ptr %config, i64 48
+  store <8 x i8> <{heights}>, ptr %heights, align 16
+  call void @llvm.x86.ldtilecfg(ptr %config)
+  ret i32 0
+}}
+
+define i32 @KERNEL_end() {{
+  call void @llvm.x86.tilerelease()
+  ret i32 0
+}}
+
+define i32 @KERNEL(ptr %a, {offsets}, ptr %w, ptr %c, ptr %last) {{
+entry:
+{entry}
+  br label %segment
+segment:
+  %s = phi i64 [0, %entry], [%s1, %ended]
+{place}
+  %ws = mul i64 %s, {segment}
+  %wp = getelementptr i8, ptr %w, i64 %ws
+  br label %step
+step:
+  %k = phi i64 [0, %segment], [%k1, %step]
+  %kb = mul i64 %k, {bytes}
+  %at = add i64 %kb, %place
+  %wk = mul i64 %k, {panel}
+{body}
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, {chunks}
+  br i1 %more, label %step, label %ended
+ended:
+  %s1 = add i64 %s, 1
+  %again = icmp ult i64 %s1, {segments}
+  br i1 %again, label %segment, label %done
+done:
+{end}
+  ret i32 0
+}}
+"""
+
+
+class TileKernel(NamedTuple):
+    """`tiles` of the data by `vectors` of 16 filters.  A tile has `height` rows, `pitch` bytes apart, of `quads` times
+    four bytes.
+
+    A row of the data is `segments` of `chunks` rows of tiles each, one after another.  Segments lie in groups of
+    `inner`: within a group they are `near` bytes apart, groups are `far` bytes apart.
+    """
+
+    tiles: int
+    vectors: int
+    height: int
+    quads: int
+    pitch: int
+    segments: int
+    chunks: int
+    inner: int
+    near: int
+    far: int
+
+
+def registers_for(tiles: int, vectors: int) -> int:
+    """The tiles that a kernel needs at least: its sums, the factors of one side, and one of the other side."""
+    return tiles * vectors + min(tiles, vectors) + 1
+
+
+def tile_kernel_text(kernel: TileKernel) -> tuple[str, str]:
+    """The name of the function and its text.
+
+    It takes the address of the data; for each tile the bytes from there to its first row, of int32; the address of a
+    panel of weights `[segments * chunks * quads, vectors * 16, 4]`; and those of the first and the last of the sums
+    `[tiles, height, vectors * 16]`.  It returns 0.
+
+    `NAME_begin` and `NAME_end` are called before and after, by each thread.
+    """
+    text = "".join(_text(kernel))
+    name = f"kintune_byte_tiles_{digest_of(text.encode())[:16]}"
+    return name, text.replace(_NAME, name)
+
+
+def _text(k: TileKernel) -> str:
+    grid = [(tile, vector) for tile in range(k.tiles) for vector in range(k.vectors)]
+    line = k.vectors * LANES * STEP  # bytes of the sums of a row, and of the weights of four bytes of a row
+    a, b = _registers(k)
+    data, weights = {*a}, {*b}
+    shapes = [
+        (k.quads * STEP, k.height) if at in data else (64, k.quads) if at in weights else (64, k.height)
+        for at in range(REGISTERS)
+    ]
+    sums = [f"ptr %c{tile}_{vector}, i64 {line}" for tile, vector in grid]
+    entry = [f"  %r{tile} = getelementptr i8, ptr %a, i32 %o{tile}" for tile in range(k.tiles)]
+    entry += [
+        f"  %c{tile}_{vector} = getelementptr i8, ptr %c, i64 {tile * k.height * line + vector * LANES * 4}"
+        for tile, vector in grid
+    ]
+    entry += [f"  call void @llvm.x86.tilezero(i8 {at})" for at in range(len(grid))]
+    return _TEXT.format(
+        widths=", ".join(f"i16 {width}" for width, _ in shapes),
+        heights=", ".join(f"i8 {height}" for _, height in shapes),
+        offsets=", ".join(f"i32 %o{tile}" for tile in range(k.tiles)),
+        entry="\n".join(entry),
+        place="\n".join(_place(k)),
+        segment=k.chunks * k.quads * line,
+        bytes=k.quads * STEP,
+        panel=k.quads * line,
+        body="\n".join(_step(k, a, b, line)),
+        chunks=k.chunks,
+        segments=k.segments,
+        end="\n".join(f"  call void @llvm.x86.tilestored64(i8 {at}, {place})" for at, place in enumerate(sums)),
+    )
+
+
+def _registers(k: TileKernel) -> tuple[list[int], list[int]]:
+    """The registers of the data's tiles and of the weights'; those of the side with more tiles may be used again."""
+    first = k.tiles * k.vectors
+    few = min(k.tiles, k.vectors)
+    held = list(range(first, first + few))
+    others = list(range(first + few, REGISTERS))[: max(k.tiles, k.vectors)]
+    return (held, others) if k.tiles < k.vectors else (others, held)
+
+
+def _place(k: TileKernel) -> list[str]:
+    """The bytes from the first segment of a row to this one."""
+    if k.inner == 1:
+        return [f"  %place = mul i64 %s, {k.far}"]
+    return [
+        f"  %group = udiv i64 %s, {k.inner}",
+        f"  %within = urem i64 %s, {k.inner}",
+        f"  %gb = mul i64 %group, {k.far}",
+        f"  %nb = mul i64 %within, {k.near}",
+        "  %place = add i64 %gb, %nb",
+    ]
+
+
+def _step(k: TileKernel, a: list[int], b: list[int], line: int) -> list[str]:
+    """The loads and products of one row of tiles: the side with fewer tiles is loaded first, and stays."""
+
+    def data(tile: int) -> list[str]:
+        return [
+            f"  %aa{tile} = getelementptr i8, ptr %r{tile}, i64 %at",
+            f"  call void @llvm.x86.tileloadd64(i8 {a[tile % len(a)]}, ptr %aa{tile}, i64 {k.pitch})",
+        ]
+
+    def weights(vector: int) -> list[str]:
+        return [
+            f"  %wo{vector} = add i64 %wk, {vector * LANES * STEP}",
+            f"  %wa{vector} = getelementptr i8, ptr %wp, i64 %wo{vector}",
+            f"  call void @llvm.x86.tileloadd64(i8 {b[vector % len(b)]}, ptr %wa{vector}, i64 {line})",
+        ]
+
+    def product(tile: int, vector: int) -> str:
+        registers = tile * k.vectors + vector, a[tile % len(a)], b[vector % len(b)]
+        return "  call void @llvm.x86.tdpbusd(i8 {}, i8 {}, i8 {})".format(*registers)
+
+    lines: list[str] = []
+    if k.tiles < k.vectors:
+        for tile in range(k.tiles):
+            lines += data(tile)
+        for vector in range(k.vectors):
+            lines += [*weights(vector), *(product(tile, vector) for tile in range(k.tiles))]
+        return lines
+    for vector in range(k.vectors):
+        lines += weights(vector)
+    for tile in range(k.tiles):
+        lines += [*data(tile), *(product(tile, vector) for vector in range(k.vectors))]
+    return lines

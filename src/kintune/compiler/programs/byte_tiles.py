@@ -1,0 +1,174 @@
+"""The program for sums of products of bytes by AMX: convolutions and products of quantised networks, in tiles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tvm
+from tvm.target import codegen
+
+from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.programs.byte_tile_form import TileForm, heights_of, tile_form, tiles_of
+from kintune.compiler.programs.byte_tile_loops import TileBlocking, write_byte_tiles
+from kintune.compiler.programs.byte_tile_text import REGISTERS, registers_for
+from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes
+from kintune.core.candidate import Axis, Choice, Decision
+from kintune.errors import BuildError
+from kintune.search.processor import Processor
+
+__all__ = ["TILES", "ByteTiles"]
+
+TILES = ("amxint8", "amxtile")
+"""The extensions that kernels of the program need."""
+
+_VARIANT = "amx"
+_FEATURES = ("amx-int8", "amx-tile", "avx512vnni")
+_TILES = (1, 2, 3, 4)
+_VECTORS = (1, 2, 3, 4)
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_PARTS = (1, 2, 4, 8, 16)
+_FIRST = 32  # candidates of the rule
+_LEAST_ROWS, _LEAST_STEPS = 8, 2  # of the result, and of four bytes of a row: less is left to vectors
+
+_LATENCY = 52.0  # cycles of a product that is added
+_START = 60.0  # cycles of a kernel beside its products
+_TASK = 300.0
+_AFTER = 12.0  # cycles for what follows a vector of sums
+_LOADED = 2.0  # rows of tiles that are loaded a cycle
+_LINE = 64.0  # bytes
+_OWN_BYTES, _SHARED_BYTES = 40.0, 12.0  # a cycle and core, from the second cache and from the shared one
+
+
+class ByteTiles:
+    """Implements `Program`, written as a whole.
+
+    The decisions are the rows of a tile, the tiles and vectors in registers, the blocks of tiles, the parts of the
+    panels, and whether a panel is used for all tiles of a block first.
+    """
+
+    name = "byte_tiles"
+    version = 1
+    patterns: tuple[str, ...] = ()
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """Return "amx" for sums of products of bytes of some rows, with what is computed of each alone, on a CPU that
+        has AMX for bytes.
+        """
+        if target.kind.name != "llvm" or not all(codegen.target_has_features(each, target) for each in _FEATURES):
+            return ()
+        found = joined_bytes(module)
+        if found is None:
+            return ()
+        workload = found[1]
+        return (_VARIANT,) if workload.rows >= _LEAST_ROWS and workload.runs.size >= _LEAST_STEPS * STEP else ()
+
+    def instructions(self, variant: str) -> tuple[str, ...]:
+        """Return the extensions that kernels need, beyond those which any kernel may use."""
+        return TILES
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """Return the choices.
+
+        Raises:
+            BuildError: the workload sums no products of bytes.
+        """
+        choices = _choices(*tile_form(_found(module)))
+        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in choices)
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """Return the program.
+
+        Raises:
+            BuildError: the workload sums no products of bytes, or the decisions make no program.
+        """
+        found = joined_bytes(module)
+        if found is None:
+            raise BuildError("there are no products of bytes")
+        changed, plain, epilogue = found
+        workload, form = tile_form(plain)
+        choices = _choices(workload, form)
+        if len(decisions) != len(choices):
+            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
+        height, tiles, vectors, blocks, parts, first = (
+            values[at] for values, (at,) in zip(choices, decisions, strict=True)
+        )
+        blocking = TileBlocking(height, tiles, vectors, blocks, parts, bool(first))
+        if not _fits(workload, form, blocking):
+            raise BuildError(f"{tiles} by {vectors} tiles, or {parts} parts of the panels, do not fit")
+        return write_byte_tiles(changed, workload, form, epilogue, blocking)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Return the decisions of the least estimated times."""
+        workload, form = tile_form(_found(module))
+        choices = _choices(workload, form)
+        sizes = _Sizes(workload.filters, workload.depth * workload.taps[0])
+        found = [
+            TileBlocking(height, tiles, vectors, blocks, parts, bool(first))
+            for height, tiles, vectors, blocks, parts, first in itertools.product(*choices)
+        ]
+        fitting = [blocking for blocking in found if _fits(workload, form, blocking)]
+        best = sorted(fitting, key=lambda blocking: (_cycles(sizes, form, blocking, machine), blocking))[:_FIRST]
+        return [
+            tuple((values.index(int(value)),) for values, value in zip(choices, blocking, strict=True))
+            for blocking in best
+        ]
+
+
+class _Sizes(NamedTuple):
+    """The filters, and the bytes of the data that a row adds to those of the row before it."""
+
+    filters: int
+    row: int
+
+
+def _found(module: tvm.IRModule) -> ByteWorkload:
+    found = joined_bytes(module)
+    if found is None:
+        raise BuildError("there are no products of bytes")
+    return found[1]
+
+
+def _choices(w: ByteWorkload, form: TileForm) -> tuple[tuple[int, ...], ...]:
+    """Rows of a tile, tiles, vectors, blocks, parts, and whether panels come first."""
+    heights = heights_of(form)
+    most = form.lines * tiles_of(form, min(heights))
+    vectors = -(-w.filters // LANES)
+    return (
+        heights,
+        tuple(tiles for tiles in _TILES if tiles <= most),
+        tuple(each for each in _VECTORS if each <= vectors),
+        tuple(blocks for blocks in _BLOCKS if blocks <= most),
+        tuple(parts for parts in _PARTS if parts <= vectors),
+        (0, 1),
+    )
+
+
+def _fits(w: ByteWorkload, form: TileForm, b: TileBlocking) -> bool:
+    """Whether the tiles are in registers, and parts and blocks are whole."""
+    groups = -(-form.lines * tiles_of(form, b.height) // b.tiles)
+    return registers_for(b.tiles, b.vectors) <= REGISTERS and w.panels(b.vectors) % b.parts == 0 and b.blocks <= groups
+
+
+def _cycles(sizes: _Sizes, form: TileForm, b: TileBlocking, machine: Processor) -> float:
+    """The estimated cycles of one core that has as many tasks as any."""
+    groups = -(-form.lines * tiles_of(form, b.height) // (b.blocks * b.tiles))
+    own = -(-sizes.filters // (b.vectors * LANES)) // b.parts
+    weights = b.vectors * form.quads * LANES * STEP  # bytes of a step
+    data = b.tiles * b.height * form.quads * STEP
+    panel, rows = form.steps * weights, b.tiles * b.height * sizes.row
+    step = max(
+        float(b.tiles * b.vectors * b.height), _LATENCY, (b.tiles * b.height + b.vectors * form.quads) / _LOADED
+    )
+    nearest, own_cache = machine.caches[0] / 2, machine.caches[1] / 2
+    again = panel if b.panels_first else own * panel
+    far = 0.0
+    if again > nearest:
+        far += weights / (_OWN_BYTES if again <= own_cache else _SHARED_BYTES)
+    if (groups * rows if b.panels_first else rows) > nearest:
+        far += data / _OWN_BYTES
+    kernel = form.steps * max(step, far) + _AFTER * b.tiles * b.height * b.vectors + _START
+    first = own * panel / _SHARED_BYTES  # the weights of a task come from far once
+    tasks = -(-b.blocks * b.parts // machine.threads)
+    return tasks * (max(groups * own * kernel, first) + _TASK)
