@@ -295,6 +295,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     cool_bytes: int = 0  # of a network that stay in the device's last cache, as in `DeviceAbout`
     conservative: bool = False  # lower the network without layout conversion and rewrites
     handed_over: tuple[str, ...] = ()  # nodes, as messages name them, that run in onnxruntime; "*": all
+    avoided: tuple[str, ...] = ()  # extensions of the device that no program is to need: they gain nothing there
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -8,7 +8,11 @@ import msgspec
 
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, Occurring, operands_for
 
-__all__ = ["Cache", "DeviceDescription", "Machine", "NarrowSpeed", "Peak"]
+__all__ = ["BY_AMX", "Cache", "DeviceDescription", "Machine", "NarrowSpeed", "Peak"]
+
+
+BY_AMX = "AMX"
+"""Tiles, as `NarrowSpeed.instructions`."""
 
 
 class DeviceDescription(msgspec.Struct, frozen=True):

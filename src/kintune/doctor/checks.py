@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.device import DeviceDescription, NarrowSpeed, Peak
+from kintune.core.device import BY_AMX, DeviceDescription, NarrowSpeed, Peak
+from kintune.core.quantisation import INT8
 from kintune.errors import KintuneError, OrderError, RecordsError, StorageError
 from kintune.hardware.check import Check, Verdict
 from kintune.hardware.cores import choose_cores, physical_cores
@@ -17,7 +18,7 @@ from kintune.hardware.quota import cpu_quota, threads_within
 from kintune.hardware.toolchain import find_nvcc
 from kintune.records import Store
 from kintune.terminal.formatting import count
-from kintune.tuning.narrow import narrow_speeds
+from kintune.tuning.narrow import avoided_extensions, narrow_speeds
 from kintune.tuning.peak import device_peak
 from kintune.wire.worker_client import interview
 
@@ -127,15 +128,20 @@ def check_narrow(
             speeds = narrow_speeds(device, about, store, again=again)
     except KintuneError as error:
         return [Check("shorter numbers", Verdict.NOTE, str(error), "none are offered before they were measured")]
-    return list(map(_narrow_check, speeds))
+    slow = avoided_extensions(speeds)
+    return [
+        _narrow_check(speed, avoided=bool(slow) and (speed.instructions, speed.precision) == (BY_AMX, INT8))
+        for speed in speeds
+    ]
 
 
-def _narrow_check(speed: NarrowSpeed) -> Check:
+def _narrow_check(speed: NarrowSpeed, *, avoided: bool) -> Check:
     name = f"{speed.precision} by {speed.instructions}"
     if speed.problem:
         return Check(name, Verdict.NOTE, speed.problem, "it is not offered")
     finding = f"works, {speed.times_fp32:.1f} times fp32"
-    return Check(name, Verdict.GOOD, finding if speed.is_faster else f"{finding}: it is not offered")
+    offered = speed.is_faster and not avoided
+    return Check(name, Verdict.GOOD, finding if offered else f"{finding}: it is not offered")
 
 
 def check_records(location: str | None) -> list[Check]:

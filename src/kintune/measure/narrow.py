@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import tvm
 from tvm import te
 
 from kintune.compiler.build import ENTRY
+from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
+from kintune.compiler.programs.byte_products import ByteProducts
+from kintune.compiler.programs.byte_tiles import ByteTiles
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA
 from kintune.compiler.programs.panel_sum import BF16, NarrowPanels, Panels
 from kintune.compiler.programs.program import Program
 from kintune.compiler.space.packing import without_packing
 from kintune.compiler.space.weights import LAYOUT_FREE
-from kintune.core.device import NarrowSpeed
+from kintune.core.device import BY_AMX, NarrowSpeed
+from kintune.core.quantisation import INT8
 from kintune.errors import BuildError, cause_line
 from kintune.hardware.amx import permit_amx
 from kintune.measure.agreement import NARROW_ERROR
@@ -27,8 +32,32 @@ __all__ = ["measure_narrow"]
 
 _ROWS, _COLUMNS, _REDUCED = 256, 768, 768
 _RUNS = 60
-_INSTRUCTIONS = {AMX: "AMX", DOT: "vdpbf16ps"}
 _FILL = 0.0625
+_TILES = "amxtile"
+
+
+class _Kind(NamedTuple):
+    """Instructions for products of a precision, the program that uses them in a variant, and the extensions it needs;
+    its outputs may be off by an `error` in norm.
+    """
+
+    instructions: str
+    precision: str
+    program: Program
+    variant: str
+    needed: frozenset[str]
+    error: float
+
+
+def _kinds() -> tuple[_Kind, ...]:
+    narrow, tiles, vectors = NarrowPanels(), ByteTiles(), ByteProducts()
+    vnni = frozenset({"avx512vnni"})
+    return (
+        _Kind(BY_AMX, BF16, narrow, AMX, frozenset(narrow.instructions(AMX)), NARROW_ERROR),
+        _Kind("vdpbf16ps", BF16, narrow, DOT, frozenset(narrow.instructions(DOT)), NARROW_ERROR),
+        _Kind(BY_AMX, INT8, tiles, "amx", vnni | set(tiles.instructions("amx")), 0.0),
+        _Kind("vpdpbusd", INT8, vectors, "vnni", vnni, 0.0),
+    )
 
 
 def measure_narrow(target: str) -> tuple[NarrowSpeed, ...]:
@@ -41,52 +70,74 @@ def measure_narrow(target: str) -> tuple[NarrowSpeed, ...]:
     if compiler_target.kind.name != "llvm":
         return ()
     has = set(extensions_of(compiler_target))
-    narrow = NarrowPanels()
-    kinds = [kind for kind in narrow.kinds if has.issuperset(narrow.instructions(kind))]
+    kinds = [kind for kind in _kinds() if has.issuperset(kind.needed)]
     if not kinds:
         return ()
-    full_s = _seconds(_written(Panels(), FMA, compiler_target), compiler_target)
+    full_s = _seconds(_written(Panels(), FMA, _product(), compiler_target), compiler_target)
     return tuple(_speed(kind, compiler_target, full_s) for kind in kinds)
 
 
-def _speed(kind: str, target: tvm.target.Target, full_s: float) -> NarrowSpeed:
-    name = _INSTRUCTIONS[kind]
-    if kind == AMX and not permit_amx():
-        return NarrowSpeed(name, BF16, "the kernel of this system does not permit it")
+def _speed(kind: _Kind, target: tvm.target.Target, full_s: float) -> NarrowSpeed:
+    name, precision = kind.instructions, kind.precision
+    if _TILES in kind.needed and not permit_amx():
+        return NarrowSpeed(name, precision, "the kernel of this system does not permit it")
     try:
-        written = _written(NarrowPanels(), kind, target)
+        product = _product() if precision == BF16 else _byte_product()
+        written = _written(kind.program, kind.variant, product, target)
         error = _error(written, target)
-        if not error <= NARROW_ERROR:
-            return NarrowSpeed(name, BF16, f"computes wrong numbers here (relative error {error:.2g})")
-        return NarrowSpeed(name, BF16, times_fp32=full_s / _seconds(written, target))
+        if not error <= kind.error:
+            return NarrowSpeed(name, precision, f"computes wrong numbers here (relative error {error:.2g})")
+        return NarrowSpeed(name, precision, times_fp32=full_s / _seconds(written, target))
     except BuildError as error:
-        return NarrowSpeed(name, BF16, f"does not compile: {error}")
+        return NarrowSpeed(name, precision, f"does not compile: {error}")
 
 
-def _written(program: Program, kind: str, target: tvm.target.Target) -> tvm.IRModule:
+def _written(program: Program, variant: str, product: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """The product as a program writes it first."""
-    module = _product()
     machine = Processor.of(extensions_of(target), int(dict(target.export()).get("num-cores", 1)))
-    return program.write(module, kind, program.rule(module, kind, machine)[0])
+    return program.write(product, variant, program.rule(product, variant, machine)[0])
 
 
 def _product() -> tvm.IRModule:
     data, weights = te.placeholder((_ROWS, _REDUCED), name="data"), te.placeholder((_REDUCED, _COLUMNS), name="weights")
     k = te.reduce_axis((0, _REDUCED), name="k")
     result = te.compute((_ROWS, _COLUMNS), lambda i, j: te.sum(data[i, k] * weights[k, j], axis=k), name="product")
-    function = te.create_prim_func([data, weights, result]).with_attr(LAYOUT_FREE, [1])
+    return _module(data, weights, result)
+
+
+def _byte_product() -> tvm.IRModule:
+    rows, columns, reduced = (tvm.tirx.IntImm("int64", size) for size in (_ROWS, _COLUMNS, _REDUCED))
+    data, weights = te.placeholder((rows, reduced), "uint8", "data"), te.placeholder((reduced, columns), "int8", "weights")
+    k = te.reduce_axis((tvm.tirx.IntImm("int64", 0), reduced), name="k")
+
+    def element(i: Any, j: Any) -> Any:
+        return te.sum(data[i, k].astype("int32") * weights[k, j].astype("int32"), axis=k)
+
+    result = te.compute((rows, columns), element, name="product", attrs={ANNOTATION: ByteProduct().text})
+    return _module(data, weights, result)
+
+
+def _module(*operands: Any) -> tvm.IRModule:
+    function = te.create_prim_func(list(operands)).with_attr(LAYOUT_FREE, [1])
     return tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
 
 
 def _error(module: tvm.IRModule, target: tvm.target.Target) -> float:
     """The norm of the difference from what numpy computes, over the norm of that."""
     random = np.random.default_rng(1)
-    data, weights = (random.standard_normal((rows, _REDUCED), np.float32) for rows in (_ROWS, _COLUMNS))
-    given = [tvm.runtime.tensor(each) for each in (data, np.ascontiguousarray(weights.T))]
-    result = tvm.runtime.tensor(np.zeros((_ROWS, _COLUMNS), np.float32))
-    _compiled(module, target)[ENTRY](*given, result)
-    expected = data.astype(np.float64) @ weights.T.astype(np.float64)
-    return float(np.linalg.norm(result.numpy() - expected) / np.linalg.norm(expected))
+    data, weights, result = (_drawn(parameter, random) for parameter in module[ENTRY].params)
+    given = [tvm.runtime.tensor(each) for each in (data, weights, result)]
+    _compiled(module, target)[ENTRY](*given)
+    expected = data.astype(np.float64) @ weights.astype(np.float64)
+    return float(np.linalg.norm(given[-1].numpy() - expected) / np.linalg.norm(expected))
+
+
+def _drawn(parameter: Any, random: np.random.Generator) -> npt.NDArray[Any]:
+    shape, dtype = tuple(int(extent) for extent in parameter.shape), np.dtype(str(parameter.dtype))
+    if dtype.kind == "f":
+        return random.standard_normal(shape, np.float32)
+    limits = np.iinfo(dtype)
+    return random.integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
 def _seconds(module: tvm.IRModule, target: tvm.target.Target) -> float:
@@ -96,7 +147,7 @@ def _seconds(module: tvm.IRModule, target: tvm.target.Target) -> float:
     for parameter in packed[ENTRY].params:
         shape, dtype = tuple(int(extent) for extent in parameter.shape), str(parameter.dtype)
         memory = GuardedMemory.of(shape, dtype)
-        memory.array(shape, dtype)[...] = _FILL
+        memory.array(shape, dtype)[...] = 1 if "int" in dtype else _FILL
         arguments.append(memory.tensor(shape, dtype))
     timed = _compiled(packed, target).mod.time_evaluator(ENTRY, tvm.cpu(), number=1, repeat=_RUNS)
     return min(map(float, timed(*arguments).results))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tvm
-from tvm.target import codegen
 
 from kintune.compiler.programs.byte_kernel import LANES, STEP
 from kintune.compiler.programs.byte_tile_form import TileForm, heights_of, tile_form, tiles_of
@@ -16,15 +15,18 @@ from kintune.compiler.programs.byte_tile_text import REGISTERS, registers_for
 from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
+from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
-__all__ = ["TILES", "ByteTiles"]
+__all__ = ["AMX", "NEEDED", "ByteTiles"]
 
-TILES = ("amxint8", "amxtile")
-"""The extensions that kernels of the program need."""
+AMX = "amx"
+"""The variant."""
 
-_VARIANT = "amx"
-_FEATURES = ("amx-int8", "amx-tile", "avx512vnni")
+NEEDED = ("amxint8", "amxtile")
+"""The extensions that kernels of the program need, beyond those for vectors of bytes."""
+
+_VECTORS_OF_BYTES = "avx512vnni"
 _TILES = (1, 2, 3, 4)
 _VECTORS = (1, 2, 3, 4)
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -56,17 +58,18 @@ class ByteTiles:
         """Return "amx" for sums of products of bytes of some rows, with what is computed of each alone, on a CPU that
         has AMX for bytes.
         """
-        if target.kind.name != "llvm" or not all(codegen.target_has_features(each, target) for each in _FEATURES):
+        has = set(extensions_of(target)) if target.kind.name == "llvm" else set()
+        if not has.issuperset((*NEEDED, _VECTORS_OF_BYTES)):
             return ()
         found = joined_bytes(module)
         if found is None:
             return ()
         workload = found[1]
-        return (_VARIANT,) if workload.rows >= _LEAST_ROWS and workload.runs.size >= _LEAST_STEPS * STEP else ()
+        return (AMX,) if workload.rows >= _LEAST_ROWS and workload.runs.size >= _LEAST_STEPS * STEP else ()
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """Return the extensions that kernels need, beyond those which any kernel may use."""
-        return TILES
+        return NEEDED
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Return the choices.

@@ -10,7 +10,16 @@ import tvm
 from kintune.core.candidate import FULL_PRECISION, Axis, Decision
 from kintune.search.processor import Processor
 
-__all__ = ["PATTERN", "KeepsBf16", "Narrow", "NeedsInstructions", "Program", "SavesArithmetic", "pattern_of", "precision_of_program"]
+__all__ = [
+    "PATTERN",
+    "KeepsBf16",
+    "Narrow",
+    "NeedsInstructions",
+    "Program",
+    "SavesArithmetic",
+    "pattern_of",
+    "precision_of_program",
+]
 
 PATTERN = "kintune.pattern"
 """The attribute of a PrimFunc that a pass made for a pattern of operators: the pattern's name, then its parameters."""

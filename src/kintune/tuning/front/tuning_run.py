@@ -23,6 +23,7 @@ from kintune.tuning.front.failure import failure_report
 from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.publishing import publish, report_of
 from kintune.tuning.front.request import TuneRequest, refuse_several_shapes, run_key
+from kintune.tuning.narrow import avoided_extensions, known_speeds
 from kintune.workers.engine.job_run import JobEnd, JobEnding
 
 __all__ = ["TuningRun"]
@@ -137,11 +138,12 @@ class TuningRun:
             caches=data_caches(about.machine),
             inflight=1 if site.shared or not pipelined else 1 + site.count,
             cool_bytes=about.cool_bytes,
+            avoided=avoided_extensions(known_speeds(self._store, about.device_type.digest) or ()),
         )
         if self._unfinished is None:
             return fresh
         begun = msgspec.msgpack.decode(self._unfinished.spec, type=JobSpec)
-        return msgspec.structs.replace(fresh, options=begun.options, protocol=begun.protocol)
+        return msgspec.structs.replace(fresh, options=begun.options, protocol=begun.protocol, avoided=begun.avoided)
 
     def _create(self, spec: JobSpec, about: DeviceDescription) -> Run:
         return self._store.runs.create(

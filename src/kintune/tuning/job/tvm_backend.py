@@ -14,6 +14,7 @@ import tvm
 from kintune.compiler.graph.executable import build_executable, build_plans, build_vm_executable, describe_build
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.side_by_side import choose_alone, side_by_side
+from kintune.compiler.programs.registry import instructions_of
 from kintune.compiler.space.packing import packing_of
 from kintune.compiler.space.replay import apply_candidate, save_workload
 from kintune.compiler.space.sketches import generate_sketches
@@ -43,7 +44,7 @@ from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
 from kintune.runtime.manifest import Manifest, Narrow
 from kintune.runtime.vm_executable import VmExecutable
 from kintune.search.processor import Processor
-from kintune.search.sketch_program import narrow
+from kintune.search.sketch_program import narrow, program_of
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
@@ -91,6 +92,7 @@ class TvmBackend:
             sketch
             for workload in workloads
             for sketch in generate_sketches(workload.digest, workload.module, target, spec.options.precisions)
+            if not set(instructions_of(program_of(sketch))).intersection(spec.avoided)
         ]
         self._spec, self._files, self._networks = spec, files, networks
         self._sketches = {sketch.digest: sketch for sketch in sketches}
