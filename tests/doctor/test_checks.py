@@ -152,6 +152,7 @@ def test_speeds_with_shorter_numbers_are_measured_once(monkeypatch: pytest.Monke
         NarrowSpeed("AMX", "bf16", times_fp32=4.06),
         NarrowSpeed("vdpbf16ps", "bf16", times_fp32=0.7),
         NarrowSpeed("AMX", "int8", "the kernel of this system does not permit it"),
+        NarrowSpeed("vpdpbusd", "int8", times_fp32=3.9),
     )
     asked: list[str] = []
 
@@ -167,10 +168,11 @@ def test_speeds_with_shorter_numbers_are_measured_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "interview", interview)
     where = str(tmp_path / "records.sqlite")
     for again, times in ((False, 1), (False, 1), (True, 2)):
-        amx, vectors, refused = check_narrow(where, again=again)
+        amx, vectors, refused, of_bytes = check_narrow(where, again=again)
         assert asked == ["narrow"] * times
     assert (amx.verdict, amx.name, amx.finding) == (Verdict.GOOD, "bf16 by AMX", "works, 4.1 times fp32")
     assert vectors.finding == "works, 0.7 times fp32: it is not offered"
     assert (refused.verdict, refused.finding) == (Verdict.NOTE, "the kernel of this system does not permit it")
-    assert faster_precisions(speeds) == {"bf16"}
-    assert faster_precisions(speeds[1:]) == frozenset()
+    assert of_bytes.finding == "works, 3.9 times fp32"
+    assert faster_precisions(speeds) == {"bf16", "int8"}
+    assert faster_precisions(speeds[1:3]) == frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,15 +209,17 @@ def lowered(written: Written, cpu: str = "") -> tuple[Lowered, Any]:
     return lower(load(parse_ref(str(written.path))).module, target), target
 
 
-def run_untuned(written: Written) -> NDArray[Any]:
-    """What the untuned network computes on this machine."""
+def run_untuned(written: Written, choose: Callable[[Lowered, Any], Mapping[str, Any]] | None = None) -> NDArray[Any]:
+    """What the untuned network computes on this machine; `choose` gives programs for its workloads, as `assemble` takes
+    them.
+    """
     import tvm
     from tvm import relax
 
     from kintune.compiler.graph.assemble import assemble
 
     network, target = lowered(written)
-    program = assemble(network, {}, target)
+    program = assemble(network, {} if choose is None else dict(choose(network, target)), target)
     machine = relax.VirtualMachine(program.executable, tvm.cpu())
     result = machine["main"](*[tvm.runtime.tensor(values) for values in written.feeds.values()], *program.weights)
     return np.asarray((result if isinstance(result, tvm.runtime.Tensor) else result[0]).numpy())

@@ -83,7 +83,7 @@ def agree(layer: Layer, draw: Any) -> None:
     np.testing.assert_array_equal(run(written), run(default_schedule(module, here())), err_msg=str(decisions))
 
 
-def _layers() -> st.SearchStrategy[Layer]:
+def layers() -> st.SearchStrategy[Layer]:
     def whole(layer: Layer) -> Layer:
         return msgspec.structs.replace(layer, points=(layer.points[0], layer.points[1]))
 
@@ -104,7 +104,7 @@ def _layers() -> st.SearchStrategy[Layer]:
     ).map(whole)
 
 
-def _has_a_place(layer: Layer) -> bool:
+def has_a_place(layer: Layer) -> bool:
     if layer.kernel is None:
         return True
     reach = [(taps - 1) * apart + 1 for taps, apart in zip(layer.kernel, layer.dilations, strict=True)]
@@ -112,7 +112,7 @@ def _has_a_place(layer: Layer) -> bool:
 
 
 @settings(max_examples=15, deadline=None, phases=[Phase.generate])
-@given(_layers().filter(_has_a_place), st.data())
+@given(layers().filter(has_a_place), st.data())
 def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
     agree(layer, lambda count: data.draw(st.integers(0, count - 1)))
 
