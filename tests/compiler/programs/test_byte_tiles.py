@@ -56,7 +56,7 @@ def agree(layer: Layer, draw: Any) -> None:
     np.testing.assert_array_equal(run(written), run(default_schedule(module, here())), err_msg=str(decisions))
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=15, deadline=None, phases=[Phase.generate])
 @given(layers().filter(has_a_place), st.data())
 def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
     agree(layer, lambda count: data.draw(st.integers(0, count - 1)))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kintune.core.candidate import digest_of
 
-__all__ = ["LANES", "STEP", "Kernel", "kernel_text"]
+__all__ = ["LANES", "STEP", "Kernel", "kernel_text", "segment_place"]
 
 LANES = 16
 """Sums of int32 in a vector."""
@@ -65,7 +65,7 @@ def _lines(k: Kernel) -> list[str]:
         "segment:",
         "  %s = phi i64 [0, %entry], [%s1, %ended]",
         *(f"  %b{r}_{v} = phi <16 x i32> [zeroinitializer, %entry], [%e{r}_{v}, %ended]" for r, v in sums),
-        *_place(k),
+        *segment_place(k.inner, k.near, k.far),
         f"  %ws = mul i64 %s, {k.steps * width}",
         "  %wp = getelementptr i8, ptr %w, i64 %ws",
         "  br label %step",
@@ -97,15 +97,15 @@ def _lines(k: Kernel) -> list[str]:
     return [*lines, "  ret i32 0", "}"]
 
 
-def _place(k: Kernel) -> list[str]:
-    """The bytes from the first segment of a row to this one."""
-    if k.inner == 1:
-        return [f"  %place = mul i64 %s, {k.far}"]
+def segment_place(inner: int, near: int, far: int) -> list[str]:
+    """The lines that compute `%place`, the bytes from the first segment of a row to number `%s`; see `Kernel`."""
+    if inner == 1:
+        return [f"  %place = mul i64 %s, {far}"]
     return [
-        f"  %group = udiv i64 %s, {k.inner}",
-        f"  %within = urem i64 %s, {k.inner}",
-        f"  %gb = mul i64 %group, {k.far}",
-        f"  %nb = mul i64 %within, {k.near}",
+        f"  %group = udiv i64 %s, {inner}",
+        f"  %within = urem i64 %s, {inner}",
+        f"  %gb = mul i64 %group, {far}",
+        f"  %nb = mul i64 %within, {near}",
         "  %place = add i64 %gb, %nb",
     ]
 

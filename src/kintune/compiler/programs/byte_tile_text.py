@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.programs.byte_kernel import LANES, STEP, segment_place
 from kintune.core.candidate import digest_of
 
 __all__ = ["MOST_QUADS", "MOST_ROWS", "REGISTERS", "TileKernel", "registers_for", "tile_kernel_text"]
@@ -112,7 +112,7 @@ def tile_kernel_text(kernel: TileKernel) -> tuple[str, str]:
 
     `NAME_begin` and `NAME_end` are called before and after, by each thread.
     """
-    text = "".join(_text(kernel))
+    text = _text(kernel)
     name = f"kintune_byte_tiles_{digest_of(text.encode())[:16]}"
     return name, text.replace(_NAME, name)
 
@@ -138,7 +138,7 @@ def _text(k: TileKernel) -> str:
         heights=", ".join(f"i8 {height}" for _, height in shapes),
         offsets=", ".join(f"i32 %o{tile}" for tile in range(k.tiles)),
         entry="\n".join(entry),
-        place="\n".join(_place(k)),
+        place="\n".join(segment_place(k.inner, k.near, k.far)),
         segment=k.chunks * k.quads * line,
         bytes=k.quads * STEP,
         panel=k.quads * line,
@@ -156,19 +156,6 @@ def _registers(k: TileKernel) -> tuple[list[int], list[int]]:
     held = list(range(first, first + few))
     others = list(range(first + few, REGISTERS))[: max(k.tiles, k.vectors)]
     return (held, others) if k.tiles < k.vectors else (others, held)
-
-
-def _place(k: TileKernel) -> list[str]:
-    """The bytes from the first segment of a row to this one."""
-    if k.inner == 1:
-        return [f"  %place = mul i64 %s, {k.far}"]
-    return [
-        f"  %group = udiv i64 %s, {k.inner}",
-        f"  %within = urem i64 %s, {k.inner}",
-        f"  %gb = mul i64 %group, {k.far}",
-        f"  %nb = mul i64 %within, {k.near}",
-        "  %place = add i64 %gb, %nb",
-    ]
 
 
 def _step(k: TileKernel, a: list[int], b: list[int], line: int) -> list[str]:

@@ -39,7 +39,6 @@ _START = 60.0  # cycles of a kernel beside its products
 _TASK = 300.0
 _AFTER = 12.0  # cycles for what follows a vector of sums
 _LOADED = 2.0  # rows of tiles that are loaded a cycle
-_LINE = 64.0  # bytes
 _OWN_BYTES, _SHARED_BYTES = 40.0, 12.0  # a cycle and core, from the second cache and from the shared one
 
 
