@@ -107,7 +107,10 @@ def _product() -> tvm.IRModule:
 
 def _byte_product() -> tvm.IRModule:
     rows, columns, reduced = (tvm.tirx.IntImm("int64", size) for size in (_ROWS, _COLUMNS, _REDUCED))
-    data, weights = te.placeholder((rows, reduced), "uint8", "data"), te.placeholder((reduced, columns), "int8", "weights")
+    data, weights = (
+        te.placeholder((rows, reduced), "uint8", "data"),
+        te.placeholder((reduced, columns), "int8", "weights"),
+    )
     k = te.reduce_axis((tvm.tirx.IntImm("int64", 0), reduced), name="k")
 
     def element(i: Any, j: Any) -> Any:

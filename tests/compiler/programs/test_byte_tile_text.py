@@ -31,7 +31,9 @@ def test_no_register_has_two_uses(tiles: int, vectors: int) -> None:
     if registers_for(tiles, vectors) > REGISTERS:
         return
     _, text = tile_kernel_text(TileKernel(tiles, vectors, 16, 16, 64, 1, 1, 1, 0, 0))
-    products = [line.split("tdpbusd(")[1].rstrip(")") for line in text.splitlines() if "call" in line and "tdpb" in line]
+    products = [
+        line.split("tdpbusd(")[1].rstrip(")") for line in text.splitlines() if "call" in line and "tdpb" in line
+    ]
     registers = [tuple(int(each.split()[1]) for each in product.split(", ")) for product in products]
     sums, data, weights = ({each[place] for each in registers} for place in range(3))
     assert len(sums) == len(products) == tiles * vectors

@@ -83,8 +83,8 @@ def test_the_first_candidates(layer: Layer) -> None:
 
 
 def test_rows_lie_in_tiles() -> None:
-    from kintune.compiler.programs.byte_workload import joined_bytes
     from kintune.compiler.programs.byte_tile_form import heights_of, tile_form
+    from kintune.compiler.programs.byte_workload import joined_bytes
 
     def form(layer: Layer) -> Any:
         found = joined_bytes(workload_of(layer)[0])

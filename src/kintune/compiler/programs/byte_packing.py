@@ -139,4 +139,3 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
         return tirx.IfThenElse(tirx.all(y >= index(top), y < index(top + rows)), inside, outside(start))
 
     return block_over("bordered_bytes", [("row", images * height)], body, [w.data], [target])
-

@@ -160,9 +160,7 @@ def _cycles(sizes: _Sizes, form: TileForm, b: TileBlocking, machine: Processor) 
     weights = b.vectors * form.quads * LANES * STEP  # bytes of a step
     data = b.tiles * b.height * form.quads * STEP
     panel, rows = form.steps * weights, b.tiles * b.height * sizes.row
-    step = max(
-        float(b.tiles * b.vectors * b.height), _LATENCY, (b.tiles * b.height + b.vectors * form.quads) / _LOADED
-    )
+    step = max(float(b.tiles * b.vectors * b.height), _LATENCY, (b.tiles * b.height + b.vectors * form.quads) / _LOADED)
     nearest, own_cache = machine.caches[0] / 2, machine.caches[1] / 2
     again = panel if b.panels_first else own * panel
     far = 0.0
