@@ -11,10 +11,10 @@ from tests.compiler.programs.test_panel_text import compiled
 pytestmark = pytest.mark.tvm
 
 FEATURES = "+avx512f,+avx512bw,+avx512vl,+amx-tile,+amx-int8"
-GRIDS = [(tiles, vectors) for tiles in (1, 2, 3, 4) for vectors in (1, 2, 3, 4)]
+GRIDS = [(tiles, vectors) for tiles in (1, 2, 3, 4) for vectors in (1, 2)]
 
 
-@pytest.mark.parametrize(("tiles", "vectors"), [(1, 1), (2, 2), (1, 2), (4, 1), (1, 4)])
+@pytest.mark.parametrize(("tiles", "vectors"), [(1, 1), (2, 2), (1, 2), (4, 1)])
 def test_tiles_compile(tiles: int, vectors: int, tmp_path: Path) -> None:
     from kintune.compiler.programs.byte_tile_text import TileKernel, tile_kernel_text
 
@@ -37,7 +37,7 @@ def test_no_register_has_two_uses(tiles: int, vectors: int) -> None:
     registers = [tuple(int(each.split()[1]) for each in product.split(", ")) for product in products]
     sums, data, weights = ({each[place] for each in registers} for place in range(3))
     assert len(sums) == len(products) == tiles * vectors
-    assert not sums & data and not sums & weights and not data & weights
+    assert len(sums) + len(data) + len(weights) == len(sums | data | weights)
     assert sums | data | weights <= set(range(REGISTERS))
 
 

@@ -1,9 +1,9 @@
 """How the rows of a sum of products of bytes lie in tiles: at one distance from each other, in place.
 
-A tile takes rows of the data that lie at one distance in memory.  Those of a product are one line of them, and so are the
-pixels of a convolution of 1 x 1 with a stride of one.  For other convolutions a line is a line of pixels of the result.
-If such lines are short and the stride is one, all lines of an image are taken as one: then what lies between the
-results of two lines is computed for nothing.
+A tile takes rows of the data that lie at one distance in memory.  Those of a product are one line of them, and so are
+the pixels of a convolution of 1 x 1 with a stride of one.  For other convolutions a line is a line of pixels of the
+result.  If such lines are short and the stride is one, all lines of an image are taken as one: then what lies between
+the results of two lines is computed for nothing.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ class TileKernel(NamedTuple):
 
 
 def registers_for(tiles: int, vectors: int) -> int:
-    """The tiles that a kernel needs at least: its sums, the factors of one side, and one of the other side."""
-    return tiles * vectors + min(tiles, vectors) + 1
+    """The tiles that a kernel needs at least: its sums, a row of the weights, and one of the data."""
+    return tiles * vectors + vectors + 1
 
 
 def tile_kernel_text(kernel: TileKernel) -> tuple[str, str]:
@@ -150,16 +150,14 @@ def _text(k: TileKernel) -> str:
 
 
 def _registers(k: TileKernel) -> tuple[list[int], list[int]]:
-    """The registers of the data's tiles and of the weights'; those of the side with more tiles may be used again."""
+    """The registers of the data's tiles and of the weights'; those of the data may be used again."""
     first = k.tiles * k.vectors
-    few = min(k.tiles, k.vectors)
-    held = list(range(first, first + few))
-    others = list(range(first + few, REGISTERS))[: max(k.tiles, k.vectors)]
-    return (held, others) if k.tiles < k.vectors else (others, held)
+    weights = list(range(first, first + k.vectors))
+    return list(range(first + k.vectors, REGISTERS))[: k.tiles], weights
 
 
 def _step(k: TileKernel, a: list[int], b: list[int], line: int) -> list[str]:
-    """The loads and products of one row of tiles: the side with fewer tiles is loaded first, and stays."""
+    """The loads and products of one row of tiles: the weights are loaded first, and stay."""
 
     def data(tile: int) -> list[str]:
         return [
@@ -171,20 +169,14 @@ def _step(k: TileKernel, a: list[int], b: list[int], line: int) -> list[str]:
         return [
             f"  %wo{vector} = add i64 %wk, {vector * LANES * STEP}",
             f"  %wa{vector} = getelementptr i8, ptr %wp, i64 %wo{vector}",
-            f"  call void @llvm.x86.tileloadd64(i8 {b[vector % len(b)]}, ptr %wa{vector}, i64 {line})",
+            f"  call void @llvm.x86.tileloadd64(i8 {b[vector]}, ptr %wa{vector}, i64 {line})",
         ]
 
     def product(tile: int, vector: int) -> str:
-        registers = tile * k.vectors + vector, a[tile % len(a)], b[vector % len(b)]
+        registers = tile * k.vectors + vector, a[tile % len(a)], b[vector]
         return "  call void @llvm.x86.tdpbusd(i8 {}, i8 {}, i8 {})".format(*registers)
 
     lines: list[str] = []
-    if k.tiles < k.vectors:
-        for tile in range(k.tiles):
-            lines += data(tile)
-        for vector in range(k.vectors):
-            lines += [*weights(vector), *(product(tile, vector) for tile in range(k.tiles))]
-        return lines
     for vector in range(k.vectors):
         lines += weights(vector)
     for tile in range(k.tiles):

@@ -28,7 +28,7 @@ NEEDED = ("amxint8", "amxtile")
 
 _VECTORS_OF_BYTES = "avx512vnni"
 _TILES = (1, 2, 3, 4)
-_VECTORS = (1, 2, 3, 4)
+_VECTORS = (1, 2)
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _PARTS = (1, 2, 4, 8, 16)
 _FIRST = 32  # candidates of the rule
