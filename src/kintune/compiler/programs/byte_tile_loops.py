@@ -92,6 +92,7 @@ class _Tiles:
                 runs.inner,
                 runs.near,
                 runs.far,
+                int(__import__('os').environ.get('AHEAD','0')),
             )
         )
 

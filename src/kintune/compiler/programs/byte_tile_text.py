@@ -23,6 +23,8 @@ REGISTERS = 8
 """The tiles that a CPU has."""
 
 _NAME = "KERNEL"
+_CACHE_LINE = 64
+_NEARNESS = 3
 
 _TEXT = """declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
@@ -30,6 +32,7 @@ declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tdpbusd(i8 immarg, i8 immarg, i8 immarg)
+declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)
 
 define i32 @KERNEL_begin() {{
   %config = alloca [64 x i8], align 64
@@ -84,6 +87,8 @@ class TileKernel(NamedTuple):
 
     A row of the data is `segments` of `chunks` rows of tiles each, one after another.  Segments lie in groups of
     `inner`: within a group they are `near` bytes apart, groups are `far` bytes apart.
+
+    Weights are asked for `ahead` steps before they are used; 0: they are not.
     """
 
     tiles: int
@@ -96,6 +101,7 @@ class TileKernel(NamedTuple):
     inner: int
     near: int
     far: int
+    ahead: int = 0
 
 
 def registers_for(tiles: int, vectors: int) -> int:
@@ -179,6 +185,12 @@ def _step(k: TileKernel, a: list[int], b: list[int], line: int) -> list[str]:
     lines: list[str] = []
     for vector in range(k.vectors):
         lines += weights(vector)
+    for number in range(k.quads * k.vectors if k.ahead else 0):
+        lines += [
+            f"  %po{number} = add i64 %wk, {k.ahead * k.quads * line + number * _CACHE_LINE}",
+            f"  %pa{number} = getelementptr i8, ptr %wp, i64 %po{number}",
+            f"  call void @llvm.prefetch.p0(ptr %pa{number}, i32 0, i32 {_NEARNESS}, i32 1)",
+        ]
     for tile in range(k.tiles):
         lines += [*data(tile), *(product(tile, vector) for vector in range(k.vectors))]
     return lines
