@@ -2,7 +2,8 @@
 
 python benchmarks/byte_products.py --threads 1 [--candidates 6] [--seconds 1] [NAME...]
 
-For each program the best of its first candidates is kept, and the two run in turns.  Weights come from the shared cache.
+For each program the best of its first candidates is kept, and the two run in turns.  Weights come from the shared
+cache.
 """
 
 from __future__ import annotations
@@ -170,7 +171,9 @@ def main() -> None:
                 least = float(np.percentile([timed.time_us() for _ in range(40)], 20))
                 found.append((least, len(found), timed))
                 if options.verbose:
-                    values = [axis.values[at] for axis, (at,) in zip(axes, decisions, strict=True) if isinstance(axis, Choice)]
+                    values = [
+                        axis.values[at] for axis, (at,) in zip(axes, decisions, strict=True) if isinstance(axis, Choice)
+                    ]
                     print(f"  {program.name} {values}: {least:.1f} us", flush=True)
             best[program.name] = min(found, key=lambda each: each[:2])[2]
         times: dict[str, list[float]] = {each: [] for each in best}

@@ -114,7 +114,7 @@ def test_decisions_that_make_no_program_are_refused() -> None:
     axes = program.axes(module, AMX) or ()
     with pytest.raises(BuildError, match="do not fit"):
         program.write(module, AMX, tuple((len(axis.values) - 1,) for axis in axes))
-    with pytest.raises(BuildError, match="6 decisions, not 1"):
+    with pytest.raises(BuildError, match="7 decisions, not 1"):
         program.write(module, AMX, ((0,),))
 
 

@@ -13,7 +13,7 @@ from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import block_over, unravelled
 from kintune.compiler.space.packing import PACKS
 
-__all__ = ["brought_in", "packed_weights"]
+__all__ = ["brought_in", "line_copier", "packed_weights"]
 
 
 def packed_weights(w: ByteWorkload, vectors: int) -> tuple[Any, Any]:
@@ -56,6 +56,18 @@ def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
 def _copying(w: ByteWorkload, target: Any) -> Any:
     """The data with its borders, and with zeros in channels beyond the last."""
     images, height, width = w.image
+    copied = line_copier(w, target)
+    length = index(width * w.depth)
+    rows = [("row", images * height)]
+    return block_over("bordered_bytes", rows, lambda row: copied(row, row * length), [w.data], [target])
+
+
+def line_copier(w: ByteWorkload, target: Any) -> Callable[[Any, Any], Any]:
+    """What copies a line of the data with its borders, of number `row`, to `start` of the target, which has one axis.
+
+    Channels beyond the last are zero.
+    """
+    _, height, width = w.image
     top, left, bottom, right = w.product.pads
     rows = height - top - bottom
     line, length = (width - left - right) * w.channels, width * w.depth
@@ -122,8 +134,7 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
             ),
         )
 
-    def body(row: Any) -> Any:
-        start = row * index(length)
+    def copied(row: Any, start: Any) -> Any:
         if w.depth == w.channels:
             here = [
                 *put("l", start, left * w.depth, lambda at: point),
@@ -138,4 +149,4 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
         y = tirx.floormod(row, index(height))
         return tirx.IfThenElse(tirx.all(y >= index(top), y < index(top + rows)), inside, outside(start))
 
-    return block_over("bordered_bytes", [("row", images * height)], body, [w.data], [target])
+    return copied

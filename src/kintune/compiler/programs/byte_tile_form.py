@@ -14,7 +14,7 @@ from kintune.compiler.programs.byte_kernel import STEP
 from kintune.compiler.programs.byte_tile_text import MOST_QUADS, MOST_ROWS
 from kintune.compiler.programs.byte_workload import ByteWorkload
 
-__all__ = ["TileForm", "heights_of", "tile_form", "tiles_of"]
+__all__ = ["TileForm", "copied_lines", "heights_of", "may_copy", "tile_form", "tiles_of"]
 
 _UNITS = (STEP, 16, 64)  # what channels may be filled up to
 _WORTH = 0.75  # of the products, where channels are copied for it
@@ -64,6 +64,23 @@ def heights_of(form: TileForm) -> tuple[int, ...]:
     """The rows that tiles may have: as many as make the fewest tiles of a line, or a few more, of about equal size."""
     fewest = tiles_of(form, MOST_ROWS)
     return tuple(sorted({-(-form.length // (fewest + more)) for more in range(3) if fewest + more <= form.length}))
+
+
+def may_copy(w: ByteWorkload, form: TileForm) -> bool:
+    """Whether a task may copy the lines of pixels that it reads itself: of one image, which has to be copied."""
+    is_plain = form.lines == 1 and not form.through
+    return w.product.convolves and w.is_copied and w.image[0] == 1 and not is_plain
+
+
+def copied_lines(w: ByteWorkload, form: TileForm, height: int, tiles: int) -> int:
+    """The lines of pixels with borders, at most, that so many tiles one after another read."""
+    _, high, width = w.image
+    reach = (w.taps[0] - 1) * w.product.dilations[0] + 1
+    if form.through:
+        return min(high, (tiles * height + width - 2) // width + 1 + reach)
+    in_line = tiles_of(form, height)
+    lines = tiles // in_line if tiles % in_line == 0 else (tiles + in_line - 2) // in_line + 1
+    return min(high, (lines - 1) * w.product.strides[0] + reach)
 
 
 def _cut(w: ByteWorkload) -> tuple[int, int]:

@@ -14,8 +14,8 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.programs.byte_kernel import LANES
-from kintune.compiler.programs.byte_packing import brought_in, packed_weights
-from kintune.compiler.programs.byte_tile_form import TileForm, tiles_of
+from kintune.compiler.programs.byte_packing import brought_in, line_copier, packed_weights
+from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, tiles_of
 from kintune.compiler.programs.byte_tile_text import TileKernel, tile_kernel_text
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
@@ -24,11 +24,14 @@ from kintune.compiler.programs.task_blocks import IMPORT, stored_vector, tasks_o
 
 __all__ = ["TileBlocking", "write_byte_tiles"]
 
+_AHEAD = 2  # steps: weights come from the shared cache, and the processor does not foresee rows of tiles
+
 
 class TileBlocking(NamedTuple):
     """`tiles` of `height` rows by `vectors` of filters in registers, `blocks` of tiles by `parts` of panels.
 
-    With `panels_first` a panel is used for all tiles of a block before the next one is.
+    With `panels_first` a panel is used for all tiles of a block before the next one is.  With `copies` a task copies
+    the lines of pixels that it reads, with their borders; else all are copied first.
     """
 
     height: int
@@ -37,6 +40,7 @@ class TileBlocking(NamedTuple):
     blocks: int
     parts: int
     panels_first: bool
+    copies: bool = False
 
 
 def write_byte_tiles(
@@ -49,7 +53,7 @@ def write_byte_tiles(
     """The program; `epilogue` is what follows the sums, if anything does."""
     w, b = workload, blocking
     packed, packing = packed_weights(w, b.vectors)
-    data, copying = brought_in(w)
+    data, copying = (w.data, None) if b.copies else brought_in(w)
     computing = _Tiles(w, form, b, epilogue, data, packed).tasks()
     statements = [packing, *([] if copying is None else [copying]), computing]
     return with_body(module, statements, [packed, *([] if copying is None else [data])], {w.position}, epilogue)
@@ -74,6 +78,10 @@ class _Tiles:
         self.in_line = tiles_of(form, blocking.height)
         self.total = form.lines * self.in_line
         self.groups = -(-self.total // (blocking.blocks * blocking.tiles))
+        self.copied = copied_lines(workload, form, blocking.height, self.groups * blocking.tiles)
+        if blocking.copies:
+            size = self.copied * workload.image[2] * workload.depth
+            self.source, self.data = self.data, buffer("lines", (size,), "uint8", "global")
         self.sums = buffer("sums", (blocking.tiles * blocking.height * self.panel,), "int32", "global")
 
     def tasks(self) -> Any:
@@ -92,29 +100,55 @@ class _Tiles:
                 runs.inner,
                 runs.near,
                 runs.far,
-                int(__import__('os').environ.get('AHEAD','0')),
+                _AHEAD,
             )
         )
 
         def body(block: Any, part: Any) -> Any:
             first = block * index(self.groups * b.tiles)
+            top = self._top(first) if b.copies else index(0)
 
             def at(q: Any, o: Any) -> Any:
-                return self._group(name, first + q * index(b.tiles), part * index(self.own) + o)
+                return self._group(name, first + q * index(b.tiles), part * index(self.own) + o, top)
 
             if b.panels_first:
                 inner = loop("o", self.own, lambda o: loop("q", self.groups, lambda q: at(q, o)))
             else:
                 inner = loop("q", self.groups, lambda q: loop("o", self.own, lambda o: at(q, o)))
             begin, end = (tirx.Evaluate(tirx.call_extern("int32", f"{name}_{when}")) for when in ("begin", "end"))
-            return tirx.AttrStmt(index(0), IMPORT, tvm.ir.StringImm(text), sequence([begin, inner, end]))
+            return tirx.AttrStmt(
+                index(0), IMPORT, tvm.ir.StringImm(text), sequence([*self._copying(top), begin, inner, end])
+            )
 
         target = w.result if self.epilogue is None else self.epilogue.target
         operands = [] if self.epilogue is None else self.epilogue.operands
-        reads = [self.data, self.packed, *operands]
-        return tasks_over(w.name, b.blocks, b.parts, body, reads, [target], [self.sums])
+        reads = [self.source if b.copies else self.data, self.packed, *operands]
+        own = [self.sums, *([self.data] if b.copies else [])]
+        return tasks_over(w.name, b.blocks, b.parts, body, reads, [target], own)
 
-    def _group(self, name: str, first: Any, o: Any) -> Any:
+    def _top(self, first: Any) -> Any:
+        """The first line of pixels, with borders, that tiles from this one on read."""
+        line, begin, _ = self._place(tirx.min(first, index(self.total - 1)))
+        if self.form.through:
+            return tirx.floordiv(begin, index(self.workload.image[2]))
+        return line * index(self.workload.product.strides[0])
+
+    def _copying(self, top: Any) -> list[Any]:
+        """Copy the lines of pixels that a task reads, if it copies them."""
+        if not self.blocking.copies:
+            return []
+        w = self.workload
+        _, height, width = w.image
+        copied, length = line_copier(w, self.data), index(width * w.depth)
+
+        def line(number: Any) -> Any:
+            return copied(top + number, number * length)
+
+        count = tirx.min(index(self.copied), index(height) - top)
+        variable = tirx.Var("line", INDEX)
+        return [tirx.For(variable, index(0), count, tirx.ForKind.SERIAL, line(variable))]
+
+    def _group(self, name: str, first: Any, o: Any, top: Any) -> Any:
         """The sums of some tiles of rows with one panel, and what follows."""
         b = self.blocking
         exact = self.total == b.blocks * self.groups * b.tiles
@@ -125,7 +159,7 @@ class _Tiles:
             "int32",
             name,
             tirx.address_of(self.data[tuple(index(0) for _ in self.data.shape)]),
-            *(tirx.Cast("int32", self._offset(number)) for number in numbers),
+            *(tirx.Cast("int32", self._offset(number, top)) for number in numbers),
             tirx.address_of(self.packed[o, index(0), index(0), index(0)]),
             tirx.address_of(self.sums[index(0)]),
             tirx.address_of(self.sums[index(b.tiles * b.height * self.panel - 1)]),
@@ -150,19 +184,20 @@ class _Tiles:
         begin = tirx.min(first, index(form.length - b.height))
         return line, begin, first - begin
 
-    def _offset(self, number: Any) -> Any:
-        """The bytes from the start of the data to the first row of a tile."""
+    def _offset(self, number: Any, top: Any) -> Any:
+        """The bytes from the start of the data, or of the line of pixels `top`, to the first row of a tile."""
         w, form = self.workload, self.form
         line, first, _ = self._place(number)
-        if form.lines == 1:
-            return first * index(form.pitch)
         _, height, width = w.image
+        before = top * index(width * w.depth) if self.blocking.copies else index(0)
+        if form.lines == 1:
+            return first * index(form.pitch) - before
         if form.through:
-            return (line * index(height * width) + first) * index(w.depth)
+            return (line * index(height * width) + first) * index(w.depth) - before
         down, _ = w.product.strides
         high = w.lead[1]
         image, y = tirx.floordiv(line, index(high)), tirx.floormod(line, index(high))
-        return (image * index(height) + y * index(down)) * index(width * w.depth) + first * index(form.pitch)
+        return (image * index(height) + y * index(down)) * index(width * w.depth) + first * index(form.pitch) - before
 
     def _stored(self, number: Any, tile: Any, o: Any) -> Any:
         """Store what follows from the sums of a tile."""

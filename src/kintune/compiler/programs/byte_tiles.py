@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tvm
 
 from kintune.compiler.programs.byte_kernel import LANES, STEP
-from kintune.compiler.programs.byte_tile_form import TileForm, heights_of, tile_form, tiles_of
+from kintune.compiler.programs.byte_tile_form import TileForm, heights_of, may_copy, tile_form, tiles_of
 from kintune.compiler.programs.byte_tile_loops import TileBlocking, write_byte_tiles
 from kintune.compiler.programs.byte_tile_text import REGISTERS, registers_for
 from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes
@@ -93,10 +93,10 @@ class ByteTiles:
         choices = _choices(workload, form)
         if len(decisions) != len(choices):
             raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
-        height, tiles, vectors, blocks, parts, first = (
+        height, tiles, vectors, blocks, parts, first, copies = (
             values[at] for values, (at,) in zip(choices, decisions, strict=True)
         )
-        blocking = TileBlocking(height, tiles, vectors, blocks, parts, bool(first))
+        blocking = TileBlocking(height, tiles, vectors, blocks, parts, bool(first), bool(copies))
         if not _fits(workload, form, blocking):
             raise BuildError(f"{tiles} by {vectors} tiles, or {parts} parts of the panels, do not fit")
         return write_byte_tiles(changed, workload, form, epilogue, blocking)
@@ -107,8 +107,8 @@ class ByteTiles:
         choices = _choices(workload, form)
         sizes = _Sizes(workload.filters, workload.depth * workload.taps[0])
         found = [
-            TileBlocking(height, tiles, vectors, blocks, parts, bool(first))
-            for height, tiles, vectors, blocks, parts, first in itertools.product(*choices)
+            TileBlocking(height, tiles, vectors, blocks, parts, bool(first), bool(copies))
+            for height, tiles, vectors, blocks, parts, first, copies in itertools.product(*choices)
         ]
         fitting = [blocking for blocking in found if _fits(workload, form, blocking)]
         best = sorted(fitting, key=lambda blocking: (_cycles(sizes, form, blocking, machine), blocking))[:_FIRST]
@@ -133,7 +133,7 @@ def _found(module: tvm.IRModule) -> ByteWorkload:
 
 
 def _choices(w: ByteWorkload, form: TileForm) -> tuple[tuple[int, ...], ...]:
-    """Rows of a tile, tiles, vectors, blocks, parts, and whether panels come first."""
+    """Rows of a tile, tiles, vectors, blocks, parts, whether panels come first, and whether tasks copy their data."""
     heights = heights_of(form)
     most = form.lines * tiles_of(form, min(heights))
     vectors = -(-w.filters // LANES)
@@ -144,6 +144,7 @@ def _choices(w: ByteWorkload, form: TileForm) -> tuple[tuple[int, ...], ...]:
         tuple(blocks for blocks in _BLOCKS if blocks <= most),
         tuple(parts for parts in _PARTS if parts <= vectors),
         (0, 1),
+        (0, 1) if may_copy(w, form) else (0,),
     )
 
 
