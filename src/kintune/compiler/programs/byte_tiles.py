@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import tvm
 
 from kintune.compiler.programs.byte_kernel import LANES, STEP
-from kintune.compiler.programs.byte_tile_form import TileForm, heights_of, may_copy, tile_form, tiles_of
+from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, heights_of, may_copy, tile_form, tiles_of
 from kintune.compiler.programs.byte_tile_loops import TileBlocking, write_byte_tiles
 from kintune.compiler.programs.byte_tile_text import REGISTERS, registers_for
 from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes
@@ -37,6 +36,8 @@ _LEAST_ROWS, _LEAST_STEPS = 8, 2  # of the result, and of four bytes of a row: l
 _LATENCY = 52.0  # cycles of a product that is added
 _START = 60.0  # cycles of a kernel beside its products
 _TASK = 300.0
+_LAUNCH = 5000.0  # of another parallel loop
+_COPIED_BYTES = 16.0  # a cycle
 _AFTER = 12.0  # cycles for what follows a vector of sums
 _LOADED = 2.0  # rows of tiles that are loaded a cycle
 _OWN_BYTES, _SHARED_BYTES = 40.0, 12.0  # a cycle and core, from the second cache and from the shared one
@@ -105,24 +106,16 @@ class ByteTiles:
         """Return the decisions of the least estimated times."""
         workload, form = tile_form(_found(module))
         choices = _choices(workload, form)
-        sizes = _Sizes(workload.filters, workload.depth * workload.taps[0])
         found = [
             TileBlocking(height, tiles, vectors, blocks, parts, bool(first), bool(copies))
             for height, tiles, vectors, blocks, parts, first, copies in itertools.product(*choices)
         ]
         fitting = [blocking for blocking in found if _fits(workload, form, blocking)]
-        best = sorted(fitting, key=lambda blocking: (_cycles(sizes, form, blocking, machine), blocking))[:_FIRST]
+        best = sorted(fitting, key=lambda blocking: (_cycles(workload, form, blocking, machine), blocking))[:_FIRST]
         return [
             tuple((values.index(int(value)),) for values, value in zip(choices, blocking, strict=True))
             for blocking in best
         ]
-
-
-class _Sizes(NamedTuple):
-    """The filters, and the bytes of the data that a row adds to those of the row before it."""
-
-    filters: int
-    row: int
 
 
 def _found(module: tvm.IRModule) -> ByteWorkload:
@@ -154,13 +147,13 @@ def _fits(w: ByteWorkload, form: TileForm, b: TileBlocking) -> bool:
     return registers_for(b.tiles, b.vectors) <= REGISTERS and w.panels(b.vectors) % b.parts == 0 and b.blocks <= groups
 
 
-def _cycles(sizes: _Sizes, form: TileForm, b: TileBlocking, machine: Processor) -> float:
+def _cycles(w: ByteWorkload, form: TileForm, b: TileBlocking, machine: Processor) -> float:
     """The estimated cycles of one core that has as many tasks as any."""
     groups = -(-form.lines * tiles_of(form, b.height) // (b.blocks * b.tiles))
-    own = -(-sizes.filters // (b.vectors * LANES)) // b.parts
+    own = w.panels(b.vectors) // b.parts
     weights = b.vectors * form.quads * LANES * STEP  # bytes of a step
     data = b.tiles * b.height * form.quads * STEP
-    panel, rows = form.steps * weights, b.tiles * b.height * sizes.row
+    panel, rows = form.steps * weights, b.tiles * b.height * w.depth * w.taps[0]
     step = max(float(b.tiles * b.vectors * b.height), _LATENCY, (b.tiles * b.height + b.vectors * form.quads) / _LOADED)
     nearest, own_cache = machine.caches[0] / 2, machine.caches[1] / 2
     again = panel if b.panels_first else own * panel
@@ -172,4 +165,10 @@ def _cycles(sizes: _Sizes, form: TileForm, b: TileBlocking, machine: Processor) 
     kernel = form.steps * max(step, far) + _AFTER * b.tiles * b.height * b.vectors + _START
     first = own * panel / _SHARED_BYTES  # the weights of a task come from far once
     tasks = -(-b.blocks * b.parts // machine.threads)
-    return tasks * (max(groups * own * kernel, first) + _TASK)
+    lines, line = w.image[0] * w.image[1], w.image[2] * w.depth
+    copied, before = 0.0, 0.0
+    if b.copies:
+        copied = copied_lines(w, form, b.height, groups * b.tiles) * line / _COPIED_BYTES
+    elif w.is_copied:  # by all threads, for all others
+        before = _LAUNCH + lines * line / machine.threads * (1 / _COPIED_BYTES + 1 / _SHARED_BYTES)
+    return tasks * (max(groups * own * kernel, first) + copied + _TASK) + before
