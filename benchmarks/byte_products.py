@@ -183,8 +183,8 @@ def main() -> None:
                 timed.time_us()
                 times[each] += [timed.time_us() for _ in range(3)]
         parts = []
-        for each, values in times.items():
-            low, middle, high = np.percentile(values, [10, 50, 90])
+        for each, measured in times.items():
+            low, middle, high = np.percentile(measured, [10, 50, 90])
             parts.append(f"{each} {low:.0f} / {middle:.0f} / {high:.0f} us")
         low, middle = (
             np.percentile(times["bytes"], share) / np.percentile(times["byte_tiles"], share) for share in (10, 50)
