@@ -8,7 +8,6 @@ from kintune.core.kernel_call import SourceNode
 from kintune.core.profile import IN_ONNXRUNTIME, ProfiledCall
 from kintune.models.source_graph import GraphNode
 from kintune.profiling.matching import compare
-from kintune.validate.baselines.node_times import NodeTime
 
 
 def chain(*nodes: tuple[str, str]) -> list[GraphNode]:
