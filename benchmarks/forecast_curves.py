@@ -1,0 +1,128 @@
+"""How often the range held that a search foretells of its end, judged by the curves of recorded runs.
+
+    python benchmarks/forecast_curves.py [--widths]
+
+The runs are those in `benchmarks/results` that have a curve and a latency at the end: reports of `kintune tune`, and the
+methods of races that searched as it does.  Each run is stopped after its first minute, and after a quarter, half and
+three quarters of its time, where these come later; what `kintune.tuning.end_forecast` foretells there is held against
+the latency of the network at the end.  A run whose search took less than a minute and a half is left out.
+
+The widths of the range were chosen by these runs.  So the table has a second judgement: for each network the widths are
+taken from the runs of all other networks.  `--widths` prints the widths that all runs give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kintune.core.quantiles import quantile
+from kintune.tuning.end_forecast import EARLIEST_S, WIDTHS, Widths, foretell_end, gains_so_far
+
+__all__ = ["Moment", "Run", "main", "moments", "read_runs", "widths_of"]
+
+_RESULTS = Path(__file__).parent / "results"
+_SHARES = (0.0, 0.25, 0.5, 0.75)  # of the time of search; 0: after the first minute
+_SHORTEST_S = 90.0
+
+
+class Run(NamedTuple):
+    """A recorded run: its curve (seconds, trials, estimated ms), when its search ended, and the latency at the end."""
+
+    source: str
+    network: str
+    curve: tuple[tuple[float, int, float], ...]
+    ended_s: float
+    network_ms: float
+
+
+class Moment(NamedTuple):
+    """A run stopped on the way: its curve until then, the time, what was left, and the latency at the end."""
+
+    run: Run
+    share: float
+    curve: tuple[tuple[float, int, float], ...]
+    now_s: float
+    left_s: float
+
+    @property
+    def further(self) -> float:
+        """The logarithm of the estimate of that moment over the latency at the end."""
+        return math.log(self.curve[-1][2] / self.run.network_ms)
+
+
+def read_runs(results: Path = _RESULTS) -> list[Run]:
+    """All recorded runs that were long enough."""
+    runs = [*_reports(results), *_races(results)]
+    return [run for run in runs if len(run.curve) > 1 and run.ended_s - run.curve[0][0] >= _SHORTEST_S]
+
+
+def _reports(results: Path) -> Iterator[Run]:
+    for path in sorted(results.glob("*.json")):
+        report = msgspec.json.decode(path.read_bytes())
+        if not isinstance(report, dict) or "curve" not in report or not report.get("latency_ms", {}).get("tuned"):
+            continue
+        curve = tuple((float(seconds), int(trials), float(ms)) for seconds, trials, ms in report["curve"])
+        yield Run(path.stem, _named(path.stem), curve, float(report["seconds"]), float(report["latency_ms"]["tuned"]))
+
+
+def _named(stem: str) -> str:
+    """The network in the name of a report, as `end-to-end-bert_base-10min-seed0-2026-11-22`."""
+    return stem.removeprefix("end-to-end-").removeprefix("real-").removeprefix("gpu-").partition("-")[0]
+
+
+def _races(results: Path) -> Iterator[Run]:
+    for folder in sorted(path.parent for path in results.glob("*/curve.csv.gz")):
+        own = {(row["cell"], row["method"]) for row in _rows(folder / "methods.csv") if row.get("tools") == "own"}
+        ends = {(row["cell"], row["method"]): row for row in _rows(folder / "results.csv")}
+        curves: dict[tuple[str, str], list[tuple[float, int, float]]] = {}
+        for row in _rows(folder / "curve.csv.gz"):
+            if row["estimate_ms"] and math.isfinite(float(row["estimate_ms"])):
+                point = float(row["active_seconds"]), int(row["trials"]), float(row["estimate_ms"])
+                curves.setdefault((row["cell"], row["method"]), []).append(point)
+        for key, curve in curves.items():
+            end = ends.get(key)
+            if key not in own or end is None or not end["network_ms"]:
+                continue
+            network = end["model"].removeprefix("zoo:")
+            yield Run(f"{folder.name}, {key[1]}", network, tuple(curve), curve[-1][0], float(end["network_ms"]))
+
+
+def _rows(path: Path) -> Iterable[Mapping[str, str]]:
+    if path.suffix == ".gz":
+        with gzip.open(path, "rt", newline="") as file:
+            return list(csv.DictReader(file))
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def moments(run: Run) -> Iterator[Moment]:
+    """The run after its first minute, and after shares of its time that come later."""
+    begun, ended = run.curve[0][0], run.ended_s
+    for share in _SHARES:
+        now = begun + (share * (ended - begun) if share else EARLIEST_S)
+        if now - begun < EARLIEST_S or now >= ended:
+            continue
+        known = tuple(point for point in run.curve if point[0] <= now)
+        yield Moment(run, share, known, now, ended - now)
+
+
+def widths_of(judged: Sequence[Moment], outside: float = 0.1) -> Widths:
+    """The widths with which a range leaves out this share of the moments, half of it on either side."""
+    raise NotImplementedError
+
+
+def _held(moment: Moment, widths: Widths) -> int:
+    """0 where the latency at the end lay in the range, -1 below it, 1 above."""
+    found = foretell_end(moment.curve, moment.now_s, moment.left_s, widths=widths)
+    if found is None:
+        raise ValueError(f"{moment.run.source}: nothing is foretold after {moment.now_s:.0f} s")
+    return (moment.run.network_ms > found.high_ms) - (moment.run.network_ms < found.low_ms)
