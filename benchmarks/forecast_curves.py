@@ -16,22 +16,25 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import itertools
 import math
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from kintune.core.quantiles import quantile
 from kintune.tuning.end_forecast import EARLIEST_S, WIDTHS, Widths, foretell_end, gains_so_far
 
-__all__ = ["Moment", "Run", "main", "moments", "read_runs", "widths_of"]
+__all__ = ["Moment", "Run", "main", "moments", "read_runs", "side", "widths_of"]
 
 _RESULTS = Path(__file__).parent / "results"
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # of the time of search; 0: after the first minute
 _SHORTEST_S = 90.0
+_GAINED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+_DOUBLING = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15)
 
 
 class Run(NamedTuple):
@@ -116,13 +119,76 @@ def moments(run: Run) -> Iterator[Moment]:
 
 
 def widths_of(judged: Sequence[Moment], outside: float = 0.1) -> Widths:
-    """The widths with which a range leaves out this share of the moments, half of it on either side."""
-    raise NotImplementedError
+    """The narrowest widths with which half of this share of the moments end below the range, and half above it."""
+    most = int(outside / 2 * len(judged))  # of the moments on either side
+    facts = [(*gains_so_far(each.curve, each.now_s, each.left_s), each.further) for each in judged]
+    slower = sorted((-further for _, _, further in facts), reverse=True)[most]
+    best: tuple[float, Widths] | None = None
+    for gained, doubling in itertools.product(_GAINED, _DOUBLING):
+        explained = [gained * gain * doublings + doubling * doublings for gain, doublings, _ in facts]
+        always = sorted((f[2] - known for f, known in zip(facts, explained, strict=True)), reverse=True)[most]
+        always = max(0.0, always)
+        width = statistics.mean(explained) + always
+        if best is None or width < best[0] - 1e-9:
+            best = width, Widths(gained, doubling, _up(always), _up(slower))
+    if best is None:
+        raise ValueError("there are no runs to choose widths by")
+    return best[1]
 
 
-def _held(moment: Moment, widths: Widths) -> int:
-    """0 where the latency at the end lay in the range, -1 below it, 1 above."""
+def _up(width: float) -> float:
+    return math.ceil(max(width, 0.0) * 100) / 100
+
+
+def side(moment: Moment, widths: Widths) -> int:
+    """0 where the latency at the end lay in the range, -1 where it was below, 1 where above."""
     found = foretell_end(moment.curve, moment.now_s, moment.left_s, widths=widths)
     if found is None:
         raise ValueError(f"{moment.run.source}: nothing is foretold after {moment.now_s:.0f} s")
     return (moment.run.network_ms > found.high_ms) - (moment.run.network_ms < found.low_ms)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the tables; returns the exit code."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--widths", action="store_true", help="print the widths that all runs give, and no more")
+    runs = read_runs()
+    judged = [moment for run in runs for moment in moments(run)]
+    if parser.parse_args(arguments).widths:
+        print(widths_of(judged))
+        return 0
+    networks = sorted({run.network for run in runs})
+    apart = {name: widths_of([each for each in judged if each.run.network != name]) for name in networks}
+    print(f"{len(runs)} runs of {len(networks)} networks; {WIDTHS}\n")
+    print("| after | runs | faster | within | slower | within, widths of other networks | range, middle |")
+    print("|---|---|---|---|---|---|---|")
+    for share in (*_SHARES, None):
+        own = [each for each in judged if share is None or each.share == share]
+        sides = [side(each, WIDTHS) for each in own]
+        others = sum(side(each, apart[each.run.network]) == 0 for each in own)
+        print(
+            f"| {_NAMES[share]} | {len(own)} | {sides.count(-1)} | {sides.count(0)} | {sides.count(1)} | {others} "
+            f"| {_middle(own)} |"
+        )
+    print("\n| run | foretold after the first minute, ms | estimate then | at the end |\n|---|---|---|---|")
+    for each in judged:
+        found = foretell_end(each.curve, each.now_s, each.left_s)
+        if each.share == 0 and found is not None:
+            told = f"{found.low_ms:.3g} to {found.high_ms:.3g}"
+            print(f"| {each.run.source} | {told} | {each.curve[-1][2]:.3g} | {each.run.network_ms:.3g} |")
+    return 0
+
+
+_NAMES = {0.0: "the first minute", 0.25: "a quarter", 0.5: "half", 0.75: "three quarters", None: "all"}
+
+
+def _middle(judged: Sequence[Moment]) -> str:
+    """The median range, in shares of the estimate of the moment."""
+    found = [(each, foretell_end(each.curve, each.now_s, each.left_s)) for each in judged]
+    low = statistics.median(told.low_ms / each.curve[-1][2] for each, told in found if told is not None)
+    high = statistics.median(told.high_ms / each.curve[-1][2] for each, told in found if told is not None)
+    return f"{low:.2f} to {high:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
