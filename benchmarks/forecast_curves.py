@@ -2,10 +2,11 @@
 
     python benchmarks/forecast_curves.py [--widths]
 
-The runs are those in `benchmarks/results` that have a curve and a latency at the end: reports of `kintune tune`, and the
-methods of races that searched as it does.  Each run is stopped after its first minute, and after a quarter, half and
-three quarters of its time, where these come later; what `kintune.tuning.end_forecast` foretells there is held against
-the latency of the network at the end.  A run whose search took less than a minute and a half is left out.
+The runs are those in `benchmarks/results` that have a curve and a latency at the end: reports of `kintune tune`, the
+methods of races that searched as it does, and `forecast_curves/runs.jsonl.gz`, which has what is needed of the reports
+of comparisons.  All are in fp32, and none runs in onnxruntime.  Each run is stopped after its first minute, and after a
+quarter, half and three quarters of its time, where these come later; what `kintune.tuning.end_forecast` foretells there
+is held against the latency of the network at the end.  A run whose search took less than a minute and a half is left out.
 
 The widths of the range were chosen by these runs.  So the table has a second judgement: for each network the widths are
 taken from the runs of all other networks.  `--widths` prints the widths that all runs give.
@@ -33,8 +34,9 @@ __all__ = ["Moment", "Run", "main", "moments", "read_runs", "side", "widths_of"]
 _RESULTS = Path(__file__).parent / "results"
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # of the time of search; 0: after the first minute
 _SHORTEST_S = 90.0
+_BELOW, _ABOVE = 0.05, 0.08  # of the moments, whose estimate (latency) ends below (above) the range
 _GAINED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
-_DOUBLING = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15)
+_DOUBLING = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2)
 
 
 class Run(NamedTuple):
@@ -57,14 +59,19 @@ class Moment(NamedTuple):
     left_s: float
 
     @property
-    def further(self) -> float:
-        """The logarithm of the estimate of that moment over the latency at the end."""
-        return math.log(self.curve[-1][2] / self.run.network_ms)
+    def slower(self) -> float:
+        """The logarithm of the latency at the end over the estimate of that moment."""
+        return math.log(self.run.network_ms / self.curve[-1][2])
+
+    @property
+    def gained(self) -> float:
+        """The logarithm of the estimate of that moment over the last one."""
+        return math.log(self.curve[-1][2] / self.run.curve[-1][2])
 
 
 def read_runs(results: Path = _RESULTS) -> list[Run]:
     """All recorded runs that were long enough."""
-    runs = [*_reports(results), *_races(results)]
+    runs = [*_reports(results), *_races(results), *_comparisons(results)]
     return [run for run in runs if len(run.curve) > 1 and run.ended_s - run.curve[0][0] >= _SHORTEST_S]
 
 
@@ -99,6 +106,15 @@ def _races(results: Path) -> Iterator[Run]:
             yield Run(f"{folder.name}, {key[1]}", network, tuple(curve), curve[-1][0], float(end["network_ms"]))
 
 
+def _comparisons(results: Path) -> Iterator[Run]:
+    with gzip.open(results / "forecast_curves" / "runs.jsonl.gz") as file:
+        for line in file:
+            run = msgspec.json.decode(line)
+            curve = tuple((float(seconds), int(trials), float(ms)) for seconds, trials, ms in run["curve"])
+            source = f"{run['network']}, {run['minutes']:g} min"
+            yield Run(source, run["network"], curve, float(run["seconds"]), float(run["tuned_ms"]))
+
+
 def _rows(path: Path) -> Iterable[Mapping[str, str]]:
     if path.suffix == ".gz":
         with gzip.open(path, "rt", newline="") as file:
@@ -118,21 +134,19 @@ def moments(run: Run) -> Iterator[Moment]:
         yield Moment(run, share, known, now, ended - now)
 
 
-def widths_of(judged: Sequence[Moment], outside: float = 0.1) -> Widths:
-    """The narrowest widths with which half of this share of the moments end below the range, and half above it."""
-    most = int(outside / 2 * len(judged))  # of the moments on either side
-    facts = [(*gains_so_far(each.curve, each.now_s, each.left_s), each.further) for each in judged]
-    slower = sorted((-further for _, _, further in facts), reverse=True)[most]
+def widths_of(judged: Sequence[Moment]) -> Widths:
+    """The narrowest widths with which so many of the moments end below the range and above it as is allowed."""
+    facts = [(*gains_so_far(each.curve, each.now_s, each.left_s), each) for each in judged]
+    slower = sorted((each.slower for each in judged), reverse=True)[int(_ABOVE * len(judged))]
+    most = int(_BELOW * len(judged))
     best: tuple[float, Widths] | None = None
     for gained, doubling in itertools.product(_GAINED, _DOUBLING):
-        explained = [gained * gain * doublings + doubling * doublings for gain, doublings, _ in facts]
-        always = sorted((f[2] - known for f, known in zip(facts, explained, strict=True)), reverse=True)[most]
-        always = max(0.0, always)
-        width = statistics.mean(explained) + always
-        if best is None or width < best[0] - 1e-9:
-            best = width, Widths(gained, doubling, _up(always), _up(slower))
+        allowed = [(gained * gain + doubling) * doublings for gain, doublings, _ in facts]
+        missed = sum(each.gained > most_gained for (_, _, each), most_gained in zip(facts, allowed, strict=True))
+        if missed <= most and (best is None or statistics.mean(allowed) < best[0] - 1e-9):
+            best = statistics.mean(allowed), Widths(gained, doubling, _up(slower))
     if best is None:
-        raise ValueError("there are no runs to choose widths by")
+        raise ValueError("no widths are wide enough")
     return best[1]
 
 
@@ -160,15 +174,16 @@ def main(arguments: Sequence[str]) -> int:
     networks = sorted({run.network for run in runs})
     apart = {name: widths_of([each for each in judged if each.run.network != name]) for name in networks}
     print(f"{len(runs)} runs of {len(networks)} networks; {WIDTHS}\n")
-    print("| after | runs | faster | within | slower | within, widths of other networks | range, middle |")
-    print("|---|---|---|---|---|---|---|")
+    print("| after | runs | faster | within | slower | estimate below | within, widths of other networks | range, middle |")
+    print("|---|---|---|---|---|---|---|---|")
     for share in (*_SHARES, None):
         own = [each for each in judged if share is None or each.share == share]
         sides = [side(each, WIDTHS) for each in own]
         others = sum(side(each, apart[each.run.network]) == 0 for each in own)
+        below = sum(_estimate_is_below(each) for each in own)
         print(
-            f"| {_NAMES[share]} | {len(own)} | {sides.count(-1)} | {sides.count(0)} | {sides.count(1)} | {others} "
-            f"| {_middle(own)} |"
+            f"| {_NAMES[share]} | {len(own)} | {sides.count(-1)} | {sides.count(0)} | {sides.count(1)} | {below} "
+            f"| {others} | {_middle(own)} |"
         )
     print("\n| run | foretold after the first minute, ms | estimate then | at the end |\n|---|---|---|---|")
     for each in judged:
@@ -180,6 +195,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 _NAMES = {0.0: "the first minute", 0.25: "a quarter", 0.5: "half", 0.75: "three quarters", None: "all"}
+
+
+def _estimate_is_below(moment: Moment) -> bool:
+    """Whether the last estimate of the run was below the range: the search gained more than was foretold."""
+    found = foretell_end(moment.curve, moment.now_s, moment.left_s)
+    return found is not None and moment.run.curve[-1][2] < found.low_ms
 
 
 def _middle(judged: Sequence[Moment]) -> str:

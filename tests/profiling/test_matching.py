@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kintune.core.call_times import NodeTime
 from kintune.core.kernel_call import SourceNode
 from kintune.core.profile import IN_ONNXRUNTIME, ProfiledCall
 from kintune.models.source_graph import GraphNode

@@ -85,7 +85,8 @@ def test_without_others_the_untuned_network_is_what_there_is() -> None:
         (
             19.7,
             24.0,
-            "likely 19.7 ms to 24.0 ms at the end (0.98 to 1.20 of onnxruntime); it will hardly be faster than onnxruntime",
+            "likely 19.7 ms to 24.0 ms at the end (0.98 to 1.20 of onnxruntime); "
+            "it will hardly be faster than onnxruntime",
         ),
     ],
 )

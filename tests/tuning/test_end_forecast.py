@@ -11,7 +11,7 @@ from kintune.core.workload import Subgraph
 from kintune.tuning.end_forecast import EARLIEST_S, Widths, foretell_end, gains_so_far, least_ms
 
 CURVE = ((10.0, 0, 8.0), (30.0, 100, 4.0), (60.0, 200, 3.0))
-WIDTHS = Widths(gained=0.5, doubling=0.0, always=0.1, slower=0.2)
+WIDTHS = Widths(gained=0.5, doubling=0.0, slower=0.2)
 
 
 def test_nothing_is_foretold_in_the_first_minute() -> None:
@@ -35,7 +35,7 @@ def test_the_gain_of_the_first_programs_is_not_expected_again() -> None:
 def test_the_range_follows_the_gains() -> None:
     found = foretell_end(CURVE, 90.0, 80.0, widths=WIDTHS)
     assert found is not None
-    assert found.low_ms == pytest.approx(3.0 * math.exp(-0.1) * math.sqrt(3 / 4))
+    assert found.low_ms == pytest.approx(3.0 * math.sqrt(3 / 4))
     assert found.high_ms == pytest.approx(3.0 * math.exp(0.2))
 
 

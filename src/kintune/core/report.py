@@ -364,7 +364,7 @@ class ProgressReport(msgspec.Struct, frozen=True):
     `fastest_baseline` is the fastest of them, and how the estimate stands against it.  `target_ms` is the latency at
     which the search ends, None while there is none or it is unknown, and where there is one for each of several
     combinations of shapes.
-    `forecast` is what the result will likely take; None in the first minute, and where the end of the search is unknown.
+    `forecast` is what the result will likely take; None in the first minute, and where the end of a search is unknown.
     `subgraph` is the one being worked on, `failures` counts candidates that failed by cause, `reused_records` those
     whose measurement was already known, `disturbed` those that were timed again since others used the cores.
     """

@@ -21,7 +21,16 @@ from kintune.runtime.package import Package
 from kintune.runtime.plan_format import decode_plan
 from kintune_runtime.library import checksum
 
-__all__ = ["SLOWED", "UNDESCRIBED", "Parts", "failure_notes", "is_whole", "profile_parts", "regions_among", "write_region"]
+__all__ = [
+    "SLOWED",
+    "UNDESCRIBED",
+    "Parts",
+    "failure_notes",
+    "is_whole",
+    "profile_parts",
+    "regions_among",
+    "write_region",
+]
 
 SLOWED = "onnxruntime's profiler makes its nodes slower, and tells whole microseconds; a run is timed without it"
 """The note on a network whose parts take longer together than its runs."""

@@ -1,10 +1,11 @@
 """What a search will likely reach at its end, foretold while it runs, from its own curve so far.
 
 What a search gains in a doubling of its time becomes less from one doubling to the next.  So what it gained in the last
-one, and how many doublings are left, bound what is still to be gained.  The latency at the end may also be above the
-estimate: a network takes longer than the sum of its kernels, and the fastest of many timed programs was lucky.  How
-wide the range must be was found with recorded runs (`benchmarks/forecast_curves.py`).  Nothing is below what the
-arithmetic takes at the machine's peak.  A forecast is only shown: no decision depends on it.
+one, and how many doublings are left, bound what is still to be gained: that is the lower end of the range.  Its upper
+end is above the estimate: a network takes longer than the sum of its kernels, the fastest of many timed programs was
+lucky, and the machine may be busier at the end.  How wide the range must be was found with recorded runs
+(`benchmarks/forecast_curves.py`).  Nothing is below what the arithmetic takes at the machine's peak.  A forecast is
+only shown: no decision depends on it.
 """
 
 from __future__ import annotations
@@ -31,22 +32,21 @@ Curve = Sequence[tuple[float, int, float]]
 class Widths(NamedTuple):
     """How wide the range is, as logarithms of latencies over the estimate.
 
-    Below the estimate it has the share `gained` of what the last doubling gained for each doubling to come,
-    `doubling` for each besides, and `always`; above it `slower`.
+    Below the estimate it has the share `gained` of what the last doubling gained for each doubling to come, and
+    `doubling` for each besides; above it `slower`.
     """
 
     gained: float
     doubling: float
-    always: float
     slower: float
 
 
-WIDTHS = Widths(0.5, 0.05, 0.1, 0.2)
+WIDTHS = Widths(0.2, 0.03, 0.5)
 """Those that held in nine of ten recorded runs."""
 
 
 def gains_so_far(curve: Curve, now_s: float, left_s: float) -> tuple[float, float]:
-    """The logarithm of the gain in the last doubling of the time of search, and how many doublings are still to come."""
+    """The logarithm of the gain in the last doubling of the time of search, and how many doublings are to come."""
     begun, _, first_ms = curve[0]
     spent = max(now_s - begun, 1e-9)
     at_half = next((ms for seconds, _, ms in reversed(curve) if seconds <= begun + spent / 2), first_ms)
@@ -66,8 +66,7 @@ def foretell_end(
         return None
     gain, doublings = gains_so_far(curve, now_s, left_s)
     estimate_ms = curve[-1][2]
-    faster = widths.gained * gain * doublings + widths.doubling * doublings + widths.always
-    low_ms = max(floor_ms, estimate_ms * math.exp(-faster))
+    low_ms = max(floor_ms, estimate_ms * math.exp(-(widths.gained * gain + widths.doubling) * doublings))
     return LatencyForecast(low_ms, max(low_ms, estimate_ms * math.exp(widths.slower)))
 
 

@@ -26,7 +26,9 @@ PARTS = CallTimes("A Processor", 2, nodes=NODES, regions={0: TWO_ADDS, 1: TWO_AD
 PEAK = Peak(333.0, 15.0, 2, 20.0)
 
 
-def summary(calls: CallTimes | None, peak: Peak | None = PEAK, tuned_ms: tuple[float, ...] = (0.05, 0.06, 0.07)) -> Summary:
+def summary(
+    calls: CallTimes | None, peak: Peak | None = PEAK, tuned_ms: tuple[float, ...] = (0.05, 0.06, 0.07)
+) -> Summary:
     proof = ValidationResult({"tuned": tuned_ms}, None, None, None, (), {}, calls=calls)
     return Summary("m", "d", "trials", 1, 0, (), (), 1.0, None, proof, peak=peak)
 

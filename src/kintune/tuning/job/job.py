@@ -221,7 +221,7 @@ class TuningJob:
     def _forecast(self, limits: SearchLimits) -> LatencyForecast | None:
         """What the result will likely take, only to be shown.
 
-        None of a result that runs partly in onnxruntime, or in parts in narrower types: the estimate is of other programs.
+        None of a result that runs partly in onnxruntime or computes in narrower types: no such runs were judged.
         """
         state, left = self._state, limits.search_seconds_left()
         prepared, peak = state.prepared, state.statistics.peak
