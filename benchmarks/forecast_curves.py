@@ -6,7 +6,8 @@ The runs are those in `benchmarks/results` that have a curve and a latency at th
 methods of races that searched as it does, and `forecast_curves/runs.jsonl.gz`, which has what is needed of the reports
 of comparisons.  All are in fp32, and none runs in onnxruntime.  Each run is stopped after its first minute, and after a
 quarter, half and three quarters of its time, where these come later; what `kintune.tuning.end_forecast` foretells there
-is held against the latency of the network at the end.  A run whose search took less than a minute and a half is left out.
+is held against the latency of the network at the end.  Runs whose search took less than a minute and a half are left
+out.
 
 The widths of the range were chosen by these runs.  So the table has a second judgement: for each network the widths are
 taken from the runs of all other networks.  `--widths` prints the widths that all runs give.
@@ -174,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
     networks = sorted({run.network for run in runs})
     apart = {name: widths_of([each for each in judged if each.run.network != name]) for name in networks}
     print(f"{len(runs)} runs of {len(networks)} networks; {WIDTHS}\n")
-    print("| after | runs | faster | within | slower | estimate below | within, widths of other networks | range, middle |")
+    print("| after | runs | faster | within | slower | estimate below | within (widths of others) | range, middle |")
     print("|---|---|---|---|---|---|---|---|")
     for share in (*_SHARES, None):
         own = [each for each in judged if share is None or each.share == share]

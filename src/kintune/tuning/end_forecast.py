@@ -41,7 +41,7 @@ class Widths(NamedTuple):
     slower: float
 
 
-WIDTHS = Widths(0.2, 0.03, 0.5)
+WIDTHS = Widths(0.6, 0.06, 0.53)
 """Those that held in nine of ten recorded runs."""
 
 
