@@ -10,9 +10,13 @@ import pytest
 from kintune.core.call_times import CallTimes, KernelTimes, NodeTime
 from kintune.core.device import Peak
 from kintune.core.profile import IN_ONNXRUNTIME, Profile
+from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import Summary, ValidationResult
 from kintune.runtime.hybrid_package import HybridPackage, write_hybrid
+from kintune.runtime.manifest import read_manifest
 from kintune.tuning.front.result_profile import result_profile
+from kintune.validate.validation_run import ValidationRun
+from tests.profiling.test_parts import around_an_lstm
 from tests.support.toy_hybrid import one_region, write_toy_hybrid
 from tests.support.toy_model import adding, write_model
 
@@ -101,3 +105,19 @@ def test_without_times_there_is_none(tmp_path: Path) -> None:
     assert result_profile(path, summary(None)) is None
     assert result_profile(path, summary(PARTS, tuned_ms=())) is None
     assert result_profile(path, msgspec.structs.replace(summary(PARTS), proof=None)) is None
+
+
+@pytest.mark.tvm
+def test_kernels_that_were_compiled_have_the_users_nodes(tmp_path: Path) -> None:
+    import kintune
+
+    model, path = kintune.load(str(around_an_lstm(tmp_path / "network.onnx"))), tmp_path / "n.kt"
+    model.compile(output=str(path), records=str(tmp_path / "r.sqlite"), progress=False)
+    item = ValidationItem(str(path))
+    timed = ValidationRun(ValidationContext(threads=1), item, read_manifest(path), tmp_path, "").time_calls()
+    found = profiled(path, timed)
+    assert [(call.kernel, call.operators) for call in found.left] == [("lstm", ("LSTM",))]
+    first, behind = (call for call in found.calls if call.region >= 0)
+    assert [node.name for node in first.nodes] == ["project", "relu"]
+    assert [node.name for node in behind.nodes][-2:] == ["classify", "last"]
+    assert {region.number for region in found.regions if region.kernels_us > 0} == {0, 1}
