@@ -2,16 +2,16 @@
 
     python benchmarks/forecast_check.py [FOLDER]...
 
-Each FOLDER is one of `benchmarks/results/compare-*`; by default, those that tuned in fp32 alone.  The records of one comparison teach what
-shares of the peak are reached, as in `kintune.tuning.forecast`.  From these the times of the subgraphs that another
-comparison tuned are foretold, by their operators and FLOPs alone; what both have is left out.  The table says how many
-times lay in the range, and how the sum of all times compares with the sum of the ranges.
+Each FOLDER is one of `benchmarks/results/compare-*`; by default, those that tuned in fp32 alone.  The records of one
+comparison teach what shares of the peak are reached, as in `kintune.tuning.forecast`.  From these the times of the
+subgraphs that another comparison tuned are foretold, by their operators and FLOPs alone; what both have is left out.
+The table says how many times lay in the range, and how the sum of all times compares with the sum of the ranges.
 
-The records do not say which network a subgraph belongs to, nor what its bytes are.  So a second table judges networks by
-what `results/forecast_curves/runs.jsonl.gz` keeps of the reports of comparisons: the operators, FLOPs and best times of
-their subgraphs, and the latency of the network at the end.  What has hardly any arithmetic counts with its best time.
-Records of a comparison in which the network was tuned itself are left out, as are networks of which a tenth or more is
-of operators that the teacher has not tuned.
+The records do not say which network a subgraph belongs to, nor what its bytes are.  So a second table judges networks
+by what `results/forecast_curves/runs.jsonl.gz` keeps of the reports of comparisons: the operators, FLOPs and best times
+of their subgraphs, and the latency of the network at the end.  What has hardly any arithmetic counts with its best
+time.  Records of a comparison in which the network was tuned itself are left out; so are networks of which a tenth or
+more is of operators that the teacher has not tuned.
 """
 
 from __future__ import annotations
@@ -177,19 +177,19 @@ def main(arguments: Sequence[str]) -> int:
                 f"| {found.slower} | {held} | {found.reached_ms:.2f} |"
             )
     print("\n| taught by | foretold | range, ms | reached, ms | is |\n|---|---|---|---|---|")
-    held = []
+    lay: list[bool] = []
     for teacher, known in taught.items():
         tuned_itself = _networks_of(folders, teacher)
         for network in networks:
             if network.name in tuned_itself or (told := judge_network(known, network)) is None:
                 continue
             place = (network.network_ms > told.high_ms) - (network.network_ms < told.low_ms)
-            held.append(place == 0)
+            lay.append(place == 0)
             print(
                 f"| {_short(teacher)} | {network.name} | {told.low_ms:.3g} to {told.high_ms:.3g} "
                 f"| {network.network_ms:.3g} | {('within', 'slower', 'faster')[place]} |"
             )
-    print(f"\n{sum(held)} of {len(held)} networks lay in the range.")
+    print(f"\n{sum(lay)} of {len(lay)} networks lay in the range.")
     return 0
 
 

@@ -186,16 +186,25 @@ def main(arguments: Sequence[str]) -> int:
             f"| {_NAMES[share]} | {len(own)} | {sides.count(-1)} | {sides.count(0)} | {sides.count(1)} | {below} "
             f"| {others} | {_middle(own)} |"
         )
+    told = [each for each in judged if _little_is_left(each)]
+    few = [sum(math.expm1(each.gained) < most for each in told) for most in (0.05, 0.07)]
+    print(f"\nLittle was left to gain at {len(told)} moments: {few[0]} gained less than 5 %, {few[1]} less than 7 %.")
     print("\n| run | foretold after the first minute, ms | estimate then | at the end |\n|---|---|---|---|")
     for each in judged:
         found = foretell_end(each.curve, each.now_s, each.left_s)
         if each.share == 0 and found is not None:
-            told = f"{found.low_ms:.3g} to {found.high_ms:.3g}"
-            print(f"| {each.run.source} | {told} | {each.curve[-1][2]:.3g} | {each.run.network_ms:.3g} |")
+            reach = f"{found.low_ms:.3g} to {found.high_ms:.3g}"
+            print(f"| {each.run.source} | {reach} | {each.curve[-1][2]:.3g} | {each.run.network_ms:.3g} |")
     return 0
 
 
 _NAMES = {0.0: "the first minute", 0.25: "a quarter", 0.5: "half", 0.75: "three quarters", None: "all"}
+
+
+def _little_is_left(moment: Moment) -> bool:
+    """Whether the search would say so."""
+    found = foretell_end(moment.curve, moment.now_s, moment.left_s)
+    return found is not None and found.little_left
 
 
 def _estimate_is_below(moment: Moment) -> bool:

@@ -73,7 +73,7 @@ def write_resize_model(path: Path) -> Path:
         helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, 4, 4]),
         helper.make_tensor_value_info("sizes", TensorProto.INT64, [4]),
     ]
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, "height", "width"])
     return _save(path, nodes, inputs, made, {"kernel": _drawn(8, 3, 3, 3)})
 
 

@@ -39,6 +39,14 @@ def test_the_range_follows_the_gains() -> None:
     assert found.high_ms == pytest.approx(3.0 * math.exp(0.2))
 
 
+def test_little_is_left_where_the_last_doubling_gained_little() -> None:
+    rising = foretell_end(CURVE, 90.0, 80.0)
+    flat = foretell_end(CURVE, 190.0, 180.0)
+    assert rising is not None
+    assert flat is not None
+    assert (rising.little_left, flat.little_left) == (False, True)
+
+
 def test_nothing_is_below_the_peak() -> None:
     found = foretell_end(CURVE, 90.0, 80.0, floor_ms=2.9, widths=WIDTHS)
     assert found is not None

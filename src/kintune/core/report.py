@@ -346,10 +346,14 @@ class FamilyProgress(msgspec.Struct, frozen=True):
 
 
 class LatencyForecast(msgspec.Struct, frozen=True):
-    """What a network will likely take once its search is over: between `low_ms` and `high_ms` milliseconds."""
+    """What a network will likely take once its search is over: between `low_ms` and `high_ms` milliseconds.
+
+    `little_left` says that the search will likely gain no more than a few percent.
+    """
 
     low_ms: float
     high_ms: float
+    little_left: bool = False
 
 
 class ProgressReport(msgspec.Struct, frozen=True):

@@ -15,7 +15,6 @@ __all__ = [
 ]
 
 _HARDLY_FASTER = 0.98  # of another runtime's time
-_LITTLE_LEFT = 0.95  # of the estimated latency
 
 
 def describe_share(fastest: FastestBaseline) -> str:
@@ -91,6 +90,4 @@ def describe_forecast(report: ProgressReport) -> str:
         said = f"{said} ({low:.2f} to {high:.2f} of {fastest.name})"
         if low >= _HARDLY_FASTER:
             return f"{said}; it will hardly be faster than {fastest.name}"
-    if report.best_ms is not None and forecast.low_ms >= _LITTLE_LEFT * report.best_ms:
-        return f"{said}; little is left to gain"
-    return said
+    return f"{said}; little is left to gain" if forecast.little_left else said

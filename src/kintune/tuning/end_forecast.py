@@ -23,6 +23,7 @@ __all__ = ["EARLIEST_S", "WIDTHS", "Curve", "Widths", "foretell_end", "gains_so_
 EARLIEST_S = 60.0
 """Seconds of search before which nothing is foretold."""
 
+_LITTLE = 0.02  # gained in the last doubling, times the doublings to come: less than that is little
 _MOST_GAIN = math.log(2.0)  # of the last doubling that counts: the first programs gain far more, once
 
 Curve = Sequence[tuple[float, int, float]]
@@ -67,7 +68,8 @@ def foretell_end(
     gain, doublings = gains_so_far(curve, now_s, left_s)
     estimate_ms = curve[-1][2]
     low_ms = max(floor_ms, estimate_ms * math.exp(-(widths.gained * gain + widths.doubling) * doublings))
-    return LatencyForecast(low_ms, max(low_ms, estimate_ms * math.exp(widths.slower)))
+    high_ms = max(low_ms, estimate_ms * math.exp(widths.slower))
+    return LatencyForecast(low_ms, high_ms, little_left=gain * doublings < _LITTLE)
 
 
 def least_ms(subgraphs: Sequence[Subgraph], peak: Peak) -> float:
