@@ -2,13 +2,16 @@
 
     python benchmarks/forecast_check.py [FOLDER]...
 
-Each FOLDER is one of `benchmarks/results/compare-*`, all of them by default.  The records of one comparison teach what
-shares of the peak are reached, as in `kintune.tuning.forecast`.  From these the times of the subgraphs that another
-comparison tuned are foretold, by their operators and FLOPs alone; what both have is left out.  The table says how many
-times lay in the range, and how the sum of all times compares with the sum of the ranges.
+Each FOLDER is one of `benchmarks/results/compare-*`; by default, those that tuned in fp32 alone.  The records of one
+comparison teach what shares of the peak are reached, as in `kintune.tuning.forecast`.  From these the times of the
+subgraphs that another comparison tuned are foretold, by their operators and FLOPs alone; what both have is left out.
+The table says how many times lay in the range, and how the sum of all times compares with the sum of the ranges.
 
-The records do not say which network a subgraph belongs to, nor what its bytes are, and have no course over time: so
-neither networks nor what a search knows after its first minute can be judged by them.
+The records do not say which network a subgraph belongs to, nor what its bytes are.  So a second table judges networks
+by what `results/forecast_curves/runs.jsonl.gz` keeps of the reports of comparisons: the operators, FLOPs and best times
+of their subgraphs, and the latency of the network at the end.  What has hardly any arithmetic counts with its best
+time.  Records of a comparison in which the network was tuned itself are left out; so are networks of which a tenth or
+more is of operators that the teacher has not tuned.
 """
 
 from __future__ import annotations
@@ -26,13 +29,15 @@ import msgspec
 from kintune.core.device import Peak
 from kintune.core.workload import Subgraph
 from kintune.records import MeasurementTally, WorkloadRecord
-from kintune.tuning.forecast import forecast, shares_reached
+from kintune.tuning.forecast import Forecast, forecast, shares_reached
 
-__all__ = ["Judged", "Taught", "judge", "main", "read_records"]
+__all__ = ["Judged", "Network", "Taught", "judge", "judge_network", "main", "read_networks", "read_records"]
 
 _PEAK = Peak(355.0, 7.6, 2, 8.5)  # of the machine that made the records; it counts only where a share would exceed 1
 _LEAST_MEASURED, _LEAST_FLOPS = 16, 1e6  # as in `kintune.tuning.forecast`: what counts as tuned
+_UNKNOWN = 0.1  # of the FLOPs of a network, in operators that the teacher has not tuned
 _RESULTS = Path(__file__).parent / "results"
+_IN_FP32 = ("eight", "eleven", "programs", "seven")
 
 
 class Taught(NamedTuple):
@@ -114,12 +119,52 @@ def judge(teacher: Taught, other: Taught) -> Judged:
     return Judged(faster + within + slower, faster, within, slower, low, high, reached)
 
 
+class Network(NamedTuple):
+    """A network that was tuned: its subgraphs, the best times of those with hardly any arithmetic, and its latency."""
+
+    name: str
+    subgraphs: list[Subgraph]
+    tallies: dict[str, MeasurementTally]
+    network_ms: float
+
+
+def read_networks(folder: Path = _RESULTS) -> list[Network]:
+    """The networks of comparisons."""
+    found = []
+    with gzip.open(folder / "forecast_curves" / "runs.jsonl.gz") as file:
+        for line in file:
+            run = msgspec.json.decode(line)
+            subgraphs, tallies = [], {}
+            for number, (operator, weight, flops, best_us) in enumerate(run["subgraphs"]):
+                digest, small = f"{run['network']} {number}", flops < _LEAST_FLOPS
+                subgraphs.append(Subgraph(digest, digest, weight, flops, operator, operator, not small))
+                if small:
+                    tallies[digest] = MeasurementTally(digest, "", "", 1, 1, best_us)
+            found.append(Network(run["network"], subgraphs, tallies, run["tuned_ms"]))
+    return found
+
+
+def judge_network(teacher: Taught, network: Network) -> Forecast | None:
+    """What is foretold of the network; None where the teacher knows too little of its operators."""
+    shares, judged_by = shares_reached(teacher.workloads.values(), teacher.tallies, _PEAK)
+    flops = {each.operator: 0.0 for each in network.subgraphs}
+    for each in network.subgraphs:
+        flops[each.operator] += each.weight * each.flops
+    unknown = sum(amount for operator, amount in flops.items() if operator not in shares)
+    if unknown > _UNKNOWN * sum(flops.values()):
+        return None
+    return forecast(network.subgraphs, network.tallies, shares, judged_by, _PEAK)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path)
-    folders = parser.parse_args(arguments).folders or sorted(_RESULTS.glob("compare-*"))
+    folders = parser.parse_args(arguments).folders or [
+        _RESULTS / f"compare-{name}-xeon-2026-11-26" for name in _IN_FP32
+    ]
     taught = {folder.name: read_records(folder) for folder in folders}
+    networks = read_networks()
     print("| taught by | foretold | subgraphs | faster | within | slower | range, ms | reached, ms |")
     print("|---|---|---|---|---|---|---|---|")
     for teacher, known in taught.items():
@@ -131,7 +176,28 @@ def main(arguments: Sequence[str]) -> int:
                 f"| {_short(teacher)} | {_short(name)} | {found.subgraphs} | {found.faster} | {found.within} "
                 f"| {found.slower} | {held} | {found.reached_ms:.2f} |"
             )
+    print("\n| taught by | foretold | range, ms | reached, ms | is |\n|---|---|---|---|---|")
+    lay: list[bool] = []
+    for teacher, known in taught.items():
+        tuned_itself = _networks_of(folders, teacher)
+        for network in networks:
+            if network.name in tuned_itself or (told := judge_network(known, network)) is None:
+                continue
+            place = (network.network_ms > told.high_ms) - (network.network_ms < told.low_ms)
+            lay.append(place == 0)
+            print(
+                f"| {_short(teacher)} | {network.name} | {told.low_ms:.3g} to {told.high_ms:.3g} "
+                f"| {network.network_ms:.3g} | {('within', 'slower', 'faster')[place]} |"
+            )
+    print(f"\n{sum(lay)} of {len(lay)} networks lay in the range.")
     return 0
+
+
+def _networks_of(folders: Sequence[Path], name: str) -> set[str]:
+    """The networks that a comparison has tuned."""
+    (folder,) = (folder for folder in folders if folder.name == name)
+    compared = msgspec.json.decode((folder / "comparison.json").read_bytes())["comparisons"]
+    return {name.removeprefix("zoo:") for each in compared for name in each["files"]}
 
 
 def _short(name: str) -> str:

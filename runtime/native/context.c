@@ -237,7 +237,9 @@ static kt_status run_plan(kt_context *context) {
                                                           (int32_t)operation->count, &result);
         const char *name = plan->text + plan->kernels[operation->subject];
         if (failed) {
-          kt_status status = kt_fail(KT_ERROR_KERNEL, "kernel %s: %s", name, kt_kernel_message());
+          const char *title = plan->text + operation->title;
+          kt_status status = *title != '\0' ? kt_fail(KT_ERROR_KERNEL, "%.500s: %s", title, kt_kernel_message())
+                                            : kt_fail(KT_ERROR_KERNEL, "kernel %s: %s", name, kt_kernel_message());
           kt_kernel_forget();
           return status;
         }

@@ -98,7 +98,7 @@ typedef struct {
   uint32_t subject;   /* KT_CALL: the kernel; KT_COPY: the source; KT_BRANCH: the condition */
   uint32_t arguments; /* KT_CALL: the first argument; KT_COPY: the target; KT_BRANCH, KT_JUMP: the next operation */
   uint32_t count;     /* KT_CALL: the number of arguments */
-  uint32_t padding;
+  uint32_t title;     /* KT_CALL: what it computes, in the user's words, as an offset into the text; "": not known */
 } kt_plan_operation;
 
 typedef struct {

@@ -91,7 +91,7 @@ static bool is_operation(const kt_plan *plan, const kt_plan_operation *operation
   switch (operation->opcode) {
     case KT_CALL:
       if (operation->subject >= header->kernel_count || operation->arguments > header->argument_count) return false;
-      if (operation->threads > MOST_THREADS) return false;
+      if (operation->threads > MOST_THREADS || !is_text(plan, operation->title)) return false;
       return operation->count <= header->argument_count - operation->arguments;
     case KT_COPY: {
       if (operation->subject >= header->tensor_count || operation->arguments >= header->tensor_count) return false;

@@ -166,6 +166,10 @@ def test_a_kernel_that_fails_is_named_with_what_it_said(tmp_path: Path) -> None:
     for threads in (1, 2, 4):
         with pytest.raises(RunError, match=r"^kernel fail: ValueError: argument 0 has three legs$"):
             model.run({}, threads=threads)
+    titled = calling("fail", [], [one("out")], title="head/fc (Gemm) + Relu")
+    model = kintune_runtime.open(write_model(tmp_path / "titled.kt", [titled], []))
+    with pytest.raises(RunError, match=r"^head/fc \(Gemm\) \+ Relu: ValueError: argument 0 has three legs$"):
+        model.run({})
     lost = kintune_runtime.open(write_model(tmp_path / "lost.kt", [calling("lost", [], [one("out")])], []))
     with pytest.raises(RunError, match=r"kernel lost: RuntimeError: the kernel needs no\.such\.thing"):
         lost.run({})

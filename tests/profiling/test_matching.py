@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from kintune.core.call_times import NodeTime
 from kintune.core.kernel_call import SourceNode
 from kintune.core.profile import IN_ONNXRUNTIME, ProfiledCall
 from kintune.models.source_graph import GraphNode
 from kintune.profiling.matching import compare
-from kintune.validate.baselines.node_times import NodeTime
 
 
 def chain(*nodes: tuple[str, str]) -> list[GraphNode]:

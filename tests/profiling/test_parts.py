@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
+from kintune.core.call_times import NodeTime
 from kintune.core.profile import IN_ONNXRUNTIME
 from kintune.errors import InputError
 from kintune.profiling.collect import ProfileRequest, profile_executable
+from kintune.profiling.parts import failure_notes, profile_parts, regions_among
 from kintune.runtime.hybrid_executable import HybridExecutable
 from kintune.runtime.hybrid_package import HybridPackage, write_hybrid
+from kintune.validate.region_times import time_regions
 from tests.profiling.test_collect import a_peak, no_peak
 from tests.support.toy_hybrid import X, host_graph, hybrid_manifest, one_region, region_file, write_toy_hybrid
 from tests.support.toy_model import adding
@@ -89,16 +92,16 @@ def test_a_region_that_does_not_run_alone_is_noted(tmp_path: Path) -> None:
     write_hybrid(path, described, host_graph(described), [file, file])
     package = HybridPackage.open(path)
     broken = package._replace(regions=(memoryview(file), memoryview(other)))
-    from kintune.profiling.parts import profile_parts
-    from kintune.validate.baselines.node_times import NodeTime, NodeTimes
-
-    nodes = NodeTimes((NodeTime("second add", "Region1", 4.0, 1.0), NodeTime("sum", "CumSum", 2.0, 5.0, 2)), "1")
-    parts = profile_parts(ProfileRequest(str(path), runs=1), broken, 0, nodes, (0,), None)
+    nodes = (NodeTime("second add", "Region1", 4.0, 1.0), NodeTime("sum", "CumSum", 2.0, 5.0, 2))
+    alone = time_regions(broken, regions_among(described.hybrid, nodes), 0, (0,), 1, 0.1)
+    parts = profile_parts(broken, 0, nodes, alone.kernels, 1, None)
     assert [call.kernel for call in parts.calls] == ["sum"]
     assert parts.timeline == ((0, 4.0, 1.0),)
     first, second = parts.regions
     assert (first.times, second.times, second.calls, second.boundary_us) == (0, 1, 0, 0.0)
-    assert [note.partition(":")[0] for note in parts.notes] == ["region 1 does not run alone on drawn inputs"]
+    assert parts.notes == ()
+    (note,) = failure_notes(alone.failed)
+    assert note.startswith("region 1 does not run alone on drawn inputs: ")
 
 
 def test_another_machine_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ PLAN = ExecutionPlan(
     operations=(
         KernelCall("first", (0, 3, 4)),
         Branch(2, 4),
-        KernelCall("second", (4, 1, 5), threads=3),
+        KernelCall("second", (4, 1, 5), threads=3, title="größer (Greater) + Not"),
         Jump(5),
         KernelCall("first", (0, 3, 5)),
         Copy(1, 6),
@@ -179,15 +179,15 @@ def test_the_runtime_reads_what_is_written(native: Native) -> None:
     kernels = [text(plan.kernels[i]) for i in range(plan.kernel_count)]
     assert kernels == ["first", "second"]
     read: list[Any] = []
-    for opcode, threads, subject, arguments, count, _ in records(plan.operations, "<6I", plan.operation_count):
+    for opcode, threads, subject, arguments, count, title in records(plan.operations, "<6I", plan.operation_count):
         called = tuple(plan.arguments[arguments + i] for i in range(count))
         read.append(
             (
-                lambda s, a, c, t: KernelCall(kernels[s], c, t),
-                lambda s, a, c, t: Copy(s, a),
-                lambda s, a, c, t: Branch(s, a),
-                lambda s, a, c, t: Jump(a),
-            )[opcode](subject, arguments, called, threads)
+                lambda s, a, c, t, n: KernelCall(kernels[s], c, t, text(n)),
+                lambda s, a, c, t, n: Copy(s, a),
+                lambda s, a, c, t, n: Branch(s, a),
+                lambda s, a, c, t, n: Jump(a),
+            )[opcode](subject, arguments, called, threads, title)
         )
     assert tuple(read) == PLAN.operations
 
@@ -242,7 +242,7 @@ def plans(draw: st.DrawFn) -> ExecutionPlan:
     tensors = tuple(draw(st.lists(small, min_size=1, max_size=6)))
     some = st.lists(st.integers(0, len(tensors) - 1), max_size=3).map(tuple)
     operation = st.one_of(
-        st.builds(KernelCall, NAMES, some, NUMBERS),
+        st.builds(KernelCall, NAMES, some, NUMBERS, NAMES),
         st.builds(Copy, NUMBERS, NUMBERS),
         st.builds(Branch, NUMBERS, NUMBERS),
         st.builds(Jump, NUMBERS),
@@ -348,3 +348,13 @@ def test_thread_counts_are_replaced_and_nothing_else(native: Native) -> None:
 def test_a_thread_count_without_a_call_is_refused(place: int) -> None:
     with pytest.raises(ValueError, match=f"no kernel at {place}"):
         with_thread_counts(encoded(PLAN, len), {0: 1, place: 1}, len)
+
+
+def test_a_title_outside_of_the_text_is_found(native: Native) -> None:
+    content = bytearray(encoded(PLAN, native.checksum))
+    plan, _ = native.read(bytes(content))
+    called = content.index(struct.pack("<6I", 0, 0, 0, 0, 3, 0))  # the first call, which has no title
+    assert plan.text_bytes < 1 << 16
+    content[called : called + 24] = struct.pack("<6I", 0, 0, 0, 0, 3, 1 << 16)
+    content[16:24] = (native.checksum(bytes(content[:16])) ^ native.checksum(bytes(content[24:]))).to_bytes(8, "little")
+    assert "damaged plan (an operation)" in native.read(bytes(content))[1]

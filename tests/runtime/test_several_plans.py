@@ -9,12 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.execution_plan import ExecutionPlan
+from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from kintune.core.kernel_call import CallRecord, SourceNode
 from kintune.core.model import Combination, Tensor
 from kintune.errors import InputError, OrderError
 from kintune.runtime.executable import CompiledPlan, Executable
 from kintune.runtime.inputs import load_fitting
-from kintune.runtime.package import Block, read_manifest
+from kintune.runtime.package import Block, Package, read_manifest
+from kintune.runtime.plan_format import decode_plan
+from kintune_runtime.library import checksum
 from tests.support.toy_model import adding, kernels, manifest
 
 W = np.arange(100_000, dtype=np.float32)
@@ -75,3 +78,14 @@ def test_one_for_another_machine_says_so_whatever_is_asked_of_it() -> None:
     for ask in (lambda: alien.run(X[:10]), alien.evaluate, lambda: alien.evaluate(X[:7], streams=2)):
         with pytest.raises(OrderError, match="toy is built for riscv64"):
             ask()
+
+
+def test_calls_bear_titles_by_the_users_nodes(tmp_path: Path) -> None:
+    record = CallRecord(place=0, kernel="add", nodes=(SourceNode("block/sum", "Add"),), operators=("add",))
+    unknown = CallRecord(place=1, kernel="add", operators=("add",))
+    plan = adding(10)
+    compiled = CompiledPlan(plan, kernels(), [Block((10,), "float32", W[:10].view(np.uint8))], (record, unknown))
+    Executable.create_from_plans([compiled], manifest(plan)).save(tmp_path / "titled.kt")
+    stored = Package.open(tmp_path / "titled.kt").variants[0].plans[0].plan
+    calls = decode_plan(stored, checksum).plan.operations
+    assert [call.title for call in calls if isinstance(call, KernelCall)] == ["block/sum (Add)", ""]

@@ -18,6 +18,7 @@ from kintune.core.report import (
     FamilyProgress,
     FastestBaseline,
     Latencies,
+    LatencyForecast,
     ModelIdentity,
     ProgressReport,
     RunReport,
@@ -233,6 +234,7 @@ class PortalJobs:
             baselines={"onnxruntime": 1.74, "openvino": 1.86},
             fastest_baseline=FastestBaseline("onnxruntime", 1.74, 1.41 / 1.74),
             target_ms=1.2,
+            forecast=LatencyForecast(1.05, 1.45),
             failures={"build timed out": 2},
         )
         self._application.jobs.progressed(job.id, progress)

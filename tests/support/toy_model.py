@@ -67,6 +67,7 @@ def calling(
     outputs: Sequence[Tensor],
     *,
     threads: int = 0,
+    title: str = "",
     checks: tuple[IndexCheck, ...] = (),
     hidden: Sequence[Tensor] = (),
 ) -> ExecutionPlan:
@@ -74,7 +75,7 @@ def calling(
     given = [planned("input", i, t.shape, t.dtype) for i, t in enumerate(inputs)]
     made = [planned("output", i, t.shape, t.dtype) for i, t in enumerate([*outputs, *hidden])]
     numbers = tuple(range(len(given) + len(made)))
-    operations: tuple[Operation, ...] = (KernelCall(kernel, numbers, threads),)
+    operations: tuple[Operation, ...] = (KernelCall(kernel, numbers, threads, title),)
     return ExecutionPlan(
         tensors=(*given, *made),
         operations=operations,

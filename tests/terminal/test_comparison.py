@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.core.report import BaselineVerdict, FastestBaseline, Latencies
+from kintune.core.report import BaselineVerdict, FastestBaseline, Latencies, LatencyForecast
 from kintune.terminal.comparison import (
     describe_against,
     describe_estimate,
+    describe_forecast,
     describe_result,
     describe_share,
     describe_untuned,
@@ -74,3 +75,34 @@ def test_without_others_the_untuned_network_is_what_there_is() -> None:
     assert describe_estimate(example_progress(untuned_ms=None)) == "estimated 15.0 ms"
     assert describe_untuned(example_progress()) == "2.00x as fast as untuned (30.0 ms)"
     assert describe_untuned(example_progress(untuned_ms=None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("low_ms", "high_ms", "little_left", "said"),
+    [
+        (11.0, 16.0, False, "likely 11.0 ms to 16.0 ms at the end (0.55 to 0.80 of onnxruntime)"),
+        (
+            14.5,
+            16.0,
+            True,
+            "likely 14.5 ms to 16.0 ms at the end (0.72 to 0.80 of onnxruntime); little is left to gain",
+        ),
+        (
+            19.7,
+            24.0,
+            True,
+            "likely 19.7 ms to 24.0 ms at the end (0.98 to 1.20 of onnxruntime); "
+            "it will hardly be faster than onnxruntime",
+        ),
+    ],
+)
+def test_what_a_search_foretells(low_ms: float, high_ms: float, little_left: bool, said: str) -> None:
+    fastest = FastestBaseline.of({"onnxruntime": 20.0}, 15.0)
+    report = example_progress(fastest_baseline=fastest, forecast=LatencyForecast(low_ms, high_ms, little_left))
+    assert describe_forecast(report) == said
+
+
+def test_a_forecast_without_other_runtimes_and_none() -> None:
+    assert describe_forecast(example_progress()) == ""
+    report = example_progress(forecast=LatencyForecast(14.5, 16.0, little_left=True))
+    assert describe_forecast(report) == "likely 14.5 ms to 16.0 ms at the end; little is left to gain"

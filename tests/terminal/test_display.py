@@ -4,7 +4,7 @@ import io
 
 import msgspec
 
-from kintune.core.report import FastestBaseline, ProgressReport
+from kintune.core.report import FastestBaseline, LatencyForecast, ProgressReport
 from kintune.core.stage_results import StageName
 from kintune.terminal.display import PlainDisplay, Silence, open_display
 from kintune.terminal.live import LiveDisplay
@@ -49,6 +49,13 @@ def test_a_line_says_effort_latency_stage_and_failures() -> None:
         "384 of 1000 trials, 03:12, about 6 min left; estimated 15.0 ms, 2.00x as fast as untuned (30.0 ms); "
         "profile conv2d_7; 3 candidates failed (build timed out 2, run failed 1); 128 measurements reused"
     ]
+
+
+def test_the_first_forecast_is_a_milestone() -> None:
+    report = example_progress(elapsed_s=1.0)
+    foretold = msgspec.structs.replace(report, elapsed_s=1.5, forecast=LatencyForecast(11.0, 16.0))
+    _, second = lines_of(report, foretold)
+    assert "; likely 11.0 ms to 16.0 ms at the end; profile conv2d_7" in second
 
 
 def test_that_others_use_the_cores_is_said() -> None:

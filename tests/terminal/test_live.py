@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from kintune.core.report import FastestBaseline
+from kintune.core.report import FastestBaseline, LatencyForecast
 from kintune.core.stage_results import StageName
 from kintune.terminal.display import open_fleet_display
 from kintune.terminal.live import LiveDisplay, LiveFleet, fleet_picture, picture
@@ -38,6 +38,10 @@ def test_the_picture_holds_all_that_is_known() -> None:
     ):
         assert part in text
     assert ["conv2d", "11", "320", "2.40x"] in [line.split() for line in text.splitlines()]
+
+
+def test_the_picture_says_what_is_foretold() -> None:
+    assert "likely 11.0 ms to 16.0 ms at the end" in render(forecast=LatencyForecast(11.0, 16.0))
 
 
 def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:

@@ -239,4 +239,4 @@ def test_the_likely_gain_is_foretold(asked: FakeInterview) -> None:
     found = estimate_model(ZOO).forecast
     assert found is not None
     assert (found.baseline, found.judged_by) == (FastestBaseline("onnxruntime", 9.0), 0)
-    assert 3.0 < found.low_ms < found.high_ms < 12.0
+    assert 2.0 < found.low_ms < found.high_ms < 12.0

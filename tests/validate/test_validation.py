@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kintune.core.call_times import KernelTimes
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.runtime.package import Package, Variant, write_package
 from kintune.tuning.job.handover import returned_note
 from kintune.validate import validation_run
-from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, KernelTimes, ProfileTurn
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileTurn
 from kintune.validate.validation import estimate_validation_s, validate
 from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS
 

@@ -11,6 +11,7 @@ from kintune.runtime.manifest import read_manifest
 from kintune.validate import validation_run
 from kintune.validate.validation_run import ValidationRun
 from tests.support.partitions import parse
+from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.unpublished import THREE_REGIONS, write_unpublished
 
 CONDITIONS = ValidationContext(threads=1)
@@ -73,3 +74,30 @@ class TestChoosingRegions:
         assert not run.hand_over_all(lambda: 0.0)
         assert "gone.onnx" in run.skipped["all in onnxruntime"]
         assert run.item.tuned == str(tmp_path / "m.kt.unproven")
+
+
+class TestTimingCalls:
+    """The parts of a result, timed for its profile."""
+
+    def run_of(self, path: Path, number: int = 0, board: str = "") -> ValidationRun:
+        item = ValidationItem(str(path))
+        return ValidationRun(CONDITIONS, item, read_manifest(path), path.parent, board, number)
+
+    def test_of_a_hybrid_nodes_and_the_kernels_of_regions_are_timed(self, tmp_path: Path) -> None:
+        calls = self.run_of(write_toy_hybrid(tmp_path)).time_calls()
+        assert calls is not None
+        assert [(node.name, node.op) for node in calls.nodes] == [
+            ("first add", "Region0"),
+            ("sum", "CumSum"),
+            ("second add", "Region1"),
+        ]
+        assert {number: len(times.us) for number, times in calls.regions.items()} == {0: 2, 1: 2}
+        assert (calls.us, calls.failed, calls.threads) == ({}, {}, 1)
+
+    def test_elsewhere_and_for_other_shapes_nothing_is_timed(self, tmp_path: Path) -> None:
+        path = write_toy_hybrid(tmp_path, counts=(1000, 10))
+        assert self.run_of(path, number=1).time_calls() is None
+        assert self.run_of(path, board="127.0.0.1:9").time_calls() is None
+
+    def test_what_does_not_run_is_not_profiled(self, tmp_path: Path) -> None:
+        assert self.run_of(write_toy_hybrid(tmp_path, machine="other")).time_calls() is None

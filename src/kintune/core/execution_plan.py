@@ -45,12 +45,14 @@ class PlannedTensor(msgspec.Struct, frozen=True):
 class KernelCall(msgspec.Struct, frozen=True, tag="call"):
     """Calls a kernel of the library with tensors, by their number, in the order of its parameters.
 
-    It runs on at most `threads` threads; 0 means all of the context's.
+    It runs on at most `threads` threads; 0 means all of the context's.  `title` says for messages, in the user's words,
+    what it computes; it is empty where that is not known.
     """
 
     kernel: str
     tensors: tuple[int, ...]
     threads: int = 0
+    title: str = ""
 
 
 class Copy(msgspec.Struct, frozen=True, tag="copy"):

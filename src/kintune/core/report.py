@@ -27,6 +27,7 @@ __all__ = [
     "FamilyProgress",
     "FastestBaseline",
     "Latencies",
+    "LatencyForecast",
     "ModelIdentity",
     "ProgressReport",
     "RegionReport",
@@ -344,6 +345,17 @@ class FamilyProgress(msgspec.Struct, frozen=True):
     best_gain: float = 1.0
 
 
+class LatencyForecast(msgspec.Struct, frozen=True):
+    """What a network will likely take once its search is over: between `low_ms` and `high_ms` milliseconds.
+
+    `little_left` says that the search will likely gain no more than a few percent.
+    """
+
+    low_ms: float
+    high_ms: float
+    little_left: bool = False
+
+
 class ProgressReport(msgspec.Struct, frozen=True):
     """Where a tuning job stands.
 
@@ -356,6 +368,7 @@ class ProgressReport(msgspec.Struct, frozen=True):
     `fastest_baseline` is the fastest of them, and how the estimate stands against it.  `target_ms` is the latency at
     which the search ends, None while there is none or it is unknown, and where there is one for each of several
     combinations of shapes.
+    `forecast` is what the result will likely take; None in the first minute, and where the end of a search is unknown.
     `subgraph` is the one being worked on, `failures` counts candidates that failed by cause, `reused_records` those
     whose measurement was already known, `disturbed` those that were timed again since others used the cores.
     """
@@ -376,6 +389,7 @@ class ProgressReport(msgspec.Struct, frozen=True):
     baselines: dict[str, float] = {}
     fastest_baseline: FastestBaseline | None = None
     target_ms: float | None = None
+    forecast: LatencyForecast | None = None
 
     @property
     def gain(self) -> float | None:

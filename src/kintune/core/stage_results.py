@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kintune.core.call_times import CallTimes
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.device import Peak
 from kintune.core.keeping import Keeping
@@ -22,7 +23,6 @@ __all__ = [
     "UNPROVEN",
     "UNTUNED_FILE",
     "BaselineLatencies",
-    "CallTimes",
     "DraftPrograms",
     "DraftResult",
     "KnowledgeUse",
@@ -258,18 +258,6 @@ class BaselineLatencies(msgspec.Struct, frozen=True):
         return {name: sum(of[name] for of in quartiles) for name in first if all(name in of for of in quartiles)}
 
 
-class CallTimes(msgspec.Struct, frozen=True):
-    """The kernel calls of a network as they were timed inside it: on the processor `cpu`, with up to `threads` threads.
-
-    `us` has their medians in microseconds by place in the plan, `timeline` those of one run: place, start and length.
-    """
-
-    cpu: str
-    threads: int
-    us: dict[int, float]
-    timeline: tuple[tuple[int, float, float], ...] = ()
-
-
 class ValidationResult(msgspec.Struct, frozen=True):
     """PROVE's result.
 
@@ -288,7 +276,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     is faster with the extents of its inputs fixed.  `norm_error` is the largest norm of an output's error, as a share
     of the norm of that output; None like the other errors.  `score` is the user's own, if he has one.
     `beside_ms` has the latencies of the tuned executable and then of another that was timed beside it, in turns; it is
-    empty where there was none.  `calls` are the kernel calls of a network that needs no onnxruntime.
+    empty where there was none.  `calls` are the kernel calls of the network, and its nodes in onnxruntime.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations

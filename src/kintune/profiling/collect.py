@@ -17,7 +17,15 @@ from kintune.errors import EngineError, InputError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
 from kintune.profiling.matching import compare
-from kintune.profiling.parts import is_whole, profile_parts, write_region
+from kintune.profiling.parts import (
+    SLOWED,
+    UNDESCRIBED,
+    failure_notes,
+    is_whole,
+    profile_parts,
+    regions_among,
+    write_region,
+)
 from kintune.profiling.peak import measure_peak_apart
 from kintune.profiling.rows import finish, kernel_rows, records_of, stand_beside
 from kintune.profiling.timing import Original, ProfileRequest, Times, read_original, time_network
@@ -27,6 +35,7 @@ from kintune.runtime.inputs import load_fitting
 from kintune.runtime.package import Manifest, Package, read_manifest
 from kintune.runtime.plan_format import decode_plan
 from kintune.runtime.requirements import why_not_here
+from kintune.validate.region_times import time_regions
 from kintune_runtime.library import checksum
 from kintune_runtime.onnxruntime_session import import_onnxruntime
 
@@ -86,7 +95,7 @@ def _profile_compiled(request: ProfileRequest, measure_peak: MeasurePeak, descri
     if peak is None:
         notes.append(_NO_PEAK)
     if not manifest.calls:
-        notes.append("the file does not say what its kernels compute: an earlier version wrote it; compile it again")
+        notes.append(UNDESCRIBED)
     copies = [operation for operation in plan.operations if isinstance(operation, Copy)]
     found = _profile(request, run._replace(manifest=described or manifest), times, calls, peak, notes)
     return msgspec.structs.replace(
@@ -109,12 +118,14 @@ def _profile_hybrid(request: ProfileRequest, package: HybridPackage, measure_pea
     times = time_network(request, run.original, run.combination, run.cores, hybrid=True)
     if times.own_nodes is None:
         raise EngineError(f"{request.path}: onnxruntime told nothing of its nodes")
-    parts = profile_parts(request, package, run.number, times.own_nodes, run.cores, peak)
-    notes = [*parts.notes, *([_NO_PEAK] if peak is None and package.regions else [])]
+    nodes = times.own_nodes.nodes
+    inside = regions_among(manifest.hybrid, nodes)
+    alone = time_regions(package, inside, run.number, run.cores, request.runs, request.seconds)
+    parts = profile_parts(package, run.number, nodes, alone.kernels, len(run.cores), peak)
+    notes = [*parts.notes, *failure_notes(alone.failed), *([_NO_PEAK] if peak is None and package.regions else [])]
     found = _profile(request, run, times, parts.calls, peak, notes)
     if found.gap_ms < 0:
-        told = "onnxruntime's profiler makes its nodes slower, and tells whole microseconds; a run is timed without it"
-        found = msgspec.structs.replace(found, notes=(*found.notes, told))
+        found = msgspec.structs.replace(found, notes=(*found.notes, SLOWED))
     return msgspec.structs.replace(found, prefix=parts.prefix, timeline=parts.timeline, regions=parts.regions)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from kintune.core.call_times import NodeTime
 from kintune.core.profile import IN_ONNXRUNTIME, ComparedGroup, ProfiledCall
 from kintune.models.source_graph import GraphNode, absorbed
-from kintune.validate.baselines.node_times import NodeTime
 
 __all__ = ["compare"]
 

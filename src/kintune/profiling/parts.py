@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from kintune.core.call_times import KernelTimes, NodeTime
 from kintune.core.device import Peak
-from kintune.core.hybrid import Region
+from kintune.core.hybrid import Hybrid, Region
 from kintune.core.kernel_call import CallRecord, SourceNode, title_of
 from kintune.core.profile import IN_ONNXRUNTIME, ProfiledCall, RegionProfile
-from kintune.errors import EngineError
 from kintune.profiling.rows import finish, kernel_rows, records_of
-from kintune.profiling.timing import ProfileRequest, time_kernels
 from kintune.runtime.hybrid_package import HybridPackage, region_name
 from kintune.runtime.manifest import Manifest
 from kintune.runtime.package import Package
 from kintune.runtime.plan_format import decode_plan
-from kintune.validate.baselines.node_times import NodeTime, NodeTimes
 from kintune_runtime.library import checksum
 
-__all__ = ["Parts", "is_whole", "profile_parts", "write_region"]
+__all__ = [
+    "SLOWED",
+    "UNDESCRIBED",
+    "Parts",
+    "failure_notes",
+    "is_whole",
+    "profile_parts",
+    "regions_among",
+    "write_region",
+]
 
-_SHORTEST_SECONDS = 0.2  # for each region, however many there are
+SLOWED = "onnxruntime's profiler makes its nodes slower, and tells whole microseconds; a run is timed without it"
+"""The note on a network whose parts take longer together than its runs."""
+
+UNDESCRIBED = "the file does not say what its kernels compute: an earlier version wrote it; compile it again"
+"""The note on a file without titles."""
 
 
 class Parts(NamedTuple):
@@ -39,14 +50,13 @@ class Parts(NamedTuple):
 
 
 class _Kernels(NamedTuple):
-    """The kernels of one region alone: their calls, when each began in one run, and what went wrong.
+    """The kernels of one region alone: their calls, and when each began in one run.
 
     `described` is whether the file says what its kernels compute.
     """
 
     calls: Sequence[ProfiledCall] = ()
     starts: Sequence[float] = ()
-    problem: str | None = None
     described: bool = True
 
 
@@ -69,43 +79,48 @@ def write_region(package: HybridPackage, number: int, folder: str) -> str:
     return str(path)
 
 
+def regions_among(hybrid: Hybrid | None, nodes: Sequence[NodeTime]) -> dict[int, NodeTime]:
+    """Those of the nodes of a host graph that are regions, by the region's number."""
+    numbers = _numbers(hybrid)
+    return {at: node for node in nodes if (at := numbers.get((node.name, node.op))) is not None}
+
+
+def _numbers(hybrid: Hybrid | None) -> dict[tuple[str, str], int]:
+    """The numbers of regions by the name and the operator of their nodes."""
+    regions = () if hybrid is None else hybrid.regions
+    return {(region.name, f"Region{number}"): number for number, region in enumerate(regions)}
+
+
 def profile_parts(
-    request: ProfileRequest,
     package: HybridPackage,
     number: int,
-    nodes: NodeTimes,
-    cores: Sequence[int],
+    nodes: Sequence[NodeTime],
+    times: Mapping[int, KernelTimes],
+    threads: int,
     peak: Peak | None,
 ) -> Parts:
-    """The parts of a network whose nodes onnxruntime has timed; the kernels of its regions are timed here.
+    """The parts of a network whose nodes onnxruntime has timed; `times` are those of the kernels of its regions.
 
     `number` is that of the combination of shapes.
 
     Raises:
-        InputError: a region's file is damaged.
+        InputError: a region's file is damaged, or another one than was timed.
     """
     hybrid = package.manifest.hybrid
-    told = () if hybrid is None else hybrid.regions
-    numbers = {(region.name, f"Region{at}"): at for at, region in enumerate(told)}
-    inside = {at: node for node in nodes.nodes if (at := numbers.get((node.name, node.op))) is not None}
-    seconds = max(_SHORTEST_SECONDS, request.seconds / max(1, len(inside)))
-    kernels: dict[int, _Kernels] = {}
-    with tempfile.TemporaryDirectory(prefix="kintune-profile-") as folder:
-        for at in inside:
-            path = write_region(package, at, folder)
-            kernels[at] = _kernels(path, at, number, cores, request.runs, seconds, peak)
-            Path(path).unlink()
+    numbers, inside = _numbers(hybrid), regions_among(hybrid, nodes)
+    kernels = {at: _kernels(package, at, number, times[at], threads, peak) for at in inside if at in times}
     rows: list[ProfiledCall] = []
     timeline: list[tuple[int, float, float]] = []
-    first = min((node.start_us for node in nodes.nodes), default=0.0)
-    for node in sorted(nodes.nodes, key=lambda node: node.start_us):
+    first = min((node.start_us for node in nodes), default=0.0)
+    for node in sorted(nodes, key=lambda node: node.start_us):
         begun = node.start_us - first
         region = numbers.get((node.name, node.op))
         if region is None:
             timeline.append((len(rows), begun, node.us / node.times))
-            rows.append(_row(node, len(rows), len(cores)))
+            rows.append(_row(node, len(rows), threads))
             continue
-        for call, start in zip(kernels[region].calls, kernels[region].starts, strict=True):
+        made = kernels.get(region, _Kernels())
+        for call, start in zip(made.calls, made.starts, strict=True):
             timeline.append((len(rows), begun + start, call.us))
             rows.append(
                 msgspec.structs.replace(
@@ -117,35 +132,36 @@ def profile_parts(
                 )
             )
     calls, prefix = finish(rows)
-    total = sum(node.us for node in nodes.nodes)
+    total = sum(node.us for node in nodes)
     regions = [
         _region(at, region, inside.get(at), [call for call in calls if call.region == at], total, first)
-        for at, region in enumerate(told)
+        for at, region in enumerate(() if hybrid is None else hybrid.regions)
     ]
-    notes = [made.problem for made in kernels.values() if made.problem is not None]
+    notes = []
     if any(made.calls for made in kernels.values()):
-        notes.insert(0, "each region's kernels were timed in the region alone, on drawn inputs")
+        notes.append("each region's kernels were timed in the region alone, on drawn inputs")
     if not all(made.described for made in kernels.values()):
-        notes.append("the file does not say what its kernels compute: an earlier version wrote it; compile it again")
+        notes.append(UNDESCRIBED)
     return Parts(calls, prefix, tuple(regions), tuple(timeline), tuple(notes))
 
 
+def failure_notes(failed: Mapping[int, str]) -> list[str]:
+    """What to say of the regions whose kernels could not be timed; `failed` has why, by their numbers."""
+    return [f"region {number} does not run alone on drawn inputs: {why}" for number, why in sorted(failed.items())]
+
+
 def _kernels(
-    path: str, region: int, number: int, cores: Sequence[int], runs: int, seconds: float, peak: Peak | None
+    package: HybridPackage, region: int, number: int, times: KernelTimes, threads: int, peak: Peak | None
 ) -> _Kernels:
-    """Time the kernels of one region alone."""
-    variant = Package.open(path).variants[0]
+    """The kernels of one region, which were timed alone."""
+    with tempfile.TemporaryDirectory(prefix="kintune-profile-") as folder:
+        variant = Package.open(write_region(package, region, folder)).variants[0]
     number = min(number, len(variant.plans) - 1)
-    manifest = variant.manifest
-    try:
-        times = time_kernels(path, manifest.combinations[number], cores, runs, seconds)
-    except EngineError as error:
-        return _Kernels(problem=f"region {region} does not run alone on drawn inputs: {error}")
     plan = decode_plan(variant.plans[number].plan, checksum).plan
     starts = {place: start for place, start, _ in times.timeline}
     used = {place: us for place, us in times.us.items() if place in starts}
-    calls = kernel_rows(plan, records_of(manifest, number), used, len(cores), peak)
-    return _Kernels(calls, [starts[place] for place in used], described=bool(manifest.calls))
+    calls = kernel_rows(plan, records_of(variant.manifest, number), used, threads, peak)
+    return _Kernels(calls, [starts[place] for place in used], described=bool(variant.manifest.calls))
 
 
 def _row(node: NodeTime, place: int, threads: int) -> ProfiledCall:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
 import msgspec
 
+from kintune.core.call_times import KernelTimes
 from kintune.core.model import Combination, Constant, ModelRef
 from kintune.errors import EngineError, ModelError
 from kintune.models.constants import store_constant
@@ -18,14 +18,14 @@ from kintune.models.onnx_path import onnx_path_of
 from kintune.models.shapes import fit_constants
 from kintune.models.source_graph import GraphNode, onnx_graph
 from kintune.validate.baseline_process import BaselineProcess
-from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, KernelTimes, ProfileNodesTurn, ProfileTurn
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileNodesTurn, ProfileTurn
 from kintune.validate.baselines import KINTUNE
 from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.baselines.node_times import NodeTimes
+from kintune.validate.region_times import ROUNDS, middle_times
 
-__all__ = ["Original", "ProfileRequest", "Times", "read_original", "time_kernels", "time_network"]
+__all__ = ["Original", "ProfileRequest", "Times", "read_original", "time_network"]
 
-_ROUNDS = 5
 _WARM_SECONDS = 0.02  # untimed, at the start of a turn
 _PREPARE_SECONDS = 300.0
 _TURN_SECONDS = 120.0
@@ -106,9 +106,9 @@ def time_network(
             subject = msgspec.structs.replace(subject, onnx=original.path, constants=original.constants)
         return BaselineContext(name, subject, combination.inputs, request.inputs, 0, len(cores), tuple(cores))
 
-    runs = max(1, -(-request.runs // _ROUNDS))
-    turn = BaselineTurn(runs, request.seconds / _ROUNDS, _WARM_SECONDS)
-    profile_turn = ProfileTurn(len(cores), runs, request.seconds / _ROUNDS)
+    runs = max(1, -(-request.runs // ROUNDS))
+    turn = BaselineTurn(runs, request.seconds / ROUNDS, _WARM_SECONDS)
+    profile_turn = ProfileTurn(len(cores), runs, request.seconds / ROUNDS)
     runs_ms: list[float] = []
     onnx_ms: list[float] = []
     rounds: list[KernelTimes] = []
@@ -123,7 +123,7 @@ def time_network(
                 other.prepare(_PREPARE_SECONDS)
             except EngineError as error:
                 other, problem = None, str(error)
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             runs_ms += own.turn(turn, _TURN_SECONDS)
             if not hybrid:
                 rounds.append(own.profile_calls(profile_turn, _TURN_SECONDS))
@@ -140,27 +140,5 @@ def time_network(
                 nodes = other.profile_nodes(nodes_turn, _TURN_SECONDS)
             except EngineError as error:
                 problem = str(error)
-    kernels = _middle(rounds)
+    kernels = middle_times(rounds)
     return Times(runs_ms, kernels.us, kernels.timeline, onnx_ms, nodes, problem, own_nodes)
-
-
-def time_kernels(path: str, combination: Combination, cores: Sequence[int], runs: int, seconds: float) -> KernelTimes:
-    """Time the kernels of a file alone, on drawn inputs: in rounds of up to `runs` runs, for `seconds` in all.
-
-    Raises:
-        EngineError: it does not run.
-    """
-    context = BaselineContext(
-        KINTUNE, BaselineModel(os.path.abspath(path)), combination.inputs, None, 0, len(cores), tuple(cores)
-    )
-    turn = ProfileTurn(len(cores), runs, seconds / _ROUNDS)
-    with BaselineProcess(KINTUNE, context) as process:
-        process.prepare(_PREPARE_SECONDS)
-        return _middle([process.profile_calls(turn, _TURN_SECONDS) for _ in range(_ROUNDS)])
-
-
-def _middle(rounds: Sequence[KernelTimes]) -> KernelTimes:
-    """The medians of several rounds, with one run of the round in the middle; nothing of no rounds."""
-    places = sorted({place for each in rounds for place in each.us})
-    calls = {place: statistics.median(each.us[place] for each in rounds if place in each.us) for place in places}
-    return KernelTimes(calls, rounds[len(rounds) // 2].timeline if rounds else ())

@@ -18,8 +18,8 @@ import msgspec
 import numpy.typing as npt
 
 import kintune_runtime
-from kintune.core.execution_plan import ExecutionPlan
-from kintune.core.kernel_call import CallRecord
+from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from kintune.core.kernel_call import CallRecord, title_of
 from kintune.core.model import Tensor
 from kintune.errors import InputError, OrderError
 from kintune.runtime.package import (
@@ -97,7 +97,7 @@ class Executable(kintune_runtime.Executable):
         pool = WeightPool()
         placed, calls, kept = [], [], 0
         for each in compiled:
-            placed.append((pool.add(each.plan, each.weights), each.library))
+            placed.append((_titled(pool.add(each.plan, each.weights), each.calls), each.library))
             calls.append(each.calls)
             kept += each.kept
         if any(calls):
@@ -187,3 +187,15 @@ class Executable(kintune_runtime.Executable):
         if self._model is None and (why := why_none_here(self.variants)) is not None:
             raise OrderError(f"{self.manifest.model_name} is {why}, or save it and run it there")
         return super()._handle()
+
+
+def _titled(plan: ExecutionPlan, calls: Iterable[CallRecord]) -> ExecutionPlan:
+    """The plan whose calls bear titles for messages, of records that know the user's nodes."""
+    titles = {record.place: title_of(record).replace("\0", "") for record in calls if record.nodes}
+    operations = [
+        msgspec.structs.replace(operation, title=titles[place])
+        if place in titles and isinstance(operation, KernelCall)
+        else operation
+        for place, operation in enumerate(plan.operations)
+    ]
+    return msgspec.structs.replace(plan, operations=tuple(operations))

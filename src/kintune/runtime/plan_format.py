@@ -234,9 +234,9 @@ def _decoded(content: bytes, threads: int, numbers: list[int]) -> StoredPlan:
     def name(offset: int) -> str:
         return text[offset : text.index(b"\0", offset)].decode()
 
-    def operation(opcode: int, limit: int, subject: int, first: int, count: int, _padding: int) -> Operation:
+    def operation(opcode: int, limit: int, subject: int, first: int, count: int, title: int) -> Operation:
         made: tuple[Callable[[], Operation], ...] = (
-            lambda: KernelCall(name(kernels[subject]), arguments[first : first + count], limit),
+            lambda: KernelCall(name(kernels[subject]), arguments[first : first + count], limit, name(title)),
             lambda: Copy(subject, first),
             lambda: Branch(subject, first),
             lambda: Jump(first),
@@ -340,10 +340,11 @@ class _Sections:
 
     def _operation(self, operation: Operation) -> tuple[int, ...]:
         match operation:
-            case KernelCall(kernel, tensors, threads):
+            case KernelCall(kernel, tensors, threads, title):
                 self.kernels.setdefault(kernel, self._texts.number(kernel))
                 number = self._kernel_numbers.setdefault(kernel, len(self._kernel_numbers))
-                return _CALL, threads, number, self._append(self.arguments, tensors), len(tensors), 0
+                first, named = self._append(self.arguments, tensors), self._texts.number(title)
+                return _CALL, threads, number, first, len(tensors), named
             case Copy(source, target):
                 return _COPY, 0, source, target, 0, 0
             case Branch(condition, otherwise):

@@ -5,7 +5,16 @@ from __future__ import annotations
 from kintune.core.report import BaselineVerdict, FastestBaseline, Latencies, ProgressReport
 from kintune.terminal.formatting import milliseconds, times
 
-__all__ = ["describe_against", "describe_estimate", "describe_result", "describe_share", "describe_untuned"]
+__all__ = [
+    "describe_against",
+    "describe_estimate",
+    "describe_forecast",
+    "describe_result",
+    "describe_share",
+    "describe_untuned",
+]
+
+_HARDLY_FASTER = 0.98  # of another runtime's time
 
 
 def describe_share(fastest: FastestBaseline) -> str:
@@ -64,3 +73,21 @@ def describe_untuned(report: ProgressReport) -> str:
     if report.gain is None or report.untuned_ms is None:
         return ""
     return f"{times(report.gain)} as fast as untuned ({milliseconds(report.untuned_ms)})"
+
+
+def describe_forecast(report: ProgressReport) -> str:
+    """What the result will likely take: `likely 1.10 to 1.30 ms at the end (0.70 to 0.85 of onnxruntime)`.
+
+    Whether little is left to gain is said as well, or that the result will hardly be faster than what else there is.
+    Empty while nothing is foretold.
+    """
+    forecast, fastest = report.forecast, report.fastest_baseline
+    if forecast is None:
+        return ""
+    said = f"likely {milliseconds(forecast.low_ms)} to {milliseconds(forecast.high_ms)} at the end"
+    if fastest is not None and fastest.ms > 0:
+        low, high = forecast.low_ms / fastest.ms, forecast.high_ms / fastest.ms
+        said = f"{said} ({low:.2f} to {high:.2f} of {fastest.name})"
+        if low >= _HARDLY_FASTER:
+            return f"{said}; it will hardly be faster than {fastest.name}"
+    return f"{said}; little is left to gain" if forecast.little_left else said

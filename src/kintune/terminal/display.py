@@ -8,7 +8,7 @@ from typing import Protocol, TextIO, cast
 
 from kintune.core.report import ProgressReport
 from kintune.core.stage_results import StageName
-from kintune.terminal.comparison import describe_estimate
+from kintune.terminal.comparison import describe_estimate, describe_forecast
 from kintune.terminal.formatting import (
     describe_effort,
     describe_failures,
@@ -66,8 +66,8 @@ _ROUTINE = frozenset({StageName.SELECT, StageName.BUILD, StageName.PROFILE, Stag
 class PlainDisplay:
     """Writes lines to `stream`, at least `interval_s` seconds of run time apart except at milestones.
 
-    A milestone is the start of a stage that happens once, a new phase, the first time of other runtimes, or the first
-    estimated latency.
+    A milestone is the start of a stage that happens once, a new phase, the first time of other runtimes, the first
+    estimated latency, or the first forecast.
     """
 
     def __init__(self, title: str, stream: TextIO, interval_s: float = _INTERVAL_S) -> None:
@@ -98,13 +98,13 @@ class PlainDisplay:
             return True
         new_stage = report.stage != last.stage and not {report.stage, last.stage} <= _ROUTINE
         new_phase = bool(report.phase) and report.phase != last.phase
-        known = report.best_ms is not None, report.fastest_baseline is not None
-        return new_stage or new_phase or known != (last.best_ms is not None, last.fastest_baseline is not None)
+        return new_stage or new_phase or _known(report) != _known(last)
 
     def _write_report(self, report: ProgressReport) -> None:
         said = (
             describe_effort(report),
             describe_estimate(report),
+            describe_forecast(report),
             describe_stage(report),
             describe_failures(report),
             describe_interference(report.trials, report.disturbed),
@@ -115,6 +115,11 @@ class PlainDisplay:
     def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")
         self._stream.flush()
+
+
+def _known(report: ProgressReport) -> tuple[bool, bool, bool]:
+    """Whether an estimate, the times of other runtimes, and a forecast are there."""
+    return report.best_ms is not None, report.fastest_baseline is not None, report.forecast is not None
 
 
 class FleetDisplay(Protocol):

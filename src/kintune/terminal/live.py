@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kintune.core.report import BaselineVerdict, ProgressReport
-from kintune.terminal.comparison import describe_estimate, describe_untuned
+from kintune.terminal.comparison import describe_estimate, describe_forecast, describe_untuned
 from kintune.terminal.formatting import (
     clock,
     describe_effort,
@@ -65,6 +65,8 @@ def picture(title: str, report: ProgressReport) -> RenderableType:
     rows: list[RenderableType] = [Text(title, style="bold")]
     rows.append(_effort(report))
     rows.append(Text(describe_estimate(report), style="green" if _is_ahead(report) else ""))
+    if said := describe_forecast(report):
+        rows.append(Text(said))
     rows.append(Text(describe_stage(report), style="cyan"))
     if report.fastest_baseline is not None and (said := describe_untuned(report)):
         rows.append(Text(said, style="dim"))

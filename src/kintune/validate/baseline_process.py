@@ -11,12 +11,12 @@ from types import TracebackType
 
 import msgspec
 
+from kintune.core.call_times import KernelTimes
 from kintune.validate.baseline_protocol import (
     BASELINE_STAGE,
     BaselineContext,
     BaselineTimes,
     BaselineTurn,
-    KernelTimes,
     PrepareBaseline,
     ProfileNodesTurn,
     ProfileTurn,

@@ -14,7 +14,6 @@ __all__ = [
     "BaselineContext",
     "BaselineTimes",
     "BaselineTurn",
-    "KernelTimes",
     "Order",
     "PrepareBaseline",
     "ProfileNodesTurn",
@@ -75,22 +74,13 @@ class BaselineTimes(msgspec.Struct, frozen=True):
 class ProfileTurn(msgspec.Struct, frozen=True, tag="profile"):
     """The order to an executable for CPUs to time its kernels, each inside the network, on at most `threads` threads.
 
-    There are at most `runs` runs, and no more once they have taken `seconds`, but always one.
+    There are at most `runs` runs, and no more once they have taken `seconds`, but always one.  The answer is a
+    `KernelTimes`.
     """
 
     threads: int
     runs: int
     seconds: float
-
-
-class KernelTimes(msgspec.Struct, frozen=True):
-    """The answer to a `ProfileTurn`: the median microseconds of each kernel's call, by its place in the plan.
-
-    `timeline` has the calls of one run that took about as long as the others: place, start and length in microseconds.
-    """
-
-    us: dict[int, float]
-    timeline: tuple[tuple[int, float, float], ...] = ()
 
 
 class ProfileNodesTurn(msgspec.Struct, frozen=True, tag="profile_nodes"):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from kintune.core.call_times import KernelTimes
 from kintune.errors import InputError, OrderError, WireError
 from kintune.hardware.software import forbid_torch
 from kintune.runtime.inputs import Array, arrange_inputs, draw_inputs, load_arranged
@@ -25,7 +26,6 @@ from kintune.validate.baseline_protocol import (
     BaselineContext,
     BaselineTimes,
     BaselineTurn,
-    KernelTimes,
     Order,
     PrepareBaseline,
     ProfileNodesTurn,

@@ -176,7 +176,7 @@ def _validate_combination(
                 difference = handed_over or difference
             else:
                 lost_ms = ()
-        calls = run.time_calls() if item.timed and not lost_ms else None
+        calls = run.time_calls() if item.timed else None
     if TUNED in interleaved.dropped:
         raise NumericsError(f"the tuned network stopped running: {interleaved.dropped[TUNED]}")
     return ValidationResult(

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.call_times import CallTimes
 from kintune.core.config import Metric
 from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
-from kintune.core.stage_results import CallTimes
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
@@ -24,7 +24,7 @@ from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.inputs import Array, draw_inputs, write_arrays
 from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess
-from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileTurn
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileNodesTurn, ProfileTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, time_interleaved
 from kintune.validate.numerics import (
@@ -37,6 +37,7 @@ from kintune.validate.numerics import (
 )
 from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.region_choice import is_slower, winning_regions, wins
+from kintune.validate.region_times import time_regions
 from kintune.validate.score import ScoreOrder, score
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
@@ -226,17 +227,29 @@ class ValidationRun:
         return tuple(found) if self._go_on_if_faster(changed, clock) else ()
 
     def time_calls(self) -> CallTimes | None:
-        """Times the kernel calls of the tuned network inside it; None of one that needs onnxruntime, or elsewhere."""
-        if self.board or is_gpu(self.manifest.target) or read_manifest(self.item.tuned).hybrid is not None:
+        """Times the kernel calls of the tuned network inside it, and the nodes that it leaves to onnxruntime.
+
+        None on another machine or a GPU, where it does not run, and for other combinations of shapes than the first.
+        """
+        if self.board or self._number or is_gpu(self.manifest.target):
             return None
-        turn = ProfileTurn(min(self.conditions.threads, len(self._cores)), _CALL_RUNS, _CALL_SECONDS)
+        cpu, threads = inspect_machine().cpu, min(self.conditions.threads, len(self._cores))
+        seconds = self.conditions.prepare_seconds
+        hybrid = read_manifest(self.item.tuned).hybrid
         with self._process(TUNED) as process:
             try:
-                process.prepare(self.conditions.prepare_seconds)
-                found = process.profile_calls(turn, self.conditions.prepare_seconds)
+                process.prepare(seconds)
+                if hybrid is not None:
+                    nodes = process.profile_nodes(ProfileNodesTurn(_CALL_RUNS, _CALL_SECONDS), seconds).nodes
+                else:
+                    found = process.profile_calls(ProfileTurn(threads, _CALL_RUNS, _CALL_SECONDS), seconds)
+                    return CallTimes(cpu, threads, found.us, found.timeline)
             except EngineError:  # the result is no worse for that
                 return None
-        return CallTimes(inspect_machine().cpu, turn.threads, found.us, found.timeline)
+        ran = [number for number, region in enumerate(hybrid.regions) if region.name in {node.name for node in nodes}]
+        package = HybridPackage.open(self.item.tuned)
+        alone = time_regions(package, ran, 0, self._cores[:threads], _CALL_RUNS, _CALL_SECONDS)
+        return CallTimes(cpu, threads, nodes=nodes, regions=alone.kernels, failed=alone.failed)
 
     def _thread_counts(self, process: BaselineProcess, threads: int) -> dict[int, int]:
         """The threads of each call that is faster on fewer than all; empty where the process fails."""

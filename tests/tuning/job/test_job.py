@@ -116,6 +116,13 @@ class TestLimits:
         first_confirm = next(event.at for event in rehearsal.history if event.stage == "build-end")
         assert first_confirm > 2 * 60
 
+    def test_the_end_is_foretold_after_a_minute_of_search(self) -> None:
+        rehearsal = Rehearsal(ToyTools, with_limits(minutes=4), pace=1.0).run()
+        foretold = [report for report in rehearsal.progress if report.forecast is not None]
+        assert foretold
+        assert all(report.elapsed_s >= 60 for report in foretold)
+        assert not {StageName.CONFIRM, StageName.PACKAGE, StageName.PROVE} & {report.stage for report in foretold}
+
     def test_the_time_left_counts_the_proof(self) -> None:
         rehearsal = Rehearsal(ToyTools, with_limits(trials=25)).run()
         left = [report.time_left_s for report in rehearsal.progress if report.stage == StageName.PROVE]

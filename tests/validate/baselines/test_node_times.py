@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kintune.validate.baselines.node_times import NodeTime, node_times, summed_times
+from kintune.core.call_times import NodeTime
+from kintune.validate.baselines.node_times import node_times, summed_times
 from kintune_runtime.evaluation import KernelTime
 
 

@@ -21,7 +21,7 @@ from kintune.service.portal.job_words import headline, outlook_of, saved_progres
 from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.operators import families_of, manifests_in, operators_of
 from kintune.service.portal.profile_part import profile_part
-from kintune.terminal.comparison import describe_untuned
+from kintune.terminal.comparison import describe_forecast, describe_untuned
 from kintune.terminal.formatting import describe_effort, describe_failures
 
 __all__ = ["JobView", "Outcome", "job_page", "outcome_of", "report_of"]
@@ -147,6 +147,8 @@ class JobView:
         if said and not job.state.over:
             said = f"so far {said}"
         under = tag("p", text(said), class_=kind) if said else ""
+        if report is not None and not job.state.over and (foretold := describe_forecast(report)):
+            under += tag("p", text(f"{foretold[0].upper()}{foretold[1:]}"), class_="faint")
         self.title = headline(self._name, job, report)
         self._head.show(tag("h1", text(self.title)) + under)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, reached
+from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
 from kintune.service.portal.markup import Heading, link, table, tag, text
 from kintune.terminal.formatting import milliseconds
 from kintune.terminal.profile_table import network_lines
@@ -20,6 +20,14 @@ _COLUMNS = (
     ("GB/s", True),
     ("threads", True),
     ("limit", False),
+)
+_REGION_COLUMNS = (
+    ("regions, as nodes of onnxruntime", False),
+    ("time", True),
+    ("share", True),
+    ("kernel calls", True),
+    ("kernels", True),
+    ("boundary", True),
 )
 
 
@@ -43,6 +51,7 @@ def profile_part(profile: Profile, job: str) -> str:
     ]
     parts = [
         tag("h2", "Where the time goes"), tag("div", said), _picture(profile), shown, *under,
+        _regions(profile),
         tag("div", links, class_="line"),
     ]  # fmt: skip
     return tag("section", parts, class_="card stack", id="profile")
@@ -111,10 +120,31 @@ def _row(call: ProfiledCall) -> str:
     return tag("tr", cells)
 
 
+def _regions(profile: Profile) -> str:
+    """The regions, their times in the network against the sums of their kernels; empty where there are none."""
+    if not profile.regions:
+        return ""
+    slowest = sorted(profile.regions, key=lambda region: -region.us)[:_MOST_ROWS]
+    headings = [Heading(name, number) for name, number in _REGION_COLUMNS]
+    return table("Regions", headings, (_region_row(region) for region in slowest))
+
+
+def _region_row(region: RegionProfile) -> str:
+    cells = [_us(region.us), f"{region.share:.1%}"] if region.times else ["not run"]
+    if region.calls:
+        sign = "-" if region.boundary_us < 0 else ""
+        cells += [str(region.calls), _us(region.kernels_us), f"{sign}{_us(abs(region.boundary_us))}"]
+    cells += [""] * (len(_REGION_COLUMNS) - 1 - len(cells))
+    inside = tag("ul", [tag("li", text(node)) for node in region.nodes])
+    more = tag("details", tag("summary", text(region.title), class_="plain") + inside, id=f"region-{region.number}")
+    return tag("tr", [tag("td", more, class_="name"), *(tag("td", cell, class_="num") for cell in cells)])
+
+
 def _limit(call: ProfiledCall) -> str:
     if call.where == IN_ONNXRUNTIME:
         return f"in {IN_ONNXRUNTIME}"
-    return "" if call.limit is Limit.UNKNOWN else f"{call.limit.value} {reached(call).replace('>', '&gt;')}"
+    limit = "" if call.limit is Limit.UNKNOWN else f"{call.limit.value} {reached(call).replace('>', '&gt;')}"
+    return limit if call.region < 0 else f"{limit}{' ' if limit else ''}(region {call.region})"
 
 
 def _us(value: float) -> str:

@@ -18,8 +18,10 @@ from kintune.core.config import JobSpec
 from kintune.core.knowledge import ModelVersion, TrainedModel
 from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed
 from kintune.core.plan import Round
+from kintune.core.report import LatencyForecast
 from kintune.core.stage_results import DraftPrograms, DraftResult, Packaged, Pick, Selected, StageName, Updated
 from kintune.errors import OrderError
+from kintune.tuning.end_forecast import foretell_end, least_ms
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.patience import within
@@ -197,12 +199,13 @@ class TuningJob:
     def _progress(self, stage: str) -> Progress:
         state = self._state
         session = state.session if state.prepared else None
-        left = None
+        left = forecast = None
         if session is not None:
             over = bool(self._planner.reason)
             remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
             limits = SearchLimits(state.spec.options, state.statistics, session, remaining, state.is_target_met())
             left = limits.seconds_left(searching=not over)
+            forecast = None if over else self._forecast(limits)
             if left is not None and state.baselines.wanted is not None and state.spec.options.minutes is None:
                 left += self._stages.baseline_s(state.baselines.wanted)
             if left is not None:
@@ -212,7 +215,20 @@ class TuningJob:
         if len(entries) == 1 and state.prepared is not None:
             name = next((s.place for s in state.prepared.subgraphs if s.workload == entries[0].workload), "")
         report = state.statistics.report(stage, name, state.spec.options, session, left)
+        report = msgspec.structs.replace(report, forecast=forecast)
         return Progress(_encode(state.baselines.shown(report, state.untuned_us() if session is not None else ())))
+
+    def _forecast(self, limits: SearchLimits) -> LatencyForecast | None:
+        """What the result will likely take, only to be shown.
+
+        None of a result that runs partly in onnxruntime or computes in narrower types: no such runs were judged.
+        """
+        state, left = self._state, limits.search_seconds_left()
+        prepared, peak = state.prepared, state.statistics.peak
+        if left is None or prepared is None or prepared.hybrid or state.spec.options.error_budget is not None:
+            return None
+        floor_ms = 0.0 if peak is None else least_ms(prepared.subgraphs, peak)
+        return foretell_end(state.statistics.curve, state.statistics.at, left, floor_ms)
 
     @property
     def _state(self) -> JobState:

@@ -86,6 +86,15 @@ class SearchLimits:
             bounds.append(left * self._trial_s + self._closing_s)
         return min(bounds) if bounds else None
 
+    def search_seconds_left(self) -> float | None:
+        """Return the expected seconds until the search ends; None if they cannot be told yet."""
+        bounds: list[float] = []
+        if self._options.minutes is not None:
+            bounds.append(self._seconds_for_search())
+        if self._options.trials is not None and self._statistics.trials:
+            bounds.append((self._options.trials - self._statistics.trials) * self._trial_s)
+        return max(0.0, min(bounds)) if bounds else None
+
     def _seconds_for_search(self) -> float:
         if self._options.minutes is None:
             return math.inf

@@ -8,28 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kintune.core.call_times import NodeTime
+
 if TYPE_CHECKING:
     from kintune_runtime.evaluation import KernelTime
 
-__all__ = ["NodeTime", "NodeTimes", "node_times", "summed_times"]
+__all__ = ["NodeTimes", "node_times", "summed_times"]
 
 _AROUND = frozenset({"If", "Loop", "Scan"})
 """Operators whose time is that of the nodes inside them, which the profile has as well."""
 
 _TIMED = "_kernel_time"  # the end of the names of events that tell the time of a node
-
-
-class NodeTime(msgspec.Struct, frozen=True):
-    """A node of onnxruntime's graph: its name and operator, the median microseconds, and when it began in one run.
-
-    `times` is how often it ran in one run, where `us` is the sum of these.
-    """
-
-    name: str
-    op: str
-    us: float
-    start_us: float
-    times: int = 1
 
 
 class NodeTimes(msgspec.Struct, frozen=True):
