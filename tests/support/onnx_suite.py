@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from tests.support.onnx_cases import Case, as_constants, cases, deciding_inputs, operators, reference
 
-__all__ = ["NOT_RUN", "REFUSED", "RIGHT", "SHARED", "Verdict", "run_suite"]
+__all__ = ["NOT_RUN", "REFUSED", "RIGHT", "SHARED", "Suite", "Verdict", "representatives", "run_suite", "written_suite"]
 
 RIGHT = "right"
 SHARED = "right, partly in onnxruntime"
@@ -51,27 +52,47 @@ class Verdict(NamedTuple):
     opset: int = 0
 
 
+class Suite(NamedTuple):
+    """All cases, written to a folder: the operators of each, by its name."""
+
+    folder: str
+    operators: dict[str, tuple[str, ...]]
+
+
+@contextmanager
+def written_suite() -> Iterator[Suite]:
+    """The cases in a folder that is removed in the end; computing what they must give takes seconds."""
+    with tempfile.TemporaryDirectory(prefix="kintune-onnx-suite-") as folder:
+        command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--write", folder]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        yield Suite(folder, {name: tuple(found) for name, found in json.loads(said.splitlines()[-1]).items()})
+
+
+def representatives(operators: Mapping[str, Collection[str]], every: int) -> list[str]:
+    """Every so many of the cases, and those with an operator that no case before them has."""
+    seen: set[str] = set()
+    chosen = []
+    for number, (name, found) in enumerate(operators.items()):
+        if number % every == 0 or not seen.issuperset(found):
+            chosen.append(name)
+            seen.update(found)
+    return chosen
+
+
 def run_suite(
-    *, rules: bool = False, shared: bool = False, processes: int = 2, names: Iterable[str] = (), share: int = 1
+    suite: Suite, *, rules: bool = False, shared: bool = False, processes: int = 2, names: Iterable[str] = ()
 ) -> dict[str, Verdict]:
-    """Try all cases, or those in `names`; with `share` only every so many of them.
+    """Try all cases, or those in `names`.
 
     With `shared` each is compiled as a job does that may leave nodes to onnxruntime.
 
     With `rules` each subgraph gets the first program of the rule instead of the compiler's default schedule.
     """
     wanted = set(names)
-    with tempfile.TemporaryDirectory(prefix="kintune-onnx-suite-") as folder:
-        listed = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", _MODULE, "--write", folder],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.split()
-        todo = [name for name in listed if not wanted or name in wanted][::share]
-        with ThreadPoolExecutor(processes) as pool:
-            parts = pool.map(lambda start: _work_off(todo[start::processes], folder, rules, shared), range(processes))
-            found = {name: verdict for part in parts for name, verdict in part.items()}
+    todo = [name for name in suite.operators if not wanted or name in wanted]
+    with ThreadPoolExecutor(processes) as pool:
+        parts = pool.map(lambda start: _work_off(todo[start::processes], suite.folder, rules, shared), range(processes))
+        found = {name: verdict for part in parts for name, verdict in part.items()}
     return {name: found[name] for name in sorted(found) if found[name].kind != NOT_RUN}
 
 
@@ -315,13 +336,18 @@ def _main(arguments: Sequence[str]) -> None:
     parser.add_argument("names", nargs="*", help="cases; all if there are none")
     given = parser.parse_args(arguments)
     if given.write:
+        known = {}
         for case in cases():
             (Path(given.write) / case.name).write_bytes(pickle.dumps(case))
-            print(case.name)
+            known[case.name] = sorted(operators(case.proto))
+        print(json.dumps(known))
     elif given.work:
         _serve(given.work, given.rules, given.shared)
     else:
-        found = run_suite(rules=given.rules, shared=given.shared, processes=given.processes, names=given.names)
+        with written_suite() as suite:
+            found = run_suite(
+                suite, rules=given.rules, shared=given.shared, processes=given.processes, names=given.names
+            )
         for name, verdict in found.items():
             if verdict.kind not in (RIGHT, SHARED) or given.names:
                 print(f"{verdict.kind:20} {name}  {verdict.reason} {' '.join(verdict.constants)}")
