@@ -15,14 +15,17 @@ from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import KintuneError
 from kintune.tuning.front.driver import Ending, OnProgress, Scheduling
 from kintune.tuning.front.request import TuneRequest
+from tests.support.examples import PROFILE, THOROUGH
+from tests.support.order import long_first
 from tests.support.reports import example_progress, example_report
 from tests.support.tools import OptionalTools
 
 pytest_plugins = ["tests.support.command", "tests.support.networks", "tests.support.worker", "tests.support.workloads"]
 
 settings.register_profile("default", deadline=None)
+settings.register_profile(THOROUGH, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.load_profile(PROFILE)
 
 ROOT = Path(__file__).parents[1]
 FORBID_SKIPS = "KINTUNE_FORBID_SKIPS"
@@ -61,6 +64,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(OptionalTools(), "kintune-optional-tools")
     if os.environ.get(FORBID_SKIPS):
         config.pluginmanager.register(SkipWatch(), "kintune-skip-watch")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = long_first(items, ROOT)
 
 
 @pytest.fixture(autouse=True)

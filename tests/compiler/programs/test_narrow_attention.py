@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
@@ -16,6 +16,7 @@ from tests.compiler.programs.test_attention import drawn, run, spellings, worklo
 from tests.compiler.programs.test_kept_parameters import bits, computed, widened
 from tests.compiler.programs.test_panel_sum import SAPPHIRE_RAPIDS, kinds
 from tests.support.attention import Spelling
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -65,7 +66,7 @@ def agree(written: Spelling, target: Any, choose: Any, seed: int = 3) -> int:
 MANY_ROWS = spellings((16, 17, 31, 32, 33, 50, 97), (16, 31, 33, 64, 67, 129), (8, 16, 24, 33), (1, 7, 16, 33, 64))
 
 
-@settings(max_examples=6, derandomize=True, phases=[Phase.generate], deadline=None)
+@compiled_examples(6, derandomize=True, phases=[Phase.generate], deadline=None)
 @given(written=MANY_ROWS, data=st.data())
 def test_whatever_is_drawn_computes_the_same(written: Spelling, data: st.DataObject, here: Any) -> None:
     agree(written, here, lambda axis: data.draw(st.integers(0, len(axis.values) - 1)))
