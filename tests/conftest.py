@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = long_first(items, ROOT)
+    items[:] = long_first(items)
 
 
 @pytest.fixture(autouse=True)

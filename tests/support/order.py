@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 __all__ = ["LONG", "long_first"]
 
 LONG = (
-    "models/test_onnx_suite.py",
+    "tests/models/test_onnx_suite.py",
 )
 """Files whose tests take longer than 20 seconds together, the longest first."""
 
-_PLACES = {f"tests/{name}": place for place, name in enumerate(LONG)}
+_PLACES = {name: place for place, name in enumerate(LONG)}
 
 
-def long_first(items: Sequence[pytest.Item], root: Path) -> list[pytest.Item]:
+def long_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The tests, those of long files first; tests of one file and files that are not long keep their order."""
-
-    def place(item: pytest.Item) -> int:
-        return _PLACES.get(item.path.relative_to(root).as_posix(), len(LONG))
-
-    return sorted(items, key=place)
+    return sorted(items, key=lambda item: _PLACES.get(item.nodeid.partition("::")[0], len(LONG)))
