@@ -20,6 +20,9 @@ PYTHONS ?=
 
 BIN := $(VENV)/bin
 
+# Tests start some thousands of processes, each of which would compile the sources again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup tune test test-bare test-slow test-hosts lint format benchmarks-page dist release-check docs wheel clean
 
 help: ## list the chores and their variables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +65,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(OptionalTools(), "kintune-optional-tools")
     if os.environ.get(FORBID_SKIPS):
         config.pluginmanager.register(SkipWatch(), "kintune-skip-watch")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests, none of which is garbage before the end
 
 
 @pytest.hookimpl(trylast=True)

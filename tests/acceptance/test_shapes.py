@@ -124,8 +124,17 @@ def test_onnxruntime_runs_both(tuned: Tuned) -> None:
 
 def test_the_same_again_from_the_records_is_compiled_in_seconds(tuned: Tuned) -> None:
     again = tuned.place.start(
-        "compile", tuned.model, "--shape", "x=1x16x{8,12}x{8,12}", "--output", "again.kt", "--json", "-", "--quiet",
-        "--threads", tuned.place.threads,
+        "compile",
+        tuned.model,
+        "--shape",
+        "x=1x16x{8,12}x{8,12}",
+        "--output",
+        "again.kt",
+        "--json",
+        "-",
+        "--quiet",
+        "--threads",
+        tuned.place.threads,
     )
     assert again.wait() == 0, again.err
     document = json.loads(again.out)

@@ -8,9 +8,7 @@ import pytest
 
 __all__ = ["LONG", "long_first"]
 
-LONG = (
-    "tests/models/test_onnx_suite.py",
-)
+LONG = ("tests/models/test_onnx_suite.py",)
 """Files whose tests take longer than 20 seconds together, the longest first."""
 
 _PLACES = {name: place for place, name in enumerate(LONG)}

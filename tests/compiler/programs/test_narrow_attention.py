@@ -73,13 +73,22 @@ def test_whatever_is_drawn_computes_the_same(written: Spelling, data: st.DataObj
 
 
 @pytest.mark.parametrize("blocks", range(4))
-@pytest.mark.parametrize("rows", [40, 97])
+@pytest.mark.parametrize("rows", [97, pytest.param(40, marks=pytest.mark.slow)])
 def test_each_number_of_blocks(rows: int, blocks: int, here: Any) -> None:
     agree(spelling(rows=rows), here, lambda axis: min(blocks, len(axis.values) - 1))
 
 
-@pytest.mark.parametrize("low", [-1e9, -np.inf])
-@pytest.mark.parametrize("mask", ["columns", "full", "boolean", "causal"])
+MASKS = ("columns", "full", "boolean", "causal")
+
+
+@pytest.mark.parametrize(
+    ("mask", "low"),
+    [
+        *((mask, -1e9) for mask in MASKS),
+        ("boolean", -np.inf),
+        *(pytest.param(mask, -np.inf, marks=pytest.mark.slow) for mask in MASKS if mask != "boolean"),
+    ],
+)
 def test_masks(mask: str, low: float, here: Any) -> None:
     agree(spelling(mask=mask, low=low, guarded=low == -np.inf), here, lambda _axis: 0)
 

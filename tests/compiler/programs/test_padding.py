@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
