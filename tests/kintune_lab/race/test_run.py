@@ -105,6 +105,7 @@ def test_a_contestant_that_dies_ends_the_race(tmp_path: Path) -> None:
         run_race(spec_of(tuners), tmp_path, tmp_path / "turns", lambda progress: None, tuner_module=QUICK)
 
 
+@pytest.mark.may_use("torch")
 def test_a_race_finds_no_torch(tmp_path: Path) -> None:
     environment = {**os.environ, **without_torch(tmp_path / "hidden")}
     said = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)
