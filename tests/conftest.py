@@ -60,6 +60,7 @@ class SkipWatch:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads wait busily in each of thousands of processes
     # Processes that tests start find what lies in tests/support.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     config.pluginmanager.register(OptionalTools(), "kintune-optional-tools")

@@ -79,7 +79,7 @@ def test_an_end_in_words(code: int, words: str) -> None:
 
 
 def test_what_is_loaded_at_the_start_is_not_searched_for_garbage() -> None:
-    held = [[] for _ in range(1000)]
+    held: list[list[int]] = [[] for _ in range(1000)]
     before = gc.get_freeze_count()
     with pytest.raises(ValueError, match="a bad start"), starting():
         assert not gc.isenabled()
