@@ -99,7 +99,7 @@ class Command:
 class Place:
     """A folder with a small model, records and locks of its own."""
 
-    trials = 60  # more than are measured while three processes are killed one after the other
+    trials = 80  # more than are measured while three processes are killed one after the other
 
     threads = 1
     """Of more, each waits for a core that other tests may have, in every kernel."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tests.support.onnx_cases import Case, as_constants, cases, deciding_inputs, operators, reference
 
-__all__ = ["NOT_RUN", "REFUSED", "RIGHT", "SHARED", "Suite", "Verdict", "representatives", "run_suite", "written_suite"]
+__all__ = ["REFUSED", "RIGHT", "SHARED", "Suite", "Verdict", "representatives", "run_suite", "written_suite"]
 
 RIGHT = "right"
 SHARED = "right, partly in onnxruntime"
@@ -34,9 +34,11 @@ WRONG = "wrong"
 FAILED = "failed after import"
 INTERNAL = "internal error"
 CRASHED = "crashed"
-NOT_RUN = "not run by onnxruntime"
 
 _MODULE = "tests.support.onnx_suite"
+
+Known = Sequence[NDArray[Any]]
+"""The outputs that onnxruntime computes."""
 
 
 class Verdict(NamedTuple):
@@ -53,7 +55,7 @@ class Verdict(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """All cases, written to a folder: the operators of each, by its name."""
+    """All cases that onnxruntime runs, written to a folder: the operators of each, by its name."""
 
     folder: str
     operators: dict[str, tuple[str, ...]]
@@ -93,7 +95,7 @@ def run_suite(
     with ThreadPoolExecutor(processes) as pool:
         parts = pool.map(lambda start: _work_off(todo[start::processes], suite.folder, rules, shared), range(processes))
         found = {name: verdict for part in parts for name, verdict in part.items()}
-    return {name: found[name] for name in sorted(found) if found[name].kind != NOT_RUN}
+    return {name: found[name] for name in sorted(found)}
 
 
 def _work_off(names: Sequence[str], folder: str, rules: bool, shared: bool) -> dict[str, Verdict]:
@@ -134,9 +136,9 @@ def _serve(folder: str, rules: bool, shared: bool = False) -> None:
     os.dup2(2, 1)
     trial = _Trial(rules)
     for line in sys.stdin:
-        case: Case = pickle.loads((Path(folder) / line.strip()).read_bytes())
+        case, known = pickle.loads((Path(folder) / line.strip()).read_bytes())
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            verdict = trial.run_shared(case, Path(place)) if shared else trial.try_case(case, Path(place))
+            verdict = (trial.run_shared if shared else trial.try_case)(case, known, Path(place))
         answers.write(json.dumps(verdict) + "\n")
         answers.flush()
 
@@ -153,11 +155,8 @@ class _Trial:
         self._text = resolve_target("native", 1)
         self._target = tvm.target.Target(json.loads(self._text))
 
-    def try_case(self, case: Case, place: Path) -> Verdict:
+    def try_case(self, case: Case, known: Known, place: Path) -> Verdict:
         """Import with all inputs open, and where that is refused with those fixed that decide shapes; then compare."""
-        known = reference(case)
-        if known is None:
-            return Verdict(NOT_RUN, "")
         proto = case.proto
         facts = tuple(sorted(operators(proto))), max((each.version for each in proto.opset_import), default=0)
         kind, reason = self._attempt(case, proto, case.feeds, known, place)
@@ -204,11 +203,8 @@ class _Trial:
         difference = _difference(outputs, case, known)
         return (WRONG, difference) if difference else (RIGHT, "")
 
-    def run_shared(self, case: Case, place: Path) -> Verdict:
+    def run_shared(self, case: Case, known: Known, place: Path) -> Verdict:
         """Compile a case as a job does that may leave nodes to onnxruntime, one after another as far as it must."""
-        known = reference(case)
-        if known is None:
-            return Verdict(NOT_RUN, "")
         path = place / "model.onnx"
         onnx.save(case.proto, path)
         handed_over: tuple[str, ...] = ()
@@ -336,11 +332,12 @@ def _main(arguments: Sequence[str]) -> None:
     parser.add_argument("names", nargs="*", help="cases; all if there are none")
     given = parser.parse_args(arguments)
     if given.write:
-        known = {}
+        written = {}
         for case in cases():
-            (Path(given.write) / case.name).write_bytes(pickle.dumps(case))
-            known[case.name] = sorted(operators(case.proto))
-        print(json.dumps(known))
+            if (known := reference(case)) is not None:
+                (Path(given.write) / case.name).write_bytes(pickle.dumps((case, known)))
+                written[case.name] = sorted(operators(case.proto))
+        print(json.dumps(written))
     elif given.work:
         _serve(given.work, given.rules, given.shared)
     else:
