@@ -85,7 +85,8 @@ def contradictions(page: str, verdicts: Mapping[str, Verdict]) -> list[str]:
     """
     found = set(_rows(table_of(verdicts)).items())
     written = _rows(written_table(page))
-    words = [f"{operator}: in none of these cases" for operator in written.keys() - {name for name, _ in found}]
+    tried = {operator for verdict in verdicts.values() for operator in verdict.operators}
+    words = [f"{operator}: in none of these cases" for operator in written.keys() - tried]
     for operator, row in found:
         theirs = written.get(operator)
         if theirs is None:
