@@ -20,6 +20,9 @@ PYTHONS ?=
 
 BIN := $(VENV)/bin
 
+# Tests start some thousands of processes, each of which would compile the sources again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup tune test test-bare test-slow test-hosts lint format benchmarks-page dist release-check docs wheel clean
 
 help: ## list the chores and their variables
@@ -39,8 +42,8 @@ test: setup lint ## check everything that is not slow
 test-bare: setup ## see that tests are skipped where the optional tools they use are missing
 	@KINTUNE_HIDE_TOOLS=all KINTUNE_FORBID_SKIPS= $(BIN)/python -m pytest -q -m "needs and not slow" $(PYTEST_ARGS)
 
-test-slow: setup ## run the tests that take minutes
-	@$(BIN)/python -m pytest -q -m slow --timeout 1800 $(PYTEST_ARGS)
+test-slow: setup ## run the tests that take minutes, and property tests with all their examples
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -m "slow or drawn" --timeout 1800 $(PYTEST_ARGS)
 
 test-hosts: setup ## run the test with several hosts in network namespaces (as root)
 	@.ci/postgres $(BIN)/python -m pytest -q tests/acceptance/test_hosts.py -m slow

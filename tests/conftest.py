@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +16,17 @@ from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import KintuneError
 from kintune.tuning.front.driver import Ending, OnProgress, Scheduling
 from kintune.tuning.front.request import TuneRequest
+from tests.support.examples import PROFILE, THOROUGH
+from tests.support.order import long_first
 from tests.support.reports import example_progress, example_report
 from tests.support.tools import OptionalTools
 
 pytest_plugins = ["tests.support.command", "tests.support.networks", "tests.support.worker", "tests.support.workloads"]
 
 settings.register_profile("default", deadline=None)
+settings.register_profile(THOROUGH, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.load_profile(PROFILE)
 
 ROOT = Path(__file__).parents[1]
 FORBID_SKIPS = "KINTUNE_FORBID_SKIPS"
@@ -56,11 +60,21 @@ class SkipWatch:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads wait busily in each of thousands of processes
     # Processes that tests start find what lies in tests/support.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     config.pluginmanager.register(OptionalTools(), "kintune-optional-tools")
     if os.environ.get(FORBID_SKIPS):
         config.pluginmanager.register(SkipWatch(), "kintune-skip-watch")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests, none of which is garbage before the end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = long_first(items)
 
 
 @pytest.fixture(autouse=True)

@@ -105,6 +105,7 @@ def shorter(text: str) -> str:
     return text if "--trials" in text else text.replace("kintune tune ", "kintune tune --trials 8 ")
 
 
+@pytest.mark.may_use("torch", "openvino", "ray", "ziglang")
 @pytest.mark.slow
 @pytest.mark.tvm
 @pytest.mark.timeout(1500)

@@ -99,7 +99,10 @@ class Command:
 class Place:
     """A folder with a small model, records and locks of its own."""
 
-    trials = 100  # more than are measured while three processes are killed one after the other
+    trials = 80  # more than are measured while three processes are killed one after the other
+
+    threads = 1
+    """Of more, each waits for a core that other tests may have, in every kernel."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -122,8 +125,9 @@ class Place:
         return command
 
     def tune(self, *arguments: object, **environment: str) -> Command:
-        """Start tuning the model with `trials` trials."""
-        return self.start("tune", self.model, "--trials", self.trials, "--log", "run.log", *arguments, **environment)
+        """Start tuning the model with `trials` trials on `threads` threads."""
+        limits = ("--trials", self.trials, "--threads", self.threads)
+        return self.start("tune", self.model, *limits, "--log", "run.log", *arguments, **environment)
 
     def events(self, kind: str = "") -> list[Event]:
         """The events of all runs in the order of their numbers; none while there are no records."""

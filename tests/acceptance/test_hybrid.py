@@ -129,7 +129,9 @@ def test_an_lstm_between_convolutions_runs_in_onnxruntime(empty_place: Place) ->
     refused(empty_place, "LSTM")
 
 
+@pytest.mark.slow
 def test_a_model_of_nothing_but_an_lstm_runs_in_onnxruntime(empty_place: Place) -> None:
+    """The fast tests have the same with a node whose shape depends on the data."""
     told = compiled(empty_place, parse(LSTM_ALONE), draw(x=(5, 1, 16), w=(1, 32, 16), r=(1, 32, 8)))
     assert "the whole model runs in onnxruntime" in told
     assert evaluated(empty_place)
@@ -158,7 +160,9 @@ def test_strings_and_maps_stay_with_onnxruntime(empty_place: Place) -> None:
         assert outputs["capital"].tolist() == expected["capital"].tolist() == [*map(str.upper, words), "THE"]
 
 
+@pytest.mark.slow
 def test_a_sequence_of_maps_is_an_output(empty_place: Place) -> None:
+    """The fast tests of `runtime` and `partition` have such outputs, and here strings."""
     write_classifier(empty_place.folder / "m.onnx")
     np.savez(empty_place.folder / "x.npz", **draw(x=(64, 64)))
     told = said(empty_place, "compile", "m.onnx", "--output", "m.kt")
@@ -188,7 +192,8 @@ def test_what_comes_of_tuning_is_right_whichever_regions_win(empty_place: Place)
     model, inputs = lstm_between_convolutions(), draw(x=(1, 16, 32, 32))
     onnx.save(model, empty_place.folder / "m.onnx")
     np.savez(empty_place.folder / "x.npz", **inputs)
-    said(empty_place, "tune", "m.onnx", "--trials", 8, "--output", "m.kt", "--quiet", "--json", "r.json")
+    limits = ("--trials", 8, "--threads", empty_place.threads)
+    said(empty_place, "tune", "m.onnx", *limits, "--output", "m.kt", "--quiet", "--json", "r.json")
     said(empty_place, "run", "m.kt", "--input", "x.npz", "--output", "y.npz")
     with np.load(empty_place.folder / "y.npz") as outputs:
         np.testing.assert_allclose(outputs["y"], computed(model, inputs)["y"], rtol=1e-3, atol=1e-4)

@@ -42,7 +42,7 @@ def tuned(place: Place) -> Tuned:
     model = write_small_onnx(place.folder / "open.onnx", is_open=True)
     command = place.start(
         "tune", model, "--shape", "x=1x16x{8,12}x{8,12}", "--trials", TRIALS, "--round-size", 8, "--quiet",
-        "--json", "out.json", "--log", "run.log",
+        "--threads", place.threads, "--json", "out.json", "--log", "run.log",
     )  # fmt: skip
     assert command.wait() == 0, command.err
     document = json.loads((place.folder / "out.json").read_text())
@@ -124,7 +124,17 @@ def test_onnxruntime_runs_both(tuned: Tuned) -> None:
 
 def test_the_same_again_from_the_records_is_compiled_in_seconds(tuned: Tuned) -> None:
     again = tuned.place.start(
-        "compile", tuned.model, "--shape", "x=1x16x{8,12}x{8,12}", "--output", "again.kt", "--json", "-", "--quiet"
+        "compile",
+        tuned.model,
+        "--shape",
+        "x=1x16x{8,12}x{8,12}",
+        "--output",
+        "again.kt",
+        "--json",
+        "-",
+        "--quiet",
+        "--threads",
+        tuned.place.threads,
     )
     assert again.wait() == 0, again.err
     document = json.loads(again.out)

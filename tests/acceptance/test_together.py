@@ -88,8 +88,9 @@ def test_the_device_was_never_shared(together: Together) -> None:
 def test_a_model_that_cannot_be_read_leaves_the_other_alone(empty_place: Place) -> None:
     (empty_place.folder / "broken.onnx").write_bytes(b"not a model")
     command = empty_place.start(
-        "tune", empty_place.model, "broken.onnx", "--trials", 4, "--round-size", 2, "--quiet", "--log", "run.log"
-    )
+        "tune", empty_place.model, "broken.onnx", "--trials", 4, "--round-size", 2, "--quiet", "--log", "run.log",
+        "--threads", empty_place.threads,
+    )  # fmt: skip
     assert command.wait() == 2
     assert "1 of 2 models failed: broken: " in command.err
     assert (empty_place.folder / "small.kt").exists()

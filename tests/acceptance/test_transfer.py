@@ -45,7 +45,9 @@ def test_what_was_measured_can_be_taken_elsewhere(place: Place) -> None:
 def tune_kin(place: Place, *arguments: object, channels: int = 24) -> dict[str, int]:
     """Tune the same network with other extents; the answer is what it started from."""
     model = write_small_onnx(place.folder / f"kin{channels}.onnx", channels=channels)
-    command = place.start("tune", model, "--trials", 8, "--json", "kin.json", "--log", "kin.log", *arguments)
+    command = place.start(
+        "tune", model, "--trials", 8, "--threads", place.threads, "--json", "kin.json", "--log", "kin.log", *arguments
+    )
     assert command.wait() == 0, command.err
     told = report(place, "kin.json")
     used: dict[str, int] = told["knowledge"]

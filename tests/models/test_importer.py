@@ -41,7 +41,13 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+ALIKE = ("mobilenet_v2", "roberta", "vit")
+"""Networks of which the others have all operators."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in NETWORKS]
+)
 def test_zoo_networks_compute_what_onnxruntime_computes(
     tmp_path: Path,
     random_inputs: Any,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.support.onnx_suite import REFUSED, RIGHT, Verdict, run_suite
+from tests.support.onnx_suite import REFUSED, RIGHT, Verdict, run_suite, written_suite
 
-__all__ = ["LIST", "PAGE", "read_list", "refused_list", "table_of", "written_table"]
+__all__ = ["LIST", "PAGE", "contradictions", "read_list", "refused_list", "table_of", "written_table"]
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests/models/onnx_suite_refused.txt"
@@ -77,6 +78,59 @@ def written_table(page: str) -> str:
     return page[page.index(BEGIN) :]
 
 
+def contradictions(page: str, verdicts: Mapping[str, Verdict]) -> list[str]:
+    """What the page cannot have from a run in which these cases went so, in words.
+
+    An operator of the page must be among them.
+    """
+    found = set(_rows(table_of(verdicts)).items())
+    written = _rows(written_table(page))
+    tried = {operator for verdict in verdicts.values() for operator in verdict.operators}
+    words = [f"{operator}: in none of these cases" for operator in written.keys() - tried]
+    for operator, row in found:
+        theirs = written.get(operator)
+        if theirs is None:
+            words.append(f"{operator}: not on the page")
+            continue
+        if row.right > theirs.right or row.refused > theirs.refused:
+            words.append(f"{operator}: {row.right} right and {row.refused} refused, on the page fewer")
+        lacking = (row.reasons | row.opsets | row.constants) - (theirs.reasons | theirs.opsets | theirs.constants)
+        words += [f"{operator}: not on the page: {each}" for each in sorted(lacking)]
+    return sorted(words)
+
+
+class _Row(NamedTuple):
+    """What a row of the table says of an operator."""
+
+    right: int
+    refused: int
+    reasons: frozenset[str]
+    opsets: frozenset[str]
+    constants: frozenset[str]
+
+
+def _rows(table: str) -> dict[str, _Row]:
+    """The rows of a table by operator."""
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    return {
+        name: _Row(
+            int(right or 0),
+            int(refused or 0),
+            frozenset(filter(None, reasons.split("; "))),
+            frozenset(f"opset {number}" for number in _numbers(opsets)),
+            frozenset(filter(None, constants.split(", "))),
+        )
+        for name, right, refused, reasons, opsets, constants in cells[1:]
+    }
+
+
+def _numbers(ranges: str) -> Iterator[int]:
+    """The numbers of such ranges as "9, 11 to 13"."""
+    for each in filter(None, ranges.split(", ")):
+        first, _, last = each.partition(" to ")
+        yield from range(int(first), int(last or first) + 1)
+
+
 def _blamed(verdict: Verdict) -> set[str]:
     """The operators because of which a case was refused; all that it has, where nothing more is known."""
     if missing := _MISSING.search(verdict.reason):
@@ -118,4 +172,5 @@ def write(verdicts: Mapping[str, Verdict]) -> None:
 
 
 if __name__ == "__main__":
-    write(run_suite())
+    with written_suite() as suite:
+        write(run_suite(suite))

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from tests.support.onnx_cases import Case, as_constants, cases, deciding_inputs, operators, reference
 
-__all__ = ["NOT_RUN", "REFUSED", "RIGHT", "SHARED", "Verdict", "run_suite"]
+__all__ = ["REFUSED", "RIGHT", "SHARED", "Suite", "Verdict", "representatives", "run_suite", "written_suite"]
 
 RIGHT = "right"
 SHARED = "right, partly in onnxruntime"
@@ -33,9 +34,11 @@ WRONG = "wrong"
 FAILED = "failed after import"
 INTERNAL = "internal error"
 CRASHED = "crashed"
-NOT_RUN = "not run by onnxruntime"
 
 _MODULE = "tests.support.onnx_suite"
+
+Known = Sequence[NDArray[Any]]
+"""The outputs that onnxruntime computes."""
 
 
 class Verdict(NamedTuple):
@@ -51,28 +54,48 @@ class Verdict(NamedTuple):
     opset: int = 0
 
 
+class Suite(NamedTuple):
+    """All cases that onnxruntime runs, written to a folder: the operators of each, by its name."""
+
+    folder: str
+    operators: dict[str, tuple[str, ...]]
+
+
+@contextmanager
+def written_suite() -> Iterator[Suite]:
+    """The cases in a folder that is removed in the end; computing what they must give takes seconds."""
+    with tempfile.TemporaryDirectory(prefix="kintune-onnx-suite-") as folder:
+        command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--write", folder]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        yield Suite(folder, {name: tuple(found) for name, found in json.loads(said.splitlines()[-1]).items()})
+
+
+def representatives(operators: Mapping[str, Collection[str]], every: int) -> list[str]:
+    """Every so many of the cases, and those with an operator that no case before them has."""
+    seen: set[str] = set()
+    chosen = []
+    for number, (name, found) in enumerate(operators.items()):
+        if number % every == 0 or not seen.issuperset(found):
+            chosen.append(name)
+            seen.update(found)
+    return chosen
+
+
 def run_suite(
-    *, rules: bool = False, shared: bool = False, processes: int = 2, names: Iterable[str] = (), share: int = 1
+    suite: Suite, *, rules: bool = False, shared: bool = False, processes: int = 2, names: Iterable[str] = ()
 ) -> dict[str, Verdict]:
-    """Try all cases, or those in `names`; with `share` only every so many of them.
+    """Try all cases, or those in `names`.
 
     With `shared` each is compiled as a job does that may leave nodes to onnxruntime.
 
     With `rules` each subgraph gets the first program of the rule instead of the compiler's default schedule.
     """
     wanted = set(names)
-    with tempfile.TemporaryDirectory(prefix="kintune-onnx-suite-") as folder:
-        listed = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", _MODULE, "--write", folder],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.split()
-        todo = [name for name in listed if not wanted or name in wanted][::share]
-        with ThreadPoolExecutor(processes) as pool:
-            parts = pool.map(lambda start: _work_off(todo[start::processes], folder, rules, shared), range(processes))
-            found = {name: verdict for part in parts for name, verdict in part.items()}
-    return {name: found[name] for name in sorted(found) if found[name].kind != NOT_RUN}
+    todo = [name for name in suite.operators if not wanted or name in wanted]
+    with ThreadPoolExecutor(processes) as pool:
+        parts = pool.map(lambda start: _work_off(todo[start::processes], suite.folder, rules, shared), range(processes))
+        found = {name: verdict for part in parts for name, verdict in part.items()}
+    return {name: found[name] for name in sorted(found)}
 
 
 def _work_off(names: Sequence[str], folder: str, rules: bool, shared: bool) -> dict[str, Verdict]:
@@ -113,9 +136,9 @@ def _serve(folder: str, rules: bool, shared: bool = False) -> None:
     os.dup2(2, 1)
     trial = _Trial(rules)
     for line in sys.stdin:
-        case: Case = pickle.loads((Path(folder) / line.strip()).read_bytes())
+        case, known = pickle.loads((Path(folder) / line.strip()).read_bytes())
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            verdict = trial.run_shared(case, Path(place)) if shared else trial.try_case(case, Path(place))
+            verdict = (trial.run_shared if shared else trial.try_case)(case, known, Path(place))
         answers.write(json.dumps(verdict) + "\n")
         answers.flush()
 
@@ -132,11 +155,8 @@ class _Trial:
         self._text = resolve_target("native", 1)
         self._target = tvm.target.Target(json.loads(self._text))
 
-    def try_case(self, case: Case, place: Path) -> Verdict:
+    def try_case(self, case: Case, known: Known, place: Path) -> Verdict:
         """Import with all inputs open, and where that is refused with those fixed that decide shapes; then compare."""
-        known = reference(case)
-        if known is None:
-            return Verdict(NOT_RUN, "")
         proto = case.proto
         facts = tuple(sorted(operators(proto))), max((each.version for each in proto.opset_import), default=0)
         kind, reason = self._attempt(case, proto, case.feeds, known, place)
@@ -183,11 +203,8 @@ class _Trial:
         difference = _difference(outputs, case, known)
         return (WRONG, difference) if difference else (RIGHT, "")
 
-    def run_shared(self, case: Case, place: Path) -> Verdict:
+    def run_shared(self, case: Case, known: Known, place: Path) -> Verdict:
         """Compile a case as a job does that may leave nodes to onnxruntime, one after another as far as it must."""
-        known = reference(case)
-        if known is None:
-            return Verdict(NOT_RUN, "")
         path = place / "model.onnx"
         onnx.save(case.proto, path)
         handed_over: tuple[str, ...] = ()
@@ -315,13 +332,19 @@ def _main(arguments: Sequence[str]) -> None:
     parser.add_argument("names", nargs="*", help="cases; all if there are none")
     given = parser.parse_args(arguments)
     if given.write:
+        written = {}
         for case in cases():
-            (Path(given.write) / case.name).write_bytes(pickle.dumps(case))
-            print(case.name)
+            if (known := reference(case)) is not None:
+                (Path(given.write) / case.name).write_bytes(pickle.dumps((case, known)))
+                written[case.name] = sorted(operators(case.proto))
+        print(json.dumps(written))
     elif given.work:
         _serve(given.work, given.rules, given.shared)
     else:
-        found = run_suite(rules=given.rules, shared=given.shared, processes=given.processes, names=given.names)
+        with written_suite() as suite:
+            found = run_suite(
+                suite, rules=given.rules, shared=given.shared, processes=given.processes, names=given.names
+            )
         for name, verdict in found.items():
             if verdict.kind not in (RIGHT, SHARED) or given.names:
                 print(f"{verdict.kind:20} {name}  {verdict.reason} {' '.join(verdict.constants)}")

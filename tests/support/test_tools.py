@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tools import HIDE, TOOLS, missing
+from tests.support.tools import HIDE, TOOLS, WITHOUT, missing
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,10 +29,13 @@ def test_a_package_that_the_module_binds():
     assert again is torch
 """
 UNBOUND = """
-import importlib.util, os, sys
+import importlib.util, os, subprocess, sys
 import pytest
 
+finds_torch = [sys.executable, "-c", "import torch"]
+
 def test_without_a_mark():
+    assert subprocess.run(finds_torch, stderr=subprocess.DEVNULL).returncode == 1
     assert importlib.util.find_spec("torch") is None and "torch" not in sys.modules
     with pytest.raises(ImportError):
         import torch
@@ -42,6 +45,7 @@ def test_without_a_mark():
 def test_with_a_mark():
     import torch
     assert torch.real == "no"
+    assert subprocess.run(finds_torch).returncode == 0
 
 @pytest.mark.may_use("torch")
 def test_takes_it():
@@ -63,7 +67,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "bin" / "ld.lld").chmod(0o755)
     (tmp_path / "packages" / "torch").mkdir(parents=True)
     (tmp_path / "packages" / "torch" / "__init__.py").write_text("real = 'no'\n")
-    kept = {name: value for name, value in os.environ.items() if name not in (HIDE, "KINTUNE_FORBID_SKIPS")}
+    kept = {name: value for name, value in os.environ.items() if name not in (HIDE, WITHOUT, "KINTUNE_FORBID_SKIPS")}
     packages = os.pathsep.join([str(tmp_path / "packages"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
         **kept,

@@ -4,9 +4,9 @@ A test names what it needs with the mark `needs`, as in `@pytest.mark.needs("chr
 `torch = require("torch")` at the head of its module; the mark `may_use` names what it takes only if it is there.  Where
 a tool is missing, the test is skipped with a line that says how to get it.
 
-A test finds only the tools that it names: the others are hidden from it, so that a forgotten mark fails on every
-machine that has the tool, not on those without.  The variable `KINTUNE_HIDE_TOOLS` hides tools from all tests: names
-with commas between them, or `all`.
+A test finds only the tools that it names: the others are hidden from it and from the processes that it starts, so that
+a forgotten mark fails on every machine that has the tool, not on those without.  The variable `KINTUNE_HIDE_TOOLS`
+hides tools from all tests: names with commas between them, or `all`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,31 @@ from typing import Any
 
 import pytest
 
-__all__ = ["HIDE", "TOOLS", "OptionalTools", "Tool", "missing", "require"]
+__all__ = ["HIDE", "TOOLS", "WITHOUT", "OptionalTools", "Tool", "missing", "require"]
 
 HIDE = "KINTUNE_HIDE_TOOLS"
 POSTGRES = "KINTUNE_TEST_POSTGRES"
+WITHOUT = "TESTS_WITHOUT_PACKAGES"
+"""The variable that names the packages which processes started by a test do not find."""
+
+_AT_START = f"""
+import os, sys
+from importlib.machinery import PathFinder
+
+hidden = frozenset(filter(None, os.environ.get("{WITHOUT}", "").split(",")))
+
+
+class Finder:
+    def __getattr__(self, name):
+        return getattr(PathFinder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in hidden else PathFinder.find_spec(name, path, target)
+
+
+if hidden:
+    sys.meta_path[:] = [Finder() if each is PathFinder else each for each in sys.meta_path]
+"""
 
 
 @dataclass(frozen=True)
@@ -141,11 +162,17 @@ class OptionalTools:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kintune-path-")
         self._paths: dict[frozenset[str], str] = {}
+        at_start = Path(self._folder.name) / "python"  # which Python runs when it starts
+        at_start.mkdir()
+        (at_start / "sitecustomize.py").write_text(_AT_START)
+        self._python_path = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(at_start), self._python_path]))
         self._around_all = ExitStack()
         self._around_all.enter_context(self._without(hidden_by_user()))
 
     def pytest_unconfigure(self) -> None:
         self._around_all.close()
+        _restore("PYTHONPATH", self._python_path)
         self._folder.cleanup()
 
     def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
@@ -171,11 +198,15 @@ class OptionalTools:
         variables = {name: os.environ.pop(name) for tool in tools for name in tool.variables if name in os.environ}
         path = os.environ.get("PATH", "")
         os.environ["PATH"] = self._path_without(frozenset(programs))
+        packages = {package for tool in tools for package in tool.packages}
+        already = os.environ.get(WITHOUT)
+        os.environ[WITHOUT] = ",".join(sorted({*packages, *filter(None, (already or "").split(","))}))
         try:
-            with _without_packages({package for tool in tools for package in tool.packages}):
+            with _without_packages(packages):
                 yield
         finally:
             os.environ.update({"PATH": path, **variables})
+            _restore(WITHOUT, already)
 
     def _path_without(self, programs: frozenset[str]) -> str:
         """The search path; a folder with one of the programs is replaced by one of links to all its others."""
@@ -195,6 +226,13 @@ class OptionalTools:
                     (copy / entry.name).symlink_to(os.path.abspath(entry.path))
             self._paths[key] = str(copy)
         return self._paths[key]
+
+
+def _restore(variable: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = value
 
 
 class _Finder:

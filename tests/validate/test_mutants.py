@@ -279,7 +279,13 @@ def case_of(path: Path) -> Case:
     return Case(lower(model.module, target), target, model, inputs, expected, samples)
 
 
-@pytest.fixture(scope="module", params=[pytest.param("single", marks=pytest.mark.slow), *list(NETWORKS)[1:]])
+FAST = ("quantised", "transformer")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS],
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     path = tmp_path_factory.mktemp("mutants") / "m.onnx"
     NETWORKS[request.param](path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from kintune.wire.child import ResourceLimits, describe_end
+from kintune.wire.child import ResourceLimits, describe_end, starting
 
 CHILD = """
 import resource, signal
@@ -75,3 +76,12 @@ def test_only_the_engine_starts_a_child(arguments: list[str]) -> None:
 )
 def test_an_end_in_words(code: int, words: str) -> None:
     assert describe_end(code) == words
+
+
+def test_what_is_loaded_at_the_start_is_not_searched_for_garbage() -> None:
+    held: list[list[int]] = [[] for _ in range(1000)]
+    before = gc.get_freeze_count()
+    with starting():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= before + len(held)

@@ -6,13 +6,15 @@ for a failed one.  So labels of different workloads can be compared (Zheng et al
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import xgboost as xgb
 from numpy.typing import NDArray
 
 from kintune.search.ranking import pair_accuracy
+
+if TYPE_CHECKING:
+    import xgboost as xgb  # imported where it is used: it takes half a second, and few commands train models
 
 __all__ = ["CostModel", "Trees", "Trust", "relative_speeds"]
 
@@ -70,6 +72,8 @@ class Trees:
             "nthread": threads,
             "verbosity": 0,
         }
+        import xgboost as xgb
+
         columns = _telling(features) if prior is None else prior._columns
         data = xgb.DMatrix(_scaled(features[:, columns]), label=labels, nthread=threads)
         before = None if prior is None else bytearray(prior._first(_OF_PRIOR).to_bytes())  # use changes a booster
@@ -82,6 +86,8 @@ class Trees:
         Raises:
             ValueError: it is not such a model.
         """
+        import xgboost as xgb
+
         booster = xgb.Booster()
         booster.load_model(bytearray(blob))
         columns = booster.attr(_COLUMNS)

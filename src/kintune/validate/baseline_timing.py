@@ -35,7 +35,7 @@ SECONDS_EACH = 3.0
 _LEAST_SECONDS = 0.5  # of each baseline with each combination of shapes
 _ALL_SHAPES_S = 6.0  # seconds of each baseline with all combinations of shapes together
 _SHARE = 0.05  # of the seconds that the user has given to tuning, at most
-_ROUNDS = 100
+_ROUNDS = 30  # three times those of the report: of a network of a few milliseconds they take a second
 _PREPARE_S = 60.0
 _START_S = 1.5  # a process starts, loads its libraries and the network
 

@@ -22,7 +22,7 @@ from kintune.core.messages import (
 )
 from kintune.errors import InputError
 from kintune.wire.channel import Channel
-from kintune.wire.child import connect
+from kintune.wire.child import connect, starting
 from kintune.wire.worker_loop import Handler, StageRunner, hello, refusal
 
 __all__ = ["JOB_WORKER", "JobHandler", "Saying", "job_main", "serve_job"]
@@ -61,7 +61,9 @@ class JobHandler(Handler, Protocol):
 def job_main(start: Callable[[list[str]], JobHandler], argv: Sequence[str] | None = None) -> None:
     """Be a job process until the front closes the channel; `start` makes the handler from the other arguments."""
     channel, arguments = connect(argv)
-    serve_job(channel, hello(JOB_WORKER), start(arguments))
+    with starting():
+        handler = start(arguments)
+    serve_job(channel, hello(JOB_WORKER), handler)
 
 
 def serve_job(channel: Channel[ToWorker], greeting: Hello, handler: JobHandler) -> None:

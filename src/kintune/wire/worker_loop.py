@@ -9,7 +9,7 @@ from typing import Protocol
 from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown, ToWorker
 from kintune.errors import DeviceUnwell, InputError, WireError
 from kintune.wire.channel import Channel, tidy
-from kintune.wire.child import connect
+from kintune.wire.child import connect, starting
 
 __all__ = ["WIRE_VERSION", "Handler", "StageRunner", "hello", "main", "one_line", "refusal", "serve"]
 
@@ -43,7 +43,8 @@ def main(worker: str, start: Callable[[list[str]], tuple[bytes, Handler]], argv:
     """
     channel, arguments = connect(argv)
     try:
-        about, handler = start(arguments)
+        with starting():
+            about, handler = start(arguments)
     except InputError as error:
         channel.send(refusal(error))
         return

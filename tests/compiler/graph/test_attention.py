@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from tests.support.attention import Spelling, arrays, expected, network
+from tests.support.examples import compiled_examples
 
 if TYPE_CHECKING:
     import tvm
@@ -102,7 +103,7 @@ spellings = st.builds(
 ).map(Spelling.settled)
 
 
-@settings(max_examples=12, derandomize=True, phases=[Phase.generate], deadline=None)
+@compiled_examples(12, derandomize=True, phases=[Phase.generate], deadline=None)
 @given(spelling=spellings)
 def test_whatever_is_drawn_computes_what_numpy_does(
     spelling: Spelling, cpu: tvm.target.Target, run_program: RunsProgram

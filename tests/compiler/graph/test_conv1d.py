@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.examples import compiled_examples
 
 if TYPE_CHECKING:
     import tvm
@@ -48,7 +50,7 @@ def network(kernel: int, stride: int, dilation: int, groups: int, pads: tuple[in
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@settings(max_examples=15, deadline=None)
+@compiled_examples(15, deadline=None)
 @given(
     st.sampled_from([1, 3, 5]),
     st.sampled_from([1, 2, 3]),

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
+from tests.support.examples import compiled_examples
 from tests.support.graphs import Graph, run_onnxruntime
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def test_others_are_left_alone(groups: int, depth: int, width: int, cpu: tvm.tar
     assert rank_of_weights(found) == 4
 
 
-@settings(
-    max_examples=6, derandomize=True, deadline=None, phases=[Phase.generate],
+@compiled_examples(
+    6, derandomize=True, deadline=None, phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import compiled_examples
 from tests.support.quantised import Layer, lowered, run_onnxruntime, run_untuned, write_layer, written_kernels
 
 pytestmark = pytest.mark.tvm
@@ -92,7 +93,7 @@ def _layers() -> st.SearchStrategy[Layer]:
     ).map(whole)
 
 
-@settings(max_examples=25, deadline=None)
+@compiled_examples(25, deadline=None)
 @given(_layers().filter(lambda layer: not (layer.form == "dynamic" and layer.kernel is not None)))
 def test_any_layer_is_within_one_step(layer: Layer) -> None:
     agree(layer)

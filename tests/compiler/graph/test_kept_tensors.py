@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.core.keeping import Keeping
 from tests.compiler.programs.test_panel_network import chosen
 from tests.compiler.programs.test_panel_sum import kinds
+from tests.support.examples import compiled_examples
 
 pytestmark = [
     pytest.mark.tvm,
@@ -210,7 +211,7 @@ def test_kernels_that_read_once_take_it_as_well(here: Any) -> None:
     assert 0 < found.error < ERROR
 
 
-@settings(max_examples=6, deadline=None, phases=PHASES)
+@compiled_examples(6, deadline=None, phases=PHASES)
 @given(
     st.lists(st.sampled_from(["one", "three", "strided", "residual", "pool"]), min_size=1, max_size=4),
     st.sampled_from([16, 32, 40]),

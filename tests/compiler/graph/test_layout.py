@@ -1,4 +1,7 @@
-"""Every operator that a rule knows, and some that none knows, between convolutions: the same as without layouts."""
+"""Every operator that a rule knows, and some that none knows, between convolutions: the same as without layouts.
+
+The fast tests of `models` have ONNX's operators of the kinds that are slow here.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +184,10 @@ def _run(lowered: Any, target: tvm.target.Target, run: RunsProgram, *inputs: Any
     return run(assemble(lowered, {}, target), *inputs)
 
 
-@pytest.mark.parametrize("kind", ["unary", "binary", "reductions", "moves", "windows"])
+ALIKE = ("unary", "reductions", "moves")
+
+
+@pytest.mark.parametrize("kind", ["binary", "windows", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ALIKE)])
 def test_operators_between_convolutions(kind: str, cpu: tvm.target.Target, run_program: RunsProgram) -> None:
     from kintune.compiler.graph.lower import lower
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
+from tests.support.examples import compiled_examples
 from tests.support.graphs import Graph, run_onnxruntime
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _spell(g: Graph, x: str, spelling: Spelling) -> str:
     return g("Relu", found)
 
 
-@settings(max_examples=4, derandomize=True, phases=[Phase.generate])
+@compiled_examples(4, derandomize=True, phases=[Phase.generate])
 @given(drawn=st.lists(spellings, min_size=8, max_size=8))
 def test_norms_compute_what_onnxruntime_does(
     drawn: list[Spelling], cpu: tvm.target.Target, run_program: RunsProgram, tmp_path_factory: pytest.TempPathFactory

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.core.execution_plan import Copy, ExecutionPlan, KernelCall
+from tests.support.examples import compiled_examples
 from tests.support.graphs import Graph, run_onnxruntime
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _build(g: Graph, drawn: list[tuple[str, int]]) -> list[str]:
     return [*dict.fromkeys([*results, g("Relu", tensors[-1]), tensors[-1] if tensors[-1] != "x" else tensors[1]])]
 
 
-@settings(max_examples=25, derandomize=True, phases=[Phase.generate])
+@compiled_examples(25, derandomize=True, phases=[Phase.generate])
 @given(drawn=steps)
 def test_pieces_hold_what_onnxruntime_computes(
     drawn: list[tuple[str, int]], cpu: tvm.target.Target, tmp_path_factory: pytest.TempPathFactory

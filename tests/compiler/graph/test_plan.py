@@ -89,7 +89,9 @@ def _normal(*shape: int) -> NDArray[Any]:
     return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2?image=64", "bert_base?layers=1&sequence=16"])
+@pytest.mark.parametrize(
+    "name", ["bert_base?layers=1&sequence=16", pytest.param("mobilenet_v2?image=64", marks=pytest.mark.slow)]
+)
 def test_networks_of_the_zoo_compute_what_the_vm_does(
     name: str, cpu: tvm.target.Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from tests.support.examples import compiled_examples
 from tests.support.graphs import Graph, run_onnxruntime
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _build(g: Graph, drawn: list[tuple[str, int]]) -> list[str]:
     return [*dict.fromkeys([*results, g.conv(x, channels, 8, 1)])]
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
+@compiled_examples(20, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(drawn=PARTS)
 def test_parts_hold_what_onnxruntime_computes(
     drawn: list[tuple[str, int]], cpu: tvm.target.Target, tmp_path_factory: pytest.TempPathFactory

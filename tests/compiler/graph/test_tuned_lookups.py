@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import compiled_examples
+
 if TYPE_CHECKING:
     import tvm
 
@@ -216,8 +218,8 @@ def test_each_step_between_products(step: Any, cpu: tvm.target.Target, run_progr
     assert check([_product, step, _product], 1, cpu, run_program)
 
 
+@compiled_examples(8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=2, max_size=4), seed=st.integers(0, 1000))
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_steps(steps: list[Any], seed: int, cpu: tvm.target.Target, run_program: RunsProgram) -> None:
     check(steps, seed, cpu, run_program, rounds=2)
 

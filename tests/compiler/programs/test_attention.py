@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Choice
 from tests.support.attention import Spelling, arrays, network
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -113,7 +114,7 @@ def spellings(
 ANY_SIZE = spellings((1, 3, 4, 9, 16, 17, 31, 50, 97), (2, 5, 16, 33, 67, 129), (1, 3, 16, 24), (1, 7, 16, 23, 32))
 
 
-@settings(max_examples=15, derandomize=True, phases=[Phase.generate], deadline=None)
+@compiled_examples(15, derandomize=True, phases=[Phase.generate], deadline=None)
 @given(spelling=ANY_SIZE, data=st.data())
 def test_whatever_is_drawn_computes_the_same(spelling: Spelling, data: st.DataObject, here: Any) -> None:
     def choose(axis: Choice) -> int:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.support.blockwise import Product, write_product
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -90,7 +91,7 @@ _PRODUCTS = st.builds(
 
 
 @pytest.mark.parametrize("cpu", [WIDE, NARROW])
-@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+@compiled_examples(12, deadline=None, phases=[Phase.generate])
 @given(_PRODUCTS, st.data())
 def test_any_product_and_decisions(cpu: str, product: Product, data: st.DataObject) -> None:
     agree(product, lambda count: data.draw(st.integers(0, count - 1)), cpu)

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
 from tests.compiler.programs.test_padding import product
 from tests.compiler.programs.test_panel_sum import kinds
 from tests.support.convolutions import Case, workload
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -75,7 +76,7 @@ def agree(module: Any, target: Any, draw: Any = None) -> None:
         assert np.array_equal(narrow, widened(bits(wide)) if result in kept else wide), (kind, decisions, kept)
 
 
-@settings(max_examples=10, deadline=None, phases=PHASES)
+@compiled_examples(10, deadline=None, phases=PHASES)
 @given(
     st.lists(st.integers(1, 70), min_size=1, max_size=3).filter(lambda shape: np.prod(shape) <= 300),
     st.integers(1, 140),
@@ -87,7 +88,7 @@ def test_products(here: Any, shape: list[int], columns: int, reduced: int, epilo
     agree(product(*shape, columns=columns, reduced=reduced, epilogue=epilogue), here, data.draw)
 
 
-@settings(max_examples=12, deadline=None, phases=PHASES)
+@compiled_examples(12, deadline=None, phases=PHASES)
 @given(
     st.builds(
         Case,

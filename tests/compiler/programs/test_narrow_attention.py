@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
@@ -16,6 +16,7 @@ from tests.compiler.programs.test_attention import drawn, run, spellings, worklo
 from tests.compiler.programs.test_kept_parameters import bits, computed, widened
 from tests.compiler.programs.test_panel_sum import SAPPHIRE_RAPIDS, kinds
 from tests.support.attention import Spelling
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -65,20 +66,29 @@ def agree(written: Spelling, target: Any, choose: Any, seed: int = 3) -> int:
 MANY_ROWS = spellings((16, 17, 31, 32, 33, 50, 97), (16, 31, 33, 64, 67, 129), (8, 16, 24, 33), (1, 7, 16, 33, 64))
 
 
-@settings(max_examples=6, derandomize=True, phases=[Phase.generate], deadline=None)
+@compiled_examples(6, derandomize=True, phases=[Phase.generate], deadline=None)
 @given(written=MANY_ROWS, data=st.data())
 def test_whatever_is_drawn_computes_the_same(written: Spelling, data: st.DataObject, here: Any) -> None:
     agree(written, here, lambda axis: data.draw(st.integers(0, len(axis.values) - 1)))
 
 
 @pytest.mark.parametrize("blocks", range(4))
-@pytest.mark.parametrize("rows", [40, 97])
+@pytest.mark.parametrize("rows", [97, pytest.param(40, marks=pytest.mark.slow)])
 def test_each_number_of_blocks(rows: int, blocks: int, here: Any) -> None:
     agree(spelling(rows=rows), here, lambda axis: min(blocks, len(axis.values) - 1))
 
 
-@pytest.mark.parametrize("low", [-1e9, -np.inf])
-@pytest.mark.parametrize("mask", ["columns", "full", "boolean", "causal"])
+MASKS = ("columns", "full", "boolean", "causal")
+
+
+@pytest.mark.parametrize(
+    ("mask", "low"),
+    [
+        *((mask, -1e9) for mask in MASKS),
+        ("boolean", -np.inf),
+        *(pytest.param(mask, -np.inf, marks=pytest.mark.slow) for mask in MASKS if mask != "boolean"),
+    ],
+)
 def test_masks(mask: str, low: float, here: Any) -> None:
     agree(spelling(mask=mask, low=low, guarded=low == -np.inf), here, lambda _axis: 0)
 

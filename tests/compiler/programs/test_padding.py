@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -74,7 +76,7 @@ def test_never_more_than_a_twelfth_is_added(rows: int) -> None:
     assert rows <= padded_rows(rows) <= max(rows + 1, 13 * rows // 12)
 
 
-@settings(max_examples=12, deadline=None)
+@compiled_examples(12, deadline=None)
 @given(
     st.sampled_from([(197,), (1, 197), (3, 67), (1, 1, 211), (64,), (2, 17)]),
     st.sampled_from([1, 16, 33, 48, 250]),

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
+
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -35,7 +37,7 @@ def drawn(*shape: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(len(shape) + shape[-1]).standard_normal(shape).astype(np.float32)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate])
+@compiled_examples(10, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(st.integers(1, 40), st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
 def test_a_function_reads_and_writes_parts(channels: int, before: int, ahead: int, behind: int) -> None:
     from kintune.compiler.programs.placed_parameters import Place, place, placeable
@@ -51,7 +53,7 @@ def test_a_function_reads_and_writes_parts(channels: int, before: int, ahead: in
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate])
+@compiled_examples(10, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(st.integers(1, 40), st.integers(0, 20), st.integers(0, 20))
 def test_a_part_is_copied(channels: int, before: int, ahead: int) -> None:
     from kintune.compiler.programs.placed_parameters import Place, copying

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kintune.errors import BuildError
 from tests.support.convolutions import Case, relative_error, run, workload
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -99,7 +100,7 @@ FITTING = st.builds(
 ).filter(lambda case: case.height + case.pads[0] + case.pads[2] >= 3 and case.width + case.pads[1] + case.pads[3] >= 3)
 
 
-@settings(max_examples=30)
+@compiled_examples(30)
 @given(FITTING, st.data())
 def test_any_size_and_padding(here: Any, case: Case, data: st.DataObject) -> None:
     wanted = data.draw(st.sampled_from(programs())), data.draw(st.sampled_from(VARIANTS))

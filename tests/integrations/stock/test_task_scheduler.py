@@ -64,7 +64,10 @@ def test_a_sibling_is_foreseen_after_each_full_round(task: Any, tune: Any, bench
     assert all(record.is_terminated for record in scheduler.tasks_)
 
 
-@pytest.mark.parametrize("algorithm", algorithms())
+@pytest.mark.parametrize(
+    "algorithm",
+    [name if name in ("op", "measured") else pytest.param(name, marks=pytest.mark.slow) for name in algorithms()],
+)
 def test_every_family_algorithm_tunes(task: Any, tune: Any, bench: Any, algorithm: str) -> None:
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
 

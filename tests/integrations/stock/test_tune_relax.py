@@ -30,19 +30,23 @@ def network() -> Any:
     return relax.get_pipeline("zero")(builder.get())
 
 
+@pytest.mark.parametrize("builder", ["quick", pytest.param("stock", marks=pytest.mark.slow)])
 def test_tune_relax_with_stocks_builder_runner_and_database(
-    network: Any, target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    builder: str, network: Any, target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The processes of stock's builder take long to start; the quick one builds in this process."""
     import tvm
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
     from kintune.compiler.space.generator import load_intrinsics
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+    from tests.support.quick_tuner import QUICK_TOOLS
 
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     model = FamilyCostModel("op", warmup_samples=4, threads=1)
     scheduler = FamilyTaskScheduler("published", foresee_size=2)
+    stocks = ms.builder.LocalBuilder(max_workers=2, initializer=load_intrinsics) if builder == "stock" else None
     database = ms.relax_integration.tune_relax(
         mod=network,
         params={},
@@ -50,7 +54,7 @@ def test_tune_relax_with_stocks_builder_runner_and_database(
         work_dir=str(tmp_path),
         max_trials_global=14,
         num_trials_per_iter=4,
-        builder=ms.builder.LocalBuilder(max_workers=2, initializer=load_intrinsics),
+        builder=stocks or QUICK_TOOLS.builder(2),
         strategy=ms.search_strategy.EvolutionarySearch(population_size=32, init_min_unmeasured=4, genetic_num_iters=1),
         seed=1,
         cost_model=model,

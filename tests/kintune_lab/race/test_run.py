@@ -38,17 +38,21 @@ def spec_of(tuners: dict[str, TunerSpec]) -> RaceSpec:
     )
 
 
-def test_a_race_is_run_judged_and_reckoned(tmp_path: Path) -> None:
-    tuners: dict[str, TunerSpec] = {
-        "stock": StockSpec(8),
-        "family": StockFamilySpec(8, "op", "published"),
-        "kintune": KintuneSpec(Strategy(round_size=8, foresee_size=4)),
-    }
+TUNERS: dict[str, TunerSpec] = {
+    "stock": StockSpec(8),
+    "family": StockFamilySpec(8, "op", "published"),
+    "kintune": KintuneSpec(Strategy(round_size=8, foresee_size=4)),
+}
+
+
+@pytest.mark.parametrize("names", [("stock", "kintune"), pytest.param(tuple(TUNERS), marks=pytest.mark.slow)])
+def test_a_race_is_run_judged_and_reckoned(names: tuple[str, ...], tmp_path: Path) -> None:
+    tuners = {name: TUNERS[name] for name in names}
     shown: list[CellProgress] = []
     tables: Tables = run_race(spec_of(tuners), tmp_path, tmp_path / "turns", shown.append, tuner_module=QUICK)
     check_tables(tables)
     results = {row["method"]: row for row in tables["results"]}
-    assert list(results) == ["stock", "family", "kintune"]
+    assert list(results) == list(names)
     for row in results.values():
         assert (row["altered"], row["rejected"]) == (0, 0)
         assert isinstance(row["trials"], int)
@@ -101,6 +105,7 @@ def test_a_contestant_that_dies_ends_the_race(tmp_path: Path) -> None:
         run_race(spec_of(tuners), tmp_path, tmp_path / "turns", lambda progress: None, tuner_module=QUICK)
 
 
+@pytest.mark.may_use("torch")
 def test_a_race_finds_no_torch(tmp_path: Path) -> None:
     environment = {**os.environ, **without_torch(tmp_path / "hidden")}
     said = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)

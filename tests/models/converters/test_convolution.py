@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import ModelError
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -77,8 +78,8 @@ def transposed(draw_from: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(
-    max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
+@compiled_examples(
+    3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(several=st.lists(transposed(), min_size=6, max_size=6))
 def test_transposed_convolutions_of_any_attributes(compare: Any, make_case: Any, several: list[dict[str, Any]]) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
+
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -50,8 +52,8 @@ def equations(draw_from: st.DrawFn) -> str:
     return ",".join("".join(each) for each in operands) + "->" + "".join(result)
 
 
-@settings(
-    max_examples=4, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
+@compiled_examples(
+    4, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(several=st.lists(equations(), min_size=6, max_size=6))
 def test_any_equation(compare: Any, make_case: Any, several: list[str]) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.errors import InputError, ModelError
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -274,7 +275,7 @@ def test_what_reads_from_nothing_is_refused(tmp_path: Path) -> None:
         load(parse_ref(str(written(tmp_path, model))))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@compiled_examples(8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_drawn_nodes_agree_or_refuse_as_the_reference_does(tmp_path: Path, data: st.DataObject) -> None:
     draw = data.draw

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import ModelError
+from tests.support.examples import compiled_examples
 from tests.support.recurrent import ACTIVATIONS, Cell, Layer
 
 pytestmark = pytest.mark.tvm
@@ -59,8 +60,8 @@ def cells(cell: str, *twists: str) -> st.SearchStrategy[Cell]:
     )
 
 
-drawn = settings(
-    max_examples=12, derandomize=True, deadline=None, phases=[Phase.generate],
+drawn = compiled_examples(
+    12, derandomize=True, deadline=None, phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 

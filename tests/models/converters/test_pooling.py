@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
+
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -42,8 +44,8 @@ def cases_of(make_case: Any, operator: str, several: list[dict[str, Any]], **mor
     return cases
 
 
-examples = settings(
-    max_examples=3,
+examples = compiled_examples(
+    3,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

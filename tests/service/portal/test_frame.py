@@ -1,4 +1,7 @@
-"""Every page, in both themes and at two widths: nothing from elsewhere, nothing too wide, nothing inaccessible."""
+"""Every page, in both themes and at two widths: nothing from elsewhere, nothing too wide, nothing inaccessible.
+
+The fast tests see each theme and each width once, the slow ones the two other pairs.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,15 @@ browsed = pytest.mark.needs("chromium")
 
 
 @browsed
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [
+        ("light", 1280),
+        ("dark", 360),
+        pytest.param("dark", 1280, marks=pytest.mark.slow),
+        pytest.param("light", 360, marks=pytest.mark.slow),
+    ],
+)
 def test_pages_hold_at_each_width_and_theme(pages: Pages, browser: webdriver.Chrome, theme: str, width: int) -> None:
     prefer(browser, theme)
     widen(browser, width)

@@ -1,4 +1,7 @@
-"""A tuning job that is cut or loses its process decides as if it had not."""
+"""A tuning job that is cut or loses its process decides as if it had not.
+
+The fast tests cut it at every fifth place and near its end, the slow ones everywhere.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,11 @@ from tests.support.toy_tools import ToyTools, toy_spec
 
 SHORT = with_limits(trials=24)
 
+everywhere = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+"""At every so many places of a run."""
+
+_NEAR_THE_END = 6  # events: the network is confirmed, packaged and compared
+
 
 @pytest.fixture(scope="module")
 def uninterrupted() -> Rehearsal:
@@ -30,18 +38,22 @@ def uninterrupted() -> Rehearsal:
 class TestResuming:
     """The same events, the same decisions, wherever the history was cut."""
 
-    def test_a_run_that_is_cut_anywhere_decides_as_if_it_had_not_been(self, uninterrupted: Rehearsal) -> None:
+    @everywhere
+    def test_a_run_that_is_cut_anywhere_decides_as_if_it_had_not_been(
+        self, uninterrupted: Rehearsal, every: int
+    ) -> None:
         expected = ended(uninterrupted)
-        for cut in (0, *range(3, len(uninterrupted.history))):  # the first three events are one commit
+        for cut in (0, *_places(3, uninterrupted, every)):  # the first three events are one commit
             journal = PlainJournal(uninterrupted.history[:cut], knowledge=KNOWLEDGE)
             again = Rehearsal(ToyTools, SHORT, _Rough(), journal=journal).run()
             assert again.picks == uninterrupted.picks, f"cut after {cut} events"
             assert _decided(ended(again)) == _decided(expected), f"cut after {cut} events"
             assert max(profiled(again).values()) == 1, f"cut after {cut} events"
 
-    def test_a_process_that_is_lost_anywhere_changes_no_decision(self, uninterrupted: Rehearsal) -> None:
+    @everywhere
+    def test_a_process_that_is_lost_anywhere_changes_no_decision(self, uninterrupted: Rehearsal, every: int) -> None:
         expected = ended(uninterrupted)
-        for lost_at in range(1, len(uninterrupted.history)):
+        for lost_at in _places(1, uninterrupted, every):
 
             def lose(rehearsal: Rehearsal, lost_at: int = lost_at) -> None:
                 if len(rehearsal.history) == lost_at:
@@ -130,6 +142,12 @@ class _Rough(Cast):
         if candidate.sketch != UNTUNED and candidate.digest[0] == "2":
             raise RuntimeError("crashed")
         return super().time(candidate, kind)
+
+
+def _places(first: int, run: Rehearsal, every: int) -> list[int]:
+    """Numbers of events from `first` on, every so many, and all near the end."""
+    count = len(run.history)
+    return sorted({*range(first, count, every), *range(count - _NEAR_THE_END, count)})
 
 
 def _decided(summary: Summary) -> object:
