@@ -13,6 +13,7 @@ import argparse
 import csv
 import json
 import math
+import re
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -115,13 +116,19 @@ def _last_day(path: Path) -> str:
     return str(json.loads(path.read_text())["days"][-1])
 
 
+def _undated(path: Path) -> str:
+    """The name of the folder that a comparison lies in, without its date."""
+    return re.sub(r"-\d{4}-\d\d-\d\d$", "", path.parent.name)
+
+
 def comparisons(results: Path) -> list[str]:
-    """The runs of `experiment = "compare"`, a line each; nothing where none is kept."""
+    """The runs of `experiment = "compare"`, the last of each name, a line each; nothing where none is kept."""
     body = []
-    for path in sorted(results.glob("*/comparison.json")):
+    last = {_undated(path): path for path in sorted(results.glob("*/comparison.json"))}
+    for path in last.values():
         document = json.loads(path.read_text())
         for comparison in document["comparisons"]:
-            name = ", ".join(filter(None, (path.parent.name, comparison["setting"])))
+            name = ", ".join(filter(None, (_undated(path), comparison["setting"])))
             beside = {each["other"]: each for each in comparison["summary"]["against"]}
             means = []
             for other in ("onnxruntime", "openvino"):
