@@ -207,6 +207,35 @@ static kt_status check_computed(const kt_plan *plan, const kt_plan_check *check,
   return KT_OK;
 }
 
+/* ---- copies ---- */
+
+#define SHARED_COPY ((size_t)1 << 18) /* bytes: less takes one thread no longer than it takes to wake another */
+
+typedef struct {
+  uint8_t *to;
+  const uint8_t *from;
+  size_t nbytes;
+} copying;
+
+static int copy_part(int task, kt_group *group, void *data) {
+  const copying *all = data;
+  size_t part = aligned((all->nbytes + (size_t)group->tasks - 1) / (size_t)group->tasks), start = part * (size_t)task;
+  if (start < all->nbytes)
+    memcpy(all->to + start, all->from + start, all->nbytes - start < part ? all->nbytes - start : part);
+  return 0;
+}
+
+/* Copies, with all threads of the pool where that pays.  The pool has been entered. */
+static void copy(kt_context *context, void *to, const void *from, size_t nbytes) {
+  if (nbytes < SHARED_COPY) {
+    if (nbytes) memcpy(to, from, nbytes);
+    return;
+  }
+  copying all = {to, from, nbytes};
+  kt_pool_limit(context->pool, 0);
+  kt_parallel_launch(copy_part, &all, 0);
+}
+
 /* ---- a run ---- */
 
 static int64_t now(void) {
@@ -247,8 +276,8 @@ static kt_status run_plan(kt_context *context) {
         break;
       }
       case KT_COPY:
-        memcpy(context->tensors[operation->arguments].data, context->tensors[operation->subject].data,
-               (size_t)plan->tensors[operation->subject].nbytes);
+        copy(context, context->tensors[operation->arguments].data, context->tensors[operation->subject].data,
+             (size_t)plan->tensors[operation->subject].nbytes);
         break;
       case KT_BRANCH:
         if (is_zero(context, operation->subject)) next = operation->arguments;
@@ -294,7 +323,6 @@ static kt_status run(kt_context *context, const kt_buffer *inputs, const kt_buff
       kt_status status = check_input(plan, &plan->inputs[i], inputs[i].data);
       if (status != KT_OK) return status;
     }
-    if (!is_aligned(inputs[i].data) && inputs[i].nbytes) memcpy(context->input_room[i], inputs[i].data, inputs[i].nbytes);
   }
   for (uint32_t i = 0; i < context->moving_count; i++) {
     const kt_plan_tensor *tensor = &plan->tensors[context->moving[i]];
@@ -307,12 +335,14 @@ static kt_status run(kt_context *context, const kt_buffer *inputs, const kt_buff
   }
   kt_status status = kt_pool_enter(context->pool);
   if (status != KT_OK) return status;
+  for (uint32_t i = 0; i < plan->header.input_count; i++)
+    if (!is_aligned(inputs[i].data)) copy(context, context->input_room[i], inputs[i].data, inputs[i].nbytes);
   status = run_plan(context);
-  kt_pool_leave(context->pool);
   for (uint32_t i = 0; i < plan->header.check_count && status == KT_OK; i++)
     status = check_computed(plan, &plan->checks[i], context->output_room[plan->checks[i].port]);
   for (uint32_t i = 0; i < own && status == KT_OK; i++)
-    if (!is_aligned(outputs[i].data) && outputs[i].nbytes) memcpy(outputs[i].data, context->output_room[i], outputs[i].nbytes);
+    if (!is_aligned(outputs[i].data)) copy(context, outputs[i].data, context->output_room[i], outputs[i].nbytes);
+  kt_pool_leave(context->pool);
   return status;
 }
 

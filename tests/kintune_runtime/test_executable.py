@@ -54,6 +54,18 @@ def test_arrays_at_any_address_and_with_any_strides(model: kintune_runtime.Execu
     np.testing.assert_array_equal(model.run(X[::-1])["out"], X[::-1] + W + W)
 
 
+@pytest.mark.parametrize("count", [(1 << 16) - 1, 1 << 16, 100_003])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_large_inputs_at_any_address_are_copied_by_all_threads(tmp_path: Path, count: int, threads: int) -> None:
+    values = np.random.default_rng(0).integers(-9, 9, count).astype(np.float32)
+    model = kintune_runtime.open(write_model(tmp_path / "large.kt", [adding(count)], [values]))
+    memory = np.zeros(4 * count + 64, np.uint8)
+    for shift in (4, 60):
+        view = memory[shift : shift + 4 * count].view(np.float32)
+        view[:] = values[::-1]
+        np.testing.assert_array_equal(model.run(view, threads=threads)["out"], values[::-1] + 2 * values)
+
+
 def test_large_outputs_belong_to_the_caller(tmp_path: Path) -> None:
     count = 100_000
     weight = np.ones(count, np.float32)
