@@ -26,6 +26,9 @@ PAGE = ROOT / "docs/benchmarks.md"
 LONGEST = 150
 SECOND = "benchmarks_service.md"
 """The page on the scheduler and the service."""
+SUPERSEDED = ("compare-bf16-two-xeon", "compare-int8-mobilenet-xeon")
+"""Comparisons whose files have been compared again by one of another name."""
+
 NEWEST = "compare-seven-xeon-2026-11-26"
 """The comparison that was made last, where several have one date."""
 COMPARED = ("Kintune", "onnxruntime", "OpenVINO", "of onnxruntime", "of OpenVINO")
@@ -125,6 +128,8 @@ def comparisons(results: Path) -> list[str]:
     """The runs of `experiment = "compare"`, the last of each name, a line each; nothing where none is kept."""
     body = []
     last = {_undated(path): path for path in sorted(results.glob("*/comparison.json"))}
+    for name in SUPERSEDED:
+        last.pop(name, None)
     for path in last.values():
         document = json.loads(path.read_text())
         for comparison in document["comparisons"]:

@@ -25,6 +25,7 @@ def test_the_next_network_starts_from_the_first(place: Place) -> None:
     assert used["lost"] == 0
 
 
+@pytest.mark.slow
 def test_what_was_measured_can_be_taken_elsewhere(place: Place) -> None:
     """Models are trained there."""
     elsewhere = place.folder / "elsewhere.sqlite"

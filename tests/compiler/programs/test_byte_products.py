@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
+from tests.support.examples import compiled_examples
 from tests.support.quantised import Layer, lowered, write_layer
 
 pytestmark = pytest.mark.tvm
@@ -111,7 +112,7 @@ def has_a_place(layer: Layer) -> bool:
     return layer.height + layer.pads[0] + layer.pads[2] >= reach[0] and layer.width + sum(layer.pads[1::2]) >= reach[1]
 
 
-@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@compiled_examples(15, deadline=None, phases=[Phase.generate])
 @given(layers().filter(has_a_place), st.data())
 def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
     agree(layer, lambda count: data.draw(st.integers(0, count - 1)))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Candidate, Sketch
@@ -19,6 +19,7 @@ from kintune.search.processor import Processor
 from kintune.search.sketch_program import precision_of, program_of
 from tests.compiler.programs.test_byte_products import MACHINE, has_a_place, here, layers, run, workload_of
 from tests.compiler.programs.test_panel_network import described
+from tests.support.examples import compiled_examples
 from tests.support.quantised import Layer, lowered, run_onnxruntime, run_untuned, write_layer
 
 pytestmark = pytest.mark.tvm
@@ -56,7 +57,7 @@ def agree(layer: Layer, draw: Any) -> None:
     np.testing.assert_array_equal(run(written), run(default_schedule(module, here())), err_msg=str(decisions))
 
 
-@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@compiled_examples(15, deadline=None, phases=[Phase.generate])
 @given(layers().filter(has_a_place), st.data())
 def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
     agree(layer, lambda count: data.draw(st.integers(0, count - 1)))

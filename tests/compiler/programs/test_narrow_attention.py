@@ -139,7 +139,7 @@ def cpu() -> Any:
     return tvm.target.Target(SAPPHIRE_RAPIDS)
 
 
-@pytest.mark.parametrize("rows", [33, 97])
+@pytest.mark.parametrize("rows", [33, pytest.param(97, marks=pytest.mark.slow)])
 def test_what_is_kept_in_bf16_computes_the_same(rows: int, here: Any) -> None:
     from kintune.compiler.programs.narrow_attention import NarrowAttention
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Candidate
@@ -21,6 +21,7 @@ from kintune.search.processor import Processor
 from kintune.search.sketch_program import precision_of, program_of
 from tests.compiler.programs.test_padding import product
 from tests.support.convolutions import Case, run, workload
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -68,7 +69,7 @@ def agree(module: Any, target: Any, draw: Any = None) -> None:
         assert error <= ERRORS[kind], (kind, decisions, error)
 
 
-@settings(max_examples=12, deadline=None, phases=PHASES)
+@compiled_examples(12, deadline=None, phases=PHASES)
 @given(
     st.lists(st.integers(1, 70), min_size=1, max_size=3).filter(lambda shape: np.prod(shape) <= 300),
     st.integers(1, 140),
@@ -83,7 +84,7 @@ def test_products_of_any_size(
     agree(module, here, lambda number: data.draw(st.integers(0, number - 1)))
 
 
-@settings(max_examples=16, deadline=None, phases=PHASES)
+@compiled_examples(16, deadline=None, phases=PHASES)
 @given(
     st.builds(
         Case,

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.compiler.programs.test_padding import product
 from tests.support.convolutions import Case, relative_error, run, workload
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -77,7 +78,7 @@ def decided(program: Any, module: Any, variant: str, draw: Callable[[int], int])
             assert "do not fit" in str(error)  # noqa: PT017
 
 
-@settings(max_examples=14, deadline=None, phases=PHASES)
+@compiled_examples(14, deadline=None, phases=PHASES)
 @given(
     st.builds(
         Case,
@@ -121,7 +122,7 @@ def extents(case: Case) -> list[int]:
     return [(sizes[axis] - (case.kernel[axis] - 1) * dilation[axis] - 1) // stride[axis] + 1 for axis in (0, 1)]
 
 
-@settings(max_examples=8, deadline=None, phases=PHASES)
+@compiled_examples(8, deadline=None, phases=PHASES)
 @given(
     st.sampled_from([(1,), (3,), (1, 7), (2, 1, 5), (16,), (19,)]),
     st.sampled_from([8, 21, 48, 96]),

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
 from tests.support.convolutions import Case, workload
+from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
 
@@ -73,7 +74,7 @@ def test_rows_beyond_the_last_are_not_stored() -> None:
     check(product(1, 197, columns=48, reduced=40), [(0, 0, 0), (0, 3, 1), (1, 1, 0)])
 
 
-@settings(max_examples=20, deadline=None)
+@compiled_examples(20, deadline=None)
 @given(
     st.sampled_from([(9,), (13,), (1, 128), (3, 17), (2, 1, 11), (64,)]),
     st.sampled_from([8, 16, 24, 48, 64, 96]),

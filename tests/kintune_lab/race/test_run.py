@@ -99,6 +99,7 @@ def test_turns_of_another_version_are_not_judged(tmp_path: Path) -> None:
     assert turns.exists()
 
 
+@pytest.mark.slow
 def test_a_contestant_that_dies_ends_the_race(tmp_path: Path) -> None:
     tuners: dict[str, TunerSpec] = {"stock": StockSpec(8), "kintune": KintuneSpec(Strategy(families="unheard of"))}
     with pytest.raises(EngineError, match=r"kintune: .*unheard of"):

@@ -53,6 +53,7 @@ def test_all_contestants_are_ready_with_the_same_network(setup: SharedSetup) -> 
     assert [subgraph.tunable for subgraph in ready.subgraphs] == [True, True, False]
 
 
+@pytest.mark.slow  # a race with stock is in the fast tests
 def test_a_stock_turn_is_a_round_of_one_task(setup: SharedSetup, stock_turns: list[TurnReport]) -> None:
     *rounds, last = stock_turns
     assert all(len(turn.measured) == 1 for turn in rounds)
@@ -66,6 +67,7 @@ def test_a_stock_turn_is_a_round_of_one_task(setup: SharedSetup, stock_turns: li
     assert last.seconds["update"] > 0
 
 
+@pytest.mark.slow
 def test_what_is_replayed_is_what_stock_built(setup: SharedSetup, stock_turns: list[TurnReport]) -> None:
     from kintune.compiler.space.replay import Replayer
     from kintune_lab.tuners.setup import structural_hash

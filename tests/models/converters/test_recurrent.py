@@ -34,11 +34,14 @@ def operands(
     return found + [optional[name] if name in given else None for name in ("blhc" if cell == "LSTM" else "blh")]
 
 
+@pytest.mark.parametrize("operands_given", [("", "bhc"), pytest.param(("b", "bh", "hc"), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cell", list(GATES))
-def test_directions_states_and_biases(compare: Any, make_case: Any, cell: str) -> None:
+def test_directions_states_and_biases(
+    compare: Any, make_case: Any, cell: str, operands_given: tuple[str, ...]
+) -> None:
     count = 3 if cell == "LSTM" else 2
     cases = []
-    for direction, batch, given in itertools.product(DIRECTIONS, (1, 3), ("", "b", "bh", "bhc", "hc")):
+    for direction, batch, given in itertools.product(DIRECTIONS, (1, 3), operands_given):
         values = operands(cell, direction, 4, batch, 5, given=given)
         extra = {"linear_before_reset": batch // 2} if cell == "GRU" else {}
         fixed = [1, 2, 3] if batch == 1 else ()
