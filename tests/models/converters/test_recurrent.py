@@ -36,9 +36,7 @@ def operands(
 
 @pytest.mark.parametrize("operands_given", [("", "bhc"), pytest.param(("b", "bh", "hc"), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cell", list(GATES))
-def test_directions_states_and_biases(
-    compare: Any, make_case: Any, cell: str, operands_given: tuple[str, ...]
-) -> None:
+def test_directions_states_and_biases(compare: Any, make_case: Any, cell: str, operands_given: tuple[str, ...]) -> None:
     count = 3 if cell == "LSTM" else 2
     cases = []
     for direction, batch, given in itertools.product(DIRECTIONS, (1, 3), operands_given):
