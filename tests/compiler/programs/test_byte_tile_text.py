@@ -26,9 +26,10 @@ def test_tiles_compile(tiles: int, vectors: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tiles", "vectors"), GRIDS)
 def test_no_register_has_two_uses(tiles: int, vectors: int) -> None:
-    from kintune.compiler.programs.byte_tile_text import REGISTERS, TileKernel, registers_for, tile_kernel_text
+    from kintune.compiler.programs.amx_text import TILES
+    from kintune.compiler.programs.byte_tile_text import TileKernel, registers_for, tile_kernel_text
 
-    if registers_for(tiles, vectors) > REGISTERS:
+    if registers_for(tiles, vectors) > TILES:
         return
     _, text = tile_kernel_text(TileKernel(tiles, vectors, 16, 16, 64, 1, 1, 1, 0, 0))
     products = [
@@ -38,7 +39,7 @@ def test_no_register_has_two_uses(tiles: int, vectors: int) -> None:
     sums, data, weights = ({each[place] for each in registers} for place in range(3))
     assert len(sums) == len(products) == tiles * vectors
     assert len(sums) + len(data) + len(weights) == len(sums | data | weights)
-    assert sums | data | weights <= set(range(REGISTERS))
+    assert sums | data | weights <= set(range(TILES))
 
 
 def test_another_shape_has_another_name() -> None:

@@ -11,7 +11,7 @@ from tvm.target import codegen
 
 from kintune.compiler.programs.byte_kernel import LANES, STEP
 from kintune.compiler.programs.byte_loops import Blocking, write_bytes
-from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes
+from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
@@ -57,7 +57,9 @@ class ByteProducts:
         Raises:
             BuildError: the workload sums no products of bytes.
         """
-        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(_sizes(_found(module))))
+        return tuple(
+            Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(_sizes(require_bytes(module)[1]))
+        )
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -65,10 +67,7 @@ class ByteProducts:
         Raises:
             BuildError: the workload sums no products of bytes, or the decisions make no program.
         """
-        found = joined_bytes(module)
-        if found is None:
-            raise BuildError("there are no products of bytes")
-        changed, workload, epilogue = found
+        changed, workload, epilogue = require_bytes(module)
         sizes = _sizes(workload)
         choices = _choices(sizes)
         if len(decisions) != len(choices):
@@ -83,7 +82,7 @@ class ByteProducts:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        sizes = _sizes(_found(module))
+        sizes = _sizes(require_bytes(module)[1])
         choices = _choices(sizes)
         found = [
             Blocking(rows, vectors, unroll, blocks, parts, bool(first))
@@ -95,13 +94,6 @@ class ByteProducts:
             tuple((values.index(int(value)),) for values, value in zip(choices, blocking, strict=True))
             for blocking in best
         ]
-
-
-def _found(module: tvm.IRModule) -> ByteWorkload:
-    found = joined_bytes(module)
-    if found is None:
-        raise BuildError("there are no products of bytes")
-    return found[1]
 
 
 class _Sizes(NamedTuple):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kintune.compiler.programs.amx_text import TILES, tile_frame
 from kintune.compiler.programs.byte_kernel import LANES, STEP, segment_place
 from kintune.core.candidate import digest_of
 
-__all__ = ["MOST_QUADS", "MOST_ROWS", "REGISTERS", "TileKernel", "registers_for", "tile_kernel_text"]
+__all__ = ["MOST_QUADS", "MOST_ROWS", "TileKernel", "registers_for", "tile_kernel_text"]
 
 MOST_ROWS = 16
 """The rows of a tile, at most."""
@@ -19,37 +20,11 @@ MOST_ROWS = 16
 MOST_QUADS = 16
 """The parts of four bytes in a row of a tile, at most."""
 
-REGISTERS = 8
-"""The tiles that a CPU has."""
-
 _NAME = "KERNEL"
 _CACHE_LINE = 64
 _NEARNESS = 3
 
-_TEXT = """declare void @llvm.x86.ldtilecfg(ptr)
-declare void @llvm.x86.tilerelease()
-declare void @llvm.x86.tilezero(i8 immarg)
-declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
-declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
-declare void @llvm.x86.tdpbusd(i8 immarg, i8 immarg, i8 immarg)
-declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)
-
-define i32 @KERNEL_begin() {{
-  %config = alloca [64 x i8], align 64
-  store <64 x i8> zeroinitializer, ptr %config, align 64
-  store i8 1, ptr %config, align 64
-  %widths = getelementptr i8, ptr %config, i64 16
-  store <8 x i16> <{widths}>, ptr %widths, align 16
-  %heights = getelementptr i8, ptr %config, i64 48
-  store <8 x i8> <{heights}>, ptr %heights, align 16
-  call void @llvm.x86.ldtilecfg(ptr %config)
-  ret i32 0
-}}
-
-define i32 @KERNEL_end() {{
-  call void @llvm.x86.tilerelease()
-  ret i32 0
-}}
+_TEXT = """declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)
 
 define i32 @KERNEL(ptr %a, {offsets}, ptr %w, ptr %c, ptr %last) {{
 entry:
@@ -130,7 +105,7 @@ def _text(k: TileKernel) -> str:
     data, weights = {*a}, {*b}
     shapes = [
         (k.quads * STEP, k.height) if at in data else (64, k.quads) if at in weights else (64, k.height)
-        for at in range(REGISTERS)
+        for at in range(TILES)
     ]
     sums = [f"ptr %c{tile}_{vector}, i64 {line}" for tile, vector in grid]
     entry = [f"  %r{tile} = getelementptr i8, ptr %a, i32 %o{tile}" for tile in range(k.tiles)]
@@ -139,9 +114,7 @@ def _text(k: TileKernel) -> str:
         for tile, vector in grid
     ]
     entry += [f"  call void @llvm.x86.tilezero(i8 {at})" for at in range(len(grid))]
-    return _TEXT.format(
-        widths=", ".join(f"i16 {width}" for width, _ in shapes),
-        heights=", ".join(f"i8 {height}" for _, height in shapes),
+    return tile_frame(_NAME, "tdpbusd", shapes) + _TEXT.format(
         offsets=", ".join(f"i32 %o{tile}" for tile in range(k.tiles)),
         entry="\n".join(entry),
         place="\n".join(segment_place(k.inner, k.near, k.far)),
@@ -159,7 +132,7 @@ def _registers(k: TileKernel) -> tuple[list[int], list[int]]:
     """The registers of the data's tiles and of the weights'; those of the data may be used again."""
     first = k.tiles * k.vectors
     weights = list(range(first, first + k.vectors))
-    return list(range(first + k.vectors, REGISTERS))[: k.tiles], weights
+    return list(range(first + k.vectors, TILES))[: k.tiles], weights
 
 
 def _step(k: TileKernel, a: list[int], b: list[int], line: int) -> list[str]:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import tvm
 
+from kintune.compiler.programs.amx_text import TILES
 from kintune.compiler.programs.byte_kernel import LANES, STEP
 from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, heights_of, may_copy, tile_form, tiles_of
 from kintune.compiler.programs.byte_tile_loops import TileBlocking, write_byte_tiles
-from kintune.compiler.programs.byte_tile_text import REGISTERS, registers_for
-from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes
+from kintune.compiler.programs.byte_tile_text import registers_for
+from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
 from kintune.core.candidate import Axis, Choice, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
@@ -77,7 +78,7 @@ class ByteTiles:
         Raises:
             BuildError: the workload sums no products of bytes.
         """
-        choices = _choices(*tile_form(_found(module)))
+        choices = _choices(*tile_form(require_bytes(module)[1]))
         return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in choices)
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
@@ -86,10 +87,7 @@ class ByteTiles:
         Raises:
             BuildError: the workload sums no products of bytes, or the decisions make no program.
         """
-        found = joined_bytes(module)
-        if found is None:
-            raise BuildError("there are no products of bytes")
-        changed, plain, epilogue = found
+        changed, plain, epilogue = require_bytes(module)
         workload, form = tile_form(plain)
         choices = _choices(workload, form)
         if len(decisions) != len(choices):
@@ -104,7 +102,7 @@ class ByteTiles:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        workload, form = tile_form(_found(module))
+        workload, form = tile_form(require_bytes(module)[1])
         choices = _choices(workload, form)
         found = [
             TileBlocking(height, tiles, vectors, blocks, parts, bool(first), bool(copies))
@@ -116,13 +114,6 @@ class ByteTiles:
             tuple((values.index(int(value)),) for values, value in zip(choices, blocking, strict=True))
             for blocking in best
         ]
-
-
-def _found(module: tvm.IRModule) -> ByteWorkload:
-    found = joined_bytes(module)
-    if found is None:
-        raise BuildError("there are no products of bytes")
-    return found[1]
 
 
 def _choices(w: ByteWorkload, form: TileForm) -> tuple[tuple[int, ...], ...]:
@@ -144,7 +135,7 @@ def _choices(w: ByteWorkload, form: TileForm) -> tuple[tuple[int, ...], ...]:
 def _fits(w: ByteWorkload, form: TileForm, b: TileBlocking) -> bool:
     """Whether the tiles are in registers, and parts and blocks are whole."""
     groups = -(-form.lines * tiles_of(form, b.height) // b.tiles)
-    return registers_for(b.tiles, b.vectors) <= REGISTERS and w.panels(b.vectors) % b.parts == 0 and b.blocks <= groups
+    return registers_for(b.tiles, b.vectors) <= TILES and w.panels(b.vectors) % b.parts == 0 and b.blocks <= groups
 
 
 def _cycles(w: ByteWorkload, form: TileForm, b: TileBlocking, machine: Processor) -> float:

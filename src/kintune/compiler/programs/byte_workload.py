@@ -13,8 +13,9 @@ from kintune.compiler.programs.byte_kernel import LANES, STEP
 from kintune.compiler.programs.byte_pattern import ByteProduct, byte_product_of
 from kintune.compiler.programs.epilogue import Epilogue, joined
 from kintune.compiler.space.weights import weight_positions
+from kintune.errors import BuildError
 
-__all__ = ["ByteWorkload", "Runs", "find_bytes", "joined_bytes"]
+__all__ = ["ByteWorkload", "Runs", "find_bytes", "joined_bytes", "require_bytes"]
 
 _BORDERS = "pad_temp"
 _BYTES, _WEIGHTS, _SUMS = "uint8", "int8", "int32"
@@ -179,6 +180,18 @@ def joined_bytes(module: tvm.IRModule) -> tuple[tvm.IRModule, ByteWorkload, Epil
     if found is None or len(found.nests) != len(found.replaced) + 1:
         return None
     return changed, found, epilogue
+
+
+def require_bytes(module: tvm.IRModule) -> tuple[tvm.IRModule, ByteWorkload, Epilogue | None]:
+    """What `joined_bytes` finds.
+
+    Raises:
+        BuildError: the workload sums no products of bytes.
+    """
+    found = joined_bytes(module)
+    if found is None:
+        raise BuildError("there are no products of bytes")
+    return found
 
 
 def _is_beside(block: Any) -> bool:

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kintune.compiler.programs.amx_text import TILES, tile_frame
+
 __all__ = ["CHUNK", "TILE_ROWS", "amx_text", "copying_text", "pairing_text", "vector_text"]
 
 CHUNK = 32
@@ -225,32 +227,6 @@ def pairing_text() -> str:
     )
 
 
-_AMX = """
-declare void @llvm.x86.ldtilecfg(ptr)
-declare void @llvm.x86.tilerelease()
-declare void @llvm.x86.tilezero(i8 immarg)
-declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
-declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
-declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
-
-define i32 @kt_tiles_begin() {{
-  %config = alloca [64 x i8], align 64
-  store <64 x i8> zeroinitializer, ptr %config, align 64
-  store i8 1, ptr %config, align 64
-  %widths = getelementptr i8, ptr %config, i64 16
-  store <8 x i16> <{widths}>, ptr %widths, align 16
-  %heights = getelementptr i8, ptr %config, i64 48
-  store <8 x i8> <{heights}>, ptr %heights, align 16
-  call void @llvm.x86.ldtilecfg(ptr %config)
-  ret i32 0
-}}
-
-define i32 @kt_tiles_end() {{
-  call void @llvm.x86.tilerelease()
-  ret i32 0
-}}
-"""
-
 _LOOP = """
 define i32 @{name}(ptr %a, i32 %stride, ptr %b, ptr %c, i32 %steps, i32 %runs, i32 %jump, i32 %add) {{
 entry:
@@ -300,8 +276,7 @@ def amx_text() -> str:
 
     A step is of 32 values.  `b` has rows of two tiles; `c` has rows of 32 sums.
     """
-    widths, heights = ", ".join(["i16 64"] * 8), ", ".join([f"i8 {TILE_ROWS}"] * 8)
-    return _AMX.format(widths=widths, heights=heights) + _amx(1) + _amx(2)
+    return "\n" + tile_frame("kt_tiles", "tdpbf16ps", [(64, TILE_ROWS)] * TILES) + _amx(1) + _amx(2)
 
 
 def _amx(tiles: int) -> str:
