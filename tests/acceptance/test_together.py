@@ -52,18 +52,21 @@ def together(place: Place) -> Together:
     return Together(code, command.err, document, (JOB, BUILD, DEVICE), retrace(recorded))
 
 
+@pytest.mark.slow
 def test_both_finish_whatever_died(together: Together) -> None:
     assert together.code == 0, together.err
     assert [run["trials"] for run in together.document["runs"]] == [40, 40]
     assert together.document["failed"] == []
 
 
+@pytest.mark.slow
 def test_both_results_run(together: Together, place: Place) -> None:
     for run in together.document["runs"]:
         assert run["within_tolerance"] is True
         assert kt.open(run["output"]).evaluate(repeats=2).median_ms > 0
 
 
+@pytest.mark.slow
 def test_nothing_is_measured_twice(together: Together, place: Place) -> None:
     rows = place.query("SELECT run_id, stage, idx FROM events WHERE kind = 'profile' AND status = 'ok'")
     assert max(Counter(rows).values()) == 1
@@ -71,6 +74,7 @@ def test_nothing_is_measured_twice(together: Together, place: Place) -> None:
     assert all(int(str(count)) >= 40 for _, count in found)
 
 
+@pytest.mark.slow
 def test_stages_of_both_interleave(together: Together) -> None:
     spans = sorted((span.start, span.job) for span in together.traced.history.spans)
     changes = sum(one[1] != two[1] for one, two in pairwise(spans))
@@ -78,6 +82,7 @@ def test_stages_of_both_interleave(together: Together) -> None:
     assert {job.ending.value for job in together.traced.history.jobs} == {"done"}
 
 
+@pytest.mark.slow
 def test_the_device_was_never_shared(together: Together) -> None:
     spans = [s for s in together.traced.history.spans if s.placement.device is not None]
     spans.sort(key=lambda span: span.start)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tvm
 
 
+@pytest.mark.slow
 def test_the_next_network_starts_from_the_first(place: Place) -> None:
     first = place.tune("--trials", 16, "--json", "first.json")
     assert first.wait() == 0, first.err

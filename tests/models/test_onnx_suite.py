@@ -1,6 +1,6 @@
 """ONNX's own backend suite: each case is right, or refused by name before anything is built.
 
-The fast tests take every eighth case, those that are the first with an operator, and all that are refused.  The slow
+The fast tests take every sixteenth case, those that are the first with an operator, and all that are refused.  The slow
 ones take all.
 """
 
@@ -38,7 +38,7 @@ def suite() -> Iterator[Suite]:
 @pytest.fixture(scope="module")
 def some(suite: Suite) -> Verdicts:
     """Verdicts on some cases."""
-    return run_suite(suite, names={*representatives(suite.operators, 8), *read_list(LIST.read_text())})
+    return run_suite(suite, names={*representatives(suite.operators, 16), *read_list(LIST.read_text())})
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_some_refused_cases_are_right_with_nodes_in_onnxruntime(suite: Suite) ->
 
 
 def test_programs_of_the_rule_compute_the_same_in_some_cases(suite: Suite) -> None:
-    assert faults(run_suite(suite, rules=True, names=list(suite.operators)[::24])) == {}
+    assert faults(run_suite(suite, rules=True, names=list(suite.operators)[::48])) == {}
 
 
 @pytest.mark.slow

@@ -44,8 +44,24 @@ def test_an_open_dimension_is_named_with_the_flag_to_add() -> None:
         resolve("model.onnx", {"image": ("batch", 3, "", 224)}, {})
     assert str(caught.value) == (
         "model.onnx: input image is batchx3x?x224, of unknown size in dimension 0 (batch), 2; "
-        "add --shape image=1x3x1x224 with the sizes you need"
+        "add --shape image=1x3x224x224 with the sizes you need"
     )
+
+
+@pytest.mark.parametrize(
+    ("declared", "example"),
+    [
+        (("n", 3, "h", "w"), "1x3x224x224"),
+        (("n", "h", "w", 3), "1x64x64x3"),
+        (("batch", "sequence"), "1x64"),
+        (("?",), "1"),
+    ],
+)
+def test_a_shape_to_begin_with_is_that_of_an_image_or_of_a_sequence(
+    declared: tuple[int | str, ...], example: str
+) -> None:
+    with pytest.raises(ShapeError, match=f"add --shape x={example} with"):
+        resolve("m", {"x": declared}, {})
 
 
 @pytest.mark.parametrize(

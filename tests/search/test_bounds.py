@@ -81,6 +81,7 @@ def test_a_repair_leaves_alone_what_keeps_the_bounds(extents: tuple[int, ...], s
         assert repair(sketch, decisions, rng) == decisions
 
 
+@pytest.mark.slow
 @given(extents)
 def test_the_rule_keeps_them_and_repeats_itself(extents: tuple[int, ...]) -> None:
     sketch = threaded(extents)

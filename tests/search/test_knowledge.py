@@ -64,6 +64,7 @@ def test_a_taught_search_starts_where_another_one_ends(
     assert _medians(space, 200, knowledge) < 1.1 * _medians(space, 200, None)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_does_no_harm_that_lasts(
     space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
 ) -> None:

@@ -270,6 +270,17 @@ def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: P
         validate_files(tuned=str(tmp_path / "broken.kt"), compare=())
 
 
+def test_drawn_numbers_that_may_choose_what_runs_are_named(files: Files, tmp_path: Path) -> None:
+    package = Package.open(files.good)
+    ((manifest, (plan,)),) = package.variants
+    first, *others = manifest.inputs
+    chosen = msgspec.structs.replace(manifest, inputs=(msgspec.structs.replace(first, dtype="int64"), *others))
+    write_package(tmp_path / "broken.kt", [Variant(chosen, (plan._replace(library=b"none"),))], package.weights)
+    hint = rf"does not run with values drawn for {first.name} \(give values .* with --input or --constant\): .*bad"
+    with pytest.raises(NumericsError, match=hint):
+        validate_files(tuned=str(tmp_path / "broken.kt"), compare=())
+
+
 def test_wrong_inputs_are_refused_before_anything_runs(files: Files, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.zeros((4, 48), np.float32))
     with pytest.raises(InputError, match=r"x\.npz: input 'bias' is missing"):

@@ -25,6 +25,7 @@ Dimension: TypeAlias = "int | str"
 """A size, or the name of an open dimension ("" when it has none)."""
 
 _LARGEST_INPUT = 2**40
+_SIDE, _STEPS = 224, 64  # of an image, and of a sequence, in examples of shapes
 
 ELEMENT_TYPES = {
     TensorProto.FLOAT: "float32",
@@ -191,12 +192,20 @@ def _fixed(
     open_at = [i for i, dim in enumerate(known) if not isinstance(dim, int)]
     if open_at:
         named = ", ".join(f"{i} ({known[i]})" if known[i] else str(i) for i in open_at)
-        example = "x".join(str(dim) if isinstance(dim, int) else "1" for dim in known)
+        example = "x".join(map(str, _example(known)))
         raise ShapeError(
             f"{label}: input {name} is {_text(known)}, of unknown size in dimension {named}; "
             f"add --shape {name}={example} with the sizes you need"
         )
     return tuple(dim for dim in known if isinstance(dim, int))
+
+
+def _example(known: tuple[Dimension, ...]) -> tuple[int, ...]:
+    """A shape that a user may begin with: one image of usual size, or one short sequence."""
+    image = len(known) == 4 and known[1] in (1, 3)
+    return tuple(
+        dim if isinstance(dim, int) else 1 if at == 0 else _SIDE if image else _STEPS for at, dim in enumerate(known)
+    )
 
 
 def _write(value: ValueInfoProto, shape: tuple[int, ...]) -> None:

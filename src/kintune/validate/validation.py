@@ -123,11 +123,11 @@ def _sums(each: Sequence[tuple[tuple[float, ...], ...]]) -> tuple[tuple[float, .
 
 
 def _hint(item: ValidationItem, manifest: Manifest) -> str:
-    """What may help where drawn strings mean nothing to the model."""
-    strings = [tensor.name for tensor in manifest.inputs if tensor.dtype == "string"]
-    if item.inputs or not strings:
+    """What may help where values were drawn that mean nothing to the model: words, or numbers that choose something."""
+    drawn = [tensor.name for tensor in manifest.inputs if tensor.dtype.startswith(("string", "int", "uint"))]
+    if item.inputs or not drawn:
         return ""
-    return f"; {', '.join(strings)} had drawn words, give inputs that the model understands with --input"
+    return f" with values drawn for {', '.join(drawn)} (give values that the model takes, with --input or --constant)"
 
 
 def _thread_counts(each: Sequence[tuple[dict[int, int], ...]]) -> tuple[dict[int, int], ...]:
@@ -155,7 +155,7 @@ def _validate_combination(
         region_threads = run.choose_region_threads(clock)
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
-            raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}{_hint(item, manifest)}")
+            raise NumericsError(f"the tuned network does not run{_hint(item, manifest)}: {run.skipped[TUNED]}")
         difference, compared = run.compare([reference for reference in references if reference is not None])
         for reference in references:
             if reference is not None:

@@ -69,7 +69,7 @@ def agree(module: Any, target: Any, draw: Any = None) -> None:
         assert error <= ERRORS[kind], (kind, decisions, error)
 
 
-@compiled_examples(12, deadline=None, phases=PHASES)
+@compiled_examples(9, deadline=None, phases=PHASES)
 @given(
     st.lists(st.integers(1, 70), min_size=1, max_size=3).filter(lambda shape: np.prod(shape) <= 300),
     st.integers(1, 140),
@@ -84,7 +84,7 @@ def test_products_of_any_size(
     agree(module, here, lambda number: data.draw(st.integers(0, number - 1)))
 
 
-@compiled_examples(16, deadline=None, phases=PHASES)
+@compiled_examples(12, deadline=None, phases=PHASES)
 @given(
     st.builds(
         Case,

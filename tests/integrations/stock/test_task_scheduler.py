@@ -115,6 +115,7 @@ def test_what_was_predicted_is_compared_with_what_was_measured(
         assert max(small) == 4
 
 
+@pytest.mark.slow
 def test_a_doubted_round_too_small_to_pay_is_left_out(task: Any, tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
     from kintune.search.cost_model import Trust
@@ -137,6 +138,7 @@ def test_no_task_gets_more_than_its_share(task: Any, tune: Any, bench: Any) -> N
     assert sum(bench.built) == 38
 
 
+@pytest.mark.slow
 def test_one_seed_one_course(task: Any, tune: Any) -> None:
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
 
@@ -173,6 +175,7 @@ def test_a_model_without_families_is_refused_unless_nothing_is_foreseen(task: An
     assert len(scheduler.turns) >= 2
 
 
+@pytest.mark.slow
 def test_without_foresee_the_choice_is_stocks(task: Any, tune: Any, bench: Any) -> None:
     """Times that depend on the task and the round alone: our gradient and stock's pick the same tasks."""
     from kintune.integrations.stock import FamilyTaskScheduler

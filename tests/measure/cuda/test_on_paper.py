@@ -9,6 +9,7 @@ import pytest
 pytestmark = pytest.mark.tvm
 
 
+@pytest.mark.slow
 def test_what_holds_on_every_gpu_holds_on_the_one_on_paper(paper_gpu: dict[str, str]) -> None:
     """In a process of its own, which finds the libraries of that one."""
     suite = Path(__file__).parent / "on_gpu"

@@ -35,7 +35,9 @@ def operands(
 
 
 @pytest.mark.parametrize("operands_given", [("", "bhc"), pytest.param(("b", "bh", "hc"), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("cell", list(GATES))
+@pytest.mark.parametrize(
+    "cell", ["LSTM", *(pytest.param(cell, marks=pytest.mark.slow) for cell in GATES if cell != "LSTM")]
+)
 def test_directions_states_and_biases(compare: Any, make_case: Any, cell: str, operands_given: tuple[str, ...]) -> None:
     count = 3 if cell == "LSTM" else 2
     cases = []

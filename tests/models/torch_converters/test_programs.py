@@ -65,7 +65,7 @@ def draw(*shape: int, seed: int = 0) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_half_precision_is_summed_in_float32(compare: Compare, dtype: str) -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:

@@ -42,6 +42,7 @@ def test_files_are_named_as_far_as_they_are_few() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.needs("chromium")
 @pytest.mark.tvm
 @pytest.mark.timeout(600)

@@ -81,7 +81,7 @@ def test_a_target_that_is_never_known_leaves_the_usual_number_of_trials(tools: t
     assert summary.notes[-1].startswith("the search could not end at 0.5 of onnxruntime: that is not known")
 
 
-@pytest.mark.parametrize("until", ["onnxruntime*0.75", "untuned*0.1"])
+@pytest.mark.parametrize("until", ["onnxruntime*0.75", pytest.param("untuned*0.1", marks=pytest.mark.slow)])
 def test_a_run_with_a_share_that_is_cut_anywhere_ends_as_if_it_had_not_been(until: str) -> None:
     spec = with_limits(until=until, trials=60)
     whole = Rehearsal(ToyTools, spec).run()
