@@ -11,7 +11,7 @@ import tvm_ffi
 
 from kintune.hardware.toolchain import linking_for
 
-__all__ = ["Linked", "library_of", "link_program", "load_artifact"]
+__all__ = ["Linked", "library_of", "link_program", "load_artifact", "object_of"]
 
 
 class Linked(NamedTuple):
@@ -47,6 +47,18 @@ def link_program(executable: Any, architecture: str, object_files: Sequence[byte
 def library_of(executable: Any, architecture: str, object_files: Sequence[bytes] = ()) -> bytes:
     """Links as `link_program` does, and returns the shared library alone."""
     return link_program(executable, architecture, object_files).library
+
+
+def object_of(module: Any) -> bytes:
+    """The object file of a runtime module, as the compiler makes it for a CPU.
+
+    Raises:
+        Exception: of the compiler's own kinds.
+    """
+    with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
+        path = Path(folder) / "program.o"
+        module.write_to_file(str(path), "o")
+        return path.read_bytes()
 
 
 def load_artifact(artifact: bytes) -> Any:

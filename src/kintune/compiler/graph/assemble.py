@@ -107,11 +107,12 @@ def assemble_plan(
     outputs: Sequence[Tensor],
     checks: Sequence[IndexCheck] = (),
     keeping: Keeping = Keeping.NONE,
+    threads: int = 1,
 ) -> PlannedProgram:
     """Compile as `assemble` does, for a CPU, to what runs without TVM.
 
     `inputs`, `outputs` and `checks` are those of the imported model.  By `keeping`, tensors between kernels are
-    of bf16 where `kept_tensors` finds that they can be.
+    of bf16 where `kept_tensors` finds that they can be.  Kernels are compiled on so many `threads`.
 
     Raises:
         BuildError: a program cannot be applied, the network cannot be compiled, or it has what no plan can do; then the
@@ -141,7 +142,7 @@ def assemble_plan(
             planned = plan_network(called, weights, external, inputs=inputs, outputs=outputs, checks=checks)
             used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
             object_files = [content for candidate, content in linked.items() if kernel_name(candidate) in used]
-            library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files)
+            library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files, threads)
             calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
             return PlannedProgram(planned.plan, library, planned.weights, calls, kept)
     except KintuneError:

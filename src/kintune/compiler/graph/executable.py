@@ -87,10 +87,12 @@ def build_executable(
     kernels: Mapping[str, Built] | None = None,
     *,
     keeping: Keeping = Keeping.NONE,
+    threads: int = 1,
 ) -> Executable | VmExecutable:
     """Compile the network as `assemble_plan` does, or, for a GPU, as `assemble` does.
 
-    By `keeping`, tensors are kept in bf16 between kernels of a CPU where they can be.
+    By `keeping`, tensors are kept in bf16 between kernels of a CPU where they can be.  Its kernels are compiled on so
+    many `threads`.
 
     Raises:
         BuildError: a program cannot be applied, or the network cannot be compiled, planned or linked.
@@ -98,7 +100,7 @@ def build_executable(
     """
     if target.kind.name == GPU:
         return build_vm_executable(lowered, chosen, target, manifest, kernels)
-    return build_plans([lowered], chosen, target, manifest, kernels, keeping=keeping)
+    return build_plans([lowered], chosen, target, manifest, kernels, keeping=keeping, threads=threads)
 
 
 def build_plans(
@@ -109,10 +111,11 @@ def build_plans(
     kernels: Mapping[str, Built] | None = None,
     *,
     keeping: Keeping = Keeping.NONE,
+    threads: int = 1,
 ) -> Executable:
     """Compile a network for each of the manifest's combinations of shapes, in their order, as `assemble_plan` does.
 
-    `keeping` is as for `build_executable`.
+    `keeping` and `threads` are as for `build_executable`.
 
     Raises:
         BuildError: as for `build_executable`.
@@ -130,6 +133,7 @@ def build_plans(
                 outputs=shaped.outputs,
                 checks=shaped.checks,
                 keeping=keeping,
+                threads=threads,
             )
             weights = map(block_of, program.weights)
             yield CompiledPlan(program.plan, program.library, weights, program.calls, program.kept)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import tvm
 import tvm_ffi
 
-from kintune.runtime.artifact import library_of
+from kintune.runtime.artifact import library_of, object_of
 from kintune.runtime.target import architecture_of, triple_of
 
 __all__ = ["build_kernels"]
+
+_PARTS = 8
+"""Modules that the functions of a library are dealt to: each costs the compiler some 40 ms."""
 
 _RAISE = """target triple = "{triple}"
 
@@ -38,18 +43,32 @@ The variable is exported; `protected` keeps the one of another library from taki
 """
 
 
-def build_kernels(module: tvm.IRModule, target: tvm.target.Target, object_files: Sequence[bytes] = ()) -> bytes:
+def build_kernels(
+    module: tvm.IRModule, target: tvm.target.Target, object_files: Sequence[bytes] = (), threads: int = 1
+) -> bytes:
     """Compile a module of PrimFuncs, at least one, for a CPU, and link them with `object_files`.
 
-    These define further kernels.  Each function is exported as `__tvm_ffi_NAME`, NAME being its global symbol.
+    These define further kernels.  Each function is exported as `__tvm_ffi_NAME`, NAME being its global symbol.  So many
+    threads compile; the library does not depend on their number.
 
     Raises:
         BuildError: the linker fails.
         OrderError: there is no linker for the target's architecture.
         Exception: of the compiler's own kinds.
     """
-    built = tvm.tirx.build(module, target=target, pipeline="default")
-    return library_of(built, architecture_of(target), [*object_files, _raising(triple_of(target))])
+    functions = sorted(module.functions_items(), key=lambda item: str(item[0].name_hint))
+    first, *others = (
+        tvm.IRModule(dict(functions[start::_PARTS]), attrs=module.attrs) for start in range(min(_PARTS, len(functions)))
+    )
+
+    def compiled(part: tvm.IRModule) -> Any:
+        with target:  # of this thread
+            return tvm.tirx.build(part, target=target, pipeline="default")
+
+    with ThreadPoolExecutor(threads) as pool:
+        main = pool.submit(compiled, first)
+        objects = list(pool.map(lambda part: object_of(compiled(part)), others))
+    return library_of(main.result(), architecture_of(target), [*objects, *object_files, _raising(triple_of(target))])
 
 
 @cache

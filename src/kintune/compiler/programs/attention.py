@@ -11,7 +11,8 @@ from tvm.target import codegen
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
 from kintune.compiler.programs.attention_rows import RowBlocking, write_rows
 from kintune.compiler.programs.attention_tiles import Blocking, write_tiles
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.compiler.programs.choice_lists import ChoiceLists
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.hardware.gpu_target import GPU
 from kintune.runtime.target import triple_of
@@ -63,24 +64,16 @@ class AttentionProgram:
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """The sizes of blocks and register tiles."""
-        pattern, chosen = _pattern(module), _parsed(variant)
-        if chosen.kind == _ROWS:
-            return _choice(_ROW_KEYS), _choice(_ROW_VECTORS)
-        return (
-            _choice(_queries(pattern, chosen)),
-            _choice(_keys(pattern)),
-            _choice(range(len(_score_tiles(chosen)))),
-            _choice(range(len(_mix_tiles(pattern, chosen)))),
-        )
+        return _choices(_pattern(module), _parsed(variant)).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """The kernel."""
+        """The kernel.
+
+        Raises:
+            BuildError: the workload is no attention, or the decisions are not the program's own.
+        """
         pattern, chosen = _pattern(module), _parsed(variant)
-        values = []
-        for axis, decision in zip(self.axes(module, variant), decisions, strict=True):
-            if not isinstance(axis, Choice) or not 0 <= decision[0] < len(axis.values):
-                raise BuildError(f"the decision {decision} answers no axis of {self.name}")
-            values.append(axis.values[decision[0]])
+        values = _choices(pattern, chosen).picked(decisions)
         if chosen.kind == _ROWS:
             return write_rows(module["main"], pattern, RowBlocking(chosen.lanes, *values))
         queries, keys, score, mix = values
@@ -133,8 +126,13 @@ def _parsed(variant: str) -> _Variant:
     return _Variant(kind, int(lanes), int(registers))
 
 
-def _choice(values: Sequence[int]) -> Choice:
-    return Choice(tuple(values), (1 / len(values),) * len(values))
+def _choices(pattern: AttentionPattern, chosen: _Variant) -> ChoiceLists:
+    """The sizes of blocks, and the places of register tiles."""
+    if chosen.kind == _ROWS:
+        return ChoiceLists(AttentionProgram.name, (tuple(_ROW_KEYS), tuple(_ROW_VECTORS)))
+    tiles = len(_score_tiles(chosen)), len(_mix_tiles(pattern, chosen))
+    blocks = _queries(pattern, chosen), _keys(pattern)
+    return ChoiceLists(AttentionProgram.name, tuple(map(tuple, (*blocks, *map(range, tiles)))))
 
 
 def _queries(pattern: AttentionPattern, chosen: _Variant) -> list[int]:

@@ -9,8 +9,9 @@ import tvm
 
 from kintune.compiler.programs.blockwise_loops import Blocking, write_blockwise
 from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload, joined_blockwise
+from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
@@ -73,8 +74,7 @@ class BlockwiseProduct:
         Raises:
             BuildError: the workload is no such product, or there is no such variant.
         """
-        count = len(_blockings(_size(_found(module)[1], variant)))
-        return (Choice(tuple(range(count)), (1.0 / count,) * count),)
+        return _choices(_size(_found(module)[1], variant)).axes_of_places()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -84,17 +84,13 @@ class BlockwiseProduct:
         """
         changed, workload, epilogue = _found(module)
         size = _size(workload, variant)
-        blockings = _blockings(size)
-        if len(decisions) != 1 or not 0 <= decisions[0][0] < len(blockings):
-            raise BuildError(f"{self.name} has no decisions {decisions} for this product")
-        blocking = blockings[decisions[0][0]]
+        (blocking,) = _choices(size).picked(decisions)
         return write_blockwise(changed, workload, epilogue, size.lanes, size.way == _PERMUTES, blocking)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
         size = _size(_found(module)[1], variant)
-        ranked = sorted((_cycles(size, each, machine), at) for at, each in enumerate(_blockings(size)))
-        return [((at,),) for _, at in ranked[:_FIRST]]
+        return _choices(size).cheapest(_FIRST, lambda blocking: _cycles(size, blocking, machine))
 
 
 class _Size(NamedTuple):
@@ -128,6 +124,10 @@ def _size(w: BlockwiseWorkload, variant: str) -> _Size:
             p = w.product
             return _Size(way, int(lanes), p.bits, bool(p.zeros), w.rows, w.columns, p.depth, p.blocks)
     raise BuildError(f"products with blockwise quantised weights have no variant {variant}")
+
+
+def _choices(size: _Size) -> ChoiceLists:
+    return ChoiceLists(BlockwiseProduct.name, (_blockings(size),))
 
 
 def _blockings(size: _Size) -> tuple[Blocking, ...]:

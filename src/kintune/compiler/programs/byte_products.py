@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,8 @@ from tvm.target import codegen
 from kintune.compiler.programs.byte_kernel import LANES, STEP
 from kintune.compiler.programs.byte_loops import Blocking, write_bytes
 from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.compiler.programs.choice_lists import ChoiceLists
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
@@ -57,9 +57,7 @@ class ByteProducts:
         Raises:
             BuildError: the workload sums no products of bytes.
         """
-        return tuple(
-            Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(_sizes(require_bytes(module)[1]))
-        )
+        return _choices(_sizes(require_bytes(module)[1])).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -69,31 +67,24 @@ class ByteProducts:
         """
         changed, workload, epilogue = require_bytes(module)
         sizes = _sizes(workload)
-        choices = _choices(sizes)
-        if len(decisions) != len(choices):
-            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
-        rows, vectors, unroll, blocks, parts, first = (
-            values[at] for values, (at,) in zip(choices, decisions, strict=True)
-        )
-        blocking = Blocking(rows, vectors, unroll, blocks, parts, bool(first))
+        blocking = _blocking(*_choices(sizes).picked(decisions))
         if not _fits(sizes, blocking):
-            raise BuildError(f"{rows} rows of {vectors} vectors, or {parts} parts of the panels, do not fit")
+            raise BuildError(f"the tile, or {blocking.parts} parts of the panels, do not fit: {blocking}")
         return write_bytes(changed, workload, epilogue, blocking)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
         sizes = _sizes(require_bytes(module)[1])
-        choices = _choices(sizes)
-        found = [
-            Blocking(rows, vectors, unroll, blocks, parts, bool(first))
-            for rows, vectors, unroll, blocks, parts, first in itertools.product(*choices)
-        ]
-        fitting = [blocking for blocking in found if _fits(sizes, blocking)]
-        best = sorted(fitting, key=lambda blocking: (_cycles(sizes, blocking, machine), blocking))[:_FIRST]
-        return [
-            tuple((values.index(int(value)),) for values, value in zip(choices, blocking, strict=True))
-            for blocking in best
-        ]
+
+        def cost(*values: int) -> float | None:
+            blocking = _blocking(*values)
+            return _cycles(sizes, blocking, machine) if _fits(sizes, blocking) else None
+
+        return _choices(sizes).cheapest(_FIRST, cost)
+
+
+def _blocking(rows: int, vectors: int, unroll: int, blocks: int, parts: int, panels_first: int) -> Blocking:
+    return Blocking(rows, vectors, unroll, blocks, parts, bool(panels_first))
 
 
 class _Sizes(NamedTuple):
@@ -119,10 +110,10 @@ def _sizes(w: ByteWorkload) -> _Sizes:
     return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0])
 
 
-def _choices(w: _Sizes) -> tuple[tuple[int, ...], ...]:
+def _choices(w: _Sizes) -> ChoiceLists:
     """Rows, vectors, steps written out, blocks, parts, and whether panels come first."""
     vectors = -(-w.filters // LANES)
-    return (
+    values = (
         tuple(rows for rows in _ROWS if rows <= w.rows),
         tuple(each for each in _VECTORS if each <= vectors),
         tuple(each for each in _UNROLL if w.segment % each == 0),
@@ -130,6 +121,7 @@ def _choices(w: _Sizes) -> tuple[tuple[int, ...], ...]:
         tuple(parts for parts in _PARTS if parts <= vectors),
         (0, 1),
     )
+    return ChoiceLists(ByteProducts.name, values)
 
 
 def _fits(w: _Sizes, b: Blocking) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import tvm
@@ -13,7 +12,8 @@ from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, hei
 from kintune.compiler.programs.byte_tile_loops import TileBlocking, write_byte_tiles
 from kintune.compiler.programs.byte_tile_text import registers_for
 from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.compiler.programs.choice_lists import ChoiceLists
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
@@ -78,8 +78,7 @@ class ByteTiles:
         Raises:
             BuildError: the workload sums no products of bytes.
         """
-        choices = _choices(*tile_form(require_bytes(module)[1]))
-        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in choices)
+        return _choices(*tile_form(require_bytes(module)[1])).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -89,39 +88,36 @@ class ByteTiles:
         """
         changed, plain, epilogue = require_bytes(module)
         workload, form = tile_form(plain)
-        choices = _choices(workload, form)
-        if len(decisions) != len(choices):
-            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
-        height, tiles, vectors, blocks, parts, first, copies = (
-            values[at] for values, (at,) in zip(choices, decisions, strict=True)
-        )
-        blocking = TileBlocking(height, tiles, vectors, blocks, parts, bool(first), bool(copies))
+        blocking = _blocking(*_choices(workload, form).picked(decisions))
         if not _fits(workload, form, blocking):
-            raise BuildError(f"{tiles} by {vectors} tiles, or {parts} parts of the panels, do not fit")
+            raise BuildError(
+                f"{blocking.tiles} by {blocking.vectors} tiles, or {blocking.parts} parts of the panels, do not fit"
+            )
         return write_byte_tiles(changed, workload, form, epilogue, blocking)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
         workload, form = tile_form(require_bytes(module)[1])
-        choices = _choices(workload, form)
-        found = [
-            TileBlocking(height, tiles, vectors, blocks, parts, bool(first), bool(copies))
-            for height, tiles, vectors, blocks, parts, first, copies in itertools.product(*choices)
-        ]
-        fitting = [blocking for blocking in found if _fits(workload, form, blocking)]
-        best = sorted(fitting, key=lambda blocking: (_cycles(workload, form, blocking, machine), blocking))[:_FIRST]
-        return [
-            tuple((values.index(int(value)),) for values, value in zip(choices, blocking, strict=True))
-            for blocking in best
-        ]
+
+        def cost(*values: int) -> float | None:
+            blocking = _blocking(*values)
+            return _cycles(workload, form, blocking, machine) if _fits(workload, form, blocking) else None
+
+        return _choices(workload, form).cheapest(_FIRST, cost)
 
 
-def _choices(w: ByteWorkload, form: TileForm) -> tuple[tuple[int, ...], ...]:
+def _blocking(
+    height: int, tiles: int, vectors: int, blocks: int, parts: int, panels_first: int, copies: int
+) -> TileBlocking:
+    return TileBlocking(height, tiles, vectors, blocks, parts, bool(panels_first), bool(copies))
+
+
+def _choices(w: ByteWorkload, form: TileForm) -> ChoiceLists:
     """Rows of a tile, tiles, vectors, blocks, parts, whether panels come first, and whether tasks copy their data."""
     heights = heights_of(form)
     most = form.lines * tiles_of(form, min(heights))
     vectors = -(-w.filters // LANES)
-    return (
+    values = (
         heights,
         tuple(tiles for tiles in _TILES if tiles <= most),
         tuple(each for each in _VECTORS if each <= vectors),
@@ -130,6 +126,7 @@ def _choices(w: ByteWorkload, form: TileForm) -> tuple[tuple[int, ...], ...]:
         (0, 1),
         (0, 1) if may_copy(w, form) else (0,),
     )
+    return ChoiceLists(ByteTiles.name, values)
 
 
 def _fits(w: ByteWorkload, form: TileForm, b: TileBlocking) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Collection, Sequence
 import tvm
 
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
+from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, write_narrow
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
@@ -48,8 +49,7 @@ class NarrowAttention:
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """The choice of blocks."""
-        values = _blocks(_pattern(module))
-        return (Choice(values, (1.0 / len(values),) * len(values)),)
+        return _choices(_pattern(module)).axes()
 
     def write(
         self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
@@ -62,10 +62,8 @@ class NarrowAttention:
         pattern = _pattern(module)
         if variant not in NEEDED or not _suits(pattern):
             raise BuildError(f"{self.name} has no variant {variant} of the workload")
-        values = _blocks(pattern)
-        if len(decisions) != 1 or not 0 <= decisions[0][0] < len(values):
-            raise BuildError(f"the decisions {decisions} answer no axis of {self.name}")
-        written = write_narrow(module["main"], pattern, Inner(variant), values[decisions[0][0]], frozenset(kept))
+        (blocks,) = _choices(pattern).picked(decisions)
+        written = write_narrow(module["main"], pattern, Inner(variant), blocks, frozenset(kept))
         return tvm.IRModule({"main": keep(written["main"], kept)}) if kept else written
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
@@ -86,8 +84,7 @@ class NarrowAttention:
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """All blocks, those of the least estimated time first."""
         pattern = _pattern(module)
-        values = _blocks(pattern)
-        return [((index,),) for index in sorted(range(len(values)), key=lambda i: _time(pattern, values[i], machine))]
+        return _choices(pattern).cheapest(len(_BLOCKS), lambda blocks: _time(pattern, blocks, machine))
 
 
 def _suits(pattern: AttentionPattern) -> bool:
@@ -114,10 +111,10 @@ def _pattern(module: tvm.IRModule) -> AttentionPattern:
     return pattern
 
 
-def _blocks(pattern: AttentionPattern) -> tuple[int, ...]:
+def _choices(pattern: AttentionPattern) -> ChoiceLists:
     """The numbers of blocks that a head may be cut into."""
     units = -(-pattern.rows // UNIT)
-    return tuple(number for number in _BLOCKS if number <= units)
+    return ChoiceLists(NarrowAttention.name, (tuple(number for number in _BLOCKS if number <= units),))
 
 
 def _time(pattern: AttentionPattern, blocks: int, machine: Processor) -> float:

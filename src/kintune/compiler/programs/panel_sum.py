@@ -12,6 +12,7 @@ from typing import Any
 
 import tvm
 
+from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.panel_costs import promising
@@ -20,7 +21,7 @@ from kintune.compiler.programs.panel_kernel import write_sum
 from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS, amx_text, copying_text, vector_text
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
@@ -75,7 +76,7 @@ class _PanelProgram:
             BuildError: the workload has no such sum, or there is no such variant of it.
         """
         form, inner = self._form(_found(module), variant)
-        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(form, inner))
+        return self._choices(form, inner).axes()
 
     def write(
         self,
@@ -93,10 +94,7 @@ class _PanelProgram:
         """
         matched = _found(module)
         form, inner = self._form(matched, variant)
-        choices = _choices(form, inner)
-        if len(decisions) != len(choices):
-            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
-        tiling = Tiling(*(values[index] for values, (index,) in zip(choices, decisions, strict=True)))
+        tiling = Tiling(*self._choices(form, inner).picked(decisions))
         data, result = _data_and_result(matched)
         params = matched.module["main"].params
         others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
@@ -128,17 +126,17 @@ class _PanelProgram:
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
         form, inner = self._form(_found(module), variant)
-        choices = _choices(form, inner)
-        return [
-            tuple((values.index(value),) for values, value in zip(choices, tiling, strict=True))
-            for tiling in promising(form, inner, machine, choices)[:_FIRST]
-        ]
+        choices = self._choices(form, inner)
+        return list(map(choices.decisions, promising(form, inner, machine, choices.values)[:_FIRST]))
 
     def _form(self, matched: MatchedSum, variant: str) -> tuple[Form, Inner]:
         if variant not in self.kinds:
             raise BuildError(f"{self.name} has no variant {variant}")
         inner = _inner(matched.found, variant)
         return form_of(matched.found, inner), inner
+
+    def _choices(self, form: Form, inner: Inner) -> ChoiceLists:
+        return ChoiceLists(self.name, _values(form, inner))
 
 
 class NarrowPanels(_PanelProgram):
@@ -199,7 +197,7 @@ def _use(found: WeightedSum, inner: Inner) -> float:
     return form.values / (form.chunks * inner.step) * found.filters / (form.panels * inner.columns)
 
 
-def _choices(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
+def _values(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
     """The values of units, parts and depth."""
     units = -(-form.rows // inner.rows)
     most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_stages import block_in_loops, whole
@@ -23,9 +24,6 @@ __all__ = ["Tiling", "make_tiles", "position_of"]
 
 _STEPS = (4, 3, 2, 1)
 """Products of a turn of the innermost loop."""
-
-_LINE = 64
-"""Bytes of a cache line."""
 
 _MOST_LINES = 1
 """Lines that are fetched for each product, at most."""
@@ -159,7 +157,7 @@ class _Tiles:
         products, since a core can wait for a dozen or so at once and then stands still.
         """
         g = self._g
-        lines = self._panel * 4 // _LINE
+        lines = self._panel // LINE_VALUES
         total, turns = lines * self._found.channels, self._groups * (self._found.channels // step)
         each = -(-total // turns)
         if each > _MOST_LINES * step:  # so few rows that nothing is won
@@ -167,10 +165,8 @@ class _Tiles:
         fetched = []
         for line in range(each):
             at = tirx.min(number * g.at(each) + g.at(line), g.at(total - 1))
-            place = [panel, tirx.floordiv(at, g.at(lines)), tirx.floormod(at, g.at(lines)) * g.at(_LINE // 4)]
-            address = tirx.address_of(self._weights[tuple(place)])
-            call = tirx.call_llvm_intrin("void", "llvm.prefetch", address, *(tirx.const(n, "int32") for n in (0, 2, 1)))
-            fetched.append(tirx.Evaluate(call))
+            place = [panel, tirx.floordiv(at, g.at(lines)), tirx.floormod(at, g.at(lines)) * g.at(LINE_VALUES)]
+            fetched.append(ask_for(self._weights, place))
         return fetched
 
     def _all(self, body: _Body) -> _Statement:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import tvm
 
+from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.programs.recurrent_text import ROWS, SINGLE, STEPS, Tiling, phases, recurrent_text
 from kintune.compiler.space.weights import LAYOUT_FREE
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.models.recurrence import Recurrence, parse_recurrence
 from kintune.search.processor import Processor
@@ -56,7 +56,7 @@ class RecurrentProgram:
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Units of a tile, sequences of a tile, and steps of the products that are written out."""
-        return tuple(Choice(values, (1 / len(values),) * len(values)) for values in _values(_recurrence(module)))
+        return _choices(_recurrence(module)).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The kernel.
@@ -67,8 +67,7 @@ class RecurrentProgram:
         from tvm.script import tirx  # its name is not that of a module, which the parser's own defaults take it for
 
         recurrence = _recurrence(module)
-        values = _values(recurrence)
-        tiling = Tiling(*(known[index] for known, (index,) in zip(values, decisions, strict=True)))
+        tiling = Tiling(*_choices(recurrence).picked(decisions))
         written = tvm.script.from_source(recurrent_text(recurrence, variant, tiling), extra_vars={"T": tirx})
         function = module["main"]
         for name, value in function.attrs.items():
@@ -78,14 +77,11 @@ class RecurrentProgram:
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Tiles whose sums fill half of the vector registers come first, then smaller and larger ones."""
         recurrence = _recurrence(module)
-        units, rows, unroll = _values(recurrence)
-        found = [
-            _Fill(_misfit(recurrence, variant, Tiling(u, r, k), machine), ((i,), (j,), (n,)))
-            for i, u in enumerate(units)
-            for j, r in enumerate(rows)
-            for n, k in enumerate(unroll)
-        ]
-        return [fill.decisions for fill in sorted(found)[:_FIRST]]
+
+        def misfit(*values: int) -> float:
+            return _misfit(recurrence, variant, Tiling(*values), machine)
+
+        return _choices(recurrence).cheapest(_FIRST, misfit)
 
 
 def _ways(recurrence: Recurrence) -> tuple[str, ...]:
@@ -102,11 +98,6 @@ def _ways(recurrence: Recurrence) -> tuple[str, ...]:
     return (STEPS, SINGLE) if weights > _LARGE else (SINGLE, STEPS)
 
 
-class _Fill(NamedTuple):
-    misfit: float
-    decisions: tuple[Decision, ...]
-
-
 def _recurrence(module: tvm.IRModule) -> Recurrence:
     found = parse_recurrence(pattern_of(module["main"]))
     if found is None:
@@ -114,11 +105,12 @@ def _recurrence(module: tvm.IRModule) -> Recurrence:
     return found
 
 
-def _values(recurrence: Recurrence) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The values of each axis: units, sequences, steps written out."""
+def _choices(recurrence: Recurrence) -> ChoiceLists:
+    """Units, sequences, steps written out."""
     units = [size for size in _UNITS if recurrence.padded % size == 0]
     rows = _divisors(recurrence.batch, _MOST_ROWS)
-    return tuple(units), tuple(rows), tuple(size for size in _UNROLL if recurrence.hidden % size == 0)
+    unroll = [size for size in _UNROLL if recurrence.hidden % size == 0]
+    return ChoiceLists(RecurrentProgram.name, (tuple(units), tuple(rows), tuple(unroll)))
 
 
 def _divisors(number: int, most: int) -> Iterator[int]:

@@ -15,6 +15,7 @@ from tvm import tirx
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loops import sequence
+from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.product_tiles import position_of
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
@@ -27,17 +28,11 @@ __all__ = ["Live", "Streaming", "live_part", "stream_sum"]
 _STEP = 4
 """Values of a sum that are taken in one turn of the innermost loop, at least."""
 
-_LINE = 64
-"""Bytes of a cache line."""
-
 _SHORT = 16
 """Channels of which one place of the kernel makes no loop of its own."""
 
 _MOST_RUNS = 16
 """Parts of the kernel that are written out, at most, so that data need not be copied with zeros around."""
-
-_READ, _NEAR, _DATA = 0, 2, 1
-"""The operands of a prefetch: for reading, into the second cache, of data."""
 
 
 class Streaming(NamedTuple):
@@ -327,23 +322,18 @@ class _Streamed:
         """Ask for weights that are read later: a fixed distance ahead, or where several groups read a panel, each for
         its share of the next one.
         """
-        g, lines = self._g, self._panel * 4 // _LINE
+        g, lines = self._g, self._panel // LINE_VALUES
         if not self._streaming.ahead or not lines:
             return []
         if self._groups == 1:
             further = -(-self._streaming.ahead // (self._panel * 4))
-            places = [(panel, k + g.at(further), g.at(line * _LINE // 4)) for line in range(lines)]
+            places = [(panel, k + g.at(further), g.at(line * LINE_VALUES)) for line in range(lines)]
         else:
             each = -(-lines // self._groups)
             first = group * g.at(each)
-            columns = [tirx.min(first + g.at(line), g.at(lines - 1)) * g.at(_LINE // 4) for line in range(each)]
+            columns = [tirx.min(first + g.at(line), g.at(lines - 1)) * g.at(LINE_VALUES) for line in range(each)]
             places = [(panel + g.at(1), k, column) for column in columns]
-        asked = []
-        for place in places:
-            address = tirx.address_of(self._weights[place])
-            operands = (tirx.const(number, "int32") for number in (_READ, _NEAR, _DATA))
-            asked.append(tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *operands)))
-        return asked
+        return [ask_for(self._weights, place) for place in places]
 
     def _place(self, row: Any) -> Callable[..., list[Any]]:
         """The indices of what a position reads, by a place (i, j) of the kernel and a channel."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.streamed_loops import Streaming, live_part, stream_sum
 from kintune.compiler.programs.weighted_sum import WeightedSum
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
@@ -86,8 +87,7 @@ class StreamedSum:
         Raises:
             BuildError: the workload is no such sum, or there is no such variant of it.
         """
-        counts = map(len, _choices(_size(_found(module).found), variant))
-        return tuple(Choice(tuple(range(count)), (1.0 / count,) * count) for count in counts)
+        return _choices(_size(_found(module).found), variant).axes_of_places()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The workload with the program in the place of its sum.
@@ -97,7 +97,7 @@ class StreamedSum:
         """
         matched = _found(module)
         size = _size(matched.found)
-        streaming = _streaming(_choices(size, variant), [at for (at,) in decisions])
+        streaming = _streaming(*_choices(size, variant).picked(decisions))
         lanes, registers = _registers(variant)
         if not _fits(streaming, registers):
             raise BuildError(f"{streaming.ways} sums of {streaming.rows} x {streaming.vectors} vectors do not fit")
@@ -117,13 +117,13 @@ class StreamedSum:
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
         size, (lanes, registers) = _size(_found(module).found), _registers(variant)
-        choices = _choices(size, variant)
-        ranked = []
-        for places in itertools.product(*(range(len(values)) for values in choices)):
-            streaming = _streaming(choices, places)
-            if _fits(streaming, registers) and _is_shared(size, streaming, lanes):
-                ranked.append((_estimated_cycles(size, streaming, lanes, machine), places))
-        return [tuple((at,) for at in places) for _, places in sorted(ranked)[:_FIRST]]
+
+        def cost(*values: Any) -> float | None:
+            streaming = _streaming(*values)
+            is_whole = _fits(streaming, registers) and _is_shared(size, streaming, lanes)
+            return _estimated_cycles(size, streaming, lanes, machine) if is_whole else None
+
+        return _choices(size, variant).cheapest(_FIRST, cost)
 
 
 def _estimated_cycles(size: _Size, streaming: Streaming, lanes: int, machine: Processor) -> float:
@@ -155,10 +155,7 @@ def _found(module: tvm.IRModule) -> MatchedSum:
     return matched
 
 
-_Choices = tuple[tuple[tuple[int, int], ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
-
-def _choices(size: _Size, variant: str) -> _Choices:
+def _choices(size: _Size, variant: str) -> ChoiceLists:
     """The register tiles, ways, parts and distances.
 
     Raises:
@@ -170,12 +167,13 @@ def _choices(size: _Size, variant: str) -> _Choices:
     lanes, registers = _registers(variant)
     least = min(rows * vectors for rows, vectors in tiles)
     most = max(-(-size.filters // (vectors * lanes)) for _, vectors in tiles)
-    return (
+    values = (
         tiles,
         tuple(ways for ways in _WAYS if ways == 1 or (ways * least <= registers and ways <= size.depth)),
         tuple(parts for parts in _PARTS if parts <= most),
         _AHEAD,
     )
+    return ChoiceLists(StreamedSum.name, values)
 
 
 def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
@@ -207,18 +205,8 @@ def _is_shared(size: _Size, streaming: Streaming, lanes: int) -> bool:
     return -(-panels // -(-panels // streaming.parts)) == streaming.parts
 
 
-def _streaming(choices: _Choices, places: Sequence[int]) -> Streaming:
-    """The loops of some decisions.
-
-    Raises:
-        BuildError: they are not the program's own.
-    """
-    if len(places) != len(choices):
-        raise BuildError(f"a streamed sum has {len(choices)} decisions, not {len(places)}")
-    if any(not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)):
-        raise BuildError(f"there are no loops {tuple(places)} of this sum")
-    tile, ways, parts, ahead = places
-    return Streaming(*choices[0][tile], choices[1][ways], choices[2][parts], choices[3][ahead])
+def _streaming(tile: tuple[int, int], ways: int, parts: int, ahead: int) -> Streaming:
+    return Streaming(*tile, ways, parts, ahead)
 
 
 def _registers(variant: str) -> tuple[int, int]:

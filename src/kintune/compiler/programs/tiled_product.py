@@ -6,17 +6,17 @@ number.  Here the whole sum of a tile is in registers, and a tile has the rows t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.product_tiles import Tiling, make_tiles
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
@@ -74,8 +74,7 @@ class TiledProduct:
         Raises:
             BuildError: the workload is no such product, or there is no such variant of it.
         """
-        counts = map(len, _choices(_size(_found(module).found), variant))
-        return tuple(Choice(tuple(range(count)), (1.0 / count,) * count) for count in counts)
+        return _choices(_size(_found(module).found), variant).axes_of_places()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The workload with the program in the place of its product.
@@ -85,7 +84,7 @@ class TiledProduct:
         """
         matched = _found(module)
         size = _size(matched.found)
-        tiling = _tiling(_choices(size, variant), [at for (at,) in decisions])
+        tiling = _tiling(*_choices(size, variant).picked(decisions))
         lanes = _lanes(variant)
         if size.filters % (tiling.vectors * lanes * tiling.parts):
             raise BuildError(f"{tiling.parts} parts of {tiling.vectors} vectors do not divide {size.filters} columns")
@@ -95,13 +94,13 @@ class TiledProduct:
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
         size, lanes = _size(_found(module).found), _lanes(variant)
-        choices = _choices(size, variant)
-        ranked = []
-        for places in itertools.product(*(range(len(values)) for values in choices)):
-            tiling = _tiling(choices, places)
-            if size.filters % (tiling.vectors * lanes * tiling.parts) == 0:
-                ranked.append((_estimated_cycles(size, tiling, lanes, machine), places))
-        return [tuple((at,) for at in places) for _, places in sorted(ranked)[:_FIRST]]
+
+        def cost(*values: Any) -> float | None:
+            tiling = _tiling(*values)
+            is_whole = size.filters % (tiling.vectors * lanes * tiling.parts) == 0
+            return _estimated_cycles(size, tiling, lanes, machine) if is_whole else None
+
+        return _choices(size, variant).cheapest(_FIRST, cost)
 
 
 def _estimated_cycles(size: _Size, tiling: Tiling, lanes: int, machine: Processor) -> float:
@@ -139,10 +138,7 @@ def _found(module: tvm.IRModule) -> MatchedSum:
     return matched
 
 
-_Choices = tuple[tuple[tuple[int, int], ...], tuple[int, ...], tuple[int, ...]]
-
-
-def _choices(size: _Size, variant: str) -> _Choices:
+def _choices(size: _Size, variant: str) -> ChoiceLists:
     """The register tiles that fit, numbers of blocks of rows, and numbers of parts of the columns.
 
     Raises:
@@ -153,11 +149,12 @@ def _choices(size: _Size, variant: str) -> _Choices:
         raise BuildError(f"no register tile of {variant} fits {size.positions} rows by {size.filters} columns")
     least = min(rows for rows, _ in tiles)
     vectors = size.filters // _lanes(variant)
-    return (
+    values = (
         tiles,
         tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= size.positions),
         tuple(parts for parts in _PARTS if vectors % parts == 0),
     )
+    return ChoiceLists(TiledProduct.name, values)
 
 
 def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
@@ -173,18 +170,8 @@ def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
     return tuple(tile for tile in dividing if tile[0] <= size.positions)
 
 
-def _tiling(choices: _Choices, places: Sequence[int]) -> Tiling:
-    """The tiling of some decisions.
-
-    Raises:
-        BuildError: they are not the program's own.
-    """
-    if len(places) != len(choices):
-        raise BuildError(f"a tiling of a product has {len(choices)} decisions, not {len(places)}")
-    if any(not 0 <= at < len(values) for at, values in zip(places, choices, strict=True)):
-        raise BuildError(f"there is no tiling {tuple(places)} of this product")
-    tile, blocks, parts = places
-    return Tiling(*choices[0][tile], choices[1][blocks], choices[2][parts])
+def _tiling(tile: tuple[int, int], blocks: int, parts: int) -> Tiling:
+    return Tiling(*tile, blocks, parts)
 
 
 def _size(found: WeightedSum) -> _Size:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm.target import codegen
 
+from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.convolution import Convolution, find_convolution
 from kintune.compiler.programs.epilogue import Epilogue, joined
 from kintune.compiler.programs.stages import Stages, with_stages
@@ -21,7 +22,7 @@ from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
 from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
 from kintune.compiler.programs.winograd_stages import make_stages
 from kintune.compiler.programs.winograd_tiles import Geometry
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.hardware.cpu import extensions
 from kintune.search.processor import Processor
@@ -102,7 +103,7 @@ class BlockedWinograd(_Saving):
     """
 
     name = "winograd_blocked"
-    version = 2
+    version = 3
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -119,7 +120,7 @@ class BlockedWinograd(_Saving):
         Raises:
             BuildError: the workload has no such convolution, or there is no such variant of it.
         """
-        return tuple(Choice(values, (1.0 / len(values),) * len(values)) for values in _choices(_found(module, variant)))
+        return _choices(_found(module, variant)).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the workload with the program in the place of its convolution.
@@ -127,10 +128,7 @@ class BlockedWinograd(_Saving):
         Raises:
             BuildError: the workload has no such convolution, there is no such variant of it, or parts are not whole.
         """
-        choices = _choices(_found(module, variant))
-        if len(decisions) != len(choices):
-            raise BuildError(f"{self.name} has {len(choices)} decisions, not {len(decisions)}")
-        blocking = Blocking(*(values[index] for values, (index,) in zip(choices, decisions, strict=True)))
+        blocking = Blocking(*_choices(_found(module, variant)).picked(decisions))
 
         def stages(convolution: Convolution, g: Geometry, epilogue: Epilogue | None) -> Stages:
             if g.filters % (blocking.vectors * g.lanes * blocking.parts):
@@ -145,10 +143,7 @@ class BlockedWinograd(_Saving):
         """Return the decisions of the least estimated times."""
         g = _found(module, variant)
         choices = _choices(g)
-        return [
-            tuple((values.index(value),) for values, value in zip(choices, blocking, strict=True))
-            for blocking in promising(g, machine, choices)[:_FIRST]
-        ]
+        return list(map(choices.decisions, promising(g, machine, choices.values)[:_FIRST]))
 
 
 def _is_alone(module: tvm.IRModule) -> bool:
@@ -157,17 +152,17 @@ def _is_alone(module: tvm.IRModule) -> bool:
     return len(found.nests) == len(found.replaced) + (epilogue is not None)
 
 
-def _choices(g: Geometry) -> tuple[tuple[int, ...], ...]:
+def _choices(g: Geometry) -> ChoiceLists:
     """Rows, vectors, blocks and parts."""
     most = g.filters // g.lanes
-    values = g.places * g.tiles * (g.channels + g.filters)
-    enough = -(-values // _MOST_VALUES)
-    return (
+    enough = -(-g.places * g.tiles * (g.channels + g.filters) // _MOST_VALUES)
+    values = (
         tuple(rows for rows in _ROWS if rows <= g.tiles),
         tuple(vectors for vectors in _VECTORS if most % vectors == 0),
         tuple(blocks for blocks in _BLOCKS if enough <= blocks <= g.tiles) or _BLOCKS[-1:],
         tuple(parts for parts in _PARTS if most % parts == 0),
     )
+    return ChoiceLists(BlockedWinograd.name, values)
 
 
 def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -189,7 +184,7 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
 
 
 def _least_cycles(g: Geometry, machine: Processor) -> float:
-    return estimated_cycles(g, promising(g, machine, _choices(g))[0], machine)
+    return estimated_cycles(g, promising(g, machine, _choices(g).values)[0], machine)
 
 
 def _geometry(convolution: Convolution, size: int, lanes: int) -> Geometry:

@@ -16,14 +16,20 @@ from tvm import tirx
 from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.loops import sequence
+from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
 from kintune.compiler.programs.winograd_stages import block_in_loops, whole
-from kintune.compiler.programs.winograd_tiles import Geometry, tile_of_data, tile_of_results, transformed_weight
+from kintune.compiler.programs.winograd_tiles import Geometry, transformed_weight
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Blocking", "make_blocks"]
 
 _ZERO = 0.0
+
+_STEPS = (4, 3, 2, 1)
+"""Channels of a turn of the innermost loop, in which some of the next weights are asked for."""
 
 
 class Blocking(NamedTuple):
@@ -41,121 +47,138 @@ def make_blocks(convolution: Convolution, g: Geometry, blocking: Blocking, epilo
     `parts` times `vectors` vectors divide the filters.  Blocks have as many tiles as rows divide; tiles beyond the
     last are computed as the last one is, and not stored.
     """
-    b = blocking
-    panel = b.vectors * g.lanes
-    panels = g.filters // panel
-    groups = -(-g.tiles // (b.blocks * b.rows))
-    size = groups * b.rows
-    weights = g.buffer("weights", g.places, panels, g.channels, panel)
-    source, target = convolution.weights, convolution.result if epilogue is None else epilogue.target
-    packing = block_in_loops(
-        "winograd_weights",
-        [("t", g.places), ("o", panels), ("c", g.channels), ("f", panel)],
-        lambda t, o, c, f: tirx.BufferStore(
-            weights, transformed_weight(source, g, t, c, o * g.at(panel) + f), [t, o, c, f]
-        ),
-        g,
-        reads=lambda t, o, c, f: [(source, [(0, 3), (0, 3), (c, 1), (o * g.at(panel) + f, 1)])],
-        writes=lambda t, o, c, f: [(weights, [(t, 1), (o, 1), (c, 1), (f, 1)])],
-        annotations={PACKS: True},
-    )
-    own = panels // b.parts
-    tiles = g.buffer("tiles", g.places, size, g.channels)
-    products = g.buffer("products", g.places, size, own * panel)
-    sums = [g.buffer(f"sums{row}", panel) for row in range(b.rows)]  # each small enough to be on the stack
-    last = g.at(g.tiles - 1)
+    return _Blocks(convolution, g, blocking, epilogue).stages()
 
-    def body(block: Any, part: Any) -> Any:
-        first = block * g.at(size)
-        data = _loops(
+
+class _Blocks:
+    def __init__(self, convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
+        self._convolution, self._g, self._blocking, self._epilogue = convolution, g, blocking, epilogue
+        self._panel = blocking.vectors * g.lanes
+        self._panels = g.filters // self._panel
+        self._own = self._panels // blocking.parts  # panels of a task
+        self._groups = -(-g.tiles // (blocking.blocks * blocking.rows))
+        self._size = self._groups * blocking.rows  # tiles of a task
+        self._weights = g.buffer("weights", g.places, self._panels, g.channels, self._panel)
+        self._tiles = g.buffer("tiles", g.places, self._size, g.channels)
+        self._products = g.buffer("products", g.places, self._size, self._own * self._panel)
+        self._half = half_of_tile(g)
+        self._sums = [g.buffer(f"sums{row}", self._panel) for row in range(blocking.rows)]  # small: on the stack
+
+    def stages(self) -> Stages:
+        g, b, source = self._g, self._blocking, self._convolution.weights
+
+        def packed(t: Any, o: Any, c: Any, f: Any) -> Any:
+            value = transformed_weight(source, g, t, c, o * g.at(self._panel) + f)
+            return tirx.BufferStore(self._weights, value, [t, o, c, f])
+
+        packing = block_in_loops(
+            "winograd_weights",
+            [("t", g.places), ("o", self._panels), ("c", g.channels), ("f", self._panel)],
+            packed,
             g,
-            [size, g.channels // g.lanes],
-            lambda p, c: tile_of_data(
-                convolution,
-                g,
-                tirx.min(first + p, last),
-                c,
-                tiles,
-                lambda t, channel: [g.at(t), p, channel],
-            ),
+            reads=lambda t, o, c, f: [(source, [(0, 3), (0, 3), (c, 1), (o * g.at(self._panel) + f, 1)])],
+            writes=lambda t, o, c, f: [(self._weights, [(t, 1), (o, 1), (c, 1), (f, 1)])],
+            annotations={PACKS: True},
         )
-        multiplied = _loops(
+        target = self._convolution.result if self._epilogue is None else self._epilogue.target
+        others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
+        computing = block_in_loops(
+            "conv2d_winograd",
+            [("block", b.blocks), ("part", b.parts)],
+            self._task,
             g,
-            [g.places, own, groups],
-            lambda t, o, q: _inner(g, b, tiles, weights, sums, products, (t, part * g.at(own) + o, o, q)),
+            reads=lambda block, part: [whole(self._convolution.data), whole(self._weights), *others],
+            writes=lambda block, part: [whole(target)],
+            buffers=[self._tiles, self._products, self._half, *self._sums],
+            fused=True,
         )
-        results = _loops(
-            g,
-            [size, own * b.vectors],
-            lambda p, f: _if(
-                first + p <= last if b.blocks * size > g.tiles else None,
-                tile_of_results(
-                    convolution,
-                    g,
-                    first + p,
-                    part * g.at(own * b.vectors) + f,
-                    products,
-                    lambda t, lane: [g.at(t), p, f * g.at(g.lanes) + lane],
-                    epilogue,
-                ),
-            ),
+        return Stages([packing, computing], [self._weights])
+
+    def _task(self, block: Any, part: Any) -> Any:
+        """Transform the data of a block of tiles, multiply it with a part of the filters, transform the products."""
+        g, b = self._g, self._blocking
+        first, last = block * g.at(self._size), g.at(g.tiles - 1)
+        is_cut = b.blocks * self._size > g.tiles
+
+        def data(p: Any, c: Any) -> Any:
+            tile = tirx.min(first + p, last)
+            return looped_tile_of_data(
+                self._convolution, g, tile, c, self._half, self._tiles, lambda t, channel: [t, p, channel]
+            )
+
+        def results(p: Any, f: Any) -> Any:
+            stored = looped_tile_of_results(
+                self._convolution, g, first + p, part * g.at(self._own * b.vectors) + f, self._half, self._products,
+                lambda t, lane: [t, p, f * g.at(g.lanes) + lane], self._epilogue,
+            )  # fmt: skip
+            return tirx.IfThenElse(first + p <= last, stored, None) if is_cut else stored
+
+        return tirx.SeqStmt(
+            [
+                _loops(g, [self._size, g.channels // g.lanes], data),
+                _loops(g, [g.places, self._own, self._groups], lambda t, o, q: self._multiplied(part, t, o, q)),
+                _loops(g, [self._size, self._own * b.vectors], results),
+            ]
         )
-        return tirx.SeqStmt([data, multiplied, results])
 
-    others = [] if epilogue is None else [whole(buffer) for buffer in epilogue.operands]
-    computing = block_in_loops(
-        "conv2d_winograd",
-        [("block", b.blocks), ("part", b.parts)],
-        body,
-        g,
-        reads=lambda block, part: [whole(convolution.data), whole(weights), *others],
-        writes=lambda block, part: [whole(target)],
-        buffers=[tiles, products, *sums],
-        fused=True,
-    )
-    return Stages([packing, computing], [weights])
+    def _multiplied(self, part: Any, t: Any, o: Any, q: Any) -> Any:
+        """The products of a group of rows with a panel, at the place `t` within tiles; `o` counts the task's panels."""
+        g, sums = self._g, self._sums
+        rows = [q * g.at(self._blocking.rows) + g.at(row) for row in range(self._blocking.rows)]
+        panel = part * g.at(self._own) + o
 
+        def add(c: Any) -> Any:
+            def product(row: int, lane: Any) -> Any:
+                value = self._tiles[t, rows[row], c] * self._weights[t, panel, c, lane]
+                return tirx.BufferStore(sums[row], sums[row][lane] + value, [lane])
 
-def _inner(
-    g: Geometry, b: Blocking, tiles: Any, weights: Any, sums: list[Any], products: Any, at: tuple[Any, Any, Any, Any]
-) -> Any:
-    """The products of some rows with one panel.
+            return self._all(product)
 
-    `at` is the place within a tile, the panel among all and among those here, and the group of rows.
-    """
-    t, o, own, q = at
-    panel = b.vectors * g.lanes
+        def begin(row: int, lane: Any) -> Any:
+            return tirx.BufferStore(sums[row], tirx.const(_ZERO, "float32"), [lane])
 
-    def each(body: Callable[[int, Any], Any]) -> Any:
-        statements = []
-        for row, (start, lanes) in itertools.product(range(b.rows), pieces(panel, _power_of_two(panel))):
+        def end(row: int, lane: Any) -> Any:
+            return tirx.BufferStore(self._products, sums[row][lane], [t, rows[row], o * g.at(self._panel) + lane])
+
+        step = next(step for step in _STEPS if g.channels % step == 0)
+
+        def steps(turn: Any) -> Any:
+            asked = self._ahead(part, t, o, q * g.at(g.channels // step) + turn, step)
+            return sequence([*asked, _loops(g, [step], lambda c: add(turn * g.at(step) + c))])
+
+        return tirx.SeqStmt([self._all(begin), _loops(g, [g.channels // step], steps), self._all(end)])
+
+    def _ahead(self, part: Any, t: Any, o: Any, turn: Any, step: int) -> list[Any]:
+        """Ask for some of the panel that is read next; all turns of all groups of rows together ask for all of it.
+
+        The weights of a layer are read once a block, and come from memory where they are many.
+        """
+        g = self._g
+        turns = self._groups * (g.channels // step)
+        each = -(-g.channels * self._panel // (LINE_VALUES * turns))
+        if each > step:  # so few rows that nothing is won
+            return []
+        following = tirx.min(t * g.at(self._own) + o + g.at(1), g.at(g.places * self._own - 1))
+        place = tirx.floordiv(following, g.at(self._own))
+        panel = part * g.at(self._own) + tirx.floormod(following, g.at(self._own))
+        lines = [turn * g.at(each) + g.at(line) for line in range(each)]
+        return [ask_for(self._weights, [place, panel, g.at(0), line * g.at(LINE_VALUES)]) for line in lines]
+
+    def _all(self, body: Callable[[int, Any], Any]) -> Any:
+        """A statement for all rows of a group and all columns of a panel."""
+        g, statements = self._g, []
+        for row, (start, lanes) in itertools.product(
+            range(self._blocking.rows), pieces(self._panel, _power_of_two(self._panel))
+        ):
             lane = tirx.Var("lane", g.index_type)
             at = g.at(start) + lane if start else lane
             statements.append(tirx.For(lane, g.at(0), g.at(lanes), tirx.ForKind.VECTORIZED, body(row, at)))
-        return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
-
-    def tile(row: int) -> Any:
-        return q * g.at(b.rows) + g.at(row)
-
-    def add(c: Any) -> Any:
-        return each(
-            lambda row, lane: tirx.BufferStore(
-                sums[row], sums[row][lane] + tiles[t, tile(row), c] * weights[t, o, c, lane], [lane]
-            )
-        )
-
-    start = each(lambda row, lane: tirx.BufferStore(sums[row], tirx.const(_ZERO, "float32"), [lane]))
-    end = each(lambda row, lane: tirx.BufferStore(products, sums[row][lane], [t, tile(row), own * g.at(panel) + lane]))
-    return tirx.SeqStmt([start, _loops(g, [g.channels], add), end])
+        return sequence(statements)
 
 
 def _power_of_two(number: int) -> int:
     """The largest power of two that is not larger: LLVM computes vectors of other numbers of lanes one by one."""
     return 1 << (number.bit_length() - 1)
-
-
-def _if(condition: Any, statement: Any) -> Any:
-    return statement if condition is None else tirx.IfThenElse(condition, statement, None)
 
 
 def _loops(g: Geometry, extents: list[int], body: Callable[..., Any]) -> Any:

@@ -11,11 +11,20 @@ from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS, input_transform, output_transform
 
-__all__ = ["Geometry", "Place", "tile_of_data", "tile_of_results", "transformed_weight"]
+__all__ = [
+    "Axis",
+    "Geometry",
+    "Lines",
+    "Place",
+    "place_of_tile",
+    "tile_of_data",
+    "tile_of_results",
+    "transformed_weight",
+]
 
 _TYPE = "float32"
 
-Place = Callable[[int, Any], list[Any]]
+Place = Callable[[Any, Any], list[Any]]
 """The indices at which a buffer has the value of a place within a tile, for a channel."""
 
 
@@ -84,14 +93,14 @@ def tile_of_data(convolution: Convolution, g: Geometry, p: Any, c: Any, target: 
     """B^T d B of the tile p and the channels from c * `lanes` on; what lies outside of the data is zero."""
     data = convolution.data
     _, height, width, _ = (int(extent) for extent in data.shape)
-    lines, lane = _Lines(), tirx.Var("lane", g.index_type)
-    n, y, x = _place(p, lines, g)
+    lines, lane = Lines(), tirx.Var("lane", g.index_type)
+    n, y, x = place_of_tile(p, lines, g)
     channel = c * g.at(g.lanes) + lane
-    down = [_Axis(y, i - convolution.top, g.high, height, g) for i in range(g.side)]
-    across = [_Axis(x, j - convolution.left, g.wide, width, g) for j in range(g.side)]
+    down = [Axis(y, i - convolution.top, g.high, height, g) for i in range(g.side)]
+    across = [Axis(x, j - convolution.left, g.wide, width, g) for j in range(g.side)]
     half: list[list[Any]] = []
     for to_right in across:
-        column = [lines.let(_read(data, n, to_below, to_right, channel)) for to_below in down]
+        column = [lines.let(to_right.read(data, n, to_below, channel)) for to_below in down]
         half.append([lines.let(value) for value in input_transform(g.m, column, lines.let)])
     for i in range(g.side):
         values = input_transform(g.m, [column[i] for column in half], lines.let)
@@ -100,18 +109,13 @@ def tile_of_data(convolution: Convolution, g: Geometry, p: Any, c: Any, target: 
     return lines.vectorised(lane, g)
 
 
-def _read(data: Any, n: Any, down: _Axis, across: _Axis, channel: Any) -> Any:
-    load, inside = data[n, down.index, across.index, channel], [*down.inside, *across.inside]
-    return tirx.if_then_else(tirx.all(*inside), load, tirx.const(0.0, _TYPE)) if inside else load
-
-
 def tile_of_results(
     convolution: Convolution, g: Geometry, p: Any, f: Any, products: Any, place: Place, epilogue: Epilogue | None
 ) -> Any:
     """A^T p A of the tile p and the filters from f * `lanes` on, and the epilogue of each of its values."""
     _, height, width, _ = convolution.shape
-    lines, lane = _Lines(), tirx.Var("lane", g.index_type)
-    n, y, x = _place(p, lines, g)
+    lines, lane = Lines(), tirx.Var("lane", g.index_type)
+    n, y, x = place_of_tile(p, lines, g)
     filters = f * g.at(g.lanes) + lane
     half = []
     for j in range(g.side):
@@ -119,9 +123,9 @@ def tile_of_results(
         half.append([lines.let(value) for value in output_transform(g.m, column, lines.let)])
     for i in range(g.m):
         values = output_transform(g.m, [column[i] for column in half], lines.let)
-        down = _Axis(y, i, g.high, height, g)
+        down = Axis(y, i, g.high, height, g)
         for j, value in enumerate(values):
-            across = _Axis(x, j, g.wide, width, g)
+            across = Axis(x, j, g.wide, width, g)
             at, element = [n, down.index, across.index, filters], lines.let(value)
             if epilogue is None:
                 store = tirx.BufferStore(convolution.result, element, at)
@@ -131,7 +135,7 @@ def tile_of_results(
     return lines.vectorised(lane, g)
 
 
-def _place(p: Any, lines: _Lines, g: Geometry) -> tuple[Any, Any, Any]:
+def place_of_tile(p: Any, lines: Lines, g: Geometry) -> tuple[Any, Any, Any]:
     """The image of a tile, and its place there."""
     row = tirx.floordiv(p, g.at(g.wide))
     across = lines.let(tirx.floormod(p, g.at(g.wide)), g.index_type)
@@ -141,20 +145,35 @@ def _place(p: Any, lines: _Lines, g: Geometry) -> tuple[Any, Any, Any]:
     return image, lines.let(tirx.floormod(row, g.at(g.high)), g.index_type), across
 
 
-class _Axis:
+class Axis:
     """One row or column of a tile: its index in the image, and the conditions under which it is inside."""
 
     def __init__(self, tile: Any, offset: int, count: int, extent: int, g: Geometry) -> None:
         """`tile` is one of `count`, `offset` that of the row within its tile, and `extent` that of the image."""
-        self.index = tile * g.at(g.m) + g.at(offset)
+        self._set(tile * g.at(g.m) + g.at(offset), (offset, offset), count, extent, g)
+
+    @classmethod
+    def at_any(cls, tile: Any, row: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry) -> Axis:
+        """As for a row that a loop counts from 0 on; `offsets` are those of the first and of the last."""
+        axis = cls.__new__(cls)
+        axis._set(tile * g.at(g.m) + (row + g.at(offsets[0])), offsets, count, extent, g)
+        return axis
+
+    def _set(self, index: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry) -> None:
+        self.index = index
         self.inside: list[Any] = []
-        if offset < 0:
-            self.inside.append(self.index >= g.at(0))
-        if offset + (count - 1) * g.m >= extent:
-            self.inside.append(self.index < g.at(extent))
+        if offsets[0] < 0:
+            self.inside.append(index >= g.at(0))
+        if offsets[1] + (count - 1) * g.m >= extent:
+            self.inside.append(index < g.at(extent))
+
+    def read(self, data: Any, image: Any, other: Axis, channel: Any) -> Any:
+        """The value at this column and the row `other`; zero outside of the image."""
+        load, inside = data[image, other.index, self.index, channel], [*other.inside, *self.inside]
+        return tirx.if_then_else(tirx.all(*inside), load, tirx.const(0.0, _TYPE)) if inside else load
 
 
-class _Lines:
+class Lines:
     """Statements in a row: values with a name, and stores."""
 
     def __init__(self) -> None:
@@ -173,3 +192,7 @@ class _Lines:
     def vectorised(self, lane: Any, g: Geometry) -> Any:
         """The statements for all lanes at once."""
         return tirx.For(lane, g.at(0), g.at(g.lanes), tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))
+
+    def followed_by(self, statements: Sequence[Any]) -> Any:
+        """These statements, and then others."""
+        return tirx.SeqStmt([*self._statements, *statements])

@@ -345,7 +345,9 @@ class TvmBackend:
                     name = f"{networks.name} {network.label}"
                     manifest = self._manifest(name, network.digest, network.combination, chosen)
                     files.append(Path(directory, f"region{number}.kt"))
-                    region = build_executable(network.lowered, programs, target, manifest, kernels, keeping=keeping)
+                    region = build_executable(
+                        network.lowered, programs, target, manifest, kernels, keeping=keeping, threads=spec.cores
+                    )
                     region.save(files[-1])
                     kept += _kept_tensors(region.manifest)
                 manifest = self._manifest(networks.name, networks.digest, networks.hybrid.combination, chosen)
@@ -361,9 +363,11 @@ class TvmBackend:
         made: Executable | VmExecutable
         if len(built) > 1:
             networks_built = (lowered for lowered, _ in built)
-            made = build_plans(networks_built, programs, target, manifest, kernels, keeping=keeping)
+            made = build_plans(networks_built, programs, target, manifest, kernels, keeping=keeping, threads=spec.cores)
         else:
-            made = build_executable(built[0][0], programs, target, manifest, kernels, keeping=keeping)
+            made = build_executable(
+                built[0][0], programs, target, manifest, kernels, keeping=keeping, threads=spec.cores
+            )
         made.save(path)
         kept = _kept_tensors(made.manifest)
         if whole:

@@ -1,0 +1,23 @@
+"""Statements that ask for data before it is read: weights come from memory while products are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+
+__all__ = ["LINE_VALUES", "ask_for"]
+
+LINE_VALUES = 16
+"""Values of fp32 in a cache line."""
+
+_READ, _NEAR, _DATA = 0, 2, 1
+"""The operands of a prefetch: for reading, into the second cache, of data."""
+
+
+def ask_for(buffer: Any, indices: Sequence[Any]) -> Any:
+    """Ask for the cache line that has an element; where it lies outside of the memory, nothing happens."""
+    address = tirx.address_of(buffer[tuple(indices)])
+    operands = (tirx.const(number, "int32") for number in (_READ, _NEAR, _DATA))
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *operands))
