@@ -114,14 +114,19 @@ class ToyTools:
         return "Toy 'node'"
 
     def package(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+        self,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        *,
+        keeping: Keeping = Keeping.NONE,
+        untuned: bool = True,
     ) -> Packaged:
         """Write nothing."""
         self.packaged.append(dict(chosen))
         self.keeping.append(keeping)
         digests = {workload: candidate.digest for workload, candidate in chosen.items()}
         kept = self.kept_tensors if keeping else 0
-        return Packaged("toy.kt.unproven", digests, untuned="toy.kt.untuned", kept=kept)
+        return Packaged("toy.kt.unproven", digests, untuned="toy.kt.untuned" if untuned else None, kept=kept)
 
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Write nothing; `apart` lists what was chosen."""

@@ -179,26 +179,29 @@ class DraftPrograms(msgspec.Struct, frozen=True):
 
     With `alone`, also the network that computes each subgraph a second time with the untuned program.  With
     `keeping`, tensors are kept in bf16 between kernels where they can be.  With `beside`, the network of these programs
-    is written as well, to be timed beside it.
+    is written as well, to be timed beside it.  With `untuned`, PACKAGE also compiles the network under the default
+    schedule.
     """
 
     chosen: dict[str, Candidate]
     alone: bool = False
     keeping: Keeping = Keeping.NONE
     beside: dict[str, Candidate] = {}
+    untuned: bool = True
 
 
 class Packaged(msgspec.Struct, frozen=True):
     """PACKAGE's result: the files written, and the candidate (digest) that ships for each workload.
 
     `tuned` is the executable, not yet proven; `untuned` the same network under the default schedule, None when that
-    cannot be compiled; `onnx` or `exported` the model itself, for others to run, which they do with `constants` for
-    the inputs that the executable no longer has.  `each_alone`, where it was asked for, has for each combination of
-    shapes the network that computes subgraphs twice, None where there is none.  Each is in one of them, but those in
-    `left_out` (workload digests), which take too long untuned or cannot be compiled so.  With `hybrid`, the tuned
-    executable runs partly in onnxruntime.  `quantised` is the model as it was quantised, which the executable was
-    compiled from; None where it was compiled from the user's own.  It has so many tensors between kernels `kept` in
-    bf16; where it is tried, `beside` is the network to be timed beside it: without those, or in fp32.
+    cannot be compiled or was not asked for; `onnx` or `exported` the model itself, for others to run, which they do
+    with `constants` for the inputs that the executable no longer has.  `each_alone`, where it was asked for, has
+    for each combination of shapes the network that computes subgraphs twice, None where there is none.  Each is in
+    one of them, but those in `left_out` (workload digests), which take too long untuned or cannot be compiled so. 
+    With `hybrid`, the tuned executable runs partly in onnxruntime.  `quantised` is the model as it was quantised,
+    which the executable was compiled from; None where it was compiled from the user's own.  It has so many tensors
+    between kernels `kept` in bf16; where it is tried, `beside` is the network to be timed beside it: without those,
+    or in fp32.
     """
 
     tuned: str

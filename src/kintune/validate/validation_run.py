@@ -52,7 +52,7 @@ TUNED, UNTUNED = "tuned", "untuned"
 _MODELS = ("onnxruntime", "torch")
 """The runtimes that run the model itself: the references besides the untuned network."""
 
-SLOW_UNTUNED_SECONDS = 10.0
+SLOW_UNTUNED_SECONDS = 0.5
 """An untuned network whose run takes longer does not run beside a runtime that runs the model itself."""
 
 _SAMPLES = 3  # of a reference with noise
@@ -101,10 +101,10 @@ class ValidationRun:
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
         """Runs the untuned network once, on a board several times if it is quick; returns its latency."""
-        if self.item.untuned is None:
-            return {}
         if self.item.untuned_s > SLOW_UNTUNED_SECONDS and len(self.compared) > 1:
-            self.skipped[UNTUNED] = f"one run takes about {self.item.untuned_s:.0f} s"
+            self.skipped[UNTUNED] = f"one run takes about {self.item.untuned_s:.2g} s"
+            return {}
+        if self.item.untuned is None:
             return {}
         seconds = self.conditions.untuned_seconds
         with self._process(UNTUNED) as process:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.outcome import Outcome
 from kintune.core.stage_results import BaselineLatencies, StageName
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, with_limits
@@ -48,6 +51,27 @@ def test_a_job_that_is_stopped_does_not_begin_with_them() -> None:
             rehearsal.stop()
 
     assert Rehearsal(ToyTools, toy_spec(), interfere=stop).run().counts(StageName.BASELINE) == 0
+
+
+class SlowUntuned(Cast):
+    """Untuned programs take a second each."""
+
+    def time(self, candidate: Candidate, kind: str) -> Outcome:
+        found = super().time(candidate, kind)
+        return found if candidate.sketch != UNTUNED else msgspec.structs.replace(found, times_us=(1e6,) * 3)
+
+
+class SlowUntunedAlone(SlowUntuned, Without):
+    """And nothing else runs the model."""
+
+
+@pytest.mark.parametrize(("cast", "compiled"), [(Cast, True), (SlowUntuned, False), (SlowUntunedAlone, True)])
+def test_the_untuned_network_is_compiled_where_it_is_fast_or_nothing_else_runs_the_model(
+    cast: type[Cast], compiled: bool
+) -> None:
+    packaged = ended(Rehearsal(ToyTools, toy_spec(), cast()).run()).packaged
+    assert packaged is not None
+    assert (packaged.untuned is not None) == compiled
 
 
 def test_a_share_of_a_baseline_ends_the_search() -> None:

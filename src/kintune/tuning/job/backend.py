@@ -71,9 +71,14 @@ class CompilerBackend(Protocol):
         ...
 
     def package(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+        self,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        *,
+        keeping: Keeping = Keeping.NONE,
+        untuned: bool = True,
     ) -> Packaged:
-        """Compile the network with the chosen program for each workload, and the untuned one; write both.
+        """Compile the network with the chosen program for each workload, with `untuned` also the untuned one; write it.
 
         By `keeping`, tensors are kept in bf16 between kernels of the former where they can be.
 

@@ -149,7 +149,9 @@ class TuningJob:
 
     def _run_package(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
-        packaged = self._backend.package(wanted.chosen, self._state.kernels, keeping=wanted.keeping)
+        packaged = self._backend.package(
+            wanted.chosen, self._state.kernels, keeping=wanted.keeping, untuned=wanted.untuned
+        )
         return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
 
     def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:

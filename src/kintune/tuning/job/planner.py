@@ -13,12 +13,15 @@ from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.stage_factory import BUILD_S, StageFactory
 from kintune.tuning.job.state import TRIES, JobState
 from kintune.tuning.loop import Learn, Measure, Step, next_steps
+from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS
 
 __all__ = ["COMPILED", "Planner", "seconds_of_a_run", "stages_ahead"]
 
 
 COMPILED = "compiled"
 """The reason why the search is over if none was asked for."""
+
+_REFERENCES = ("onnxruntime", "torch")  # that run the model itself
 
 _OWN = -1  # in place of a round's number, for stages of the job itself: one at a time
 
@@ -138,7 +141,9 @@ class Planner:
     def _package(self) -> Work:
         state = self._state
         keeping = state.narrowing.keeping
-        return self._stages.package(state.shipping(), alone=state.wants_alone, keeping=keeping)
+        return self._stages.package(
+            state.shipping(), alone=state.wants_alone, keeping=keeping, untuned=_wants_untuned(state)
+        )
 
     def _check(self) -> list[Work]:
         """Return the next stage of the check of the network; none if the cause of its failure is known."""
@@ -275,6 +280,11 @@ def _untuned_s(state: JobState) -> float:
     """Return the seconds of a run of the untuned network with the slowest combination of shapes; 0 if unknown."""
     untuned_us = max(state.untuned_us(), default=math.inf)
     return untuned_us / 1e6 if math.isfinite(untuned_us) else 0.0
+
+
+def _wants_untuned(state: JobState) -> bool:
+    """Return whether the untuned network is to be compiled: not where it is slow and others say what is right."""
+    return _untuned_s(state) <= SLOW_UNTUNED_SECONDS or not state.baselines.have_timed(_REFERENCES)
 
 
 def _after(offered: Collection[str]) -> tuple[str, ...]:

@@ -144,12 +144,20 @@ class StageFactory:
         """Train the cost models of the families last measured."""
         return self._own(StageName.UPDATE, f"update-{finished_rounds - 1}", b"", _SELECT_S)
 
-    def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False, keeping: Keeping = Keeping.NONE) -> Work:
+    def package(
+        self,
+        chosen: Mapping[str, Candidate],
+        *,
+        alone: bool = False,
+        keeping: Keeping = Keeping.NONE,
+        untuned: bool = True,
+    ) -> Work:
         """Compile the network; with `alone`, also so that its subgraphs can be compared one by one.
 
-        By `keeping`, tensors are kept in bf16 between kernels where they can be.
+        By `keeping`, tensors are kept in bf16 between kernels where they can be.  With `untuned`, the network under the
+        default schedule is compiled as well.
         """
-        return self._compile(StageName.PACKAGE, chosen, alone=alone, keeping=keeping)
+        return self._compile(StageName.PACKAGE, chosen, alone=alone, keeping=keeping, untuned=untuned)
 
     def _compile(
         self,
@@ -159,8 +167,9 @@ class StageFactory:
         alone: bool = False,
         keeping: Keeping = Keeping.NONE,
         beside: Mapping[str, Candidate] | None = None,
+        untuned: bool = True,
     ) -> Work:
-        wanted = _encode(DraftPrograms(dict(chosen), alone, keeping, dict(beside or {})))
+        wanted = _encode(DraftPrograms(dict(chosen), alone, keeping, dict(beside or {}), untuned))
         return self._own(kind, kind, wanted, _PACKAGE_S * self._combinations)
 
     def build_draft(self, candidates: Sequence[Candidate]) -> Work:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -39,6 +39,11 @@ class BaselinesAndTarget:
         if found is None:
             lines.append(f"other runtimes were not timed before tuning: {cause}")
         return [*lines, *self._unknown(self.latencies)]
+
+    def have_timed(self, names: Collection[str]) -> bool:
+        """Return whether one of these runtimes ran the model, with every combination of shapes."""
+        each = () if self.latencies is None else self.latencies.each
+        return bool(each) and all(any(times.get(name) for name in names) for times in each)
 
     def limited(self, options: Options) -> Options:
         """Return the options with another limit, if the target is the only one and cannot be known."""

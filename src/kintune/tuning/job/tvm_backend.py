@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import traceback
@@ -220,27 +221,29 @@ class TvmBackend:
         return ""
 
     def package(
-        self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], *, keeping: Keeping = Keeping.NONE
+        self,
+        chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
+        *,
+        keeping: Keeping = Keeping.NONE,
+        untuned: bool = True,
     ) -> Packaged:
-        """Compile the network with the chosen programs, and after a search once more untuned; write both beside the
-        output.
+        """Compile the network with the chosen programs, and after a search once more untuned if that is wanted; write
+        both beside the output.
         """
         spec, networks = self._ready()
         tuned = f"{spec.output}{UNPROVEN}"
         named, _ = self._named()
         kept = self._save(tuned, chosen, kernels, keeping=keeping)
-        untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
-        try:
-            if networks.networks and spec.options.search:
-                self._save(str(untuned), {}, kernels)
-            else:  # onnxruntime runs all of it, or nothing is timed
-                untuned = None
-        except BuildError:
-            untuned = None
+        reference: str | None = None
+        if untuned and networks.networks and spec.options.search:  # else onnxruntime runs it all, or nothing is timed
+            with contextlib.suppress(BuildError):
+                self._save(f"{spec.output}{UNTUNED_FILE}", {}, kernels)
+                reference = f"{spec.output}{UNTUNED_FILE}"
         return Packaged(
             tuned=tuned,
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
-            untuned=untuned,
+            untuned=reference,
             onnx=named.onnx,
             exported=named.exported,
             constants=networks.constants,
