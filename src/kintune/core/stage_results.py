@@ -197,7 +197,7 @@ class Packaged(msgspec.Struct, frozen=True):
     cannot be compiled or was not asked for; `onnx` or `exported` the model itself, for others to run, which they do
     with `constants` for the inputs that the executable no longer has.  `each_alone`, where it was asked for, has
     for each combination of shapes the network that computes subgraphs twice, None where there is none.  Each is in
-    one of them, but those in `left_out` (workload digests), which take too long untuned or cannot be compiled so. 
+    one of them, but those in `left_out` (workload digests), which take too long untuned or cannot be compiled so.
     With `hybrid`, the tuned executable runs partly in onnxruntime.  `quantised` is the model as it was quantised,
     which the executable was compiled from; None where it was compiled from the user's own.  It has so many tensors
     between kernels `kept` in bf16; where it is tried, `beside` is the network to be timed beside it: without those,
