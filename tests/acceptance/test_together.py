@@ -90,6 +90,7 @@ def test_the_device_was_never_shared(together: Together) -> None:
     assert all(one.end <= two.start for one, two in pairwise(spans))
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_read_leaves_the_other_alone(empty_place: Place) -> None:
     (empty_place.folder / "broken.onnx").write_bytes(b"not a model")
     command = empty_place.start(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tvm
 
 
+@pytest.mark.slow
 def test_without_a_linker_that_works_the_job_ends_before_it_tunes(empty_place: Place) -> None:
     linker = empty_place.folder / "linker"
     linker.write_text("#!/bin/sh\necho 'no space for symbols' >&2\nexit 1\n")

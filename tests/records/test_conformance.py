@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kintune.records import Store
-from kintune.records.schema import METADATA
 from kintune.testing.records import RecordsConformance
-
-POSTGRES = "KINTUNE_TEST_POSTGRES"
+from tests.support.postgres import empty_schema
 
 
 class TestMemory(RecordsConformance):
@@ -31,8 +28,5 @@ class TestFile(RecordsConformance):
 class TestPostgres(RecordsConformance):
     @pytest.fixture
     def store(self) -> Iterator[Store]:
-        with Store.open(os.environ[POSTGRES]) as store:
-            try:
-                yield store
-            finally:
-                METADATA.drop_all(store._database.engine)
+        with empty_schema() as url, Store.open(url) as store:
+            yield store

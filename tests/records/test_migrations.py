@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,11 +15,11 @@ from kintune.errors import RecordsError
 from kintune.records import Store
 from kintune.records.integrity import sealed
 from kintune.records.migrations import STEPS
-from kintune.records.schema import METADATA, SCHEMA_VERSION, meta
+from kintune.records.schema import SCHEMA_VERSION, meta
 from kintune.testing.records import add_workload
+from tests.support.postgres import empty_schema
 
 OLD = Path(__file__).parents[1] / "support" / "old_databases"
-POSTGRES = "KINTUNE_TEST_POSTGRES"
 
 
 def old_records(folder: Path, schema: int = 1) -> Path:
@@ -128,16 +127,14 @@ def test_records_of_a_newer_version_say_which_one_to_install(tmp_path: Path) -> 
 @pytest.fixture
 def old_server() -> Iterator[str]:
     """Records of schema 1 on a server: it has the tables of schema 2, and says less in `meta`."""
-    url = os.environ[POSTGRES]
-    with Store.open(url) as store:
-        add_workload(store)
-        with store.transaction() as connection:
-            connection.execute(delete(meta).where(meta.c.key == "written_by"))
-            row = sealed(meta, key="schema_version", value="1")
-            connection.execute(update(meta).where(meta.c.key == "schema_version").values(**row))
-    yield url
-    with Store.open(url, verify=False) as store:
-        METADATA.drop_all(store._database.engine)
+    with empty_schema() as url:
+        with Store.open(url) as store:
+            add_workload(store)
+            with store.transaction() as connection:
+                connection.execute(delete(meta).where(meta.c.key == "written_by"))
+                row = sealed(meta, key="schema_version", value="1")
+                connection.execute(update(meta).where(meta.c.key == "schema_version").values(**row))
+        yield url
 
 
 @pytest.mark.needs("postgresql")

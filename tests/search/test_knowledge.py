@@ -55,6 +55,7 @@ def _medians(space: SyntheticSpace, trials: int, knowledge: Knowledge | None) ->
     return statistics.median(_latency(space, trials, seed, knowledge) for seed in range(5))
 
 
+@pytest.mark.slow
 def test_a_taught_search_starts_where_another_one_ends(
     space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
 ) -> None:

@@ -19,8 +19,7 @@ from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
-
-POSTGRES = "KINTUNE_TEST_POSTGRES"
+from tests.support.postgres import POSTGRES
 
 
 @pytest.fixture

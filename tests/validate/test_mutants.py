@@ -279,7 +279,7 @@ def case_of(path: Path) -> Case:
     return Case(lower(model.module, target), target, model, inputs, expected, samples)
 
 
-FAST = ("quantised", "transformer")
+FAST = ("quantised",)
 
 
 @pytest.fixture(

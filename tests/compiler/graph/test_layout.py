@@ -184,10 +184,10 @@ def _run(lowered: Any, target: tvm.target.Target, run: RunsProgram, *inputs: Any
     return run(assemble(lowered, {}, target), *inputs)
 
 
-ALIKE = ("unary", "reductions", "moves")
+ALIKE = ("windows", "unary", "reductions", "moves")
 
 
-@pytest.mark.parametrize("kind", ["binary", "windows", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ALIKE)])
+@pytest.mark.parametrize("kind", ["binary", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ALIKE)])
 def test_operators_between_convolutions(kind: str, cpu: tvm.target.Target, run_program: RunsProgram) -> None:
     from kintune.compiler.graph.lower import lower
 

@@ -372,6 +372,7 @@ def test_without_models_no_process_is_started() -> None:
     assert import_models([], say, {}) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.tvm
 def test_models_are_imported_by_the_tuner_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.tiny_network import make_tiny_network

@@ -52,7 +52,7 @@ def test_directions_states_and_biases(compare: Any, make_case: Any, cell: str, o
 
 
 @pytest.mark.parametrize("cell", list(GATES))
-@pytest.mark.parametrize("hidden", [1, 20, 64])
+@pytest.mark.parametrize("hidden", [20, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 64))])
 def test_sizes(compare: Any, make_case: Any, cell: str, hidden: int) -> None:
     cases = [
         make_case(

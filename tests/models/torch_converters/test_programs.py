@@ -61,6 +61,9 @@ def _array(tensor: Any) -> Any:
     return tensor.detach().numpy()
 
 
+CELLS = ["LSTM", *(pytest.param(cell, marks=pytest.mark.slow) for cell in ("GRU", "RNN"))]
+
+
 def draw(*shape: int, seed: int = 0) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -207,7 +210,7 @@ def test_convolutions(compare: Compare) -> None:
     compare(Net(), draw(1, 4, 5, 7), tolerance=1e-4)
 
 
-@pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize(
     "options",
     [
@@ -277,7 +280,7 @@ def test_recurrent_layers_without_a_kernel_are_unrolled(compare: Compare, dtype:
     compare(Net(), draw(3, 2, 4).to(dtype))
 
 
-@pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_weights_of_recurrent_layers_may_be_computed(compare: Compare, cell: str, bidirectional: bool) -> None:
     """As a weight norm is; the layer is one kernel then, too."""
