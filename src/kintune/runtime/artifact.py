@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import tvm_ffi
 
-from kintune.hardware.toolchain import linking_for
+from kintune.hardware.toolchain import link, linking_for
 
-__all__ = ["Linked", "library_of", "link_program", "load_artifact", "object_of"]
+__all__ = ["Linked", "library_of", "library_of_objects", "link_program", "load_artifact", "object_of"]
 
 
 class Linked(NamedTuple):
@@ -47,6 +47,22 @@ def link_program(executable: Any, architecture: str, object_files: Sequence[byte
 def library_of(executable: Any, architecture: str, object_files: Sequence[bytes] = ()) -> bytes:
     """Links as `link_program` does, and returns the shared library alone."""
     return link_program(executable, architecture, object_files).library
+
+
+def library_of_objects(object_files: Sequence[bytes], architecture: str) -> bytes:
+    """Link object files into a shared library for machines of this architecture.
+
+    Raises:
+        BuildError: the linker fails.
+        OrderError: there is no linker for this architecture.
+    """
+    with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
+        library, paths = Path(folder) / "artifact.so", []
+        for number, content in enumerate(object_files):
+            paths.append(Path(folder) / f"kernel{number}.o")
+            paths[-1].write_bytes(content)
+        link(str(library), list(map(str, paths)), architecture)
+        return library.read_bytes()
 
 
 def object_of(module: Any) -> bytes:

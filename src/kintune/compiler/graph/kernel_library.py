@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import tvm
 import tvm_ffi
 
-from kintune.runtime.artifact import library_of, object_of
+from kintune.runtime.artifact import library_of_objects, object_of
 from kintune.runtime.target import architecture_of, triple_of
 
 __all__ = ["build_kernels"]
-
-_PARTS = 8
-"""Modules that the functions of a library are dealt to: each costs the compiler some 40 ms."""
 
 _RAISE = """target triple = "{triple}"
 
@@ -57,18 +56,56 @@ def build_kernels(
         Exception: of the compiler's own kinds.
     """
     functions = sorted(module.functions_items(), key=lambda item: str(item[0].name_hint))
-    first, *others = (
-        tvm.IRModule(dict(functions[start::_PARTS]), attrs=module.attrs) for start in range(min(_PARTS, len(functions)))
-    )
 
-    def compiled(part: tvm.IRModule) -> Any:
-        with target:  # of this thread
-            return tvm.tirx.build(part, target=target, pipeline="default")
+    def compiled(number: int) -> bytes:
+        variable, function = functions[number]
+        return _OBJECTS.compile(variable, function, module.attrs, target)
 
     with ThreadPoolExecutor(threads) as pool:
-        main = pool.submit(compiled, first)
-        objects = list(pool.map(lambda part: object_of(compiled(part)), others))
-    return library_of(main.result(), architecture_of(target), [*objects, *object_files, _raising(triple_of(target))])
+        objects = list(pool.map(compiled, range(len(functions))))
+    return library_of_objects([*objects, *object_files, _raising(triple_of(target))], architecture_of(target))
+
+
+class _Objects:
+    """Object files of the functions compiled last, up to so many bytes of them.
+
+    A job compiles its network a few times, with most kernels as they were: before its search, to try precisions, and in
+    the end.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._known: OrderedDict[tuple[str, str, int], tuple[Any, bytes]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def compile(self, variable: Any, function: Any, attributes: Any, target: tvm.target.Target) -> bytes:
+        """The object file of a function; one that is known is not compiled again."""
+        key = str(target), str(variable.name_hint), tvm_ffi.structural_hash(function, map_free_vars=True)
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+        if known is not None and tvm_ffi.structural_equal(known[0], function, map_free_vars=True):
+            return known[1]
+        module = tvm.IRModule({variable: function}, attrs=attributes)
+        with target:  # of this thread
+            made = object_of(tvm.tirx.build(module, target=target, pipeline="default"))
+        with self._lock:
+            self._keep(key, function, made)
+        return made
+
+    def _keep(self, key: tuple[str, str, int], function: Any, made: bytes) -> None:
+        if key in self._known:
+            self._bytes -= len(self._known.pop(key)[1])
+        self._known[key] = function, made
+        self._bytes += len(made)
+        while self._bytes > self._most_bytes:
+            _, (_, dropped) = self._known.popitem(last=False)
+            self._bytes -= len(dropped)
+
+
+_OBJECTS = _Objects(most_bytes=1 << 26)
 
 
 @cache
