@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.config import JobSpec, Options, Strategy
+from kintune.core.config import JobSpec, Metric, Options, Strategy
 from kintune.core.keeping import Keeping
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import Built, ValidationContext, ValidationItem
@@ -193,6 +193,24 @@ def test_a_choice_and_its_check_have_different_inputs() -> None:
     assert not set(range(choice.seed, choice.seed + choice.draws)) & set(range(check.seed, check.seed + check.draws))
     choice, check = items(("a.npz",))
     assert choice.inputs == check.inputs == ("a.npz",)
+
+
+@pytest.mark.parametrize(
+    ("quantised", "metric", "apart"),
+    [(None, None, None), ("quantised.onnx", None, 2 * BUDGET), ("quantised.onnx", Metric("m", "f", "", 0.1), 0.05)],
+)
+def test_a_quantised_network_is_checked_by_norm_against_itself(
+    quantised: str | None, metric: Metric | None, apart: float | None
+) -> None:
+    """Where a value lies between two steps, each runtime takes another, and what follows moves with it."""
+    from kintune.core.stage_results import Packaged
+    from kintune.tuning.job.stage_factory import StageFactory
+
+    stages = StageFactory(toy_spec(msgspec.structs.replace(options(), metric=metric)))
+    work = stages.check(Packaged("toy.kt", {}, onnx="toy.onnx", quantised=quantised))
+    assert msgspec.msgpack.decode(work.context, type=ValidationContext).max_error == apart
+    item = msgspec.msgpack.decode(work.items[0], type=ValidationItem)
+    assert (item.onnx, item.metric) == (quantised or "toy.onnx", None)
 
 
 class KeepingCast(NarrowCast):

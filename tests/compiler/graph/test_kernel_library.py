@@ -1,0 +1,88 @@
+"""The library of a network's kernels: it does not depend on threads, and nothing is compiled twice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture
+def target() -> Any:
+    import tvm
+
+    from kintune.runtime.target import resolve_target
+
+    return tvm.target.Target(json.loads(resolve_target("native", 1)))
+
+
+def scaled(**factors: float) -> Any:
+    """A module of functions that multiply eight values by a factor, by name."""
+    import tvm
+
+    return tvm.IRModule({name: scaling(name, factor) for name, factor in factors.items()})
+
+
+def scaling(name: str, factor: float) -> Any:
+    from tvm import te
+
+    values = te.placeholder((8,), "float32", "values")
+    result = te.compute((8,), lambda i: values[i] * factor, "result")
+    return te.create_prim_func([values, result]).with_attr("global_symbol", name)
+
+
+def computed(library: bytes, name: str) -> list[float]:
+    import numpy as np
+    import tvm
+
+    from kintune.runtime.artifact import load_artifact
+
+    values, result = (tvm.runtime.tensor(np.full(8, value, np.float32)) for value in (2.0, 0.0))
+    load_artifact(library)[name](values, result)
+    found: list[float] = result.numpy().tolist()
+    return found
+
+
+def test_it_is_the_same_on_any_number_of_threads(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.compiler.graph import kernel_library
+
+    made = []
+    for threads in (1, 3):
+        monkeypatch.setattr(kernel_library, "_OBJECTS", kernel_library._Objects(1 << 20))
+        made.append(kernel_library.build_kernels(scaled(one=1.5, two=2.5, three=3.5), target, threads=threads))
+    assert made[0] == made[1]
+    assert computed(made[0], "two") == [5.0] * 8
+
+
+def test_what_is_known_is_not_compiled_again(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tvm
+
+    from kintune.compiler.graph import kernel_library
+
+    monkeypatch.setattr(kernel_library, "_OBJECTS", kernel_library._Objects(1 << 20))
+    compiled: list[list[str]] = []
+    build = tvm.tirx.build
+
+    def counted(module: Any, *arguments: Any, **options: Any) -> Any:
+        compiled.append([str(variable.name_hint) for variable in module.get_global_vars()])
+        return build(module, *arguments, **options)
+
+    monkeypatch.setattr(tvm.tirx, "build", counted)
+    kernel_library.build_kernels(scaled(one=1.5, two=2.5), target)
+    again = kernel_library.build_kernels(scaled(one=1.5, two=7.5, three=3.5), target)
+    assert sorted(compiled) == [["one"], ["three"], ["two"], ["two"]]
+    assert [computed(again, name)[0] for name in ("one", "two", "three")] == [3.0, 15.0, 7.0]
+
+
+def test_only_so_many_bytes_are_kept(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.compiler.graph import kernel_library
+
+    kept = kernel_library._Objects(1)
+    monkeypatch.setattr(kernel_library, "_OBJECTS", kept)
+    library = kernel_library.build_kernels(scaled(one=1.5), target)
+    assert computed(library, "one") == [3.0] * 8
+    assert not kept._known
+    assert kept._bytes == 0
