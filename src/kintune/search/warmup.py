@@ -5,21 +5,25 @@ So a search that is stopped early has a usable result, and every family has samp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from kintune.core.candidate import Candidate
+from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import Strategy
 from kintune.core.plan import RoundEntry
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
 from kintune.search.evolve import draw
+from kintune.search.sketch_program import narrow
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.search.transfer import TransferredPrograms
 
 __all__ = ["Warmup"]
+
+T = TypeVar("T")
 
 _KNOWN = 3  # additional candidates of the first level, if earlier jobs have programs to transfer
 _CHOICE = 3  # drafts verified for each candidate that the model chooses
@@ -62,27 +66,35 @@ class Warmup:
         """Return at most `count` candidates of a subgraph, and the number of invalid drafts.
 
         Suggestions come first.  The family's model chooses among the others, if there is one; otherwise transferred
-        candidates and those of the rule alternate.
+        candidates and those of the rule alternate.  Where some compute narrower than the workload's own types, one that
+        does not is measured early: an error budget may leave the subgraph no other.
         """
         origins = self._origins(state, states)
         if len(origins) < count and not self._strategy.rules:
             origins.update((c, "random") for c in self._draw(state, count, rng) if c not in origins)
         wanted = count * _CHOICE if model is not None and state.features else count + 2
+        narrower = {} if self._has_full_precision(state) else narrow(self._space.sketches(state.subject.workload))
+        tried = _with_one_beside(list(origins.items()), wanted, narrower)
         drafts: dict[Candidate, tuple[Draft, str]] = {}
         invalid = 0
-        for (_, origin), draft in zip(
-            list(origins.items())[:wanted], self._space.verify(list(origins)[:wanted]), strict=True
-        ):
+        for (_, origin), draft in zip(tried, self._space.verify([c for c, _ in tried]), strict=True):
             if draft is None:
                 invalid += 1
             elif draft.candidate not in state.times_us:
                 drafts.setdefault(draft.candidate, (draft, origin))
-        return _best(list(drafts.values()), model, count), invalid
+        ranked = [(p.draft.candidate, p) for p in _best(list(drafts.values()), model, len(drafts))]
+        return [proposal for _, proposal in _with_one_beside(ranked, count, narrower)], invalid
+
+    def _has_full_precision(self, state: SubgraphState) -> bool:
+        """Whether a program in the workload's own types was measured, beside the untuned one."""
+        narrower = narrow(self._space.sketches(state.subject.workload))
+        return any(c.sketch != UNTUNED and c.sketch not in narrower for c in state.times_us)
 
     def _missing(self, state: SubgraphState, level: int) -> int:
         """Return how many candidates of this level are missing; the first level includes all suggestions."""
         suggested = sum(c not in state.times_us for c in state.suggestions) if level == 0 else 0
         extra = min(_KNOWN, self._transferred.offered(state))
+        extra += bool(narrow(self._space.sketches(state.subject.workload)))  # one of each precision
         size = self._levels[level] + (extra if level == 0 else 0)
         return max(suggested, min(sum(self._levels[: level + 1]) + extra - state.tried, size))
 
@@ -106,6 +118,18 @@ class Warmup:
         sketches = self._space.sketches(state.subject.workload)
         drawn = (draw(sketches[int(rng.integers(len(sketches)))], rng) for _ in range(count * _DRAWN) if sketches)
         return list(dict.fromkeys(drawn))[: count * 2]
+
+
+def _with_one_beside(
+    ranked: Sequence[tuple[Candidate, T]], count: int, sketches: Container[str]
+) -> list[tuple[Candidate, T]]:
+    """Return the first `count`, the last of them of other sketches than these, if all would be of these."""
+    chosen = list(ranked[:count])
+    if count > 1 and all(candidate.sketch in sketches for candidate, _ in chosen):
+        other = next((each for each in ranked[count:] if each[0].sketch not in sketches), None)
+        if other is not None:
+            chosen[-1] = other
+    return chosen
 
 
 def _turns(
