@@ -93,7 +93,7 @@ def test_a_model_that_cannot_be_imported_fails_its_job_with_a_reason(service: Se
         assert "NoSuchOperator" in client.job(job)["reason"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # tests/tuning/job/test_job_resuming.py resumes anywhere
 def test_a_cancelled_job_goes_on_where_it_was(service: Serving, tmp_path: Path) -> None:
     with Client(service.url) as client:
         job = client.submit(client.upload(NETWORK)["id"], trials=40)["id"]

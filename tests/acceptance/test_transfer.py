@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tvm
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # tests/tuning/front/test_journal_knowledge.py has a toy that does
 def test_the_next_network_starts_from_the_first(place: Place) -> None:
     first = place.tune("--trials", 16, "--json", "first.json")
     assert first.wait() == 0, first.err

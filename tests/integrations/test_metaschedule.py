@@ -187,7 +187,7 @@ def test_a_directory_without_a_database_is_refused(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # fast tests do it in this process
 def test_the_same_is_done_aside_for_callers_without_the_compiler(
     tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,7 @@ def _medians(space: SyntheticSpace, trials: int, knowledge: Knowledge | None) ->
     return statistics.median(_latency(space, trials, seed, knowledge) for seed in range(5))
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # single decisions of it are below
 def test_a_taught_search_starts_where_another_one_ends(
     space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_taught_search_starts_where_another_one_ends(
     assert _medians(space, 200, knowledge) < 1.1 * _medians(space, 200, None)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # single decisions of it are below
 def test_what_is_wrong_does_no_harm_that_lasts(
     space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
 ) -> None:

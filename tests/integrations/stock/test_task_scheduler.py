@@ -138,7 +138,7 @@ def test_no_task_gets_more_than_its_share(task: Any, tune: Any, bench: Any) -> N
     assert sum(bench.built) == 38
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # tests/search/test_session.py says so of the search
 def test_one_seed_one_course(task: Any, tune: Any) -> None:
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
 
