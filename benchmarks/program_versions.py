@@ -1,12 +1,12 @@
 """Times the first candidates of a program of our own as two source trees write them, in turns.
 
-    git worktree add /tmp/before COMMIT
-    python benchmarks/program_versions.py winograd_blocked --source before=/tmp/before/src --source after=src \
+    git worktree add ../before COMMIT
+    python benchmarks/program_versions.py winograd_blocked --source before=../before/src --source after=src \
         --layer 7x7,512,512,3x3 --layer 14x14,256,256,3x3
 
-A layer is the size of the image, channels, filters and the kernel, as for `few_positions.py`.  Both trees build the
-first candidates of the rule of the later one; they are timed in turns as a search times them, with weights out of the
-caches of the cores (`--operands cool`).  A line has the median microseconds of each, the median of the ratios round by
+A layer is the size of the image, channels, filters and the kernel, as for `few_positions.py`.  Each tree
+builds the first candidates of its rule; those that both have are timed in turns as a search times them, with weights in
+the last cache (`--operands cool`).  A line has the median microseconds of each, the median of the ratios round by
 round, and what building took.  Nothing else should run.
 """
 

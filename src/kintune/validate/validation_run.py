@@ -41,7 +41,7 @@ from kintune.validate.region_times import time_regions
 from kintune.validate.score import ScoreOrder, score
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
-__all__ = ["SLOW_UNTUNED_SECONDS", "TUNED", "UNTUNED", "ValidationRun"]
+__all__ = ["REFERENCES", "SLOW_UNTUNED_SECONDS", "TUNED", "UNTUNED", "ValidationRun"]
 
 _ALONE = "subgraphs alone"
 _HEAVY = "takes long untuned"
@@ -49,7 +49,7 @@ _HEAVY = "takes long untuned"
 TUNED, UNTUNED = "tuned", "untuned"
 """The two executables of Kintune, as `ValidationResult` names them."""
 
-_MODELS = ("onnxruntime", "torch")
+REFERENCES = ("onnxruntime", "torch")
 """The runtimes that run the model itself: the references besides the untuned network."""
 
 SLOW_UNTUNED_SECONDS = 0.5
@@ -102,7 +102,7 @@ class ValidationRun:
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
         """Runs the untuned network once, on a board several times if it is quick; returns its latency."""
         if self.item.untuned_s > SLOW_UNTUNED_SECONDS and len(self.compared) > 1:
-            self.skipped[UNTUNED] = f"one run takes about {self.item.untuned_s:.2g} s"
+            self.skipped[UNTUNED] = f"one run takes about {_few_digits(self.item.untuned_s)} s"
             return {}
         if self.item.untuned is None:
             return {}
@@ -283,7 +283,7 @@ class ValidationRun:
     def compared(self) -> tuple[str, ...]:
         """The names of the tuned network and of the references that its outputs are compared with."""
         files = {"onnxruntime": self.item.onnx, "torch": self.item.exported}
-        named = (name for name in _MODELS if files[name] and (name in self.item.compare or not self.item.timed))
+        named = (name for name in REFERENCES if files[name] and (name in self.item.compare or not self.item.timed))
         untuned = () if self.item.timed or self.item.untuned is None else (UNTUNED,)
         return TUNED, *untuned, *named
 
@@ -342,7 +342,7 @@ class ValidationRun:
         """
         worst, compared = Difference(0.0, 0.0, ""), set()
         for at in range(len(self._sets)):
-            ran = [name for name in (UNTUNED, *_MODELS) if Path(self._outputs_of(name, at)).exists()]
+            ran = [name for name in (UNTUNED, *REFERENCES) if Path(self._outputs_of(name, at)).exists()]
             found = {name: self._compare(name, at, ()) for name in ran}
             if self.conditions.max_error is None and any(difference.disagreement for difference in found.values()):
                 samples = self._samples(references, at)
@@ -351,7 +351,7 @@ class ValidationRun:
             for difference in found.values():
                 worst = worse(worst, difference)
             compared.update(ran)
-        return worst, tuple(name for name in (UNTUNED, *_MODELS) if name in compared)
+        return worst, tuple(name for name in (UNTUNED, *REFERENCES) if name in compared)
 
     def score(self, metric: Metric) -> float:
         """Returns the user's score of the tuned network.
@@ -464,3 +464,7 @@ class ValidationRun:
 def _all_processors() -> tuple[int, ...]:
     """The processors that this process may use, for processes that are not timed."""
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def _few_digits(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"

@@ -1,7 +1,7 @@
 """The transforms of one tile and some channels at once, in loops over the tile's columns and then over its rows.
 
 Written out (`winograd_tiles`) the transforms of a tile of 6 x 6 are four hundred vector statements, which take the
-compiler half a second.  In loops they take it less than half of that and run as fast: values that are transformed along
+compiler half a second.  In loops they take it about half of that and run as fast: values that are transformed along
 columns lie in a buffer in the first cache, where many of them would be in any case, as no processor has 36 registers.
 """
 

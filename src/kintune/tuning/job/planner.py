@@ -13,15 +13,13 @@ from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.stage_factory import BUILD_S, StageFactory
 from kintune.tuning.job.state import TRIES, JobState
 from kintune.tuning.loop import Learn, Measure, Step, next_steps
-from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS
+from kintune.validate.validation_run import REFERENCES, SLOW_UNTUNED_SECONDS
 
 __all__ = ["COMPILED", "Planner", "seconds_of_a_run", "stages_ahead"]
 
 
 COMPILED = "compiled"
 """The reason why the search is over if none was asked for."""
-
-_REFERENCES = ("onnxruntime", "torch")  # that run the model itself
 
 _OWN = -1  # in place of a round's number, for stages of the job itself: one at a time
 
@@ -284,7 +282,7 @@ def _untuned_s(state: JobState) -> float:
 
 def _wants_untuned(state: JobState) -> bool:
     """Return whether the untuned network is to be compiled: not where it is slow and others say what is right."""
-    return _untuned_s(state) <= SLOW_UNTUNED_SECONDS or not state.baselines.have_timed(_REFERENCES)
+    return _untuned_s(state) <= SLOW_UNTUNED_SECONDS or not state.baselines.have_timed(REFERENCES)
 
 
 def _after(offered: Collection[str]) -> tuple[str, ...]:
