@@ -21,7 +21,7 @@ from kintune.runtime.package import read_manifest
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Command, Event, Place
 
-pytestmark = [pytest.mark.tvm, pytest.mark.slow]
+pytestmark = [pytest.mark.tvm, pytest.mark.slow]  # in the fast tests, test_service.py kills each process
 
 JOB, BUILD, DEVICE = "kintune.tuning.job.process", "kintune.workers.build_worker", "kintune.workers.device_worker"
 NEVER_SPENT = 4000  # trials, where an interrupt is to come before the end

@@ -20,7 +20,7 @@ from kintune_runtime.library import checksum
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Place
 
-pytestmark = [pytest.mark.tvm, pytest.mark.slow]
+pytestmark = [pytest.mark.tvm, pytest.mark.slow]  # tests/validate/test_validation.py proves several shapes
 
 SIDES = (8, 12)
 TRIALS = 24
