@@ -64,8 +64,9 @@ def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
     )
     assert interleaved.dropped == {"b": "killed by SIGSEGV"}
     assert {name: len(times) for name, times in interleaved.latency_ms.items()} == {"a": 8, "c": 8}
+    assert interleaved.rounds_ms == {"a": (1.0, 2.0, 3.0, 4.0), "c": (1.0, 2.0, 3.0, 4.0)}
 
 
 def test_it_ends_when_nobody_is_left() -> None:
     interleaved = time_interleaved([Scripted("a", [], fails_at=0)], ValidationContext(1), lambda: 0.0)
-    assert interleaved == ({}, {"a": "killed by SIGSEGV"})
+    assert interleaved == ({}, {"a": "killed by SIGSEGV"}, {})

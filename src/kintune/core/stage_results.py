@@ -278,8 +278,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     of the network that was slower than onnxruntime, if it was.  `fixed` says that what runs altogether in onnxruntime
     is faster with the extents of its inputs fixed.  `norm_error` is the largest norm of an output's error, as a share
     of the norm of that output; None like the other errors.  `score` is the user's own, if he has one.
-    `beside_ms` has the latencies of the tuned executable and then of another that was timed beside it, in turns; it is
-    empty where there was none.  `calls` are the kernel calls of the network, and its nodes in onnxruntime.
+    `beside_ms` has the median latency of each round of the tuned executable, and then of another that was timed beside
+    it; it is empty where there was none.  `calls` are the kernel calls of the network, and its nodes in onnxruntime.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -38,10 +39,14 @@ class TimedEntry(Protocol):
 
 
 class InterleavedTimes(NamedTuple):
-    """Latencies in milliseconds by name, and the reasons of those that dropped out."""
+    """Latencies in milliseconds by name, and the reasons of those that dropped out.
+
+    `latency_ms` has one entry a run; `rounds_ms` has one a round, the median of its runs: what `paired_ratio` takes.
+    """
 
     latency_ms: dict[str, tuple[float, ...]]
     dropped: dict[str, str]
+    rounds_ms: dict[str, tuple[float, ...]]
 
 
 def time_interleaved(
@@ -52,6 +57,7 @@ def time_interleaved(
     A process that drops out loses its times, since the others went on under other conditions.  `clock` tells seconds.
     """
     times: dict[str, list[float]] = {process.name: [] for process in processes}
+    rounds: dict[str, list[float]] = {process.name: [] for process in processes}
     dropped: dict[str, str] = {}
     running, begun = list(processes), clock()
     turn = BaselineTurn(conditions.runs, TURN_SECONDS, WARM_SECONDS)
@@ -62,9 +68,16 @@ def time_interleaved(
         for process in running[first:] + running[:first]:
             slowest = max(times[process.name], default=0.0) / 1e3
             try:
-                times[process.name] += process.turn(turn, max(_LEAST_SECONDS, _PATIENCE * (slowest + TURN_SECONDS)))
+                taken = process.turn(turn, max(_LEAST_SECONDS, _PATIENCE * (slowest + TURN_SECONDS)))
             except EngineError as error:
                 dropped[process.name] = str(error)
-                del times[process.name]
+                del times[process.name], rounds[process.name]
                 running.remove(process)
-    return InterleavedTimes({name: tuple(taken) for name, taken in times.items()}, dropped)
+                continue
+            times[process.name] += taken
+            rounds[process.name].append(statistics.median(taken))
+    return InterleavedTimes(
+        {name: tuple(taken) for name, taken in times.items()},
+        dropped,
+        {name: tuple(medians) for name, medians in rounds.items()},
+    )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.paired_ratio import paired_ratio
 from kintune.core.stage_requests import ValidationContext
 from kintune.errors import EngineError
 from kintune.partition.keeping import write_region
@@ -30,14 +31,17 @@ _FASTER = 0.98
 
 
 def is_slower(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
-    """Return whether a latency is worse than another one by more than 2 % and 5 microseconds, by medians."""
-    ours, theirs = statistics.median(ours_ms), statistics.median(theirs_ms)
-    return ours > max(_SLOWER * theirs, theirs + _SLOWER_MS)
+    """Return whether one of two that were timed in rounds is slower by more than 2 % and 5 microseconds.
+
+    Both have a latency of each round.  See `paired_ratio`.
+    """
+    theirs = statistics.median(theirs_ms)
+    return paired_ratio(ours_ms, theirs_ms) * theirs > max(_SLOWER * theirs, theirs + _SLOWER_MS)
 
 
 def wins(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
-    """Return whether a latency is better than another one by more than 2 %, by medians."""
-    return statistics.median(ours_ms) < _FASTER * statistics.median(theirs_ms)
+    """Return whether one of two that were timed in rounds is faster by more than 2 %; see `is_slower`."""
+    return paired_ratio(ours_ms, theirs_ms) < _FASTER
 
 
 def winning_regions(
@@ -97,7 +101,7 @@ def _wins(
                 running.append(process)
         except EngineError:
             return True
-        latency = time_interleaved(running, brief, clock).latency_ms
-    if len(latency) < len(rivals):
+        rounds_ms = time_interleaved(running, brief, clock).rounds_ms
+    if len(rounds_ms) < len(rivals):
         return True
-    return wins(latency[KINTUNE], latency["onnxruntime"])
+    return wins(rounds_ms[KINTUNE], rounds_ms["onnxruntime"])

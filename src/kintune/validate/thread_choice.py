@@ -7,11 +7,12 @@ wake another one takes a few microseconds.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
+from kintune.core.paired_ratio import paired_ratio
 from kintune.core.stage_requests import ValidationContext
 from kintune.errors import EngineError
 from kintune.validate.baseline_protocol import ProfileTurn
@@ -102,9 +103,8 @@ def is_faster(
     it: what fewer threads leave idle, another request can use.
     """
     brief = msgspec.structs.replace(conditions, rounds=8, min_rounds=2, race_seconds=_COMPARED_SECONDS)
-    latency = time_interleaved((plain, chosen), brief, clock).latency_ms
-    both: Sequence[tuple[float, ...] | None] = (latency.get(plain.name), latency.get(chosen.name))
-    if not all(both):
+    rounds_ms = time_interleaved((plain, chosen), brief, clock).rounds_ms
+    before, after = rounds_ms.get(plain.name), rounds_ms.get(chosen.name)
+    if not before or not after:
         raise EngineError("the network stopped running")
-    before, after = (statistics.median(times or ()) for times in both)
-    return after <= (1.0 - least if least else 1.01) * before
+    return paired_ratio(after, before) <= (1.0 - least if least else 1.01)

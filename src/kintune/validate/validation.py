@@ -166,11 +166,11 @@ def _validate_combination(
         if run.item.metric is not None and reached is not None:
             difference = judge_score(difference, run.item.metric, reached)
         beside = run.time_beside(tuned, clock)
-        interleaved = InterleavedTimes({}, {})
+        interleaved = InterleavedTimes({}, {}, {})
         if item.timed:
             latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
-            if run.should_hand_over(interleaved.latency_ms) and run.hand_over_all(clock):
+            if run.should_hand_over(interleaved.rounds_ms) and run.hand_over_all(clock):
                 kept, region_threads = (), ()
                 interleaved, handed_over = _time_handed_over(run, interleaved, clock)
                 difference = handed_over or difference
@@ -256,7 +256,10 @@ def _time_handed_over(
         running = [process for name in (TUNED, "onnxruntime") if (process := run.start(name, processes)) is not None]
         difference = run.compare_first("onnxruntime") if len(running) > 1 else None
         found = time_interleaved(running, run.conditions, clock)
-    return InterleavedTimes({**before.latency_ms, **found.latency_ms}, {**before.dropped, **found.dropped}), difference
+    both = InterleavedTimes(
+        {**before.latency_ms, **found.latency_ms}, {**before.dropped, **found.dropped}, found.rounds_ms
+    )
+    return both, difference
 
 
 def _located(item: ValidationItem) -> ValidationItem:

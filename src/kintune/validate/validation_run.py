@@ -161,12 +161,12 @@ class ValidationRun:
         """Whether nodes may run in onnxruntime, and it is timed."""
         return self.item.timed and self.item.may_hand_over and "onnxruntime" in self.item.compare
 
-    def should_hand_over(self, latency_ms: Mapping[str, Sequence[float]]) -> bool:
-        """Returns whether all of the network is to run in onnxruntime, and may.
+    def should_hand_over(self, rounds_ms: Mapping[str, Sequence[float]]) -> bool:
+        """Returns whether all of the network is to run in onnxruntime, and may; from the median of each round by name.
 
         A network that needs no onnxruntime must be slower for that; one of regions goes unless it wins.
         """
-        ours, theirs = latency_ms.get(TUNED), latency_ms.get("onnxruntime")
+        ours, theirs = rounds_ms.get(TUNED), rounds_ms.get("onnxruntime")
         if not (self._has_baseline and self.item.onnx and ours and theirs):
             return False
         hybrid = read_manifest(self.item.tuned).hybrid
@@ -319,14 +319,14 @@ class ValidationRun:
     def time_beside(self, tuned: BaselineProcess, clock: Callable[[], float]) -> tuple[tuple[float, ...], ...]:
         """Times the tuned network, whose process ends here, and what is beside it, in turns.
 
-        Returns the times of the two in milliseconds; none where that is not asked, or one does not run.
+        Returns the median of each round in milliseconds, of both; none where that is not asked, or one does not run.
         """
         if self.item.beside is None or self.item.timed:
             return ()
         tuned.close()
         with ExitStack() as processes:
             pair = [process for name in (TUNED, _BESIDE) if (process := self.start(name, processes)) is not None]
-            found = time_interleaved(pair, self.conditions, clock).latency_ms
+            found = time_interleaved(pair, self.conditions, clock).rounds_ms
         return tuple(found[name] for name in (TUNED, _BESIDE)) if len(found) == 2 else ()
 
     def skip_all(self, baselines: Sequence[BaselineProcess], why: str) -> None:

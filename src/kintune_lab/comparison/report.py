@@ -105,10 +105,11 @@ def to_json(tables: Tables) -> bytes:
 
 
 _RULE = (
-    "Ratios are Kintune's latency over the other's, so less than 1 is faster; means are geometric. Won is more than "
-    "2 % faster; lost is slower by more than 2 % and by more than 5 us. All take turns, with equal threads. Other "
-    "runtimes compute in fp32 where the model does, unless their name says otherwise; Kintune in the precision that "
-    "was asked for.  The plot's bars show where the middle eight of ten runs of Kintune lie."
+    "Ratios are Kintune's latency over the other's, so less than 1 is faster: medians of the ratios of rounds, in "
+    "which both had a turn; means are geometric. Won is more than 2 % faster; lost is slower by more than 2 % and by "
+    "more than 5 us. All take turns, with equal threads. Other runtimes compute in fp32 where the model does, unless "
+    "their name says otherwise; Kintune in the precision that was asked for.  The plot's bars show where the middle "
+    "eight of ten runs of Kintune lie."
 )
 
 
@@ -126,9 +127,9 @@ def _varies_within_a_model(rows: Sequence[Row], column: str) -> bool:
 
 def _result(name: str, row: Row) -> FileResult:
     others = {other: time for other in OTHERS if (time := _number(row.get(f"{other}_ms"))) is not None}
-    return FileResult(
-        name, _number(row.get(f"{KINTUNE}_ms")), others, bool(row.get("whole")), str(row.get("failure") or "")
-    )
+    ratios = {other: ratio for other in others if (ratio := _number(row.get(f"ratio_{other}"))) is not None}
+    ours, failure = _number(row.get(f"{KINTUNE}_ms")), str(row.get("failure") or "")
+    return FileResult(name, ours, others, bool(row.get("whole")), failure, ratios)
 
 
 def _order(result: FileResult) -> tuple[bool, float, str]:

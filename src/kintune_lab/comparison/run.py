@@ -9,6 +9,7 @@ import msgspec
 
 from kintune.core.config import DEFAULT_MAX_ERROR, Options, Precision
 from kintune.core.model import ModelRef, Tensor
+from kintune.core.paired_ratio import paired_ratio
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.core.stage_requests import ValidationContext
 from kintune.errors import KintuneError, NumericsError, cause_line
@@ -272,13 +273,12 @@ def _said(error: KintuneError, model: str) -> str:
 
 
 def _latencies(times: Mapping[str, RuntimeTimes]) -> dict[str, Scalar]:
-    """Medians by runtime, and the ratio of Kintune's to each."""
-    medians = {name: found.median_ms for name, found in times.items()}
-    ours = medians.get(KINTUNE)
-    row: dict[str, Scalar] = {f"{name}_ms": median for name, median in medians.items()}
-    for name, median in medians.items():
+    """Medians by runtime, and the ratio of Kintune's to each, taken round by round."""
+    ours = times[KINTUNE].rounds_ms if KINTUNE in times else ()
+    row: dict[str, Scalar] = {f"{name}_ms": found.median_ms for name, found in times.items()}
+    for name, found in times.items():
         if name != KINTUNE:
-            row[f"ratio_{name}"] = ours / median if ours and median else None
+            row[f"ratio_{name}"] = paired_ratio(ours, found.rounds_ms) if ours and found.rounds_ms else None
     errors = {f"{name}_error": found.norm_error for name, found in times.items() if found.norm_error is not None}
     row.update(errors)
     return row

@@ -58,12 +58,14 @@ class Subject(msgspec.Struct, frozen=True):
 class RuntimeTimes(msgspec.Struct, frozen=True):
     """The timed runs of a runtime in milliseconds, in order; without any, `problem` says why.
 
+    `rounds_ms` is the median of the runs of each round.
     `norm_error` is the largest norm of an output's error, as a share of the norm of that output, if it was measured.
     """
 
     times_ms: tuple[float, ...] = ()
     problem: str = ""
     norm_error: float | None = None
+    rounds_ms: tuple[float, ...] = ()
 
     def share(self, part: float) -> float | None:
         """The time that this part of the runs does not exceed; None without runs."""
@@ -140,7 +142,12 @@ def time_in_turns(
         timed = time_interleaved(running, conditions, time.monotonic)
         found = {name: None if errors is None else errors.of(name) for name in names}
     problems |= {name: cause_line(EngineError(why)) for name, why in timed.dropped.items()}
-    return {name: RuntimeTimes(timed.latency_ms.get(name, ()), problems.get(name, ""), found[name]) for name in names}
+    return {
+        name: RuntimeTimes(
+            timed.latency_ms.get(name, ()), problems.get(name, ""), found[name], timed.rounds_ms.get(name, ())
+        )
+        for name in names
+    }
 
 
 def _run_reference(process: TimedProcess, errors: OutputErrors, conditions: ValidationContext) -> None:

@@ -32,7 +32,8 @@ class Verdict(str, Enum):
 class FileResult(msgspec.Struct, frozen=True):
     """One file: medians in milliseconds by runtime, whether it compiled whole, and how it failed if it did.
 
-    `kintune_ms` is None where Kintune has no result.
+    `kintune_ms` is None where Kintune has no result.  `ratios` has Kintune's latency over that of a runtime, by its
+    name, taken round by round (`paired_ratio`); where it has none, the ratio is that of the medians.
     """
 
     name: str
@@ -40,11 +41,16 @@ class FileResult(msgspec.Struct, frozen=True):
     others_ms: dict[str, float]
     whole: bool = False
     failure: str = ""
+    ratios: dict[str, float] = {}
 
     def ratio(self, other: str) -> float | None:
         """The latency of Kintune over that of `other`, which may be `BEST`; None where one is missing."""
-        time = self.other_ms(other)
-        return None if self.kintune_ms is None or time is None else self.kintune_ms / time
+        if other == BEST:
+            other = min(self.others_ms, key=self.others_ms.__getitem__, default="")
+        time = self.others_ms.get(other)
+        if self.kintune_ms is None or time is None:
+            return None
+        return self.ratios.get(other, self.kintune_ms / time)
 
     def other_ms(self, other: str) -> float | None:
         """The latency of `other`, which may be `BEST`."""
@@ -52,8 +58,8 @@ class FileResult(msgspec.Struct, frozen=True):
 
     def verdict(self, other: str) -> Verdict | None:
         """How it stands to `other`, which may be `BEST`; None where a latency is missing."""
-        time = self.other_ms(other)
-        return None if self.kintune_ms is None or time is None else compare_times(self.kintune_ms, time)
+        time, ratio = self.other_ms(other), self.ratio(other)
+        return None if ratio is None or time is None else compare_times(ratio * time, time)
 
 
 class Against(msgspec.Struct, frozen=True):

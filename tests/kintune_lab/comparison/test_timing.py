@@ -63,7 +63,10 @@ def test_all_take_turns_under_equal_conditions() -> None:
     fake = FakeProcesses({"kintune": 1.0, "onnxruntime": 2.0})
     said: list[str] = []
     times = time_in_turns(SUBJECT, ["onnxruntime"], CONDITIONS, (0, 1), said.append, fake)
-    assert times == {"kintune": RuntimeTimes((1.0,) * 6), "onnxruntime": RuntimeTimes((2.0,) * 6)}
+    assert times == {
+        "kintune": RuntimeTimes((1.0,) * 6, rounds_ms=(1.0,) * 3),
+        "onnxruntime": RuntimeTimes((2.0,) * 6, rounds_ms=(2.0,) * 3),
+    }
     assert fake.turns[2:] == ["kintune", "onnxruntime", "onnxruntime", "kintune", "kintune", "onnxruntime"]
     ours, theirs = fake.contexts["kintune"], fake.contexts["onnxruntime"]
     assert (ours.threads, ours.cores, ours.seed) == (theirs.threads, theirs.cores, theirs.seed) == (2, (0, 1), 7)
@@ -113,5 +116,7 @@ def test_a_runtime_in_8_bits_gets_the_quantised_file_and_the_model_itself_runs_f
     reference, theirs = fake.contexts["reference"], fake.contexts["onnxruntime_int8"]
     assert (reference.rival, reference.exact, reference.inputs) == ("onnxruntime", True, "first.npz")
     assert (theirs.rival, theirs.exact, theirs.subject.quantised) == ("onnxruntime_int8", False, "int8.onnx")
-    assert times["kintune"] == RuntimeTimes((1.0,) * 6, norm_error=None)  # these runtimes write no outputs
+    assert times["kintune"] == RuntimeTimes(
+        (1.0,) * 6, norm_error=None, rounds_ms=(1.0,) * 3
+    )  # these runtimes write no outputs
     assert "reference" in fake.closed

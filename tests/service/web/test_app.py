@@ -7,9 +7,10 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from starlette.testclient import httpx
 
+from tests.support.examples import compiled_examples
 from tests.support.service_users import upload
 
 _ANYTHING = st.recursive(
@@ -61,6 +62,7 @@ def described(browser: TestClient) -> dict[str, Any]:
     return description
 
 
+@pytest.mark.drawn  # all requests are drawn in `make test-slow`
 def test_no_request_is_answered_with_a_500(browser: TestClient, described: dict[str, Any]) -> None:
     model = upload(browser)
     job = browser.post("/api/v1/jobs", json={"model": model, "wanted": {"shapes": {"x": [1, 4]}}}).json()["id"]
@@ -73,7 +75,7 @@ def test_no_request_is_answered_with_a_500(browser: TestClient, described: dict[
     ]
     known = {"model": str(model), "job": job, "token": "1"}
 
-    @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+    @compiled_examples(250, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def play(data: st.DataObject) -> None:
         method, path, operation = data.draw(st.sampled_from(operations))

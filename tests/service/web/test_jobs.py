@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from kintune.service.job_status import JobStatus
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import upload
 from tests.support.toy_model import write_model
+from tests.support.web_service import browser_of, client_of, opened_application
 
 
 @pytest.fixture
@@ -25,6 +26,14 @@ def anna(client: Callable[..., TestClient]) -> TestClient:
 @pytest.fixture
 def model(anna: TestClient) -> int:
     return upload(anna)
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, int]]:
+    """A client and its model, at a service that is only asked for what it refuses."""
+    with opened_application(tmp_path_factory.mktemp("service")) as application, browser_of(application) as browser:
+        client = client_of(application, browser, "anna")
+        yield client, upload(client)
 
 
 def submit(client: TestClient, model: int, key: str = "", **wanted: object) -> Any:
@@ -71,11 +80,12 @@ def test_the_same_key_for_another_job_is_refused(anna: TestClient, model: int) -
         {"share": "yes"},
     ],
 )  # fmt: skip
-def test_nonsense_is_refused_and_named(anna: TestClient, model: int, wanted: dict[str, object]) -> None:
-    answer = submit(anna, model, **wanted)
+def test_nonsense_is_refused_and_named(refusing: tuple[TestClient, int], wanted: dict[str, object]) -> None:
+    client, model = refusing
+    answer = submit(client, model, **wanted)
     assert answer.status_code == 422
     assert next(iter(wanted)) in answer.text
-    assert anna.get("/api/v1/jobs").json()["jobs"] == []
+    assert client.get("/api/v1/jobs").json()["jobs"] == []
 
 
 def test_several_shapes_are_told_as_they_were_asked_for(anna: TestClient, model: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from statistics import median
 
 from kintune.core.config import Options
 from kintune.core.keeping import Keeping
+from kintune.core.paired_ratio import paired_ratio
 from kintune.core.stage_results import Packaged, ValidationResult
 from kintune.tuning.job.finalists import Finalists
 from kintune.tuning.job.precision_choice import MOST_ALONE, PrecisionChoice
@@ -157,5 +157,4 @@ def _is_faster(result: ValidationResult) -> bool:
     """Whether what was tried is faster than what was timed beside it."""
     if len(result.beside_ms) != 2 or not all(result.beside_ms):
         return False
-    tried, without = (median(times) for times in result.beside_ms)
-    return tried <= _FASTER * without
+    return paired_ratio(*result.beside_ms) <= _FASTER
