@@ -214,8 +214,8 @@ def test_convolutions(compare: Compare) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"num_layers": 2, "batch_first": True},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"num_layers": 2, "batch_first": True}, marks=pytest.mark.slow),
         {"bidirectional": True, "bias": False},
         {"num_layers": 2, "bidirectional": True, "batch_first": True},
     ],
@@ -281,7 +281,7 @@ def test_recurrent_layers_without_a_kernel_are_unrolled(compare: Compare, dtype:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bidirectional", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_weights_of_recurrent_layers_may_be_computed(compare: Compare, cell: str, bidirectional: bool) -> None:
     """As a weight norm is; the layer is one kernel then, too."""
 

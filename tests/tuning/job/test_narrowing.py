@@ -134,6 +134,16 @@ def test_a_network_that_is_too_far_off_is_narrow_in_part(space: NarrowSpace) -> 
     assert cast.tried[-1] == {"w0", "w2"}
 
 
+def test_where_the_minutes_are_over_subgraphs_are_tried_no_longer_one_by_one(space: NarrowSpace) -> None:
+    hasty = msgspec.structs.replace(options(), minutes=1e-3)
+    errors = {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4}
+    tools = NarrowTools(space)
+    rehearsal = Rehearsal(lambda: tools, toy_spec(hasty), NarrowCast(space, errors)).run()
+    assert rehearsal.counts(StageName.ERROR) == 1
+    assert narrow_of(rehearsal) == {}
+    assert any("more --minutes" in note for note in ended(rehearsal).notes)
+
+
 def test_nothing_is_narrow_where_nothing_fits(space: NarrowSpace) -> None:
     cast = NarrowCast(space, dict.fromkeys(["w0", "w1", "w2"], BUDGET))
     rehearsal = Rehearsal(lambda: NarrowTools(space), toy_spec(options()), cast).run()

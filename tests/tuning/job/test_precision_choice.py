@@ -74,6 +74,28 @@ def test_what_is_refused_on_other_inputs_is_chosen_more_strictly_or_not_at_all()
         choice.observe(0.0)
 
 
+def test_for_want_of_time_the_best_of_what_was_tried_is_used() -> None:
+    alternatives = [Alternative(name, "bf16", saved) for name, saved in (("a", 9.0), ("b", 8.0), ("c", 7.0), ("d", 6.0))]
+    choice = PrecisionChoice(alternatives, 1e-2)
+    assert not choice.hurry()
+    for error in (2e-2, 9e-3, 3e-3, 3e-3):  # of all, and of three alone
+        choice.observe(error)
+    assert choice.attempt == {"d": "bf16"}
+    assert choice.hurry()
+    assert choice.attempt == {"b": "bf16", "c": "bf16"}
+    assert not choice.hurry()
+    choice.observe(5e-3)
+    assert choice.settled == {"b": "bf16", "c": "bf16"}
+    assert not choice.hurry()
+
+
+def test_without_time_for_anything_alone_nothing_is_narrow() -> None:
+    choice = PrecisionChoice([Alternative("a", "bf16", 2.0), Alternative("b", "bf16", 1.0)], 1e-2)
+    choice.observe(2e-2)
+    assert choice.hurry()
+    assert (choice.attempt, choice.settled) == (None, {})
+
+
 alternatives = st.lists(
     st.builds(Alternative, st.sampled_from("abcdefgh"), st.sampled_from(["bf16", "int8"]), st.floats(0.1, 1e4)),
     max_size=12,

@@ -11,6 +11,7 @@ from kintune.tuning.job.statistics import JobStatistics
 __all__ = ["SearchLimits"]
 
 _PACKAGING_S = 15.0  # seconds that compiling the network takes
+_TRYING_S = 15.0  # seconds that trying it in narrower precisions takes, if the first of them is near enough
 _FIRST_GUESS_S = 0.3  # seconds of a trial, until enough were measured
 
 
@@ -34,6 +35,8 @@ class SearchLimits:
         self._statistics = statistics
         self._session = session
         self._closing_s = closing_trials * self._trial_s + _PACKAGING_S
+        if options.error_budget is not None:
+            self._closing_s += _TRYING_S
 
     @property
     def _trial_s(self) -> float:
@@ -80,7 +83,7 @@ class SearchLimits:
             return self._closing_s
         bounds: list[float] = []
         if self._options.minutes is not None:
-            bounds.append(max(0.0, self._options.minutes * 60 - self._statistics.at))
+            bounds.append(max(self._closing_s, self._options.minutes * 60 - self._statistics.at))
         if self._options.trials is not None and self._statistics.trials:
             left = max(0, self._options.trials - self._statistics.trials)
             bounds.append(left * self._trial_s + self._closing_s)

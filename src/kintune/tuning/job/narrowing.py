@@ -137,6 +137,16 @@ class Narrowing:
             self._permit()
         self._untried = []
 
+    def hurry(self) -> bool:
+        """Try no more alternatives alone, for want of time; return whether any are left out for that.
+
+        A network that is compiled already is tried yet.
+        """
+        if self._choice is None or self.draft is not None or not self._choice.hurry():
+            return False
+        self._permit()
+        return True
+
     def refuse(self) -> None:
         """Take in that what was chosen has too large an error on other inputs.
 

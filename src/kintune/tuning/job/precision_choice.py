@@ -99,6 +99,17 @@ class PrecisionChoice:
                 return
         self._go_on()
 
+    def hurry(self) -> bool:
+        """Try no more alternatives alone, for want of time; return whether any are left out for that.
+
+        The best of those whose errors are known are tried together.
+        """
+        if self._attempt is None or not self._tried or len(self._errors) == len(self._alone):
+            return False
+        self._alone = self._alone[: len(self._errors)]
+        self._go_on()
+        return True
+
     def give_up(self) -> None:
         """Try nothing more; what was not chosen by now stays in fp32."""
         self._attempt = None
@@ -153,8 +164,8 @@ class PrecisionChoice:
         return (alternative.saved_us / error**2 if error else math.inf), alternative.saved_us
 
     def _missed(self, items: _Items, error: float) -> float:
-        """How many times larger the error of several was than told by those of each; 1 where that is unknown."""
-        told = math.sqrt(sum(self._errors.get(item, 0.0) ** 2 for item in items))
+        """How many times larger the error of several was than told by those of each; 1 where one of these is unknown."""
+        told = math.sqrt(sum(self._errors.get(item, math.inf) ** 2 for item in items))
         return error / told if 0.0 < told < math.inf and error < math.inf else 1.0
 
 
