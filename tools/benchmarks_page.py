@@ -94,14 +94,16 @@ def packages(results: Path) -> list[str]:
     if not found:
         return []
     files = sorted(found.items(), key=lambda one: one[1][1]["ratio_onnxruntime"])
+    others = ("onnxruntime", "openvino")
     body = []
     for name, (_, file) in files:
-        latency = {"tuned": file["kintune_ms"], **{other: file[f"{other}_ms"] for other in ("onnxruntime", "openvino")}}
+        times = [short(file[f"{runtime}_ms"]) for runtime in ("kintune", *others)]
+        ratios = [f"{file[f'ratio_{other}']:.2f}" for other in others]
         runs_in = (
             "Kintune" if file["whole"] else file["runs_in"] if not file["regions"] else f"{file['regions']} regions"
         )
-        body.append([name, *against(latency), runs_in])
-    of = [mean([file[f"ratio_{other}"] for _, (_, file) in files]) for other in ("onnxruntime", "openvino")]
+        body.append([name, *times, *ratios, runs_in])
+    of = [mean([file[f"ratio_{other}"] for _, (_, file) in files]) for other in others]
     return [
         "## Trained networks, one or two minutes of tuning each",
         "",
