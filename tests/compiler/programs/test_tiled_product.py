@@ -90,6 +90,21 @@ def test_a_tiled_product_computes_what_the_product_does(
     check(module, [drawn(module, data)])
 
 
+@compiled_examples(12, deadline=None)
+@given(
+    st.sampled_from([(9,), (13,), (3, 17), (2, 1, 11)]),
+    st.sampled_from([16, 48, 64]),
+    st.sampled_from([3072, 3456, 4096]),
+    st.sampled_from(["none", "relu", "gelu", "residual"]),
+    st.data(),
+)
+def test_a_sum_in_parts_is_the_same_but_for_rounding(
+    shape: tuple[int, ...], columns: int, reduced: int, epilogue: str, data: st.DataObject
+) -> None:
+    module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue)
+    check(module, [drawn(module, data, "8x16deep")], "8x16deep")
+
+
 @pytest.mark.parametrize(("size", "stride"), [(14, 1), (14, 2), (9, 2)])
 def test_a_pointwise_convolution_is_such_a_product(size: int, stride: int) -> None:
     check(pointwise(size, stride, 24, 32), [(0, 0, 0), (2, 2, 1)])
@@ -100,23 +115,23 @@ def test_a_pointwise_convolution_of_one_row_may_leave_places_out() -> None:
     check(workload(case), [(0, 0, 0), (2, 1, 1)])
 
 
-def drawn(module: Any, data: st.DataObject) -> tuple[int, ...]:
+def drawn(module: Any, data: st.DataObject, variant: str = "8x16") -> tuple[int, ...]:
     from kintune.compiler.programs.tiled_product import TiledProduct
 
     program = TiledProduct()
-    axes = program.axes(module, "8x16")
+    axes = program.axes(module, variant)
     assert axes is not None
     return tuple(data.draw(st.integers(0, len(axis.values) - 1)) for axis in axes)  # type: ignore[union-attr]
 
 
-def check(module: Any, places: list[tuple[int, ...]]) -> None:
+def check(module: Any, places: list[tuple[int, ...]], variant: str = "8x16") -> None:
     from kintune.compiler.programs.tiled_product import TiledProduct
 
     program = TiledProduct()
     expected = outputs(module)
     for chosen in places:
         try:
-            written = program.write(module, "8x16", tuple((at,) for at in chosen))
+            written = program.write(module, variant, tuple((at,) for at in chosen))
         except BuildError as error:
             assert "do not divide" in str(error)  # noqa: PT017
             continue
@@ -130,24 +145,42 @@ def test_it_is_offered_for_products_with_weights_alone() -> None:
     large = product(128, columns=64, reduced=256)
     assert program.variants(large, target()) == ("8x16",)
     assert program.variants(large, target("sapphirerapids")) == ("16x32",)
+    deep = product(128, columns=64, reduced=3072)
+    assert program.variants(deep, target("sapphirerapids")) == ("16x32", "16x32deep")
+    assert program.variants(product(128, columns=64, reduced=3073), target()) == ("8x16",)  # 7 times 439
     assert program.variants(product(128, columns=65, reduced=256), target()) == ()
     assert program.variants(product(2, columns=64, reduced=8), target()) == ()
     without_weights = large["main"].without_attr("layout_free_buffers")
     assert program.variants(type(large)({"main": without_weights}), target()) == ()
 
 
-def test_the_first_candidates_are_whole_and_keep_all_threads_busy() -> None:
+@pytest.mark.parametrize(("reduced", "variant"), [(768, "16x32"), (3072, "16x32deep")])
+def test_the_first_candidates_are_whole_and_keep_all_threads_busy(reduced: int, variant: str) -> None:
     from kintune.compiler.programs.tiled_product import TiledProduct
     from kintune.search.processor import Processor
 
-    program, module = TiledProduct(), product(1, 128, columns=768, reduced=768)
+    program, module = TiledProduct(), product(1, 128, columns=768, reduced=reduced)
     machine = Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
-    first = program.rule(module, "16x32", machine)
+    first = program.rule(module, variant, machine)
     assert len(first) > 8
     for decisions in first:
-        program.write(module, "16x32", decisions)
-    text = program.write(module, "16x32", first[0]).script()
+        program.write(module, variant, decisions)
+    text = program.write(module, variant, first[0]).script()
     assert "T.parallel(T.int64(1))" not in text
+
+
+def test_rows_that_would_push_each_other_out_of_the_cache_are_not_the_first_choice() -> None:
+    from kintune.compiler.programs.tiled_product import TiledProduct
+    from kintune.search.processor import Processor
+
+    program, machine = TiledProduct(), Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
+    rows = {}
+    for reduced in (1024, 1040):  # rows of data 4096 bytes apart, or a line more
+        module = product(1, 128, columns=768, reduced=reduced)
+        (((tile,), *_), *_) = program.rule(module, "16x32", machine)
+        rows[reduced] = tile
+    assert rows[1040] == 9  # 16 rows, the last of which are no waste
+    assert rows[1024] != 9
 
 
 @pytest.mark.parametrize(

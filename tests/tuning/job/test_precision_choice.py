@@ -75,7 +75,9 @@ def test_what_is_refused_on_other_inputs_is_chosen_more_strictly_or_not_at_all()
 
 
 def test_for_want_of_time_the_best_of_what_was_tried_is_used() -> None:
-    alternatives = [Alternative(name, "bf16", saved) for name, saved in (("a", 9.0), ("b", 8.0), ("c", 7.0), ("d", 6.0))]
+    alternatives = [
+        Alternative(name, "bf16", saved) for name, saved in (("a", 9.0), ("b", 8.0), ("c", 7.0), ("d", 6.0))
+    ]
     choice = PrecisionChoice(alternatives, 1e-2)
     assert not choice.hurry()
     for error in (2e-2, 9e-3, 3e-3, 3e-3):  # of all, and of three alone

@@ -2,6 +2,9 @@
 
 The weights are packed in panels [depth, panel] of the columns that are computed at once, so that an inner loop reads
 them one after the other.  One task takes a block of rows and a part of the panels.
+
+A sum of thousands of products may be taken in parts: what a part reads of the data and of a panel stays in a core's own
+cache.  The result holds the sums meanwhile.
 """
 
 from __future__ import annotations
@@ -30,15 +33,20 @@ _MOST_LINES = 1
 
 _Statement = Any
 _Body = Callable[[int, Any], _Statement]
+_Place = tuple[Any, Any]  # a panel and a depth
 
 
 class Tiling(NamedTuple):
-    """`rows` by `vectors` vectors in registers; `blocks` of the rows by `parts` of the panels are the tasks."""
+    """`rows` by `vectors` vectors in registers; `blocks` of the rows by `parts` of the panels are the tasks.
+
+    A sum is taken in so many `depths`.
+    """
 
     rows: int
     vectors: int
     blocks: int
     parts: int
+    depths: int = 1
 
     def groups(self, positions: int) -> int:
         """Register tiles of a block of rows."""
@@ -48,8 +56,8 @@ class Tiling(NamedTuple):
 def make_tiles(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the product, or the epilogue of it.
 
-    `parts` times `vectors` vectors divide the columns.  Rows beyond the last are computed as the last one is, and not
-    stored.
+    `parts` times `vectors` vectors divide the columns, and `depths` what is summed.  Rows beyond the last are computed
+    as the last one is, and not stored.  With several depths the result, or that of the epilogue, is of float32.
     """
     return _Tiles(found, lanes, tiling, epilogue).stages()
 
@@ -61,6 +69,8 @@ class _Tiles:
         self._panel = tiling.vectors * lanes
         self._panels = found.filters // self._panel
         self._groups = tiling.groups(found.positions)
+        self._depth = found.channels // tiling.depths
+        self._target = found.result if epilogue is None else epilogue.target
         self._weights = self._g.buffer("panels", self._panels, found.channels, self._panel)
         self._sums = [self._g.buffer(f"sums{row}", self._panel) for row in range(tiling.rows)]
 
@@ -81,44 +91,54 @@ class _Tiles:
             writes=lambda o, c, f: [(self._weights, [(o, 1), (c, 1), (f, 1)])],
             annotations={PACKS: True},
         )
-        target = found.result if self._epilogue is None else self._epilogue.target
         others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
+        again = [whole(self._target)] if tiling.depths > 1 else []
         computing = block_in_loops(
             f"{found.name}_tiled",
             [("block", tiling.blocks), ("part", tiling.parts)],
             self._task,
             g,
-            reads=lambda block, part: [whole(found.data), whole(self._weights), *others],
-            writes=lambda block, part: [whole(target)],
+            reads=lambda block, part: [whole(found.data), whole(self._weights), *others, *again],
+            writes=lambda block, part: [whole(self._target)],
             buffers=self._sums,
             fused=True,
         )
         return Stages([packing, computing], [self._weights])
 
     def _task(self, block: Any, part: Any) -> _Statement:
-        """All tiles of a block of rows and a part of the panels, one panel after the other."""
-        g = self._g
+        """All tiles of a block of rows and a part of the panels, one depth and one panel after the other."""
+        g, depths = self._g, self._tiling.depths
         own = self._panels // self._tiling.parts
         first = block * g.at(self._groups * self._tiling.rows)
 
-        def tile(o: Any, q: Any) -> _Statement:
-            panel = part * g.at(own) + o
-            following = part * g.at(own) + tirx.min(o + g.at(1), g.at(own - 1))
-            return self._tile(panel, following, first + q * g.at(self._tiling.rows), q)
+        def tile(d: Any, o: Any, q: Any) -> _Statement:
+            panel, depth = part * g.at(own) + o, d
+            if depths == 1:
+                following = (part * g.at(own) + tirx.min(o + g.at(1), g.at(own - 1)), d)
+            else:
+                number = tirx.min(d * g.at(own) + o + g.at(1), g.at(depths * own - 1))
+                following = (part * g.at(own) + tirx.floormod(number, g.at(own)), tirx.floordiv(number, g.at(own)))
+            return self._tile((panel, depth), following, first + q * g.at(self._tiling.rows), q)
 
-        return _loop(g, "panel", own, lambda o: _loop(g, "group", self._groups, lambda q: tile(o, q)))
+        def of_depth(d: Any) -> _Statement:
+            return _loop(g, "panel", own, lambda o: _loop(g, "group", self._groups, lambda q: tile(d, o, q)))
 
-    def _tile(self, panel: Any, following: Any, first: Any, group: Any) -> _Statement:
-        """The products of a tile's rows, from `first` on, with one panel, before the `following` one is read.
+        return of_depth(g.at(0)) if depths == 1 else _loop(g, "depth", depths, of_depth)
+
+    def _tile(self, place: _Place, following: _Place, first: Any, group: Any) -> _Statement:
+        """The products of a tile's rows, from `first` on, with one depth of a panel, before the `following` is read.
 
         The tile is number `group` of its block.
         """
+        panel, depth = place
         g, found, sums = self._g, self._found, self._sums
         last = g.at(found.positions - 1)
         rows = [tirx.min(first + g.at(row), last) for row in range(self._tiling.rows)]
         places = [self._source(row) for row in rows]
 
-        def add(c: Any) -> _Statement:
+        def add(inside: Any) -> _Statement:
+            c = inside if self._tiling.depths == 1 else depth * g.at(self._depth) + inside
+
             def product(row: int, column: Any) -> _Statement:
                 source = (*places[row], c)
                 value = found.data[source] * self._weights[panel, c, column]
@@ -129,9 +149,21 @@ class _Tiles:
         def begin(row: int, column: Any) -> _Statement:
             return tirx.BufferStore(sums[row], tirx.const(0.0, "float32"), [column])
 
+        def place_of(row: int, column: Any) -> list[Any]:
+            return [*position_of(found.extents, rows[row], g), panel * g.at(self._panel) + column]
+
+        def kept(row: int, column: Any) -> list[Any]:
+            at = place_of(row, column)
+            return at if self._epilogue is None else self._epilogue.indices_of(at)
+
+        def go_on(row: int, column: Any) -> _Statement:
+            return tirx.BufferStore(sums[row], self._target[tuple(kept(row, column))], [column])
+
+        def keep(row: int, column: Any) -> _Statement:
+            return tirx.BufferStore(self._target, sums[row][column], kept(row, column))
+
         def end(row: int, column: Any) -> _Statement:
-            at = [*position_of(found.extents, rows[row], g), panel * g.at(self._panel) + column]
-            value = sums[row][column]
+            at, value = place_of(row, column), sums[row][column]
             if self._epilogue is None:
                 return tirx.BufferStore(found.result, value, at)
             return self._epilogue.store(value, at)
@@ -139,18 +171,24 @@ class _Tiles:
         results = []
         for row in range(self._tiling.rows):
             stored = _sequence(self._vectors(row, end))
+            if self._tiling.depths > 1:
+                is_last = tirx.EQ(depth, g.at(self._tiling.depths - 1))
+                stored = tirx.IfThenElse(is_last, stored, _sequence(self._vectors(row, keep)))
             is_cut = found.positions % (self._tiling.blocks * self._tiling.rows)
             inside = first + g.at(row) < g.at(found.positions)
             results.append(tirx.IfThenElse(inside, stored, None) if is_cut else stored)
-        step = next(step for step in _STEPS if found.channels % step == 0)
+        step = next(step for step in _STEPS if self._depth % step == 0)
 
         def steps(at: Any) -> _Statement:
-            fetched = self._fetch(following, group * g.at(found.channels // step) + at, step)
+            fetched = self._fetch(following, group * g.at(self._depth // step) + at, step)
             return _sequence([*fetched, _loop(g, "product", step, lambda each: add(at * g.at(step) + each))])
 
-        return _sequence([self._all(begin), _loop(g, "c", found.channels // step, steps), *results])
+        begun = self._all(begin)
+        if self._tiling.depths > 1:
+            begun = tirx.IfThenElse(tirx.EQ(depth, g.at(0)), begun, self._all(go_on))
+        return _sequence([begun, _loop(g, "c", self._depth // step, steps), *results])
 
-    def _fetch(self, panel: Any, number: Any, step: int) -> list[_Statement]:
+    def _fetch(self, following: _Place, number: Any, step: int) -> list[_Statement]:
         """Fetch the part with this number of a panel into the cache; all tiles of a block together fetch all of it.
 
         Weights come from memory, which takes as long as the products do.  A few cache lines are asked for between
@@ -158,14 +196,17 @@ class _Tiles:
         """
         g = self._g
         lines = self._panel // LINE_VALUES
-        total, turns = lines * self._found.channels, self._groups * (self._found.channels // step)
+        total, turns = lines * self._depth, self._groups * (self._depth // step)
         each = -(-total // turns)
         if each > _MOST_LINES * step:  # so few rows that nothing is won
             return []
         fetched = []
         for line in range(each):
             at = tirx.min(number * g.at(each) + g.at(line), g.at(total - 1))
-            place = [panel, tirx.floordiv(at, g.at(lines)), tirx.floormod(at, g.at(lines)) * g.at(LINE_VALUES)]
+            row = tirx.floordiv(at, g.at(lines))
+            if self._tiling.depths > 1:
+                row = following[1] * g.at(self._depth) + row
+            place = [following[0], row, tirx.floormod(at, g.at(lines)) * g.at(LINE_VALUES)]
             fetched.append(ask_for(self._weights, place))
         return fetched
 

@@ -1,11 +1,13 @@
 """Products of matrices and convolutions of 1 x 1 with packed weights and large register tiles, in fp32.
 
 MetaSchedule's sketches keep the sums in memory between parts of a reduction, and tile the rows by a divisor of their
-number.  Here the whole sum of a tile is in registers, and a tile has the rows that fill them.
+number.  Here the whole sum of a tile is in registers, and a tile has the rows that fill them.  Of thousands of products
+the sum is taken in a few parts, where that is faster (`product_tiles`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -31,12 +33,21 @@ _TILES = {
 
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+_DEPTHS = (2, 3, 4, 6, 8)
+_LEAST_DEEP = 3072  # products of a sum that may be taken in parts ...
+_LEAST_DEPTH = 256  # ... of at least so many
+_DEEP = "deep"  # ends the name of a variant that takes sums in parts
 _LEAST_FLOPS = 1e6  # of a product that is worth a kernel of its own
 _FIRST = 32  # candidates of the rule
 
 _BYTES_A_CYCLE = 24.0  # of a core, from its second cache
 _COLD_BYTES_A_CYCLE = 6.0  # from memory
 _TASK_CYCLES = 500.0
+_OWN = 0.75  # of the second cache, for the data and the panel of a depth
+_FAR = 1.1  # times as long where they do not fit there
+_WAY = 4096  # bytes of the first cache that addresses are spread over
+_OF_WAYS = 0.75  # of the lines that may lie in one place there, for the rows of a tile
+_EVICTED = 1.6  # times as long where rows push each other out of the cache
 
 
 class _Size(NamedTuple):
@@ -50,7 +61,8 @@ class _Size(NamedTuple):
 class TiledProduct:
     """Writes a product with constant weights; its variants are lanes and registers, as in "16x32".
 
-    The decisions are the register tile, blocks of the rows, and parts of the panels (`product_tiles.Tiling`).
+    The decisions are the register tile, blocks of the rows, and parts of the panels (`product_tiles.Tiling`).  The
+    variant "16x32deep" takes sums in parts; how many is a fourth decision.
     """
 
     name = "tiled"
@@ -58,18 +70,21 @@ class TiledProduct:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """One, where vectors of the target divide the columns and nothing is left beside the product."""
+        """One where vectors of the target divide the columns and nothing is left beside the product; two if deep."""
         if target.kind.name != "llvm":
             return ()
         machine = Processor.of(extensions_of(target))
         matched = _matched(module)
         if machine.registers not in _TILES or matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
-        variant = f"{machine.lanes}x{machine.registers}"
-        return (variant,) if _tiles(_size(matched.found), variant) else ()
+        variant, size = f"{machine.lanes}x{machine.registers}", _size(matched.found)
+        if not _tiles(size, variant):
+            return ()
+        target_type = (matched.found.result if matched.epilogue is None else matched.epilogue.target).dtype
+        return (variant, variant + _DEEP) if _depths(size) and str(target_type) == "float32" else (variant,)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
-        """The choices of tile, blocks and parts.
+        """The choices of tile, blocks and parts, and of depths.
 
         Raises:
             BuildError: the workload is no such product, or there is no such variant of it.
@@ -105,10 +120,25 @@ class TiledProduct:
 
 def _estimated_cycles(size: _Size, tiling: Tiling, lanes: int, machine: Processor) -> float:
     """The estimated cycles of the core that has most tasks."""
+    if tiling.depths == 1:
+        return _cycles_of_depth(size, tiling, lanes, machine, size.channels)
+    part = size._replace(channels=size.channels // tiling.depths)
+    rows, columns = tiling.groups(size.positions) * tiling.rows, size.filters // tiling.parts
+    kept = 4 * part.channels * (rows + tiling.vectors * lanes)
+    far = 1.0 if kept <= _OWN * machine.caches[1] else _FAR
+    turns = -(-tiling.blocks * tiling.parts // machine.threads)
+    moved = turns * 2 * (tiling.depths - 1) * 4 * rows * columns / _BYTES_A_CYCLE
+    return tiling.depths * far * _cycles_of_depth(part, tiling, lanes, machine, size.channels) + moved
+
+
+def _cycles_of_depth(size: _Size, tiling: Tiling, lanes: int, machine: Processor, pitch: int) -> float:
+    """The same of one depth, which has so many `channels`, in rows of data that lie `pitch` values apart."""
     turns = -(-tiling.blocks * tiling.parts // machine.threads)
     panels = size.filters // (tiling.vectors * lanes * tiling.parts)
     bytes_of_panel = size.channels * tiling.vectors * lanes * 4
     products = size.channels * max(tiling.rows * tiling.vectors / 2, (tiling.rows + tiling.vectors) / 2)
+    if tiling.rows * math.gcd(4 * pitch, _WAY) / _WAY > _OF_WAYS * machine.caches[0] / _WAY:
+        products *= _EVICTED
     fits = bytes_of_panel <= 0.6 * machine.caches[0]
     tile = max(products, 0.0 if fits else bytes_of_panel / _BYTES_A_CYCLE) + 3.0 * tiling.rows * tiling.vectors
     first = max(0.0, bytes_of_panel / _COLD_BYTES_A_CYCLE - tile)  # the first tile of a panel waits for memory
@@ -153,6 +183,7 @@ def _choices(size: _Size, variant: str) -> ChoiceLists:
         tiles,
         tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= size.positions),
         tuple(parts for parts in _PARTS if vectors % parts == 0),
+        *((_depths(size),) if variant.endswith(_DEEP) else ()),
     )
     return ChoiceLists(TiledProduct.name, values)
 
@@ -163,15 +194,22 @@ def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
     Raises:
         BuildError: there is no such variant.
     """
-    lanes, _, registers = variant.partition("x")
+    lanes, _, registers = variant.removesuffix(_DEEP).partition("x")
     if not (lanes.isdecimal() and registers.isdecimal() and int(registers) in _TILES):
         raise BuildError(f"products have no variant {variant}")
     dividing = [tile for tile in _TILES[int(registers)] if size.filters % (tile[1] * int(lanes)) == 0]
     return tuple(tile for tile in dividing if tile[0] <= size.positions)
 
 
-def _tiling(tile: tuple[int, int], blocks: int, parts: int) -> Tiling:
-    return Tiling(*tile, blocks, parts)
+def _depths(size: _Size) -> tuple[int, ...]:
+    """The numbers of parts that a sum may be taken in; none where it is not long enough."""
+    if size.channels < _LEAST_DEEP:
+        return ()
+    return tuple(n for n in _DEPTHS if size.channels % n == 0 and size.channels // n >= _LEAST_DEPTH)
+
+
+def _tiling(tile: tuple[int, int], blocks: int, parts: int, depths: int = 1) -> Tiling:
+    return Tiling(*tile, blocks, parts, depths)
 
 
 def _size(found: WeightedSum) -> _Size:

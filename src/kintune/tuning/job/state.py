@@ -57,7 +57,9 @@ TRIES = 3
 """How often a stage that is needed for a result is tried before the job fails."""
 
 _LATE = 1.5  # of the minutes that a job was given, after which precisions are tried no longer one by one
-_HURRIED = "the time was too short to try all subgraphs in narrower precisions: with more --minutes the result may be faster"
+_HURRIED = (
+    "the time was too short to try all subgraphs in narrower precisions: with more --minutes the result may be faster"
+)
 
 
 def _decode(payload: bytes, kind: Any) -> Any:
