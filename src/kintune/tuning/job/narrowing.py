@@ -16,6 +16,13 @@ __all__ = ["Narrowing"]
 _FASTER = 0.99
 """What is timed beside a network without it must take at most this share of that one's time."""
 
+_LATE = 1.5
+"""Of the seconds that a job is to take, after which precisions are no longer tried one by one."""
+
+_HURRIED = (
+    "the time was too short to try all subgraphs in narrower precisions: with more --minutes the result may be faster"
+)
+
 _FEWER_ALONE = 12
 """Alternatives that are tried alone where the network is only compiled: that is to take a minute or so, not ten."""
 
@@ -33,11 +40,20 @@ class Narrowing:
     the network is faster.
     """
 
-    def __init__(self, budget: float | None, reference: float | None = None, *, by_rule: bool = False) -> None:
+    def __init__(
+        self,
+        budget: float | None,
+        reference: float | None = None,
+        *,
+        by_rule: bool = False,
+        seconds: float = math.inf,
+    ) -> None:
         """`budget` is the error allowed at the network's outputs; None where nothing may be narrower than fp32.
 
-        With a `reference`, the user's score of the original model, it is what may be lost of that.
+        With a `reference`, the user's score of the original model, it is what may be lost of that.  The job is to take
+        so many `seconds` in all.
         """
+        self._seconds = seconds
         self._reference = reference
         self._by_rule = by_rule
         self.draft: Packaged | None = None
@@ -52,7 +68,8 @@ class Narrowing:
         """That of a job with these options."""
         metric = options.metric
         reference = None if metric is None else metric.reference
-        return cls(options.error_budget, reference, by_rule=not options.search)
+        seconds = math.inf if options.minutes is None else 60 * options.minutes
+        return cls(options.error_budget, reference, by_rule=not options.search, seconds=seconds)
 
     def begin(self, finalists: Finalists) -> None:
         """Begin the choice, unless it has begun; all finalists were timed again."""
@@ -137,15 +154,15 @@ class Narrowing:
             self._permit()
         self._untried = []
 
-    def hurry(self) -> bool:
-        """Try no more alternatives alone, for want of time; return whether any are left out for that.
+    def hurry(self, at: float) -> list[str]:
+        """Try no more alternatives alone once the job has taken too long; return a note for the user if that is so.
 
-        A network that is compiled already is tried yet.
+        `at` is what it has taken, in seconds.  A network that is compiled already is tried yet.
         """
-        if self._choice is None or self.draft is not None or not self._choice.hurry():
-            return False
+        if at <= _LATE * self._seconds or self._choice is None or self.draft is not None or not self._choice.hurry():
+            return []
         self._permit()
-        return True
+        return [_HURRIED]
 
     def refuse(self) -> None:
         """Take in that what was chosen has too large an error on other inputs.

@@ -56,11 +56,6 @@ __all__ = ["TRIES", "JobState"]
 TRIES = 3
 """How often a stage that is needed for a result is tried before the job fails."""
 
-_LATE = 1.5  # of the minutes that a job was given, after which precisions are tried no longer one by one
-_HURRIED = (
-    "the time was too short to try all subgraphs in narrower precisions: with more --minutes the result may be faster"
-)
-
 
 def _decode(payload: bytes, kind: Any) -> Any:
     return msgspec.msgpack.decode(payload, type=kind)
@@ -233,12 +228,12 @@ class JobState:
             self._fold_draft(_decode(event.payload, DraftResult))
         elif event.kind == StageName.PRECISION:
             self.narrowing.compiled(self.finalists, _decode(event.payload, DraftResult).packaged if ok else None)
-            self._hurry_if_late()
+            self.notes += self.narrowing.hurry(self.statistics.at)
         elif event.kind == StageName.ERROR:
             self.narrowing.observe(_decode(event.payload, ValidationResult) if ok else None)
             if not ok and self.narrowing.tried == 1 and not self.narrowing.chosen:
                 self.notes.append(f"the network with narrower parts does not run: {event.cause}")
-            self._hurry_if_late()
+            self.notes += self.narrowing.hurry(self.statistics.at)
         elif event.kind == StageName.EXPLAIN:
             self.culprit = _decode(event.payload, str) if ok else ""
         elif event.kind == StageName.CHECK and ok:
@@ -256,13 +251,6 @@ class JobState:
             self.narrowing.settle()
         elif event.kind == StageName.PROVE and ok:
             self._fold_proof(_decode(event.payload, ValidationResult))
-
-    def _hurry_if_late(self) -> None:
-        """Try fewer precisions where the job has taken half as long again as it was given."""
-        minutes = self.spec.options.minutes
-        late = minutes is not None and self.statistics.at > _LATE * 60 * minutes
-        if late and self.narrowing.hurry():
-            self.notes.append(_HURRIED)
 
     def _fold_prepare(self, prepared: Prepared) -> None:
         if prepared.handed_over != self.spec.handed_over:
