@@ -228,7 +228,6 @@ class JobState:
             self._fold_draft(_decode(event.payload, DraftResult))
         elif event.kind == StageName.PRECISION:
             self.narrowing.compiled(self.finalists, _decode(event.payload, DraftResult).packaged if ok else None)
-            self.notes += self.narrowing.hurry(self.statistics.at)
         elif event.kind == StageName.ERROR:
             self.narrowing.observe(_decode(event.payload, ValidationResult) if ok else None)
             if not ok and self.narrowing.tried == 1 and not self.narrowing.chosen:
