@@ -290,5 +290,18 @@ def test_features_are_as_many_as_known_ones_of_their_version(rules: ImportChecks
     assert "of version '2' have 2" in rules.measurement(msgspec.structs.replace(at(0), feature_version="2"))
 
 
+def test_the_width_of_a_version_is_counted_once() -> None:
+    asked = []
+
+    def width_of(version: str) -> int:
+        asked.append(version)
+        return 16
+
+    rules = ImportChecks(width_of)
+    assert [rules.device_type(DEVICE), rules.workload(WORKLOAD), rules.sketch(SKETCH)] == ["", "", ""]
+    assert [rules.measurement(at(place)) for place in (0, 1, 2)] == [""] * 3
+    assert asked == ["1"]
+
+
 def test_a_measurement_without_features_is_one(rules: ImportChecks) -> None:
     assert rules.measurement(msgspec.structs.replace(at(0), features=b"", feature_version="")) == ""

@@ -297,7 +297,9 @@ class ImportChecks:
         if not np.isfinite(np.frombuffer(features, dtype="<f4")).all():
             return "its features are not all finite"
         width = len(features) // 4
-        expected = self._widths.setdefault(version, self._width_of(version) or width)
+        if version not in self._widths:  # it is counted over all measurements
+            self._widths[version] = self._width_of(version) or width
+        expected = self._widths[version]
         return "" if width == expected else f"it has {width} features, others of version {version!r} have {expected}"
 
 
