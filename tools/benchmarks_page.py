@@ -26,7 +26,10 @@ PAGE = ROOT / "docs/benchmarks.md"
 LONGEST = 150
 SECOND = "benchmarks_service.md"
 """The page on the scheduler and the service."""
-SUPERSEDED = ("compare-bf16-two-xeon", "compare-int8-mobilenet-xeon")
+SUPERSEDED = (
+    *("compare-bf16-two-xeon", "compare-int8-mobilenet-xeon"),
+    *("compare-seven-xeon", "compare-eight-xeon", "compare-eleven-xeon"),  # their files are in the first table
+)
 """Comparisons whose files have been compared again by one of another name."""
 
 NEWEST = "compare-seven-xeon-2026-11-26"
