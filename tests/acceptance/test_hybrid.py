@@ -188,6 +188,7 @@ def test_regions_in_a_branch(empty_place: Place) -> None:
         np.testing.assert_allclose(outputs["y"], computed(model, other)["y"], rtol=1e-5)
 
 
+@pytest.mark.slow  # tests/validate/test_region_choice.py and test_validation.py choose regions
 def test_what_comes_of_tuning_is_right_whichever_regions_win(empty_place: Place) -> None:
     model, inputs = lstm_between_convolutions(), draw(x=(1, 16, 32, 32))
     onnx.save(model, empty_place.folder / "m.onnx")

@@ -38,7 +38,7 @@ def suite() -> Iterator[Suite]:
 @pytest.fixture(scope="module")
 def some(suite: Suite) -> Verdicts:
     """Verdicts on some cases."""
-    return run_suite(suite, names={*representatives(suite.operators, 16), *read_list(LIST.read_text())})
+    return run_suite(suite, names={*representatives(suite.operators, 48), *read_list(LIST.read_text())})
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 __all__ = [
+    "can_be_pressed",
     "choose",
     "click",
     "open_browser",
     "picture",
     "prefer",
+    "press",
     "text",
     "violations",
     "wait_for",
@@ -82,6 +84,24 @@ def click(browser: webdriver.Chrome, words: str) -> None:
         return bool(found)
 
     WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(clicked)
+
+
+def press(browser: webdriver.Chrome, identifier: str) -> None:
+    """Click the element of this identifier, again where it is redrawn meanwhile."""
+
+    def pressed(page: webdriver.Chrome) -> bool:
+        page.find_element(By.ID, identifier).click()
+        return True
+
+    WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(pressed)
+
+
+def can_be_pressed(browser: webdriver.Chrome, identifier: str) -> bool:
+    """Whether the button of this identifier is enabled."""
+    found = WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(
+        lambda page: str(page.find_element(By.ID, identifier).is_enabled())
+    )
+    return bool(found == "True")
 
 
 def choose(browser: webdriver.Chrome, field: str, words: str) -> None:

@@ -8,7 +8,7 @@ from selenium.webdriver.common.keys import Keys
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.jobs import JobQuery
 from tests.service.portal.conftest import Pages
-from tests.support.browsing import click, wait_for, wait_until_shown, widen
+from tests.support.browsing import can_be_pressed, click, press, wait_for, wait_until_shown, widen
 
 browsed = pytest.mark.needs("chromium")
 
@@ -70,12 +70,11 @@ def test_jobs_are_searched_sorted_and_paged(pages: Pages, browser: webdriver.Chr
 def test_two_jobs_are_chosen_and_compared(pages: Pages, browser: webdriver.Chrome) -> None:
     browser.get(f"{pages.url}/?q=resnet50&state=done")
     wait_until_shown(browser)
-    compare = browser.find_element(By.ID, "do-compare")
-    assert not compare.is_enabled()
+    assert not can_be_pressed(browser, "do-compare")
     for job in (pages.done, pages.narrow):
-        browser.find_element(By.ID, f"choose-{job.id}").click()
+        press(browser, f"choose-{job.id}")
     wait_for(browser, "2 chosen")
-    browser.find_element(By.ID, "do-compare").click()
+    press(browser, "do-compare")
     wait_for(browser, "Results side by side", "the fastest")
     wait_for(browser, "layer1/conv0 + BN + Relu")
 
@@ -85,8 +84,8 @@ def test_several_jobs_are_cancelled_at_once(pages: Pages, browser: webdriver.Chr
     browser.get(f"{pages.url}/?q=resnet50")
     wait_until_shown(browser)
     for job in (pages.tuning, pages.failed):
-        browser.find_element(By.ID, f"choose-{job.id}").click()
+        press(browser, f"choose-{job.id}")
     wait_for(browser, "2 chosen")
-    browser.find_element(By.ID, "do-cancel").click()
+    press(browser, "do-cancel")
     wait_for(browser, "1 job: it will be done")
     wait_for(browser, "1 job could not be changed")
