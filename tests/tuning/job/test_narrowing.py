@@ -139,8 +139,8 @@ def test_where_the_minutes_are_over_subgraphs_are_tried_no_longer_one_by_one(spa
     errors = {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4}
     tools = NarrowTools(space)
     rehearsal = Rehearsal(lambda: tools, toy_spec(hasty), NarrowCast(space, errors)).run()
-    assert rehearsal.counts(StageName.ERROR) == 1
-    assert narrow_of(rehearsal) == {}
+    assert rehearsal.counts(StageName.ERROR) == 3  # all of them, then one or two of them
+    assert "w1" not in narrow_of(rehearsal)
     assert any("more --minutes" in note for note in ended(rehearsal).notes)
 
 

@@ -74,27 +74,40 @@ def test_what_is_refused_on_other_inputs_is_chosen_more_strictly_or_not_at_all()
         choice.observe(0.0)
 
 
-def test_for_want_of_time_the_best_of_what_was_tried_is_used() -> None:
-    alternatives = [
-        Alternative(name, "bf16", saved) for name, saved in (("a", 9.0), ("b", 8.0), ("c", 7.0), ("d", 6.0))
-    ]
+def test_for_want_of_time_those_that_save_most_are_tried_together() -> None:
+    alternatives = [Alternative(name, "bf16", 9.0 - at) for at, name in enumerate("abcdefgh")]
+    errors = {f"{name} bf16": 3e-3 for name in "abcdefgh"}
     choice = PrecisionChoice(alternatives, 1e-2)
     assert not choice.hurry()
-    for error in (2e-2, 9e-3, 3e-3, 3e-3):  # of all, and of three alone
-        choice.observe(error)
-    assert choice.attempt == {"d": "bf16"}
+    choice.observe(1.2e-2)  # of all
+    choice.observe(9e-3)  # of the first alone, which is not used
     assert choice.hurry()
-    assert choice.attempt == {"b": "bf16", "c": "bf16"}
     assert not choice.hurry()
-    choice.observe(5e-3)
-    assert choice.settled == {"b": "bf16", "c": "bf16"}
+    assert choice.attempt == dict.fromkeys("bcde", "bf16")
+    tries = run(choice, errors)
+    assert choice.settled == dict.fromkeys("bcdefgh", "bf16")  # the root of 7 times 9e-6 is 7.9e-3
+    assert tries == 3
     assert not choice.hurry()
 
 
-def test_without_time_for_anything_alone_nothing_is_narrow() -> None:
-    choice = PrecisionChoice([Alternative("a", "bf16", 2.0), Alternative("b", "bf16", 1.0)], 1e-2)
+def test_for_want_of_time_what_does_not_fit_together_is_halved() -> None:
+    alternatives = [Alternative(name, "bf16", 9.0 - at) for at, name in enumerate("abcdefgh")]
+    choice = PrecisionChoice(alternatives, 1e-2)
+    choice.observe(math.inf)
+    assert choice.hurry()
+    tries = run(choice, {f"{name} bf16": 5e-3 for name in "abcdefgh"})
+    assert choice.settled == dict.fromkeys("ab", "bf16")
+    assert tries == 3
+
+
+def test_what_was_tried_together_for_want_of_time_may_be_refused() -> None:
+    choice = PrecisionChoice([Alternative(name, "bf16", 1.0) for name in "abcd"], 1e-2)
     choice.observe(2e-2)
-    assert choice.hurry()
+    choice.hurry()
+    choice.observe(5e-3)
+    choice.give_up()
+    assert choice.settled == dict.fromkeys("ab", "bf16")
+    choice.refuse()
     assert (choice.attempt, choice.settled) == (None, {})
 
 

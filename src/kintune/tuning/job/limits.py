@@ -11,7 +11,8 @@ from kintune.tuning.job.statistics import JobStatistics
 __all__ = ["SearchLimits"]
 
 _PACKAGING_S = 15.0  # seconds that compiling the network takes
-_TRYING_S = 15.0  # seconds that trying it in narrower precisions takes, if the first of them is near enough
+_TRYING_S = 15.0  # seconds that trying it in narrower precisions takes at least ...
+_TRYING = 0.2  # ... and the share of the time that is left for it
 _FIRST_GUESS_S = 0.3  # seconds of a trial, until enough were measured
 
 
@@ -36,7 +37,7 @@ class SearchLimits:
         self._session = session
         self._closing_s = closing_trials * self._trial_s + _PACKAGING_S
         if options.error_budget is not None:
-            self._closing_s += _TRYING_S
+            self._closing_s += max(_TRYING_S, _TRYING * 60 * (options.minutes or 0.0))
 
     @property
     def _trial_s(self) -> float:

@@ -16,9 +16,6 @@ __all__ = ["Narrowing"]
 _FASTER = 0.99
 """What is timed beside a network without it must take at most this share of that one's time."""
 
-_LATE = 1.5
-"""Of the seconds that a job is to take, after which precisions are no longer tried one by one."""
-
 _HURRIED = (
     "the time was too short to try all subgraphs in narrower precisions: with more --minutes the result may be faster"
 )
@@ -155,11 +152,11 @@ class Narrowing:
         self._untried = []
 
     def hurry(self, at: float) -> list[str]:
-        """Try no more alternatives alone once the job has taken too long; return a note for the user if that is so.
+        """Try no more alternatives alone once the time of the job is over; return a note for the user if that is so.
 
         `at` is what it has taken, in seconds.  A network that is compiled already is tried yet.
         """
-        if at <= _LATE * self._seconds or self._choice is None or self.draft is not None or not self._choice.hurry():
+        if at <= self._seconds or self._choice is None or self.draft is not None or not self._choice.hurry():
             return []
         self._permit()
         return [_HURRIED]

@@ -20,6 +20,7 @@ MOST_ALONE = 32
 MOST_MIXTURES = 6
 """Networks of some of the alternatives that are tried before none is used."""
 
+_MOST_HALVINGS = 5  # networks that are tried when time is short
 _STRICTER = 0.7  # of the limit, after the error on other inputs was too large
 _MOST_REFUSALS = 3
 
@@ -57,6 +58,9 @@ class PrecisionChoice:
         self._refusals = 0
         self._chosen: _Items = frozenset()
         self._attempt: _Items | None = self._fastest or None
+        self._bounds: tuple[int, int] | tuple[()] = ()  # how many fit, and do not, while that is halved
+        self._ranked: tuple[Alternative, ...] = ()
+        self._halvings = 0
 
     @property
     def attempt(self) -> dict[str, str] | None:
@@ -87,6 +91,14 @@ class PrecisionChoice:
         if self._attempt is None:
             raise ValueError("the choice is made; nothing was to be tried")
         attempt, error = self._attempt, error if math.isfinite(error) else math.inf
+        if self._bounds:
+            self._tried[attempt] = error
+            low, high = self._bounds
+            if error <= self._limit:
+                self._chosen = attempt
+            self._bounds = (len(attempt), high) if error <= self._limit else (low, len(attempt))
+            self._halve()
+            return
         if self._tried and len(self._errors) < len(self._alone):
             self._errors[self._alone[len(self._errors)]] = error
         else:
@@ -102,13 +114,25 @@ class PrecisionChoice:
     def hurry(self) -> bool:
         """Try no more alternatives alone, for want of time; return whether any are left out for that.
 
-        The best of those whose errors are known are tried together.
+        Instead, those that save most are tried together: half of them, then more or fewer.
         """
-        if self._attempt is None or not self._tried or len(self._errors) == len(self._alone):
+        if self._attempt is None or not self._tried or self._bounds or len(self._errors) == len(self._alone):
             return False
         self._alone = self._alone[: len(self._errors)]
-        self._go_on()
+        fitting = [each for each in self._fastest if self._errors.get(each, 0.0) <= self._limit]
+        self._ranked = tuple(sorted(fitting, key=lambda a: (-a.saved_us, a)))
+        self._bounds = (0, len(self._ranked) + (len(fitting) < len(self._fastest)))
+        self._halvings = 0
+        self._halve()
         return True
+
+    def _halve(self) -> None:
+        """Try the middle between the most that are known to fit together and the fewest that are known not to."""
+        assert self._bounds
+        low, high = self._bounds
+        self._halvings += 1
+        enough = high - low <= 1 or self._halvings > _MOST_HALVINGS
+        self._attempt = None if enough else frozenset(self._ranked[: (low + high) // 2])
 
     def give_up(self) -> None:
         """Try nothing more; what was not chosen by now stays in fp32."""
@@ -124,7 +148,7 @@ class PrecisionChoice:
             raise ValueError("nothing is chosen that could be refused")
         self._refusals += 1
         self._limit *= _STRICTER
-        self._chosen = frozenset()
+        self._chosen, self._bounds = frozenset(), ()
         if self._refusals <= _MOST_REFUSALS and len(self._alone) > 1:
             self._go_on()
 
