@@ -67,6 +67,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out")
     options = parser.parse_args(arguments)
+    if options.rounds < _WINDOW:
+        parser.error(f"--rounds {options.rounds}: at least {_WINDOW} are needed")
     tensors = read_manifest(Path(options.executable)).inputs
     subjects = {KINTUNE: BaselineModel(executable=options.executable), _OTHER: BaselineModel(onnx=options.onnx)}
     conditions = ValidationContext(

@@ -98,10 +98,10 @@ def press(browser: webdriver.Chrome, identifier: str) -> None:
 
 def can_be_pressed(browser: webdriver.Chrome, identifier: str) -> bool:
     """Whether the button of this identifier is enabled."""
-    found = WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(
-        lambda page: str(page.find_element(By.ID, identifier).is_enabled())
+    (found,) = WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(
+        lambda page: (page.find_element(By.ID, identifier).is_enabled(),)
     )
-    return bool(found == "True")
+    return bool(found)
 
 
 def choose(browser: webdriver.Chrome, field: str, words: str) -> None:

@@ -14,8 +14,8 @@ def paired_ratio(ours_ms: Sequence[float], others_ms: Sequence[float]) -> float:
     """Return the median of the ratios of rounds.
 
     Both have one latency a round in milliseconds, in the order of the rounds.  The speed of a machine that others use
-    changes from minute to minute, and less within a round: medians of all runs lie twice as far apart
-    (`benchmarks/paired_rounds.py`).
+    changes from minute to minute, and less within a round: ratios of the medians of all runs lie up to twice as far
+    apart (`benchmarks/paired_rounds.py`).
 
     Raises:
         ValueError: there is no round, or one has more rounds than the other.

@@ -58,7 +58,7 @@ class PrecisionChoice:
         self._refusals = 0
         self._chosen: _Items = frozenset()
         self._attempt: _Items | None = self._fastest or None
-        self._bounds: tuple[int, int] | tuple[()] = ()  # how many fit, and do not, while that is halved
+        self._bounds: tuple[int, int] | None = None  # how many fit, and do not, while that is halved
         self._ranked: tuple[Alternative, ...] = ()
         self._halvings = 0
 
@@ -91,13 +91,13 @@ class PrecisionChoice:
         if self._attempt is None:
             raise ValueError("the choice is made; nothing was to be tried")
         attempt, error = self._attempt, error if math.isfinite(error) else math.inf
-        if self._bounds:
+        if self._bounds is not None:
             self._tried[attempt] = error
             low, high = self._bounds
             if error <= self._limit:
                 self._chosen = attempt
             self._bounds = (len(attempt), high) if error <= self._limit else (low, len(attempt))
-            self._halve()
+            self._halve(*self._bounds)
             return
         if self._tried and len(self._errors) < len(self._alone):
             self._errors[self._alone[len(self._errors)]] = error
@@ -116,20 +116,23 @@ class PrecisionChoice:
 
         Instead, those that save most are tried together: half of them, then more or fewer.
         """
-        if self._attempt is None or not self._tried or self._bounds or len(self._errors) == len(self._alone):
+        if (
+            self._attempt is None
+            or not self._tried
+            or self._bounds is not None
+            or len(self._errors) == len(self._alone)
+        ):
             return False
         self._alone = self._alone[: len(self._errors)]
         fitting = [each for each in self._fastest if self._errors.get(each, 0.0) <= self._limit]
         self._ranked = tuple(sorted(fitting, key=lambda a: (-a.saved_us, a)))
         self._bounds = (0, len(self._ranked) + (len(fitting) < len(self._fastest)))
         self._halvings = 0
-        self._halve()
+        self._halve(*self._bounds)
         return True
 
-    def _halve(self) -> None:
+    def _halve(self, low: int, high: int) -> None:
         """Try the middle between the most that are known to fit together and the fewest that are known not to."""
-        assert self._bounds
-        low, high = self._bounds
         self._halvings += 1
         enough = high - low <= 1 or self._halvings > _MOST_HALVINGS
         self._attempt = None if enough else frozenset(self._ranked[: (low + high) // 2])
@@ -148,7 +151,7 @@ class PrecisionChoice:
             raise ValueError("nothing is chosen that could be refused")
         self._refusals += 1
         self._limit *= _STRICTER
-        self._chosen, self._bounds = frozenset(), ()
+        self._chosen, self._bounds = frozenset(), None
         if self._refusals <= _MOST_REFUSALS and len(self._alone) > 1:
             self._go_on()
 
