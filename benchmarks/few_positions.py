@@ -3,10 +3,13 @@
     python benchmarks/few_positions.py models/packages/vad_ifless.onnx --shape input=1x576 --constant sr=16000
     python benchmarks/few_positions.py --layer 1x4,128,128,1x3 --layer 7x7,512,512,3x3 --layer 1x1,512,1000,1x1
 
-A layer is the size of the image, channels, filters and the kernel; it is padded so that its result has the same size.
-Of each program the first candidates of the rule are built, and timed in turns as a search times them, with weights in
-the last cache (`--operands cool`) or in the caches of the cores (`warm`).  A line has the best of each program, what
-its rule names first, and the gigabytes of weights that the best reads in a second.  Nothing else should run.
+    python benchmarks/few_positions.py --layer 28x28,72,5x5 --positions 10000
+
+A layer is the size of the image, channels, filters and the kernel; without filters it is a depthwise convolution.  It
+is padded so that its result has the same size.  Of each program the first candidates of the rule are built, and timed
+in turns as a search times them, with weights in the last cache (`--operands cool`) or in the caches of the cores
+(`warm`).  A line has the best of each program, what its rule names first, the gigabytes of weights that the best reads
+in a second, and its GFLOP/s.  Nothing else should run.
 """
 
 from __future__ import annotations
@@ -37,13 +40,18 @@ from kintune.workers.device_worker import open_device
 
 def layer(text: str) -> Any:
     """The workload of a convolution with a bias and a ReLU."""
-    size, channels, filters, kernel = text.split(",")
+    size, channels, *filters, kernel = text.split(",")
+    width = int(filters[0] if filters else channels)
     (high, wide), (down, across) = ([int(each) for each in part.split("x")] for part in (size, kernel))
     data = te.placeholder((1, high, wide, int(channels)), name="data")
-    weight = te.placeholder((down, across, int(channels), int(filters)), name="weight")
-    bias = te.placeholder((1, 1, 1, int(filters)), name="bias")
+    weight = te.placeholder((down, across, int(channels) if filters else 1, width), name="weight")
+    bias = te.placeholder((1, 1, 1, width), name="bias")
     pads = ((down - 1) // 2, (across - 1) // 2, down // 2, across // 2)
-    found = topi.nn.relu(topi.add(topi.nn.conv2d_nhwc(data, weight, 1, pads, 1), bias))
+    if filters:
+        convolved = topi.nn.conv2d_nhwc(data, weight, 1, pads, 1)
+    else:
+        convolved = topi.nn.group_conv2d_nhwc(data, weight, 1, pads, 1, width)
+    found = topi.nn.relu(topi.add(convolved, bias))
     function = te.create_prim_func([data, weight, bias, found], index_dtype_override="int64")
     function = function.with_attr("layout_free_buffers", [1]).with_attr("global_symbol", "main")
     return tvm.IRModule({"main": function})
@@ -74,13 +82,13 @@ def main() -> None:
     machine = Processor.of(about.device_type.isa, about.protocol.threads, data_caches(inspect_machine()))
     runner, builder = Runner(about.cores), CandidateBuilder(about.device_type.target)
     protocol = about.protocol.with_operands(options.operands)
-    print("| sum | positions | KB of weights | " + "program: best us, first of the rule us, GB/s |")
+    print("| sum | positions | KB of weights | " + "program: best us, first of the rule us, GB/s, GFLOP/s |")
     for name, module in modules.items():
-        matched = match_sum(module)
+        matched = match_sum(module) or match_sum(module, depthwise=True)
         if matched is None or matched.found.positions > options.positions:
             continue
         found = matched.found
-        size = 4 * found.filters * found.channels * found.rows.kernel * found.columns.kernel
+        size = 2 * found.flops / found.positions
         sketches = generate_sketches(name, module, target)
         space = TvmSpace({name: module}, sketches, target, machine, 1)
         context = BuildContext(
@@ -113,7 +121,8 @@ def main() -> None:
             own = [(min(times[c]), c) for c in drafts if programs[c.sketch] == program]
             if own:
                 best = min(us for us, _ in own)
-                cells.append(f"{program or 'rules'}: {best:.2f}, {own[0][0]:.2f}, {size / best / 1e3:.0f}")
+                rates = f"{size / best / 1e3:.0f}, {found.flops / best / 1e3:.0f}"
+                cells.append(f"{program or 'rules'}: {best:.2f}, {own[0][0]:.2f}, {rates}")
             if options.all:
                 print("\n".join(f"  {program} {c.decisions} {us:.2f}" for us, c in own))
         print(f"| {name} | {found.positions} | {size / 1e3:.0f} | " + " | ".join(cells) + " |", flush=True)

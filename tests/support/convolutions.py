@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from kintune.errors import BuildError
+
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["Case", "relative_error", "run", "workload"]
+__all__ = ["Case", "decided", "extents", "in_onnxruntime", "relative_error", "run", "workload"]
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -93,3 +96,50 @@ def run(module: tvm.IRModule, target: tvm.target.Target, *, written: bool = Fals
 def relative_error(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
     """The largest difference over the largest value."""
     return float(np.max(np.abs(found - expected)) / max(float(np.max(np.abs(expected))), 1e-30))
+
+
+def extents(case: Case) -> list[int]:
+    """The height and width of the result."""
+    stride, dilation = _both(case.stride), _both(case.dilation)
+    sizes = (case.height + case.pads[0] + case.pads[2], case.width + case.pads[1] + case.pads[3])
+    return [(sizes[axis] - (case.kernel[axis] - 1) * dilation[axis] - 1) // stride[axis] + 1 for axis in (0, 1)]
+
+
+def in_onnxruntime(case: Case) -> np.ndarray[Any, Any]:
+    """What onnxruntime computes of the operands that `run` draws."""
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    random = np.random.default_rng(0)
+    data = random.standard_normal((case.images, case.height, case.width, case.channels)).astype("float32")
+    weight = random.standard_normal((*case.kernel, case.channels // case.groups, case.filters)).astype("float32")
+    bias = random.standard_normal((1, 1, 1, case.filters)).astype("float32") if "bias" in case.after else None
+    node = helper.make_node(
+        "Conv", ["x", "w"], ["y"], strides=_both(case.stride), dilations=_both(case.dilation), pads=list(case.pads),
+        group=case.groups,
+    )  # fmt: skip
+    names = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "w", "y")]
+    model = helper.make_model(
+        helper.make_graph([node], "one", names[:2], names[2:]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 9
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    operands = {"x": data.transpose(0, 3, 1, 2), "w": weight.transpose(3, 2, 0, 1)}
+    found = np.asarray(session.run(None, operands)[0]).transpose(0, 2, 3, 1)
+    found = found if bias is None else found + bias
+    return np.maximum(found, 0.0) if "relu" in case.after else found
+
+
+def decided(program: Any, module: Any, variant: str, draw: Callable[[int], int]) -> Any:
+    """What the program writes with decisions that `draw` takes out of so many, the next ones that make a program."""
+    axes = program.axes(module, variant)
+    while True:
+        try:
+            return program.write(module, variant, tuple((draw(len(axis.values)),) for axis in axes))
+        except BuildError as error:
+            assert "do not fit" in str(error)  # noqa: PT017
+
+
+def _both(value: int | tuple[int, int]) -> list[int]:
+    """A number for each axis of an image."""
+    return [value, value] if isinstance(value, int) else list(value)

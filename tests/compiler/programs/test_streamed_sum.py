@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.compiler.programs.test_padding import product
-from tests.support.convolutions import Case, relative_error, run, workload
+from tests.support.convolutions import Case, decided, extents, in_onnxruntime, relative_error, run, workload
 from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
@@ -36,46 +35,6 @@ def target(cpu: str = "core-avx2") -> Any:
     import tvm
 
     return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
-
-
-def both(value: int | tuple[int, int]) -> list[int]:
-    """A number for each axis of an image."""
-    return [value, value] if isinstance(value, int) else list(value)
-
-
-def in_onnxruntime(case: Case) -> np.ndarray[Any, Any]:
-    """What onnxruntime computes of the operands that `run` draws."""
-    import onnxruntime
-    from onnx import TensorProto, helper
-
-    random = np.random.default_rng(0)
-    data = random.standard_normal((case.images, case.height, case.width, case.channels)).astype("float32")
-    weight = random.standard_normal((*case.kernel, case.channels // case.groups, case.filters)).astype("float32")
-    bias = random.standard_normal((1, 1, 1, case.filters)).astype("float32") if "bias" in case.after else None
-    node = helper.make_node(
-        "Conv", ["x", "w"], ["y"], strides=both(case.stride), dilations=both(case.dilation), pads=list(case.pads),
-        group=case.groups,
-    )  # fmt: skip
-    names = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "w", "y")]
-    model = helper.make_model(
-        helper.make_graph([node], "one", names[:2], names[2:]), opset_imports=[helper.make_opsetid("", 17)]
-    )
-    model.ir_version = 9
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    operands = {"x": data.transpose(0, 3, 1, 2), "w": weight.transpose(3, 2, 0, 1)}
-    found = np.asarray(session.run(None, operands)[0]).transpose(0, 2, 3, 1)
-    found = found if bias is None else found + bias
-    return np.maximum(found, 0.0) if "relu" in case.after else found
-
-
-def decided(program: Any, module: Any, variant: str, draw: Callable[[int], int]) -> Any:
-    """What the program writes with decisions that `draw` takes out of so many, the next ones that make a program."""
-    axes = program.axes(module, variant)
-    while True:
-        try:
-            return program.write(module, variant, tuple((draw(len(axis.values)),) for axis in axes))
-        except BuildError as error:
-            assert "do not fit" in str(error)  # noqa: PT017
 
 
 @compiled_examples(14, deadline=None, phases=PHASES)
@@ -113,13 +72,6 @@ def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) ->
         return
     written = decided(program, module, VARIANT, lambda number: data.draw(st.integers(0, number - 1)))
     assert relative_error(run(written, here, written=True), in_onnxruntime(case)) < 1e-5
-
-
-def extents(case: Case) -> list[int]:
-    """The height and width of the result."""
-    stride, dilation = both(case.stride), both(case.dilation)
-    sizes = (case.height + case.pads[0] + case.pads[2], case.width + case.pads[1] + case.pads[3])
-    return [(sizes[axis] - (case.kernel[axis] - 1) * dilation[axis] - 1) // stride[axis] + 1 for axis in (0, 1)]
 
 
 @compiled_examples(8, deadline=None, phases=PHASES)

@@ -77,7 +77,7 @@ def test_rows_beyond_the_last_are_not_stored() -> None:
 @compiled_examples(20, deadline=None)
 @given(
     st.sampled_from([(9,), (13,), (1, 128), (3, 17), (2, 1, 11), (64,)]),
-    st.sampled_from([8, 16, 24, 48, 64, 96]),
+    st.sampled_from([8, 16, 24, 48, 64, 96, 6, 15, 21, 40, 47, 88, 150]),
     st.sampled_from([1, 3, 64, 130]),
     st.sampled_from(["none", "relu", "gelu", "residual"]),
     st.booleans(),
@@ -88,6 +88,11 @@ def test_a_tiled_product_computes_what_the_product_does(
 ) -> None:
     module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue, transposed=transposed)
     check(module, [drawn(module, data)])
+
+
+def test_columns_beyond_the_last_are_not_stored() -> None:
+    check(product(1, 40, columns=43, reduced=40), [(0, 0, 0), (0, 3, 1), (1, 1, 0), (2, 0, 1)])
+    check(pointwise(9, 1, 24, 20), [(0, 0, 0), (1, 1, 1)])
 
 
 @compiled_examples(12, deadline=None)
@@ -148,7 +153,8 @@ def test_it_is_offered_for_products_with_weights_alone() -> None:
     deep = product(128, columns=64, reduced=3072)
     assert program.variants(deep, target("sapphirerapids")) == ("16x32", "16x32deep")
     assert program.variants(product(128, columns=64, reduced=3073), target()) == ("8x16",)  # 7 times 439
-    assert program.variants(product(128, columns=65, reduced=256), target()) == ()
+    assert program.variants(product(128, columns=65, reduced=3072), target("sapphirerapids")) == ("16x32",)
+    assert program.variants(product(512, columns=1, reduced=2048), target()) == ()  # most of a vector would be zeros
     assert program.variants(product(2, columns=64, reduced=8), target()) == ()
     without_weights = large["main"].without_attr("layout_free_buffers")
     assert program.variants(type(large)({"main": without_weights}), target()) == ()

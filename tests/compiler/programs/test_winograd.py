@@ -107,6 +107,37 @@ def test_any_size_and_padding(here: Any, case: Case, data: st.DataObject) -> Non
     agree(case, here, [wanted], lambda count: data.draw(st.integers(0, count - 1)))
 
 
+@compiled_examples(16)
+@given(
+    st.builds(
+        Case,
+        height=st.integers(3, 11),
+        width=st.integers(3, 11),
+        channels=st.sampled_from((3, 16, 24, 29, 40)),
+        filters=st.sampled_from((5, 16, 17, 24, 44)),
+        after=st.sampled_from(AFTER[:-1]),
+    ).filter(lambda case: case.channels % 16 or case.filters % 16),
+    st.sampled_from((*VARIANTS, "4x8")),
+    st.data(),
+)
+def test_vectors_need_not_be_whole(here: Any, case: Case, variant: str, data: st.DataObject) -> None:
+    rules, blocked = programs()
+    agree(case, here, [(blocked, variant)], lambda count: data.draw(st.integers(0, count - 1)))
+    if case.channels % 8 or case.filters % 8:
+        with pytest.raises(BuildError, match="no whole vectors"):
+            rules.write(workload(case), variant, ())
+
+
+def test_is_offered_where_zeros_cost_less_than_it_saves(here: Any) -> None:
+    rules, blocked = programs()
+    wide = Case(height=32, width=32, channels=96, filters=24)
+    assert blocked.variants(workload(wide), here)
+    assert not rules.variants(workload(wide), here)
+    assert not rules.variants(workload(Case(height=32, width=32, channels=96, filters=24, after=("mean",))), here)
+    for narrow in (Case(height=32, width=32, channels=3), Case(height=32, width=32, filters=1)):
+        assert not blocked.variants(workload(narrow), here)
+
+
 MISSES: tuple[dict[str, Any], ...] = (
     {"kernel": (1, 1)},
     {"kernel": (5, 5)},
@@ -119,9 +150,6 @@ MISSES: tuple[dict[str, Any], ...] = (
     {"dilation": (2, 1)},
     {"groups": 2},
     {"groups": 16},
-    {"channels": 3},
-    {"filters": 17},
-    {"channels": 13, "filters": 13},
     {"dtype": "float16"},
     {"dtype": "float64"},
     {"weight": False},

@@ -18,15 +18,15 @@ def test_a_convolution_moves_its_data_by_rows_columns_and_taps(tiny_conv: TinyCo
 
     patterns = access_patterns(tiny_conv.module, "conv2d_nhwc")
     assert patterns is not None
-    assert patterns.extents == (1, 7, 7, 16, 3, 3, 12)
+    assert patterns.extents == (1, 7, 7, 16, 5, 5, 12)
     assert patterns.reduces == (False,) * 4 + (True,) * 3
     data, kernel, output = patterns.accesses
     assert data == Access(
-        shape=(1, 9, 9, 12),
+        shape=(1, 11, 11, 12),
         steps=((1, 0, 0, 0, 0, 0, 0), (0, 1, 0, 0, 1, 0, 0), (0, 0, 1, 0, 0, 1, 0), (0, 0, 0, 0, 0, 0, 1)),
         width=4,
     )
-    assert kernel.shape == (3, 3, 12, 16)
+    assert kernel.shape == (5, 5, 12, 16)
     assert kernel.steps[3] == (0, 0, 0, 1, 0, 0, 0)
     assert kernel.weight
     assert output.written

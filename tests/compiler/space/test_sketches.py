@@ -29,8 +29,8 @@ def test_traces_hold_no_decisions(tiny_conv: TinyConv) -> None:
 def test_axes_cover_the_loops(tiny_conv: TinyConv) -> None:
     tiled = next(s for s in tiny_conv.sketches if any(isinstance(a, Tile) and a.parts > 2 for a in s.axes))
     tiles = [axis for axis in tiled.axes if isinstance(axis, Tile)]
-    assert sorted(axis.extent for axis in tiles) == [1, 3, 3, 7, 7, 12, 16]
-    assert math.prod(axis.extent for axis in tiles) == 7 * 7 * 16 * 3 * 3 * 12
+    assert sorted(axis.extent for axis in tiles) == [1, 5, 5, 7, 7, 12, 16]
+    assert math.prod(axis.extent for axis in tiles) == 7 * 7 * 16 * 5 * 5 * 12
     assert [axis.loop[0] for axis in tiles] == ["s"] * 4 + ["r"] * 3
     assert all((axis.parts > 2) == (axis.loop[0] == "s") for axis in tiles)
 

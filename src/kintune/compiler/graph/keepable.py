@@ -1,7 +1,8 @@
 """Which functions of a network can take tensors in bf16 that they have in fp32, and how they are written so.
 
 Kernels that compute in bf16 round what they read anyway.  Of the others, those that read each element about once are
-changed at the places where they read and store; sums that read elements many times would widen them as often.
+changed at the places where they read and store, and so are our own depthwise convolutions.  Other sums read elements
+many times, and would widen them as often.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
 from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.compiler.programs.kept_parameters import is_reshape, keep, readable, writable
-from kintune.compiler.programs.registry import keepable, write_kept
+from kintune.compiler.programs.program import precision_of_program
+from kintune.compiler.programs.registry import keepable, program_named, write_kept
 from kintune.compiler.space.generator import default_schedule
-from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
 from kintune.search.sketch_program import program_of
 
 __all__ = ["COMPILED", "keepable_functions"]
@@ -59,7 +61,8 @@ def _of_program(workload: StandaloneWorkload, sketch: Sketch, candidate: Candida
         return function.without_attr("global_symbol").with_attr(_SCHEDULED, True)
 
     rounded = keepable(program, workload.module, rounded=True) if positions else positions
-    return Keepable(positions, written, is_narrow=True, rounded=rounded) if positions else None
+    is_narrow = positions and precision_of_program(program_named(program)[0]) != FULL_PRECISION
+    return Keepable(positions, written, is_narrow=bool(is_narrow), rounded=rounded) if positions else None
 
 
 def _of_any(workload: StandaloneWorkload, function: tvm.tirx.PrimFunc, target: tvm.target.Target) -> Keepable:

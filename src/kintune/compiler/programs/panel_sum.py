@@ -8,7 +8,6 @@ pairs of values in vectors.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import tvm
 
@@ -95,7 +94,7 @@ class _PanelProgram:
         matched = _found(module)
         form, inner = self._form(matched, variant)
         tiling = Tiling(*self._choices(form, inner).picked(decisions))
-        data, result = _data_and_result(matched)
+        data, result = matched.data_position, matched.result_position
         params = matched.module["main"].params
         others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
         in_bf16 = Kept(data in kept, result in kept, others)
@@ -112,16 +111,11 @@ class _PanelProgram:
             BuildError: the workload has no such sum.
         """
         matched = _found(module)
-        data, result = _data_and_result(matched)
+        if not rounded:
+            return matched.keepable
         read = [] if matched.epilogue is None else matched.epilogue.operands
-        params = matched.module["main"].params
-        others = {at for at, parameter in enumerate(params) if any(parameter.same_as(each) for each in read)}
-        if rounded:
-            return frozenset({data} - others - {-1})
-        found = {data, *others} - {matched.found.position}
-        if matched.epilogue is None or matched.epilogue.is_vectorised:
-            found.add(result)
-        return frozenset(at for at in found if at >= 0 and str(params[at].dtype) == "float32")
+        is_read = any(matched.found.data.same_as(each) for each in read)
+        return frozenset() if is_read else frozenset({matched.data_position} - {-1})
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The decisions of the least estimated times."""
@@ -167,17 +161,6 @@ def _found(module: tvm.IRModule) -> MatchedSum:
     if matched is None:
         raise BuildError("the workload is no sum of products with constant weights")
     return matched
-
-
-def _data_and_result(matched: MatchedSum) -> tuple[int, int]:
-    """The positions among the parameters of the data and of what is stored; -1 where it is none of them."""
-    target = matched.found.result if matched.epilogue is None else matched.epilogue.target
-    params = matched.module["main"].params
-
-    def position(buffer: Any) -> int:
-        return next((at for at, parameter in enumerate(params) if parameter.same_as(buffer)), -1)
-
-    return position(matched.found.data), position(target)
 
 
 def _inner(found: WeightedSum, kind: str) -> Inner:

@@ -3,6 +3,8 @@
 The weights are packed in panels [depth, panel] of the columns that are computed at once, so that an inner loop reads
 them one after the other.  One task takes a block of rows and a part of the panels.
 
+The columns need not fill the last panel: it is filled up with zeros, of which no results are stored.
+
 A sum of thousands of products may be taken in parts: what a part reads of the data and of a panel stays in a core's own
 cache.  The result holds the sums meanwhile.
 """
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
@@ -56,8 +59,9 @@ class Tiling(NamedTuple):
 def make_tiles(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the product, or the epilogue of it.
 
-    `parts` times `vectors` vectors divide the columns, and `depths` what is summed.  Rows beyond the last are computed
-    as the last one is, and not stored.  With several depths the result, or that of the epilogue, is of float32.
+    `parts` divide the panels of `vectors` vectors, and `depths` what is summed.  Rows beyond the last are computed as
+    the last one is, and not stored.  With several depths the columns fill their panels, and the result, or that of the
+    epilogue, is of float32.
     """
     return _Tiles(found, lanes, tiling, epilogue).stages()
 
@@ -67,7 +71,7 @@ class _Tiles:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
         self._g = Geometry(0, lanes, 1, 1, found.positions, found.channels, found.filters, found.index_type)
         self._panel = tiling.vectors * lanes
-        self._panels = found.filters // self._panel
+        self._panels = -(-found.filters // self._panel)
         self._groups = tiling.groups(found.positions)
         self._depth = found.channels // tiling.depths
         self._target = found.result if epilogue is None else epilogue.target
@@ -79,7 +83,10 @@ class _Tiles:
         zero = g.at(0)
 
         def packed(o: Any, c: Any, f: Any) -> _Statement:
-            value = found.weight(zero, zero, c, o * g.at(self._panel) + f)
+            column = o * g.at(self._panel) + f
+            value = found.weight(zero, zero, c, column)
+            if found.filters % self._panel:
+                value = tirx.if_then_else(column < g.at(found.filters), value, tirx.const(0.0, "float32"))
             return tirx.BufferStore(self._weights, value, [o, c, f])
 
         packing = block_in_loops(
@@ -170,7 +177,7 @@ class _Tiles:
 
         results = []
         for row in range(self._tiling.rows):
-            stored = _sequence(self._vectors(row, end))
+            stored = _sequence(self._stored(row, panel, end))
             if self._tiling.depths > 1:
                 is_last = tirx.EQ(depth, g.at(self._tiling.depths - 1))
                 stored = tirx.IfThenElse(is_last, stored, _sequence(self._vectors(row, keep)))
@@ -216,12 +223,25 @@ class _Tiles:
 
     def _vectors(self, row: int, body: _Body) -> list[_Statement]:
         """A statement for all columns of a row, a vector each: LLVM would take a vector of 3 x 16 lanes apart."""
-        g, statements = self._g, []
-        for start in range(0, self._panel, g.lanes):
-            lane = tirx.Var("lane", g.index_type)
-            column = lane if start == 0 else lane + g.at(start)
-            statements.append(tirx.For(lane, g.at(0), g.at(g.lanes), tirx.ForKind.VECTORIZED, body(row, column)))
-        return statements
+        return [self._vector(row, start, self._g.lanes, body) for start in range(0, self._panel, self._g.lanes)]
+
+    def _stored(self, row: int, panel: Any, body: _Body) -> list[_Statement]:
+        """The same, without the columns of zeros beyond the last one, which only the last panel has."""
+        g = self._g
+        statements = self._vectors(row, body)
+        valid = self._found.filters - (self._panels - 1) * self._panel
+        if valid == self._panel:
+            return statements
+        some = _sequence([self._vector(row, start, lanes, body) for start, lanes in pieces(valid, g.lanes)])
+        if self._panels == 1:
+            return [some]
+        return [tirx.IfThenElse(tirx.EQ(panel, g.at(self._panels - 1)), some, _sequence(statements))]
+
+    def _vector(self, row: int, start: int, lanes: int, body: _Body) -> _Statement:
+        """A statement for so many columns of a row, from `start` on."""
+        g, lane = self._g, tirx.Var("lane", self._g.index_type)
+        column = lane if start == 0 else lane + g.at(start)
+        return tirx.For(lane, g.at(0), g.at(lanes), tirx.ForKind.VECTORIZED, body(row, column))
 
     def _source(self, row: Any) -> list[Any]:
         """The indices of the row of the data that a row of the result is of."""

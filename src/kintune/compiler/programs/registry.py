@@ -10,6 +10,7 @@ from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.byte_tiles import ByteTiles
+from kintune.compiler.programs.depthwise import DepthwiseConvolution
 from kintune.compiler.programs.narrow_attention import NarrowAttention
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.panel_sum import NarrowPanels
@@ -36,6 +37,7 @@ PROGRAMS: tuple[Program, ...] = (
     NarrowAttention(),
     RecurrentProgram(),
     StreamedSum(),
+    DepthwiseConvolution(),
     RowProgram(),
     NarrowPanels(),
     TiledProduct(),

@@ -9,6 +9,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.programs.blocks import Nest
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.loops import sequence
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 
 __all__ = ["Stages", "Sum", "with_stages"]
@@ -61,7 +62,7 @@ def with_stages(module: tvm.IRModule, found: Sum, stages: Stages, epilogue: Epil
     before = [nest.statement for i, nest in enumerate(nests) if i < last and i not in replaced]
     after = [nest.statement for i, nest in enumerate(nests) if i > last]
     buffers = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(each) for each in gone)]
-    body = tvm.tirx.SeqStmt([*before, *stages.statements, *after])
+    body = sequence([*before, *stages.statements, *after])
     block = SBlock([], [], [], root.name_hint, body, None, [*buffers, *stages.buffers], [], root.annotations)
     changed = function.with_body(SBlockRealize([], True, block))
     read = [] if epilogue is None else epilogue.operands

@@ -26,7 +26,7 @@ from kintune.search.processor import Processor
 __all__ = ["TiledProduct"]
 
 _TILES = {
-    32: ((6, 4), (7, 4), (14, 2), (12, 2), (9, 3), (8, 3), (5, 4), (4, 4), (8, 2), (16, 1), (8, 1)),
+    32: ((6, 4), (7, 4), (14, 2), (12, 2), (9, 3), (8, 3), (5, 4), (4, 4), (8, 2), (16, 1), (8, 1), (5, 5)),
     16: ((6, 2), (4, 3), (5, 2), (4, 2), (3, 4), (12, 1), (8, 1)),
 }
 """Register tiles of rows by vectors, by the number of vector registers."""
@@ -38,6 +38,8 @@ _LEAST_DEEP = 3072  # products of a sum that may be taken in parts ...
 _LEAST_DEPTH = 256  # ... of at least so many
 _DEEP = "deep"  # ends the name of a variant that takes sums in parts
 _LEAST_FLOPS = 1e6  # of a product that is worth a kernel of its own
+_LEAST_USE = 0.2  # of the columns, which are filled up to whole vectors
+_MOST_FILLED = 0.9  # of that use, for tiles whose vectors do not divide those of the columns
 _FIRST = 32  # candidates of the rule
 
 _BYTES_A_CYCLE = 24.0  # of a core, from its second cache
@@ -57,6 +59,19 @@ class _Size(NamedTuple):
     filters: int
     channels: int
 
+    def vectors(self, lanes: int) -> int:
+        """The vectors of all columns, the last of which may be filled up with zeros."""
+        return -(-self.filters // lanes)
+
+    def panels(self, tiling: Tiling, lanes: int) -> int:
+        """The panels of all columns, the last of which may be filled up with zeros."""
+        return -(-self.filters // (tiling.vectors * lanes))
+
+    def is_whole(self, tiling: Tiling, lanes: int) -> bool:
+        """Whether each part has as many panels, and columns fill them if the sum is taken in parts."""
+        is_filled = self.filters % (tiling.vectors * lanes) == 0
+        return self.panels(tiling, lanes) % tiling.parts == 0 and (tiling.depths == 1 or is_filled)
+
 
 class TiledProduct:
     """Writes a product with constant weights; its variants are lanes and registers, as in "16x32".
@@ -70,7 +85,7 @@ class TiledProduct:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """One where vectors of the target divide the columns and nothing is left beside the product; two if deep."""
+        """One where the columns fill vectors of the target and nothing is left beside the product; two if deep."""
         if target.kind.name != "llvm":
             return ()
         machine = Processor.of(extensions_of(target))
@@ -81,7 +96,8 @@ class TiledProduct:
         if not _tiles(size, variant):
             return ()
         target_type = (matched.found.result if matched.epilogue is None else matched.epilogue.target).dtype
-        return (variant, variant + _DEEP) if _depths(size) and str(target_type) == "float32" else (variant,)
+        is_deep = bool(_depths(size, machine.lanes)) and str(target_type) == "float32"
+        return (variant, variant + _DEEP) if is_deep else (variant,)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """The choices of tile, blocks and parts, and of depths.
@@ -101,7 +117,7 @@ class TiledProduct:
         size = _size(matched.found)
         tiling = _tiling(*_choices(size, variant).picked(decisions))
         lanes = _lanes(variant)
-        if size.filters % (tiling.vectors * lanes * tiling.parts):
+        if not size.is_whole(tiling, lanes):
             raise BuildError(f"{tiling.parts} parts of {tiling.vectors} vectors do not divide {size.filters} columns")
         stages = make_tiles(matched.found, lanes, tiling, matched.epilogue)
         return with_stages(matched.module, matched.found, stages, matched.epilogue)
@@ -112,8 +128,7 @@ class TiledProduct:
 
         def cost(*values: Any) -> float | None:
             tiling = _tiling(*values)
-            is_whole = size.filters % (tiling.vectors * lanes * tiling.parts) == 0
-            return _estimated_cycles(size, tiling, lanes, machine) if is_whole else None
+            return _estimated_cycles(size, tiling, lanes, machine) if size.is_whole(tiling, lanes) else None
 
         return _choices(size, variant).cheapest(_FIRST, cost)
 
@@ -123,7 +138,7 @@ def _estimated_cycles(size: _Size, tiling: Tiling, lanes: int, machine: Processo
     if tiling.depths == 1:
         return _cycles_of_depth(size, tiling, lanes, machine, size.channels)
     part = size._replace(channels=size.channels // tiling.depths)
-    rows, columns = tiling.groups(size.positions) * tiling.rows, size.filters // tiling.parts
+    rows, columns = tiling.groups(size.positions) * tiling.rows, size.filters / tiling.parts
     kept = 4 * part.channels * (rows + tiling.vectors * lanes)
     far = 1.0 if kept <= _OWN * machine.caches[1] else _FAR
     turns = -(-tiling.blocks * tiling.parts // machine.threads)
@@ -134,7 +149,7 @@ def _estimated_cycles(size: _Size, tiling: Tiling, lanes: int, machine: Processo
 def _cycles_of_depth(size: _Size, tiling: Tiling, lanes: int, machine: Processor, pitch: int) -> float:
     """The same of one depth, which has so many `channels`, in rows of data that lie `pitch` values apart."""
     turns = -(-tiling.blocks * tiling.parts // machine.threads)
-    panels = size.filters // (tiling.vectors * lanes * tiling.parts)
+    panels = size.panels(tiling, lanes) // tiling.parts
     bytes_of_panel = size.channels * tiling.vectors * lanes * 4
     products = size.channels * max(tiling.rows * tiling.vectors / 2, (tiling.rows + tiling.vectors) / 2)
     if tiling.rows * math.gcd(4 * pitch, _WAY) / _WAY > _OF_WAYS * machine.caches[0] / _WAY:
@@ -178,18 +193,21 @@ def _choices(size: _Size, variant: str) -> ChoiceLists:
     if not tiles:
         raise BuildError(f"no register tile of {variant} fits {size.positions} rows by {size.filters} columns")
     least = min(rows for rows, _ in tiles)
-    vectors = size.filters // _lanes(variant)
+    vectors = size.vectors(_lanes(variant))
+    numbers = [vectors, *sorted({-(-vectors // width) for _, width in tiles})]
     values = (
         tiles,
         tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= size.positions),
-        tuple(parts for parts in _PARTS if vectors % parts == 0),
-        *((_depths(size),) if variant.endswith(_DEEP) else ()),
+        tuple(dict.fromkeys(parts for number in numbers for parts in _PARTS if number % parts == 0)),
+        *((_depths(size, _lanes(variant)),) if variant.endswith(_DEEP) else ()),
     )
     return ChoiceLists(TiledProduct.name, values)
 
 
 def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
-    """The register tiles whose vectors divide the columns.
+    """The register tiles for so many columns; none where these would be mostly zeros, filled up to whole vectors.
+
+    Tiles whose vectors divide those of the columns are the first, since records have decisions as places in this list.
 
     Raises:
         BuildError: there is no such variant.
@@ -197,13 +215,20 @@ def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
     lanes, _, registers = variant.removesuffix(_DEEP).partition("x")
     if not (lanes.isdecimal() and registers.isdecimal() and int(registers) in _TILES):
         raise BuildError(f"products have no variant {variant}")
-    dividing = [tile for tile in _TILES[int(registers)] if size.filters % (tile[1] * int(lanes)) == 0]
-    return tuple(tile for tile in dividing if tile[0] <= size.positions)
+    vectors = size.vectors(int(lanes))
+    if size.filters < _LEAST_USE * vectors * int(lanes):
+        return ()
+    known = [tile for tile in _TILES[int(registers)] if tile[0] <= size.positions]
+    dividing = [tile for tile in known if vectors % tile[1] == 0]
+    filled = [
+        tile for tile in known if vectors % tile[1] and vectors >= _MOST_FILLED * -(-vectors // tile[1]) * tile[1]
+    ]
+    return (*dividing, *filled)
 
 
-def _depths(size: _Size) -> tuple[int, ...]:
-    """The numbers of parts that a sum may be taken in; none where it is not long enough."""
-    if size.channels < _LEAST_DEEP:
+def _depths(size: _Size, lanes: int) -> tuple[int, ...]:
+    """The numbers of parts that a sum may be taken in; none where it is not long enough, or no vectors fill columns."""
+    if size.channels < _LEAST_DEEP or size.filters % lanes:
         return ()
     return tuple(n for n in _DEPTHS if size.channels % n == 0 and size.channels // n >= _LEAST_DEPTH)
 

@@ -1,4 +1,7 @@
-"""Recognises a sum of products with constant weights: a product of matrices, or a convolution of any kernel."""
+"""Recognises a sum of products with constant weights: a product of matrices, or a convolution of any kernel.
+
+Of the convolutions in groups, those are recognised in which each filter has a channel of its own.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,10 @@ class Reach(NamedTuple):
         return self._replace(size=1, results=1) == Reach() and self.size == self.results
 
 
+_Image = tuple[int, Reach, Reach, tuple[Any, Any]]
+"""The images, what is read along their two axes, and the variables of the kernel's places."""
+
+
 class WeightedSum(NamedTuple):
     """The sums over channels c and the kernel's places (i, j), in fp32, of data times a constant weight for a filter f.
 
@@ -46,6 +53,8 @@ class WeightedSum(NamedTuple):
 
     `nests` are all blocks of the function; `replaced` are the positions among them of the sum and of the block that
     wrote zeros around its data, if any.  `position` is the weights' among the function's parameters.
+
+    In a sum that `is_depthwise`, filter f reads channel f alone; `channels` are then those of the data all the same.
     """
 
     nests: tuple[Nest, ...]
@@ -60,6 +69,7 @@ class WeightedSum(NamedTuple):
     channels: int
     load: Any
     variables: tuple[Any, Any, Any, Any]
+    is_depthwise: bool = False
 
     @property
     def is_direct(self) -> bool:
@@ -92,7 +102,8 @@ class WeightedSum(NamedTuple):
     @property
     def flops(self) -> float:
         """The arithmetic of the sum."""
-        return 2.0 * self.positions * self.filters * self.channels * self.rows.kernel * self.columns.kernel
+        summed = self.rows.kernel * self.columns.kernel * (1 if self.is_depthwise else self.channels)
+        return 2.0 * self.positions * self.filters * summed
 
     @property
     def name(self) -> str:
@@ -105,23 +116,23 @@ class WeightedSum(NamedTuple):
         return str(self.nests[max(self.replaced)].block.iter_vars[0].var.ty.dtype)
 
     def weight(self, i: Any, j: Any, c: Any, f: Any) -> Any:
-        """The weight of a place of the kernel, a channel and a filter."""
+        """The weight of a place of the kernel, a channel and a filter; the channel does not count if depthwise."""
         pairs = zip(self.variables, (i, j, c, f), strict=True)
         return replaced(self.load, {variable: value for variable, value in pairs if variable is not None})
 
 
-def find_weighted_sum(module: tvm.IRModule) -> WeightedSum | None:
-    """The sum of a workload (function `main`), where it has exactly one of this kind."""
+def find_weighted_sum(module: tvm.IRModule, *, depthwise: bool = False) -> WeightedSum | None:
+    """The sum of a workload (function `main`), where it has exactly one: over channels, or else a `depthwise` one."""
     function = module["main"]
     nests = nests_of(function)
     if nests is None:
         return None
     found = [at for at, nest in enumerate(nests) if nest.block.init is not None]
-    matched = [match for at in found if (match := _match(function, nests, at)) is not None]
+    matched = [match for at in found if (match := _match(function, nests, at, depthwise)) is not None]
     return matched[0] if len(matched) == len(found) == 1 else None
 
 
-def _match(function: Any, nests: list[Nest], at: int) -> WeightedSum | None:
+def _match(function: Any, nests: list[Nest], at: int, depthwise: bool) -> WeightedSum | None:
     nest = nests[at]
     loads = _factors(nest)
     if loads is None:
@@ -131,7 +142,7 @@ def _match(function: Any, nests: list[Nest], at: int) -> WeightedSum | None:
         position = next((i for i in parameters if function.params[i].same_as(load.source)), None)
         if position is None or sum(len(loads_in(each.block.body, load.source)) for each in nests) != 1:
             continue
-        found = _sum_of(nest, data, load)
+        found = _depthwise_sum_of(nest, data, load) if depthwise else _sum_of(nest, data, load)
         if found is not None:
             here = found._replace(nests=tuple(nests), replaced=(at,), position=position)
             return _with_zeros(function, here, at)
@@ -184,8 +195,27 @@ def _sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
     image = None if matrix is not None else _image(nest, data, kept[:-1], places)
     if matrix is None and image is None:
         return None
-    images, rows, columns, inner = image or (1, Reach(), matrix, (None, None))
-    single = [variable for variable in places if _extent(nest, variable) == 1]
+    return _made(nest, data, load, image or (1, Reach(), matrix or Reach(), (None, None)), channel)
+
+
+def _depthwise_sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
+    """The same of a sum over places of the kernel alone, in which each filter reads the channel of its number."""
+    kept, reduced = nest.variables(reducing=False), nest.variables(reducing=True)
+    shape = constant_shape(data.source)
+    if shape is None or shape[-1] != _extent(nest, kept[-1]) or not _is_alone(data.indices[-1], kept[-1], nest):
+        return None
+    if not _reads_all(nest, load, [*reduced, kept[-1]]):
+        return None
+    image = _image(nest, data, kept[:-1], reduced)
+    return None if image is None else _made(nest, data, load, image, None)
+
+
+def _made(nest: Nest, data: Any, load: Any, image: _Image, channel: Any) -> WeightedSum:
+    """The sum over these images; over no channels if there is no variable of them."""
+    images, rows, columns, places = image
+    kept, reduced = nest.variables(reducing=False), nest.variables(reducing=True)
+    others = [variable for variable in reduced if channel is None or not variable.same_as(channel)]
+    single = [variable for variable in others if _extent(nest, variable) == 1]
     return WeightedSum(
         nests=(),
         replaced=(),
@@ -195,10 +225,11 @@ def _sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
         position=0,
         images=images,
         rows=rows,
-        columns=columns or Reach(),
-        channels=shape[-1],
+        columns=columns,
+        channels=int(data.source.shape[-1]),
         load=replaced(load, {variable: tvm.tirx.const(0, str(variable.ty.dtype)) for variable in single}),
-        variables=(*inner, channel, kept[-1]),
+        variables=(*places, channel, kept[-1]),
+        is_depthwise=channel is None,
     )
 
 
@@ -245,9 +276,7 @@ def _is_alone(index: Any, variable: Any, nest: Nest) -> bool:
     return len(others) == 1 and others[0][0].same_as(variable) and others[0][1] == 1
 
 
-def _image(
-    nest: Nest, data: Any, kept: Sequence[Any], places: Sequence[Any]
-) -> tuple[int, Reach, Reach, tuple[Any, Any]] | None:
+def _image(nest: Nest, data: Any, kept: Sequence[Any], places: Sequence[Any]) -> _Image | None:
     """The images, what is read along their two axes, and the variables of the kernel's places."""
     shape = constant_shape(data.source) or ()
     if len(shape) != _CHANNELS_LAST or len(kept) != _CHANNELS_LAST - 1:

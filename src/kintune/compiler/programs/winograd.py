@@ -76,7 +76,8 @@ class Winograd(_Saving):
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return the variants where `BlockedWinograd` has none, the most promising first."""
         variants = _variants(module, target)
-        return () if variants and _is_alone(module) else variants
+        is_whole = all(_is_whole(module, variant) for variant in variants)
+        return () if not is_whole or (variants and _is_alone(module)) else variants
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Return None: rules make the sketches."""
@@ -88,6 +89,8 @@ class Winograd(_Saving):
         Raises:
             BuildError: the workload has no such convolution, or there is no such variant of it.
         """
+        if not _is_whole(module, variant):
+            raise BuildError(f"the channels are no whole vectors of Winograd's convolution {variant}")
         return _written(module, variant, make_stages)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
@@ -146,6 +149,12 @@ class BlockedWinograd(_Saving):
         return list(map(choices.decisions, promising(g, machine, choices.values)[:_FIRST]))
 
 
+def _is_whole(module: tvm.IRModule, variant: str) -> bool:
+    """Whether channels and filters are whole vectors."""
+    found, g = find_convolution(module), _found(module, variant)
+    return found is None or math.gcd(found.channels, found.shape[3]) % g.lanes == 0
+
+
 def _is_alone(module: tvm.IRModule) -> bool:
     """Whether nothing is left beside the convolution, its padding and what is computed with it."""
     _, found, epilogue = _matched(module)
@@ -175,8 +184,8 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
     features = map(str, codegen.llvm_get_cpu_features(target))
     machine = Processor.of(extensions(features), int(dict(target.export()).get("num-cores", 1)))
     lanes = machine.lanes
-    if lanes not in _LANES or math.gcd(found.channels, found.shape[3]) % lanes:
-        return ()  # with a part of a vector it was two to three times slower than direct
+    if lanes not in _LANES:
+        return ()
     sizes = [size for size in _SIZES if _share(_geometry(found, size, lanes), found) <= _SHARE]
     cycles = {size: _least_cycles(_geometry(found, size, lanes), machine) for size in sizes}
     least = min(cycles.values(), default=0.0)
@@ -189,8 +198,8 @@ def _least_cycles(g: Geometry, machine: Processor) -> float:
 
 def _geometry(convolution: Convolution, size: int, lanes: int) -> Geometry:
     images, height, width, filters = convolution.shape
-    high, wide = -(-height // size), -(-width // size)
-    return Geometry(size, lanes, images, high, wide, convolution.channels, filters, convolution.index_type)
+    high, wide, vectors = -(-height // size), -(-width // size), -(-filters // lanes)
+    return Geometry(size, lanes, images, high, wide, convolution.channels, vectors * lanes, convolution.index_type)
 
 
 def _share(g: Geometry, convolution: Convolution) -> float:
@@ -221,8 +230,6 @@ def _of_variant(found: Convolution, variant: str) -> Geometry:
     size, _, lanes = variant.partition("x")
     if not (size.isdecimal() and lanes.isdecimal() and int(size) in _SIZES and int(lanes) in _LANES):
         raise BuildError(f"Winograd's convolution has no variant {variant}")
-    if found.channels % int(lanes) or found.shape[3] % int(lanes):
-        raise BuildError(f"{lanes} does not divide {found.channels} and {found.shape[3]} channels")
     return _geometry(found, int(size), int(lanes))
 
 

@@ -3,6 +3,9 @@
 One task of the parallel loop takes a block of tiles and a part of the filters: it transforms the data of its tiles,
 multiplies, and transforms the products.  The weights are packed in panels of the filters that are computed at once.  An
 inner product keeps `rows` tiles by `vectors` vectors of filters in registers for the whole sum over channels.
+
+Filters need not be whole vectors: the last one is filled up with zeros, of which no results are stored.  Channels of
+the data that are no whole vector are transformed in shorter ones.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ def make_blocks(convolution: Convolution, g: Geometry, blocking: Blocking, epilo
 class _Blocks:
     def __init__(self, convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
         self._convolution, self._g, self._blocking, self._epilogue = convolution, g, blocking, epilogue
+        self._filters = convolution.shape[3]
         self._panel = blocking.vectors * g.lanes
         self._panels = g.filters // self._panel
         self._own = self._panels // blocking.parts  # panels of a task
@@ -67,16 +71,25 @@ class _Blocks:
     def stages(self) -> Stages:
         g, b, source = self._g, self._blocking, self._convolution.weights
 
+        is_whole = self._filters == g.filters
+
         def packed(t: Any, o: Any, c: Any, f: Any) -> Any:
-            value = transformed_weight(source, g, t, c, o * g.at(self._panel) + f)
+            number = o * g.at(self._panel) + f
+            value = transformed_weight(source, g, t, c, number)
+            if not is_whole:
+                value = tirx.if_then_else(number < g.at(self._filters), value, tirx.const(_ZERO, "float32"))
             return tirx.BufferStore(self._weights, value, [t, o, c, f])
+
+        def read(t: Any, o: Any, c: Any, f: Any) -> Any:
+            filters = (o * g.at(self._panel) + f, 1) if is_whole else (0, self._filters)
+            return [(source, [(0, 3), (0, 3), (c, 1), filters])]
 
         packing = block_in_loops(
             "winograd_weights",
             [("t", g.places), ("o", self._panels), ("c", g.channels), ("f", self._panel)],
             packed,
             g,
-            reads=lambda t, o, c, f: [(source, [(0, 3), (0, 3), (c, 1), (o * g.at(self._panel) + f, 1)])],
+            reads=read,
             writes=lambda t, o, c, f: [(self._weights, [(t, 1), (o, 1), (c, 1), (f, 1)])],
             annotations={PACKS: True},
         )
@@ -102,24 +115,47 @@ class _Blocks:
 
         def data(p: Any, c: Any) -> Any:
             tile = tirx.min(first + p, last)
-            return looped_tile_of_data(
-                self._convolution, g, tile, c, self._half, self._tiles, lambda t, channel: [t, p, channel]
-            )
+
+            def transformed(channel: Any, lanes: int) -> Any:
+                return looped_tile_of_data(
+                    self._convolution, g, tile, channel, lanes, self._half, self._tiles, lambda t, each: [t, p, each]
+                )
+
+            return self._vectors(c, g.channels, transformed)
 
         def results(p: Any, f: Any) -> Any:
-            stored = looped_tile_of_results(
-                self._convolution, g, first + p, part * g.at(self._own * b.vectors) + f, self._half, self._products,
-                lambda t, lane: [t, p, f * g.at(g.lanes) + lane], self._epilogue,
-            )  # fmt: skip
+            begin = part * g.at(self._own * self._panel)
+
+            def transformed(number: Any, lanes: int) -> Any:
+                return looped_tile_of_results(
+                    self._convolution, g, first + p, number, lanes, self._half, self._products,
+                    lambda t, lane: [t, p, number - begin + lane], self._epilogue,
+                )  # fmt: skip
+
+            stored = self._vectors(part * g.at(self._own * b.vectors) + f, self._filters, transformed)
             return tirx.IfThenElse(first + p <= last, stored, None) if is_cut else stored
 
         return tirx.SeqStmt(
             [
-                _loops(g, [self._size, g.channels // g.lanes], data),
+                _loops(g, [self._size, -(-g.channels // g.lanes)], data),
                 _loops(g, [g.places, self._own, self._groups], lambda t, o, q: self._multiplied(part, t, o, q)),
                 _loops(g, [self._size, self._own * b.vectors], results),
             ]
         )
+
+    def _vectors(self, number: Any, extent: int, body: Callable[[Any, int], Any]) -> Any:
+        """`body` of the vector with this number, of so many values in all: its first value, and its lanes.
+
+        The last vector may be several shorter ones.
+        """
+        g = self._g
+        first, (full, rest) = number * g.at(g.lanes), divmod(extent, g.lanes)
+        if not rest:
+            return body(first, g.lanes)
+        last = sequence(
+            [body(first + g.at(start) if start else first, lanes) for start, lanes in pieces(rest, g.lanes)]
+        )
+        return tirx.IfThenElse(number < g.at(full), body(first, g.lanes), last) if full else last
 
     def _multiplied(self, part: Any, t: Any, o: Any, q: Any) -> Any:
         """The products of a group of rows with a panel, at the place `t` within tiles; `o` counts the task's panels."""

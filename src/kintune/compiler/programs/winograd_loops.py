@@ -26,9 +26,9 @@ def half_of_tile(g: Geometry) -> Any:
 
 
 def looped_tile_of_data(
-    convolution: Convolution, g: Geometry, p: Any, c: Any, half: Any, target: Any, at: Place
+    convolution: Convolution, g: Geometry, p: Any, first: Any, lanes: int, half: Any, target: Any, at: Place
 ) -> Any:
-    """B^T d B of the tile `p` and the channels from `c` * `lanes` on, as `tile_of_data`; `half` is a `half_of_tile`."""
+    """B^T d B of the tile `p` and as many channels as lanes from the `first` on; `half` is a `half_of_tile`."""
     data = convolution.data
     _, height, width, _ = (int(extent) for extent in data.shape)
     lines = Lines()
@@ -37,7 +37,7 @@ def looped_tile_of_data(
 
     def column(j: Any, inner: Lines, lane: Any) -> None:
         across = Axis.at_any(x, j, (-convolution.left, g.side - 1 - convolution.left), g.wide, width, g)
-        channel = c * g.at(g.lanes) + lane
+        channel = first + lane
         read = [inner.let(across.read(data, n, each, channel)) for each in down]
         for i, value in enumerate(input_transform(g.m, read, inner.let)):
             inner.add(tirx.BufferStore(half, value, [g.at(i), j, lane]))
@@ -45,22 +45,23 @@ def looped_tile_of_data(
     def row(i: Any, inner: Lines, lane: Any) -> None:
         read = [inner.let(half[i, g.at(j), lane]) for j in range(g.side)]
         for j, value in enumerate(input_transform(g.m, read, inner.let)):
-            inner.add(tirx.BufferStore(target, value, at(i * g.at(g.side) + g.at(j), c * g.at(g.lanes) + lane)))
+            inner.add(tirx.BufferStore(target, value, at(i * g.at(g.side) + g.at(j), first + lane)))
 
-    return lines.followed_by([_loop(g, "column", g.side, column), _loop(g, "row", g.side, row)])
+    return lines.followed_by([_loop(g, "column", g.side, lanes, column), _loop(g, "row", g.side, lanes, row)])
 
 
 def looped_tile_of_results(
     convolution: Convolution,
     g: Geometry,
     p: Any,
-    f: Any,
+    first: Any,
+    lanes: int,
     half: Any,
     products: Any,
     at: Place,
     epilogue: Epilogue | None,
 ) -> Any:
-    """A^T p A of the tile `p` and the filters from `f` * `lanes` on, and the epilogue, as `tile_of_results`."""
+    """A^T p A of the tile `p` and as many filters as lanes from the `first` on, and the epilogue of each."""
     _, height, width, _ = convolution.shape
     lines = Lines()
     n, y, x = place_of_tile(p, lines, g)
@@ -75,18 +76,18 @@ def looped_tile_of_results(
         read = [inner.let(half[i, g.at(j), lane]) for j in range(g.side)]
         for j, value in enumerate(output_transform(g.m, read, inner.let)):
             across = Axis(x, j, g.wide, width, g)
-            place, element = [n, down.index, across.index, f * g.at(g.lanes) + lane], inner.let(value)
+            place, element = [n, down.index, across.index, first + lane], inner.let(value)
             if epilogue is None:
                 store = tirx.BufferStore(convolution.result, element, place)
             else:
                 store = epilogue.store(element, place)
             inner.add(store, [*down.inside, *across.inside])
 
-    return lines.followed_by([_loop(g, "column", g.side, column), _loop(g, "row", g.m, row)])
+    return lines.followed_by([_loop(g, "column", g.side, lanes, column), _loop(g, "row", g.m, lanes, row)])
 
 
-def _loop(g: Geometry, name: str, extent: int, body: Callable[[Any, Lines, Any], None]) -> Any:
+def _loop(g: Geometry, name: str, extent: int, lanes: int, body: Callable[[Any, Lines, Any], None]) -> Any:
     """A serial loop; its body is given the variable, the statements to add to, and the lane of their vectors."""
     variable, lane, lines = tirx.Var(name, g.index_type), tirx.Var("lane", g.index_type), Lines()
     body(variable, lines, lane)
-    return tirx.For(variable, g.at(0), g.at(extent), tirx.ForKind.SERIAL, lines.vectorised(lane, g))
+    return tirx.For(variable, g.at(0), g.at(extent), tirx.ForKind.SERIAL, lines.vectorised(lane, g, lanes))

@@ -31,7 +31,8 @@ Place = Callable[[Any, Any], list[Any]]
 class Geometry(NamedTuple):
     """Tiles of `m` x `m` results, `high` by `wide` of them in each of `images`; `lanes` channels are computed at once.
 
-    `channels` are those of the data, `filters` those of the result.  Indices are of the type `index_type`.
+    `channels` are those of the data, `filters` those of the result; by blocks, filters of zeros may be among them, so
+    that they are whole vectors.  Indices are of the type `index_type`.
     """
 
     m: int
@@ -189,9 +190,10 @@ class Lines:
         """Do something where all conditions hold."""
         self._statements.append(tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement)
 
-    def vectorised(self, lane: Any, g: Geometry) -> Any:
-        """The statements for all lanes at once."""
-        return tirx.For(lane, g.at(0), g.at(g.lanes), tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))
+    def vectorised(self, lane: Any, g: Geometry, lanes: int | None = None) -> Any:
+        """The statements for so many lanes at once, by default for those of a vector."""
+        extent = g.at(g.lanes if lanes is None else lanes)
+        return tirx.For(lane, g.at(0), extent, tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))
 
     def followed_by(self, statements: Sequence[Any]) -> Any:
         """These statements, and then others."""

@@ -206,7 +206,7 @@ class TuningJob:
             over = bool(self._planner.reason)
             remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
             limits = SearchLimits(state.spec.options, state.statistics, session, remaining, state.is_target_met())
-            left = limits.seconds_left(searching=not over)
+            left = limits.seconds_left(searching=not over, narrowing=state.narrowing.may_try)
             forecast = None if over else self._forecast(limits)
             if left is not None and state.baselines.wanted is not None and state.spec.options.minutes is None:
                 left += self._stages.baseline_s(state.baselines.wanted)

@@ -35,9 +35,11 @@ class SearchLimits:
         self._options = options
         self._statistics = statistics
         self._session = session
-        self._closing_s = closing_trials * self._trial_s + _PACKAGING_S
+        self._packing_s = closing_trials * self._trial_s + _PACKAGING_S
+        self._trying_s = 0.0
         if options.error_budget is not None:
-            self._closing_s += max(_TRYING_S, _TRYING * 60 * (options.minutes or 0.0))
+            self._trying_s = max(_TRYING_S, _TRYING * 60 * (options.minutes or 0.0))
+        self._closing_s = self._packing_s + self._trying_s
 
     @property
     def _trial_s(self) -> float:
@@ -78,10 +80,13 @@ class SearchLimits:
             bounds.append(self._seconds_for_search() * rounds / statistics.search_s if statistics.search_s else 0.0)
         return max(0, math.ceil(min(bounds))) if bounds else None
 
-    def seconds_left(self, *, searching: bool) -> float | None:
-        """Return the expected seconds until the result is written; None if they cannot be told yet."""
+    def seconds_left(self, *, searching: bool, narrowing: bool = False) -> float | None:
+        """Return the expected seconds until the result is written; None if they cannot be told yet.
+
+        After the search, `narrowing` says that narrower precisions are still to be tried.
+        """
         if not searching:
-            return self._closing_s
+            return self._packing_s + (self._trying_seconds_left() if narrowing else 0.0)
         bounds: list[float] = []
         if self._options.minutes is not None:
             bounds.append(max(self._closing_s, self._options.minutes * 60 - self._statistics.at))
@@ -98,6 +103,11 @@ class SearchLimits:
         if self._options.trials is not None and self._statistics.trials:
             bounds.append((self._options.trials - self._statistics.trials) * self._trial_s)
         return max(0.0, min(bounds)) if bounds else None
+
+    def _trying_seconds_left(self) -> float:
+        """Return the seconds left for narrower precisions: what the user gave, or what they take at least."""
+        given = 60 * (self._options.minutes or 0.0) - self._statistics.at - self._packing_s
+        return min(self._trying_s, max(_TRYING_S, given))
 
     def _seconds_for_search(self) -> float:
         if self._options.minutes is None:

@@ -82,6 +82,11 @@ class Narrowing:
         return self._tries_precisions or self._tries_tensors
 
     @property
+    def may_try(self) -> bool:
+        """Whether a network in narrower precisions is, or may yet be, tried."""
+        return self.is_trying or (self._budget is not None and self._choice is None)
+
+    @property
     def is_timed(self) -> bool:
         """Whether what is tried is to be timed beside the network in fp32."""
         return self._by_rule and self._tries_precisions and not self.tried

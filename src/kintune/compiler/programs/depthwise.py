@@ -1,0 +1,250 @@
+"""Depthwise convolutions with register tiles of results along a row, in fp32.
+
+MetaSchedule's sketches copy the data with zeros around it first, and sum into memory.  Here nothing is copied, all
+products of a result are summed in registers, and what follows the convolution is computed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import tvm
+
+from kintune.compiler.programs.choice_lists import ChoiceLists
+from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of, tiles_of
+from kintune.compiler.programs.kept_parameters import keep
+from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
+from kintune.compiler.programs.stages import with_stages
+from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
+from kintune.core.candidate import Axis, Decision
+from kintune.errors import BuildError
+from kintune.runtime.target import extensions_of
+from kintune.search.processor import Processor
+
+__all__ = ["DepthwiseConvolution"]
+
+_REGISTERS = (16, 32)
+_COLUMNS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+_VECTORS = (1, 2, 3, 4)
+_BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 32)
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+_MOST_EDGES = 6  # tiles of a row that are written out
+_MOST_PRODUCTS = 320  # that are written out for a row of the kernel
+_LEAST_FLOPS = 2e4  # of a convolution that is worth a kernel of its own
+_FIRST = 32  # candidates of the rule
+
+_LATENCY = 4.0  # cycles of a product that is added
+_TILE_CYCLES = 12.0  # of a tile and a row of the kernel, beside its products
+_STORED_CYCLES = 2.0  # of a vector of results
+_NEAR_BYTES, _STRIDED_BYTES = 40.0, 16.0  # a cycle and core from the second cache: in order, and a strip of each place
+_INSIDE = 0.6  # of the first cache, for rows that are read again
+_WAITED = 0.5  # of the time of these reads, that arithmetic does not cover
+_PAIR = 128  # bytes: two cache lines, which a core asks for together ...
+_CONTENDED_CYCLES = 60.0  # ... and of a result that two cores write to one pair of
+_TASK_CYCLES = 500.0
+
+
+class _Shape(NamedTuple):
+    """What a convolution reads along its axes; read from the workload once."""
+
+    images: int
+    rows: Reach
+    columns: Reach
+    channels: int
+
+
+class DepthwiseConvolution:
+    """Writes a depthwise convolution with constant weights; its variants are lanes and registers, as in "16x32".
+
+    The decisions are the register tile, blocks of the rows, parts of the channels, and which of rows and strips of
+    channels is the outer loop of a task (`depthwise_loops.Tiling`).
+    """
+
+    name = "depthwise"
+    version = 1
+    patterns: tuple[str, ...] = ()
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """One, where nothing is left beside the convolution, and most of a row needs no zeros."""
+        if target.kind.name != "llvm":
+            return ()
+        machine = Processor.of(extensions_of(target))
+        matched = _matched(module)
+        if machine.registers not in _REGISTERS or matched is None or matched.found.flops < _LEAST_FLOPS:
+            return ()
+        variant = f"{machine.lanes}x{machine.registers}"
+        return (variant,) if _tiles(_shape(matched.found), variant) else ()
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """The choices of tile, blocks, parts and order.
+
+        Raises:
+            BuildError: the workload is no such convolution, or there is no such variant of it.
+        """
+        return _choices(_shape(_found(module).found), variant).axes_of_places()
+
+    def write(
+        self,
+        module: tvm.IRModule,
+        variant: str,
+        decisions: tuple[Decision, ...],
+        kept: Collection[int] = (),
+    ) -> tvm.IRModule:
+        """The workload with the program in the place of its convolution.
+
+        The parameters at the positions `kept`, which must be among `keepable`, are of bf16 instead of fp32.
+
+        Raises:
+            BuildError: the workload is no such convolution, the decisions are not its own, or a part has no channels.
+        """
+        matched = _found(module)
+        shape, (lanes, _) = _shape(matched.found), _registers(variant)
+        tiling = _tiling(*_choices(shape, variant).picked(decisions))
+        if not _is_shared(shape, tiling, lanes):
+            raise BuildError(
+                f"{tiling.blocks} blocks and {tiling.parts} parts do not fit {shape.rows.results} rows and "
+                f"{shape.channels} channels"
+            )
+        stages = convolve_depthwise(matched.found, lanes, tiling, matched.epilogue)
+        written = with_stages(matched.module, matched.found, stages, matched.epilogue)
+        return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
+
+    def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
+        """The positions of the parameters that may be of bf16; none of them is rounded in any case.
+
+        Raises:
+            BuildError: the workload is no such convolution.
+        """
+        return frozenset() if rounded else _found(module).keepable
+
+    def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
+        """The products with zeros around the data, which are left out."""
+        found = _found(module).found
+        down, across = (
+            sum(len(tile.products) for tile in tiles_of(reach, reach.results)) for reach in (found.rows, found.columns)
+        )
+        return found.flops - 2.0 * found.images * found.filters * down * across
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """The decisions of the least estimated times."""
+        shape, (lanes, _) = _shape(_found(module).found), _registers(variant)
+
+        def cost(*values: Any) -> float | None:
+            tiling = _tiling(*values)
+            return _estimated_cycles(shape, tiling, lanes, machine) if _is_shared(shape, tiling, lanes) else None
+
+        return _choices(shape, variant).cheapest(_FIRST, cost)
+
+
+def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Processor) -> float:
+    """The estimated cycles of the core that has most tasks."""
+    rows, columns = shape.rows, shape.columns
+    strips = strips_of(shape.channels, tiling.vectors * lanes)
+    own_rows = -(-rows.results // tiling.blocks)
+    own_strips = min(-(-strips.number // tiling.parts), shape.channels / strips.width)
+    cycles = 0.0
+    for tile in tiles_of(columns, tiling.columns):
+        read = len({t * columns.stride + j * columns.dilation for t, j in tile.products}) + columns.kernel
+        chain = _LATENCY * columns.kernel
+        products = max(len(tile.products) * tiling.vectors / 2, read * tiling.vectors / 2, chain)
+        cycles += rows.kernel * (products + _TILE_CYCLES) + _STORED_CYCLES * tile.columns * tiling.vectors
+    width = strips.width if tiling.is_tall else own_strips * strips.width
+    bytes_of_row = 4.0 * columns.size * width
+    is_inside = rows.kernel * bytes_of_row <= _INSIDE * machine.caches[0]
+    times = min(rows.stride, rows.kernel) if is_inside else rows.kernel
+    moved = times * 4.0 * columns.size * strips.width / (_STRIDED_BYTES if tiling.is_tall else _NEAR_BYTES)
+    row = own_strips * (cycles + _WAITED * moved)
+    ends = (4 * strips.width * -(-strips.number // tiling.parts), 4 * shape.channels)
+    if tiling.parts > 1 and any(end % _PAIR for end in ends):
+        row += _CONTENDED_CYCLES * columns.results
+    turns = -(-shape.images * tiling.blocks * tiling.parts // machine.threads)
+    return turns * (own_rows * row + _TASK_CYCLES)
+
+
+def _matched(module: tvm.IRModule) -> MatchedSum | None:
+    """The workload's convolution, where what follows can be computed in vectors along its channels."""
+    matched = match_sum(module, depthwise=True)
+    return matched if matched is None or matched.epilogue is None or matched.epilogue.is_vectorised else None
+
+
+def _found(module: tvm.IRModule) -> MatchedSum:
+    matched = _matched(module)
+    if matched is None:
+        raise BuildError("the workload is no depthwise convolution with constant weights")
+    return matched
+
+
+def _choices(shape: _Shape, variant: str) -> ChoiceLists:
+    """The register tiles, numbers of blocks of rows and of parts of the channels, and the two orders.
+
+    Raises:
+        BuildError: there is no such variant, or no register tile fits.
+    """
+    tiles, (lanes, _) = _tiles(shape, variant), _registers(variant)
+    if not tiles:
+        raise BuildError(f"no register tile of {variant} fits rows of {shape.columns.results} results")
+    most = max(strips_of(shape.channels, vectors * lanes).number for _, vectors in tiles)
+    values = (
+        tiles,
+        tuple(blocks for blocks in _BLOCKS if blocks <= shape.rows.results),
+        tuple(parts for parts in _PARTS if parts <= most),
+        (0, 1),
+    )
+    return ChoiceLists(DepthwiseConvolution.name, values)
+
+
+def _tiles(shape: _Shape, variant: str) -> tuple[tuple[int, int], ...]:
+    """The register tiles, columns by vectors, of which sums and a row of weights fit the registers.
+
+    All tiles of a row are as wide as each other, as far as that can be.
+
+    Raises:
+        BuildError: there is no such variant.
+    """
+    lanes, registers = _registers(variant)
+    results, kernel = shape.columns.results, shape.columns.kernel
+    widths = sorted({-(-results // -(-results // columns)) for columns in _COLUMNS if columns <= results})
+    most = -(-shape.channels // lanes)
+    found = []
+    for vectors in (each for each in _VECTORS if each <= most):
+        for columns in widths:
+            fits = columns * vectors + min(kernel, 4) + 1 <= registers
+            if fits and columns * vectors * kernel <= _MOST_PRODUCTS and _edges(shape.columns, columns) <= _MOST_EDGES:
+                found.append((columns, vectors))
+    return tuple(found)
+
+
+def _edges(reach: Reach, columns: int) -> int:
+    """The tiles of a row that are written out one by one."""
+    return sum(len(tile.products) < columns * reach.kernel for tile in tiles_of(reach, columns))
+
+
+def _is_shared(shape: _Shape, tiling: Tiling, lanes: int) -> bool:
+    """Whether each block has rows and each part has strips."""
+
+    def is_whole(extent: int, shares: int) -> bool:
+        return -(-extent // -(-extent // shares)) == shares
+
+    strips = strips_of(shape.channels, tiling.vectors * lanes).number
+    return is_whole(shape.rows.results, tiling.blocks) and is_whole(strips, tiling.parts)
+
+
+def _tiling(tile: tuple[int, int], blocks: int, parts: int, is_tall: int) -> Tiling:
+    return Tiling(*tile, blocks, parts, is_tall)
+
+
+def _registers(variant: str) -> tuple[int, int]:
+    """The lanes of a vector and the number of registers.
+
+    Raises:
+        BuildError: there is no such variant.
+    """
+    lanes, _, registers = variant.partition("x")
+    if not (lanes.isdecimal() and registers.isdecimal() and int(lanes) and int(registers) in _REGISTERS):
+        raise BuildError(f"depthwise convolutions have no variant {variant}")
+    return int(lanes), int(registers)
+
+
+def _shape(found: WeightedSum) -> _Shape:
+    return _Shape(found.images, found.rows, found.columns, found.channels)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from kintune.core.config import Options, Strategy
+from kintune.search.session import SearchSession
+from kintune.testing.synthetic_space import SyntheticSpace
+from kintune.tuning.job.limits import SearchLimits
+from kintune.tuning.job.statistics import JobStatistics
+
+
+def limits(options: Options, at: float, closing_trials: float = 0.0) -> SearchLimits:
+    session = SearchSession([], SyntheticSpace([]), Strategy(), seed=0, threads=1)
+    return SearchLimits(options, JobStatistics(at=at), session, closing_trials, is_target_met=False)
+
+
+def test_after_the_search_only_packaging_and_the_finalists_are_left() -> None:
+    options = Options(minutes=5)
+    assert limits(options, at=280.0).seconds_left(searching=False) == 15.0
+    assert limits(options, at=280.0, closing_trials=10).seconds_left(searching=False) == 18.0  # 0.3 s a trial
+
+
+def test_what_is_left_becomes_less_while_precisions_are_tried() -> None:
+    options = Options(minutes=5, precision="bf16")
+    left = [limits(options, at=at).seconds_left(searching=False, narrowing=True) for at in (225.0, 240.0, 260.0)]
+    assert left == [75.0, 60.0, 40.0]
+    assert limits(options, at=400.0).seconds_left(searching=False, narrowing=True) == 30.0  # it is late: the least
+    assert limits(options, at=240.0).seconds_left(searching=False, narrowing=False) == 15.0  # they are chosen
+
+
+@pytest.mark.parametrize("minutes", [1, 5, 60])
+def test_the_end_of_the_search_changes_little_of_what_is_left(minutes: int) -> None:
+    options = Options(minutes=minutes, precision="bf16")
+    at = minutes * 60 - 15.0 - max(15.0, 12.0 * minutes)  # when the search ends
+    before = limits(options, at).seconds_left(searching=True)
+    assert before == pytest.approx(limits(options, at).seconds_left(searching=False, narrowing=True))
+
+
+def test_a_budget_of_trials_leaves_the_least_for_precisions() -> None:
+    options = Options(trials=100, precision="bf16")
+    assert limits(options, at=500.0).seconds_left(searching=False, narrowing=True) == 30.0
