@@ -92,17 +92,6 @@ def test_data_is_read_without_zeros_around_it() -> None:
         assert "pad_temp" not in program.write(module, "16x32", decisions).script()
 
 
-def test_tiles_have_the_products_that_meet_the_image() -> None:
-    from kintune.compiler.programs.depthwise_loops import Tile, tiles_of
-    from kintune.compiler.programs.weighted_sum import Reach
-
-    first, second = tiles_of(Reach(size=5, results=5, kernel=3, stride=1, dilation=1, before=1), 3)
-    assert first == Tile(0, 3, ((0, 1), (1, 0), (0, 2), (1, 1), (2, 0), (1, 2), (2, 1), (2, 2)))
-    assert second == Tile(3, 2, ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1)))
-    (beyond,) = tiles_of(Reach(size=1, results=2, kernel=1, stride=1, dilation=1, before=3), 2)
-    assert beyond.products == ()
-
-
 def test_it_is_offered_for_depthwise_convolutions_with_constant_weights() -> None:
     from kintune.compiler.programs.depthwise import DepthwiseConvolution
 

@@ -166,3 +166,18 @@ def test_values_in_bfloat16_are_left_to_the_compiler(cpu: tvm.target.Target) -> 
     functions = [f for _, f in lower_operator((4, 64), softmax, cpu).module.functions_items()]
     written = [write_rows(function) for function in functions if isinstance(function, tvm.tirx.PrimFunc)]
     assert sorted(each is None for each in written) == [False, True]  # a conversion has no variables
+
+
+def test_what_grows_too_large_is_no_rows() -> None:
+    """It is found deep inside of an expression, while several are visited."""
+    from tvm import te, tirx
+
+    from kintune.compiler.programs.row_passes import read_rows
+
+    def blurred(y: Any) -> Callable[[Any, Any], Any]:
+        return lambda row, i: tirx.if_then_else(i < 63, y[row, i] + y[row, tirx.min(i + 1, 63)], y[row, i])
+
+    x = y = te.placeholder((8, 64), name="x")
+    for level in range(12):
+        y = te.compute((8, 64), blurred(y), name=f"y{level}")
+    assert read_rows(te.create_prim_func([x, y], index_dtype_override="int64")) is None

@@ -7,12 +7,14 @@ products of a result are summed in registers, and what follows the convolution i
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import tvm
 
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of, tiles_of
+from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
+from kintune.compiler.programs.image_tiles import edges, even_widths, tiles_of
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
@@ -143,12 +145,7 @@ def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Proces
     strips = strips_of(shape.channels, tiling.vectors * lanes)
     own_rows = -(-rows.results // tiling.blocks)
     own_strips = min(-(-strips.number // tiling.parts), shape.channels / strips.width)
-    cycles = 0.0
-    for tile in tiles_of(columns, tiling.columns):
-        read = len({t * columns.stride + j * columns.dilation for t, j in tile.products}) + columns.kernel
-        chain = _LATENCY * columns.kernel
-        products = max(len(tile.products) * tiling.vectors / 2, read * tiling.vectors / 2, chain)
-        cycles += rows.kernel * (products + _TILE_CYCLES) + _STORED_CYCLES * tile.columns * tiling.vectors
+    cycles = _cycles_of_row(rows.kernel, columns, tiling.columns, tiling.vectors)
     width = strips.width if tiling.is_tall else own_strips * strips.width
     bytes_of_row = 4.0 * columns.size * width
     is_inside = rows.kernel * bytes_of_row <= _INSIDE * machine.caches[0]
@@ -160,6 +157,17 @@ def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Proces
         row += _CONTENDED_CYCLES * columns.results
     turns = -(-shape.images * tiling.blocks * tiling.parts // machine.threads)
     return turns * (own_rows * row + _TASK_CYCLES)
+
+
+@lru_cache(256)
+def _cycles_of_row(height: int, reach: Reach, width: int, vectors: int) -> float:
+    """The estimated cycles of the arithmetic of a row of one strip; the kernel has `height` rows."""
+    cycles = 0.0
+    for tile in tiles_of(reach, width):
+        read = len({t * reach.stride + j * reach.dilation for t, j in tile.products}) + reach.kernel
+        products = max(len(tile.products) * vectors / 2, read * vectors / 2, _LATENCY * reach.kernel)
+        cycles += height * (products + _TILE_CYCLES) + _STORED_CYCLES * tile.columns * vectors
+    return cycles
 
 
 def _matched(module: tvm.IRModule) -> MatchedSum | None:
@@ -204,20 +212,16 @@ def _tiles(shape: _Shape, variant: str) -> tuple[tuple[int, int], ...]:
     """
     lanes, registers = _registers(variant)
     results, kernel = shape.columns.results, shape.columns.kernel
-    widths = sorted({-(-results // -(-results // columns)) for columns in _COLUMNS if columns <= results})
+    widths = even_widths(results, _COLUMNS)
     most = -(-shape.channels // lanes)
     found = []
     for vectors in (each for each in _VECTORS if each <= most):
         for columns in widths:
             fits = columns * vectors + min(kernel, 4) + 1 <= registers
-            if fits and columns * vectors * kernel <= _MOST_PRODUCTS and _edges(shape.columns, columns) <= _MOST_EDGES:
+            is_short = columns * vectors * kernel <= _MOST_PRODUCTS
+            if fits and is_short and sum(edges(shape.columns, columns)) <= _MOST_EDGES:
                 found.append((columns, vectors))
     return tuple(found)
-
-
-def _edges(reach: Reach, columns: int) -> int:
-    """The tiles of a row that are written out one by one."""
-    return sum(len(tile.products) < columns * reach.kernel for tile in tiles_of(reach, columns))
 
 
 def _is_shared(shape: _Shape, tiling: Tiling, lanes: int) -> bool:

@@ -1,8 +1,7 @@
 """The loops of a depthwise convolution: a register tile of results along a row, by vectors of channels.
 
-All products of a result are summed in registers.  Nothing is copied with zeros around it: a loop leaves out the rows of
-the kernel that lie above or below the image, and the tiles at its left and right edge are written out one by one,
-without the products with zeros.
+All products of a result are summed in registers.  Nothing is copied with zeros around it (`image_tiles`): tiles at the
+left and right edge are written out one by one, without the products with zeros.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.image_tiles import Tile, edges, loop_of, rows_of_kernel, share_of, tiles_of
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
+from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_stages import block_in_loops, whole
 from kintune.compiler.programs.winograd_tiles import Geometry
 
-__all__ = ["Strips", "Tile", "Tiling", "convolve_depthwise", "strips_of", "tiles_of"]
+__all__ = ["Strips", "Tiling", "convolve_depthwise", "strips_of"]
 
 _Statement = Any
 _Vectors = Sequence[tuple[int, int]]  # first channel and lanes of each
@@ -53,29 +53,9 @@ class Strips(NamedTuple):
         return self.full + (self.rest > 0)
 
 
-class Tile(NamedTuple):
-    """The results from column `first` on; each of the pairs (result, place in the kernel's row) has a product."""
-
-    first: int
-    columns: int
-    products: tuple[tuple[int, int], ...]
-
-
 def strips_of(channels: int, width: int) -> Strips:
     """The strips of so many channels."""
     return Strips(width, *divmod(channels, width))
-
-
-def tiles_of(reach: Reach, columns: int) -> list[Tile]:
-    """The tiles of a row of results, in order; products are in the order of the data that they read."""
-
-    def products(first: int, number: int) -> tuple[tuple[int, int], ...]:
-        start = first * reach.stride - reach.before
-        places = [(t * reach.stride + j * reach.dilation, t, j) for t in range(number) for j in range(reach.kernel)]
-        return tuple((t, j) for at, t, j in sorted(places) if 0 <= start + at < reach.size)
-
-    sizes = [(first, min(columns, reach.results - first)) for first in range(0, reach.results, columns)]
-    return [Tile(first, number, products(first, number)) for first, number in sizes]
 
 
 def convolve_depthwise(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
@@ -113,26 +93,19 @@ class _Depthwise:
         g, blocks, found = self._g, self._tiling.blocks, self._found
         image = tirx.floordiv(block, g.at(blocks)) if found.images > 1 else g.at(0)
         place = tirx.floormod(block, g.at(blocks)) if found.images > 1 else block
-        first, rows = self._share(place, found.rows.results, blocks)
+        first, rows = share_of(place, found.rows.results, blocks, g)
 
         def over_rows(body: Callable[[Any], _Statement]) -> _Statement:
-            return self._loop("row", rows, lambda row: body(first + row))
+            return loop_of(g, "row", rows, lambda row: body(first + row))
 
         if self._tiling.is_tall:
             return self._over_strips(part, lambda c, of: over_rows(lambda y: self._row(image, y, c, of)))
         return over_rows(lambda y: self._over_strips(part, lambda c, of: self._row(image, y, c, of)))
 
-    def _share(self, number: Any, extent: int, shares: int) -> tuple[Any, Any]:
-        """Where a share of an extent begins, and how much it is."""
-        g = self._g
-        own = -(-extent // shares)
-        first = number * g.at(own)
-        return first, own if extent % own == 0 else tirx.min(g.at(own), g.at(extent) - first)
-
     def _over_strips(self, part: Any, body: Callable[[Any, _Vectors], _Statement]) -> _Statement:
         """`body` of the strips of a part, each given by its first channel and its vectors."""
         g, strips = self._g, self._strips
-        first, number = self._share(part, strips.number, self._tiling.parts)
+        first, number = share_of(part, strips.number, self._tiling.parts, g)
         statements = []
         if strips.full:
             vectors = pieces(strips.width, self._lanes)
@@ -141,7 +114,7 @@ class _Depthwise:
             elif strips.rest:
                 number = tirx.min(g.at(number), g.at(strips.full) - first)
             statements.append(
-                self._loop("strip", number, lambda strip: body((first + strip) * g.at(strips.width), vectors))
+                loop_of(g, "strip", number, lambda strip: body((first + strip) * g.at(strips.width), vectors))
             )
         if strips.rest:
             last = body(g.at(strips.full * strips.width), pieces(strips.rest, self._lanes))
@@ -151,23 +124,20 @@ class _Depthwise:
 
     def _row(self, image: Any, y: Any, channel: Any, vectors: _Vectors) -> _Statement:
         """A row of results of one strip: those tiles in a loop that lack no product, the others one by one."""
-        tiles, g = self._tiles, self._g
-        complete = self._tiling.columns * self._found.columns.kernel
-        inner = [number for number, tile in enumerate(tiles) if len(tile.products) == complete]
+        g, tiles = self._g, self._tiles
 
         def written(tile: Tile, first: Any) -> _Statement:
             return self._tile(tile, [image, y, first, channel], vectors)
 
-        def looped() -> _Statement:
-            tile = tiles[inner[0]]
-            return self._loop("tile", len(inner), lambda k: written(tile, k * g.at(tile.columns) + g.at(tile.first)))
-
-        statements = []
-        for number, tile in enumerate(tiles):
-            if number not in inner:
-                statements.append(written(tile, g.at(tile.first)))
-            elif number == inner[0]:
-                statements.append(looped())
+        left, right = edges(self._found.columns, self._tiling.columns)
+        inner = tiles[left : len(tiles) - right]
+        statements = [written(tile, g.at(tile.first)) for tile in tiles[:left]]
+        if inner:
+            first, width = inner[0].first, inner[0].columns
+            statements.append(
+                loop_of(g, "tile", len(inner), lambda k: written(inner[0], k * g.at(width) + g.at(first)))
+            )
+        statements += [written(tile, g.at(tile.first)) for tile in tiles[len(tiles) - right :]]
         return sequence(statements)
 
     def _tile(self, tile: Tile, place: list[Any], vectors: _Vectors) -> _Statement:
@@ -208,35 +178,12 @@ class _Depthwise:
         spots = [(t, start, lanes) for t in range(tile.columns) for start, lanes in vectors]
         begun = [self._vector(lanes, begin(t, start)) for t, start, lanes in spots]
         ended = [self._vector(lanes, end(t, start)) for t, start, lanes in spots]
-        first, number = self._rows_of_kernel(y)
-        summed = self._loop("i", number, lambda i: products(first + i)) if tile.products else None
+        first, number = rows_of_kernel(found.rows, y, g)
+        summed = loop_of(g, "i", number, lambda i: products(first + i)) if tile.products else None
         return sequence([*begun, *([] if summed is None else [summed]), *ended])
-
-    def _rows_of_kernel(self, y: Any) -> tuple[Any, Any]:
-        """The first row of the kernel that lies in the image for a row of results, and how many of them do."""
-        g, reach = self._g, self._found.rows
-        lowest = (reach.results - 1) * reach.stride + (reach.kernel - 1) * reach.dilation - reach.before
-        first: Any = g.at(0)
-        if reach.before:
-            above = g.at(reach.before + reach.dilation - 1) - y * g.at(reach.stride)
-            first = tirx.max(g.at(0), tirx.floordiv(above, g.at(reach.dilation)))
-        if lowest < reach.size and not reach.before:
-            return first, reach.kernel
-        end: Any = g.at(reach.kernel)
-        if lowest >= reach.size:
-            below = g.at(reach.size + reach.before + reach.dilation - 1) - y * g.at(reach.stride)
-            end = tirx.min(end, tirx.floordiv(below, g.at(reach.dilation)))
-        return first, tirx.max(end - first, g.at(0))
 
     def _store(self, column: int, lane: Any, value: Any) -> _Statement:
         return tirx.BufferStore(self._sums[column], value, [lane])
 
     def _vector(self, lanes: int, body: Callable[[Any], _Statement]) -> _Statement:
-        return self._loop("lane", lanes, body, tirx.ForKind.VECTORIZED)
-
-    def _loop(self, name: str, extent: Any, body: Callable[[Any], _Statement], kind: int = tirx.ForKind.SERIAL) -> Any:
-        g = self._g
-        if isinstance(extent, int) and extent == 1:
-            return body(g.at(0))
-        variable = tirx.Var(name, g.index_type)
-        return tirx.For(variable, g.at(0), g.at(extent), kind, body(variable))
+        return loop_of(self._g, "lane", lanes, body, tirx.ForKind.VECTORIZED)

@@ -11,6 +11,7 @@ from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.byte_tiles import ByteTiles
 from kintune.compiler.programs.depthwise import DepthwiseConvolution
+from kintune.compiler.programs.direct import DirectConvolution
 from kintune.compiler.programs.narrow_attention import NarrowAttention
 from kintune.compiler.programs.padding import PaddedProduct
 from kintune.compiler.programs.panel_sum import NarrowPanels
@@ -47,6 +48,7 @@ PROGRAMS: tuple[Program, ...] = (
     PaddedProduct(),
     BlockedWinograd(),
     Winograd(),
+    DirectConvolution(),
 )
 """The programs, the most promising first where several compute a workload."""
 

@@ -84,8 +84,12 @@ class _Block(NamedTuple):
         return tuple(self.variables[at] for at in chosen), tuple(self.extents[at] for at in chosen)
 
 
+@tvm_ffi.register_error("kintune.UnreadableRows")
 class _Unreadable(Exception):
-    """The function is no sequence of passes over rows."""
+    """The function is no sequence of passes over rows.
+
+    It is registered since it is raised while expressions are visited: the compiler would make another error of it.
+    """
 
 
 def read_rows(function: tvm.tirx.PrimFunc) -> Rows | None:

@@ -1,0 +1,86 @@
+"""How convolutions go through an image without zeros around it: tiles of a row of results, and rows of the kernel.
+
+A loop leaves out the rows of the kernel that lie above or below the image.  Tiles at the left and right edge know which
+products they lack; all others are alike, so that one loop has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tvm import tirx
+
+from kintune.compiler.programs.weighted_sum import Reach
+from kintune.compiler.programs.winograd_tiles import Geometry
+
+__all__ = ["Tile", "edges", "even_widths", "loop_of", "rows_of_kernel", "share_of", "tiles_of"]
+
+
+class Tile(NamedTuple):
+    """The results from column `first` on; each of the pairs (result, place in the kernel's row) has a product."""
+
+    first: int
+    columns: int
+    products: tuple[tuple[int, int], ...]
+
+
+@lru_cache(64)
+def tiles_of(reach: Reach, columns: int) -> tuple[Tile, ...]:
+    """The tiles of a row of results, in order; products are in the order of the data that they read."""
+    places = sorted((t * reach.stride + j * reach.dilation, t, j) for t in range(columns) for j in range(reach.kernel))
+    every = tuple((t, j) for _, t, j in places)
+
+    def tile(first: int) -> Tile:
+        start, number = first * reach.stride - reach.before, min(columns, reach.results - first)
+        if number == columns and start >= 0 and start + places[-1][0] < reach.size:
+            return Tile(first, columns, every)
+        some = tuple((t, j) for at, t, j in places if t < number and 0 <= start + at < reach.size)
+        return Tile(first, number, some)
+
+    return tuple(map(tile, range(0, reach.results, columns)))
+
+
+def edges(reach: Reach, columns: int) -> tuple[int, int]:
+    """How many tiles at the left and at the right lack products or results."""
+    complete = [len(tile.products) == columns * reach.kernel for tile in tiles_of(reach, columns)]
+    if not any(complete):
+        return len(complete), 0
+    return complete.index(True), complete[::-1].index(True)
+
+
+def even_widths(results: int, widths: tuple[int, ...]) -> list[int]:
+    """Widths of tiles that divide a row as evenly as can be, in as many parts as tiles of these widths do."""
+    return sorted({-(-results // -(-results // width)) for width in widths if width <= results})
+
+
+def share_of(number: Any, extent: int, shares: int, g: Geometry) -> tuple[Any, Any]:
+    """Where a share of an extent begins, and how much it is: a number where all are equal."""
+    own = -(-extent // shares)
+    first = number * g.at(own)
+    return first, own if extent % own == 0 else tirx.min(g.at(own), g.at(extent) - first)
+
+
+def rows_of_kernel(reach: Reach, y: Any, g: Geometry) -> tuple[Any, Any]:
+    """The first row of the kernel that lies in the image for a row of results, and how many of them do."""
+    lowest = (reach.results - 1) * reach.stride + (reach.kernel - 1) * reach.dilation - reach.before
+    if lowest < reach.size and not reach.before:
+        return g.at(0), reach.kernel
+    first: Any = g.at(0)
+    if reach.before:
+        above = g.at(reach.before + reach.dilation - 1) - y * g.at(reach.stride)
+        first = tirx.max(g.at(0), tirx.floordiv(above, g.at(reach.dilation)))
+    end: Any = g.at(reach.kernel)
+    if lowest >= reach.size:
+        below = g.at(reach.size + reach.before + reach.dilation - 1) - y * g.at(reach.stride)
+        end = tirx.min(end, tirx.floordiv(below, g.at(reach.dilation)))
+    return first, tirx.max(end - first, g.at(0))
+
+
+def loop_of(g: Geometry, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
+    """A loop; none where the extent is the number 1."""
+    if isinstance(extent, int) and extent == 1:
+        return body(g.at(0))
+    variable = tirx.Var(name, g.index_type)
+    return tirx.For(variable, g.at(0), g.at(extent), kind, body(variable))

@@ -1,0 +1,136 @@
+"""Direct convolutions compute what onnxruntime computes, whatever is decided; other workloads are left alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given
+from hypothesis import strategies as st
+
+from kintune.errors import BuildError
+from kintune.search.processor import Processor
+from tests.compiler.programs.test_padding import product
+from tests.support.convolutions import Case, decided, extents, in_onnxruntime, relative_error, run, workload
+from tests.support.examples import compiled_examples
+
+pytestmark = pytest.mark.tvm
+
+PHASES = (Phase.explicit, Phase.generate)  # each example is compiled: to shrink one takes too long
+VARIANT = "8x16"
+MACHINE = Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
+
+
+@pytest.fixture(scope="module")
+def here() -> Any:
+    import tvm
+
+    from kintune.runtime.target import resolve_target
+
+    return tvm.target.Target(json.loads(resolve_target("native", 1)))
+
+
+def target(cpu: str = "core-avx2") -> Any:
+    import tvm
+
+    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
+
+
+@compiled_examples(24, deadline=None, phases=PHASES)
+@given(
+    st.builds(
+        Case,
+        height=st.sampled_from([1, 1, 2, 5, 8, 9]),
+        width=st.integers(3, 40),
+        channels=st.sampled_from([1, 3, 8, 14, 33]),
+        filters=st.sampled_from([4, 8, 18, 24, 51, 64]),
+        images=st.integers(1, 2),
+        kernel=st.sampled_from([(3, 3), (5, 5), (1, 3), (3, 1), (1, 5), (7, 2)]),
+        stride=st.sampled_from([1, 1, 2, (1, 2), (3, 1)]),
+        dilation=st.sampled_from([1, 1, (1, 2), 3, (1, 9)]),
+        pads=st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 3), (2, 4, 2, 4), (2, 2, 2, 2)]),
+        after=st.sampled_from([(), ("bias", "relu"), ("bias",)]),
+    ).filter(lambda case: all(extent > 0 for extent in extents(case))),
+    st.data(),
+)
+def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) -> None:
+    from kintune.compiler.programs.direct import DirectConvolution
+
+    program, module = DirectConvolution(), workload(case)
+    try:
+        program.axes(module, VARIANT)
+    except BuildError as error:
+        assert "no register tile" in str(error) or extents(case)[0] * extents(case)[1] * case.images <= 16  # noqa: PT017
+        return
+    written = decided(program, module, VARIANT, lambda number: data.draw(st.integers(0, number - 1)))
+    assert relative_error(run(written, here, written=True), in_onnxruntime(case)) < 1e-5
+
+
+@pytest.mark.parametrize("after", [("residual", "relu"), ("silu",), ("bias", "residual", "silu")])
+def test_what_follows_is_computed_where_the_sums_are(here: Any, after: tuple[str, ...]) -> None:
+    from kintune.compiler.programs.direct import DirectConvolution
+
+    program, module = DirectConvolution(), workload(Case(height=7, width=9, filters=40, stride=2, after=after))
+    written = program.write(module, VARIANT, program.rule(module, VARIANT, MACHINE)[0])
+    assert relative_error(run(written, here, written=True), run(module, here)) < 1e-5
+
+
+def test_data_is_read_without_zeros_around_it() -> None:
+    from kintune.compiler.programs.direct import DirectConvolution
+
+    program, module = DirectConvolution(), workload(Case(height=28, width=28, stride=2))
+    assert "pad_temp" in module.script()
+    candidates = program.rule(module, "16x32", MACHINE)
+    assert len(candidates) > 8
+    for decisions in candidates:
+        assert "pad_temp" not in program.write(module, "16x32", decisions).script()
+
+
+def test_images_of_one_row_keep_all_threads_busy() -> None:
+    from kintune.compiler.programs.direct import DirectConvolution
+
+    case = Case(height=1, width=2000, channels=64, filters=51, kernel=(1, 3), dilation=(1, 64), pads=(0, 0, 0, 0))
+    program, module = DirectConvolution(), workload(case)
+    text = program.write(module, "16x32", program.rule(module, "16x32", MACHINE)[0]).script()
+    assert "T.parallel(T.int64(1))" not in text
+    assert "T.parallel" in text
+
+
+def test_it_is_offered_for_convolutions_that_others_leave() -> None:
+    from kintune.compiler.programs.direct import DirectConvolution
+
+    program = DirectConvolution()
+    module = workload(Case(height=28, width=28, filters=24, after=("bias", "relu")))
+    assert program.variants(module, target()) == ("8x16",)
+    assert program.variants(module, target("sapphirerapids")) == ("16x32",)
+    for other in (
+        workload(Case(height=28, width=28, kernel=(1, 1), pads=(0, 0, 0, 0), channels=64, filters=64)),
+        workload(Case(height=2, width=4, channels=64, filters=64)),
+        workload(Case(height=28, width=28, groups=16)),
+        workload(Case(height=28, width=28, groups=2)),
+        workload(Case(height=28, width=28, weight=False)),
+        workload(Case(height=28, width=28, before="relu")),
+        workload(Case(height=28, width=28, dtype="float16")),
+        workload(Case(height=28, width=28, channels=64, filters=1)),
+        product(128, columns=64, reduced=64),
+    ):
+        assert program.variants(other, target()) == ()
+    with pytest.raises(BuildError, match="no convolution"):
+        program.write(product(128, columns=64, reduced=64), "8x16", ((0,), (0,), (0,)))
+
+
+@pytest.mark.parametrize(
+    ("decisions", "variant"),
+    [
+        (((0,), (0,)), "8x16"),
+        (((999,), (0,), (0,)), "8x16"),
+        (((0,), (0,), (0,)), "x"),
+        (((0,), (0,), (0,)), "8x7"),
+    ],
+)
+def test_decisions_of_another_program_are_refused(decisions: tuple[tuple[int, ...], ...], variant: str) -> None:
+    from kintune.compiler.programs.direct import DirectConvolution
+
+    with pytest.raises(BuildError):
+        DirectConvolution().write(workload(Case(height=28, width=28)), variant, decisions)
