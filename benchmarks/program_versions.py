@@ -4,7 +4,7 @@
     python benchmarks/program_versions.py winograd_blocked --source before=../before/src --source after=src \
         --layer 7x7,512,512,3x3 --layer 14x14,256,256,3x3
 
-A layer is the size of the image, channels, filters and the kernel, as for `few_positions.py`.  Each tree
+A layer is the size of the image, channels, filters and the kernel, as for `layer_programs.py`.  Each tree
 builds the first candidates of its rule; those that both have are timed in turns as a search times them, with weights in
 the last cache (`--operands cool`).  A line has the median microseconds of each, the median of the ratios round by
 round, and what building took.  Nothing else should run.
@@ -39,7 +39,7 @@ class Version(msgspec.Struct):
 def build(program: str, layers: list[str], count: int, path: Path) -> None:
     """Build with the tree that this process imports, and write what it made."""
     import tvm
-    from few_positions import layer
+    from layer_programs import layer
 
     from kintune.compiler.build import CandidateBuilder
     from kintune.compiler.space.replay import save_workload

@@ -42,6 +42,7 @@ def tiles_of(reach: Reach, columns: int) -> tuple[Tile, ...]:
     return tuple(map(tile, range(0, reach.results, columns)))
 
 
+@lru_cache(256)
 def edges(reach: Reach, columns: int) -> tuple[int, int]:
     """How many tiles at the left and at the right lack products or results."""
     complete = [len(tile.products) == columns * reach.kernel for tile in tiles_of(reach, columns)]

@@ -1,9 +1,7 @@
-"""Times sums with few positions by each of their programs, in turns: of networks, or of layers that are given.
+"""Times products and convolutions by each of their programs, in turns: of networks, or of layers that are given.
 
-    python benchmarks/few_positions.py models/packages/vad_ifless.onnx --shape input=1x576 --constant sr=16000
-    python benchmarks/few_positions.py --layer 1x4,128,128,1x3 --layer 7x7,512,512,3x3 --layer 1x1,512,1000,1x1
-
-    python benchmarks/few_positions.py --layer 28x28,72,5x5 --positions 10000
+    python benchmarks/layer_programs.py models/packages/vad_ifless.onnx --shape input=1x576 --constant sr=16000
+    python benchmarks/layer_programs.py --layer 1x4,128,128,1x3 --layer 7x7,512,512,3x3 --layer 28x28,72,5x5
 
 A layer is the size of the image, channels, filters and the kernel; without filters it is a depthwise convolution.  It
 is padded so that its result has the same size.  Of each program the first candidates of the rule are built, and timed
@@ -65,7 +63,7 @@ def main() -> None:
     parser.add_argument("--shape", action="append", default=[])
     parser.add_argument("--constant", action="append", default=[])
     parser.add_argument("--operands", default="cool", choices=("cold", "cool", "warm"))
-    parser.add_argument("--positions", type=int, default=64, help="at most so many")
+    parser.add_argument("--positions", type=int, default=1 << 30, help="at most so many")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--candidates", type=int, default=6, help="of each program")
     parser.add_argument("--only", help="the program of which candidates are built")
