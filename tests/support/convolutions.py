@@ -21,7 +21,8 @@ class Case(msgspec.Struct, frozen=True):
     "residual" and "twice" (a second reader).
 
     `pads` are rows above, columns to the left, rows below, columns to the right.  `before` is what the data is made
-    with: "" or "relu".
+    with: "" or "relu".  With `group_axis`, groups have an axis of their own in data and weights, as the lowering gives
+    them one.
     """
 
     height: int = 8
@@ -38,6 +39,7 @@ class Case(msgspec.Struct, frozen=True):
     before: str = ""
     dtype: str = "float32"
     weight: bool = True
+    group_axis: bool = False
 
 
 def workload(case: Case) -> tvm.IRModule:
@@ -45,12 +47,18 @@ def workload(case: Case) -> tvm.IRModule:
     import tvm
     from tvm import te, topi
 
-    shape = (case.images, case.height, case.width, case.channels)
-    data = te.placeholder(shape, case.dtype, "data")
-    filters = (*case.kernel, case.channels // case.groups, case.filters)
-    weight = te.placeholder(filters, case.dtype, "weight")
+    from kintune.compiler.graph.grouped import grouped_convolution
+
+    width, depth = case.filters // case.groups, case.channels // case.groups
+    channels = (case.groups, depth) if case.group_axis else (case.channels,)
+    filters = (depth, case.groups, width) if case.group_axis else (depth, case.filters)
+    data = te.placeholder((case.images, case.height, case.width, *channels), case.dtype, "data")
+    weight = te.placeholder((*case.kernel, *filters), case.dtype, "weight")
     operands, read = [data, weight], topi.nn.relu(data) if case.before == "relu" else data
-    if case.groups > 1:
+    if case.group_axis:
+        convolved = grouped_convolution(read, weight, _both(case.stride), list(case.pads), _both(case.dilation))
+        found = topi.reshape(convolved, (*convolved.shape[:3], case.filters))
+    elif case.groups > 1:
         found = topi.nn.group_conv2d_nhwc(read, weight, case.stride, case.pads, case.dilation, case.groups)
     else:
         found = topi.nn.conv2d_nhwc(read, weight, case.stride, case.pads, case.dilation)
@@ -72,7 +80,9 @@ def workload(case: Case) -> tvm.IRModule:
             found = topi.sum(found, axis=(1, 2), keepdims=True)
         else:
             raise ValueError(word)
-    function = te.create_prim_func([*operands, found]).with_attr("global_symbol", "main")
+    index_type = "int64" if case.group_axis else None  # that of networks
+    function = te.create_prim_func([*operands, found], index_dtype_override=index_type)
+    function = function.with_attr("global_symbol", "main")
     marks = [1] if case.weight else []
     function = function.with_attr("layout_free_buffers", marks)
     return tvm.IRModule({"main": function})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
+from tests.compiler.programs.test_kept_parameters import bits, computed, widened
 from tests.compiler.programs.test_padding import product
 from tests.support.convolutions import Case, decided, extents, in_onnxruntime, relative_error, run, workload
 from tests.support.examples import compiled_examples
@@ -47,12 +49,14 @@ def depthwise(channels: int = 16, **values: Any) -> Case:
         depthwise,
         channels=st.sampled_from([2, 8, 20, 24, 33, 72]),
         height=st.integers(1, 9),
-        width=st.integers(1, 20),
+        width=st.one_of(st.integers(1, 20), st.integers(40, 60)),
         images=st.integers(1, 2),
         kernel=st.sampled_from([(1, 1), (3, 3), (5, 5), (1, 3), (3, 1), (1, 8), (7, 2)]),
         stride=st.sampled_from([1, 1, 2, (1, 2), (3, 1)]),
-        dilation=st.sampled_from([1, 1, (1, 2), 3]),
-        pads=st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 3), (2, 4, 2, 4), (2, 2, 2, 2)]),
+        dilation=st.sampled_from([1, 1, (1, 2), 3, (1, 14)]),
+        pads=st.sampled_from(
+            [(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 3), (2, 4, 2, 4), (2, 2, 2, 2), (0, 14, 0, 14)]
+        ),
         after=st.sampled_from([(), ("bias", "relu"), ("bias",)]),
     ).filter(lambda case: all(extent > 0 for extent in extents(case))),
     st.data(),
@@ -60,10 +64,11 @@ def depthwise(channels: int = 16, **values: Any) -> Case:
 def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) -> None:
     from kintune.compiler.programs.depthwise import DepthwiseConvolution
     from kintune.compiler.programs.matched_sum import match_sum
+    from kintune.compiler.programs.weighted_sum import DEPTHWISE
 
     program, module = DepthwiseConvolution(), workload(case)
     assert match_sum(module) is None
-    matched = match_sum(module, depthwise=True)
+    matched = match_sum(module, DEPTHWISE)
     assert matched is not None
     try:
         program.axes(module, VARIANT)
@@ -81,6 +86,22 @@ def test_what_follows_is_computed_where_the_sums_are(here: Any, after: tuple[str
     program, module = DepthwiseConvolution(), workload(depthwise(40, height=7, width=9, after=after))
     written = program.write(module, VARIANT, program.rule(module, VARIANT, MACHINE)[0])
     assert relative_error(run(written, here, written=True), run(module, here)) < 1e-5
+
+
+@pytest.mark.parametrize("after", [(), ("bias", "residual", "relu")])
+def test_data_and_results_may_be_in_bf16(here: Any, after: tuple[str, ...]) -> None:
+    from kintune.compiler.programs.depthwise import DepthwiseConvolution
+
+    program, module = DepthwiseConvolution(), workload(depthwise(40, height=7, width=9, after=after))
+    able, result = program.keepable(module), len(module["main"].params) - 1
+    assert {0, result} <= able
+    assert 1 not in able
+    assert program.keepable(module, rounded=True) == frozenset()
+    decisions = program.rule(module, VARIANT, MACHINE)[0]
+    wide = computed(program.write(module, VARIANT, decisions), here, frozenset(), able)
+    for kept in (able, frozenset({0}), frozenset({result})):
+        narrow = computed(program.write(module, VARIANT, decisions, kept), here, kept, able)
+        assert np.array_equal(narrow, widened(bits(wide)) if result in kept else wide)
 
 
 def test_data_is_read_without_zeros_around_it() -> None:

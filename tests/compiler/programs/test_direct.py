@@ -42,14 +42,16 @@ def target(cpu: str = "core-avx2") -> Any:
     st.builds(
         Case,
         height=st.sampled_from([1, 1, 2, 5, 8, 9]),
-        width=st.integers(3, 40),
+        width=st.integers(3, 60),
         channels=st.sampled_from([1, 3, 8, 14, 33]),
         filters=st.sampled_from([4, 8, 18, 24, 51, 64]),
         images=st.integers(1, 2),
         kernel=st.sampled_from([(3, 3), (5, 5), (1, 3), (3, 1), (1, 5), (7, 2)]),
         stride=st.sampled_from([1, 1, 2, (1, 2), (3, 1)]),
-        dilation=st.sampled_from([1, 1, (1, 2), 3, (1, 9)]),
-        pads=st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 3), (2, 4, 2, 4), (2, 2, 2, 2)]),
+        dilation=st.sampled_from([1, 1, (1, 2), 3, (1, 9), (1, 14)]),
+        pads=st.sampled_from(
+            [(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 3), (2, 4, 2, 4), (2, 2, 2, 2), (0, 14, 0, 14)]
+        ),
         after=st.sampled_from([(), ("bias", "relu"), ("bias",)]),
     ).filter(lambda case: all(extent > 0 for extent in extents(case))),
     st.data(),
@@ -63,6 +65,35 @@ def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) ->
     except BuildError as error:
         assert "no register tile" in str(error) or extents(case)[0] * extents(case)[1] * case.images <= 16  # noqa: PT017
         return
+    written = decided(program, module, VARIANT, lambda number: data.draw(st.integers(0, number - 1)))
+    assert relative_error(run(written, here, written=True), in_onnxruntime(case)) < 1e-5
+
+
+def grouped(groups: int, depth: int, filters: int, **values: Any) -> Case:
+    """A convolution with so many channels and filters of each group."""
+    return Case(groups=groups, channels=groups * depth, filters=groups * filters, group_axis=True, **values)
+
+
+@compiled_examples(12, deadline=None, phases=PHASES)
+@given(
+    st.builds(
+        grouped,
+        groups=st.sampled_from([2, 3, 8]),
+        depth=st.sampled_from([1, 2, 8, 13]),
+        filters=st.sampled_from([2, 5, 8, 24]),
+        height=st.integers(7, 11),
+        width=st.integers(6, 20),
+        kernel=st.sampled_from([(3, 3), (1, 1), (1, 5)]),
+        stride=st.sampled_from([1, 2]),
+        pads=st.sampled_from([(0, 2, 0, 2), (1, 2, 1, 2)]),
+        after=st.sampled_from([(), ("bias", "relu"), ("bias",)]),
+    ),
+    st.data(),
+)
+def test_convolutions_in_groups(here: Any, case: Case, data: st.DataObject) -> None:
+    from kintune.compiler.programs.direct import DirectConvolution
+
+    program, module = DirectConvolution(), workload(case)
     written = decided(program, module, VARIANT, lambda number: data.draw(st.integers(0, number - 1)))
     assert relative_error(run(written, here, written=True), in_onnxruntime(case)) < 1e-5
 
@@ -85,6 +116,19 @@ def test_data_is_read_without_zeros_around_it() -> None:
     assert len(candidates) > 8
     for decisions in candidates:
         assert "pad_temp" not in program.write(module, "16x32", decisions).script()
+
+
+def test_results_that_lack_products_are_computed_one_by_one_where_they_are_many(here: Any) -> None:
+    from kintune.compiler.programs.direct import DirectConvolution
+
+    case = Case(height=1, width=300, channels=8, kernel=(1, 3), dilation=(1, 64), pads=(0, 128, 0, 0), after=("bias",))
+    program, module = DirectConvolution(), workload(case)
+    for decisions in program.rule(module, VARIANT, MACHINE)[:6]:
+        written = program.write(module, VARIANT, decisions)
+        assert "single" in written.script()
+        assert relative_error(run(written, here, written=True), in_onnxruntime(case)) < 1e-5
+    far = Case(height=1, width=200, channels=64, filters=64, kernel=(1, 3), dilation=(1, 128), pads=(0, 256, 0, 0))
+    assert program.variants(workload(far), here) == ()  # no result has all products
 
 
 def test_images_of_one_row_keep_all_threads_busy() -> None:

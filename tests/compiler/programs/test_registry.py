@@ -96,6 +96,19 @@ def test_candidates_of_programs_and_rules_take_turns_and_have_features(doubled: 
     assert all(np.isfinite(draft.features).all() for draft in drafts if draft is not None)
 
 
+def test_a_program_that_fails_is_left_out(
+    doubled: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from kintune.compiler.space.sketches import generate_sketches
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("of the compiler\nno such index")
+
+    monkeypatch.setattr(Doubling, "variants", broken)
+    assert list(by_program(generate_sketches("w", doubled, target()))) == [""]
+    assert capfd.readouterr().err == "program doubling fails: RuntimeError: no such index\n"
+
+
 def test_a_sketch_of_another_version_is_refused_in_a_line(doubled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from kintune.compiler.space.replay import Replayer
     from kintune.compiler.space.sketches import generate_sketches

@@ -14,6 +14,26 @@ def test_on_a_cpu_nothing_needs_a_schedule(tiny_conv: Any) -> None:
     assert space_generator(tiny_conv.target) == "post-order-apply"
 
 
+def test_rows_that_cannot_be_written_are_left_to_the_compiler(
+    cpu: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import tvm
+    from tvm import te, topi
+
+    from kintune.compiler.space import generator
+
+    def broken(_: Any) -> Any:
+        raise RuntimeError("no such index")
+
+    x = te.placeholder((8, 64), name="x")
+    function = te.create_prim_func([x, topi.nn.softmax(x)], index_dtype_override="int64")
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    assert generator.default_schedule(module, cpu) is not module
+    monkeypatch.setattr(generator, "write_rows", broken)
+    assert generator.default_schedule(module, cpu) is module
+    assert capfd.readouterr().err == "rows cannot be written: no such index\n"
+
+
 def test_on_a_gpu_somebody_says_what_threads_do(tiny_conv: Any) -> None:
     import tvm
 

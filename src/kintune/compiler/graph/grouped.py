@@ -15,7 +15,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape
 
-__all__ = ["GROUPED", "SplitGroups"]
+__all__ = ["GROUPED", "SplitGroups", "grouped_convolution"]
 
 GROUPED = "group_conv2d"
 """How the name of a kernel begins that computes such a convolution."""
@@ -52,7 +52,7 @@ class _SplitGroups(PyExprMutator):  # type: ignore[misc]
         strides, padding, dilation = (list(map(int, values)) for values in (a.strides, a.padding, a.dilation))
 
         def convolved(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-            return _convolved(x, w, strides, padding, dilation)
+            return grouped_convolution(x, w, strides, padding, dilation)
 
         attributes = {"op_pattern": _WITH_EPILOGUE}
         return self.builder_.call_te(convolved, *operands, primfunc_name_hint=GROUPED, primfunc_attrs=attributes)
@@ -72,8 +72,10 @@ def _groups(call: relax.Call) -> int:
     return 0 if width % _TILE == 0 or depth == width == 1 else groups
 
 
-def _convolved(x: te.Tensor, w: te.Tensor, strides: list[int], padding: list[int], dilation: list[int]) -> te.Tensor:
-    """Data [n, y, x, groups, channels], weights [rows, columns, channels, groups, filters]."""
+def grouped_convolution(
+    x: te.Tensor, w: te.Tensor, strides: list[int], padding: list[int], dilation: list[int]
+) -> te.Tensor:
+    """The convolution of [n, y, x, groups, channels] with weights [rows, columns, channels, groups, filters]."""
     n, height, width, groups, _ = (int(extent) for extent in x.shape)
     rows, columns, depth, _, filters = (int(extent) for extent in w.shape)
     top, left, bottom, right = padding if len(padding) > 2 else padding * 2

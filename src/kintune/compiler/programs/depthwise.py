@@ -14,11 +14,11 @@ import tvm
 
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
-from kintune.compiler.programs.image_tiles import edges, even_widths, tiles_of
+from kintune.compiler.programs.image_tiles import edges, even_widths, has_written_edges, tiles_of
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
-from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
+from kintune.compiler.programs.weighted_sum import DEPTHWISE, Reach, WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
@@ -31,7 +31,6 @@ _COLUMNS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _VECTORS = (1, 2, 3, 4)
 _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 32)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
-_MOST_EDGES = 6  # tiles of a row that are written out
 _MOST_PRODUCTS = 320  # that are written out for a row of the kernel
 _LEAST_FLOPS = 2e4  # of a convolution that is worth a kernel of its own
 _FIRST = 32  # candidates of the rule
@@ -172,7 +171,7 @@ def _cycles_of_row(height: int, reach: Reach, width: int, vectors: int) -> float
 
 def _matched(module: tvm.IRModule) -> MatchedSum | None:
     """The workload's convolution, where what follows can be computed in vectors along its channels."""
-    matched = match_sum(module, depthwise=True)
+    matched = match_sum(module, DEPTHWISE)
     return matched if matched is None or matched.epilogue is None or matched.epilogue.is_vectorised else None
 
 
@@ -219,7 +218,8 @@ def _tiles(shape: _Shape, variant: str) -> tuple[tuple[int, int], ...]:
         for columns in widths:
             fits = columns * vectors + min(kernel, 4) + 1 <= registers
             is_short = columns * vectors * kernel <= _MOST_PRODUCTS
-            if fits and is_short and sum(edges(shape.columns, columns)) <= _MOST_EDGES:
+            has_tiles = sum(edges(shape.columns, columns)) < len(tiles_of(shape.columns, columns))
+            if fits and is_short and (has_tiles or has_written_edges(shape.columns, columns)):
                 found.append((columns, vectors))
     return tuple(found)
 

@@ -1,18 +1,27 @@
 """The loops of a depthwise convolution: a register tile of results along a row, by vectors of channels.
 
 All products of a result are summed in registers.  Nothing is copied with zeros around it (`image_tiles`): tiles at the
-left and right edge are written out one by one, without the products with zeros.
+left and right edge are written out one by one, without the products with zeros, unless these are many.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tvm import tirx
 
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.image_tiles import Tile, edges, loop_of, rows_of_kernel, share_of, tiles_of
+from kintune.compiler.programs.image_tiles import (
+    Tile,
+    edges,
+    has_written_edges,
+    loop_of,
+    places_in_image,
+    share_of,
+    tiles_of,
+)
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.stages import Stages
@@ -24,6 +33,7 @@ __all__ = ["Strips", "Tiling", "convolve_depthwise", "strips_of"]
 
 _Statement = Any
 _Vectors = Sequence[tuple[int, int]]  # first channel and lanes of each
+_Tap = tuple[int, Any, Any]  # a result of a tile, a place of the kernel's row, and how far on its data lies
 
 
 class Tiling(NamedTuple):
@@ -131,36 +141,55 @@ class _Depthwise:
 
         left, right = edges(self._found.columns, self._tiling.columns)
         inner = tiles[left : len(tiles) - right]
-        statements = [written(tile, g.at(tile.first)) for tile in tiles[:left]]
+
+        def at_edge(some: Sequence[Tile]) -> list[_Statement]:
+            if has_written_edges(self._found.columns, self._tiling.columns):
+                return [written(tile, g.at(tile.first)) for tile in some]
+            number = sum(tile.columns for tile in some)
+            alone = Tile(0, 1, ())
+
+            def single(k: Any) -> _Statement:
+                return self._tile(alone, [image, y, k + g.at(some[0].first), channel], vectors, is_alone=True)
+
+            return [loop_of(g, "single", number, single)] if number else []
+
+        statements = at_edge(tiles[:left])
         if inner:
             first, width = inner[0].first, inner[0].columns
             statements.append(
                 loop_of(g, "tile", len(inner), lambda k: written(inner[0], k * g.at(width) + g.at(first)))
             )
-        statements += [written(tile, g.at(tile.first)) for tile in tiles[len(tiles) - right :]]
-        return sequence(statements)
+        return sequence([*statements, *at_edge(tiles[len(tiles) - right :])])
 
-    def _tile(self, tile: Tile, place: list[Any], vectors: _Vectors) -> _Statement:
-        """The results of a tile, whose first one has the index `place`."""
+    def _tile(self, tile: Tile, place: list[Any], vectors: _Vectors, *, is_alone: bool = False) -> _Statement:
+        """The results of a tile, whose first one has the indices `place`.
+
+        One that `is_alone` has the products with the places of the kernel that lie in the image.
+        """
         g, found = self._g, self._found
         image, y, x, channel = place
         across, down = found.columns, found.rows
         left = x * g.at(across.stride) - g.at(across.before)
 
-        def products(i: Any) -> _Statement:
+        def products(i: Any, taps: Sequence[_Tap]) -> _Statement:
             row = y * g.at(down.stride) + i * g.at(down.dilation) - g.at(down.before)
             statements = []
-            for start, lanes in vectors:
-                for t, j in tile.products:
-                    column = left + g.at(t * across.stride + j * across.dilation)
+            for (start, lanes), (t, j, offset) in itertools.product(vectors, taps):
 
-                    def add(lane: Any, t: int = t, j: int = j, column: Any = column, start: int = start) -> _Statement:
-                        at = channel + (lane + g.at(start))
-                        value = found.data[image, row, column, at] * found.weight(i, g.at(j), None, at)
-                        return self._store(t, lane + g.at(start), self._sums[t][lane + g.at(start)] + value)
+                def add(lane: Any, t: int = t, j: Any = j, offset: Any = offset, start: int = start) -> _Statement:
+                    at = channel + (lane + g.at(start))
+                    value = found.data[image, row, left + offset, at] * found.weight(i, j, None, at)
+                    return self._store(t, lane + g.at(start), self._sums[t][lane + g.at(start)] + value)
 
-                    statements.append(self._vector(lanes, add))
+                statements.append(self._vector(lanes, add))
             return sequence(statements)
+
+        def of_row(i: Any) -> _Statement:
+            if not is_alone:
+                offsets = [g.at(t * across.stride + j * across.dilation) for t, j in tile.products]
+                return products(i, [(t, g.at(j), at) for (t, j), at in zip(tile.products, offsets, strict=True)])
+            first, number = places_in_image(across, x, g)
+            return loop_of(g, "j", number, lambda j: products(i, [(0, first + j, (first + j) * g.at(across.dilation))]))
 
         def begin(t: int, start: int) -> Callable[[Any], _Statement]:
             return lambda lane: self._store(t, lane + g.at(start), tirx.const(0.0, "float32"))
@@ -178,9 +207,10 @@ class _Depthwise:
         spots = [(t, start, lanes) for t in range(tile.columns) for start, lanes in vectors]
         begun = [self._vector(lanes, begin(t, start)) for t, start, lanes in spots]
         ended = [self._vector(lanes, end(t, start)) for t, start, lanes in spots]
-        first, number = rows_of_kernel(found.rows, y, g)
-        summed = loop_of(g, "i", number, lambda i: products(first + i)) if tile.products else None
-        return sequence([*begun, *([] if summed is None else [summed]), *ended])
+        if not is_alone and not tile.products:
+            return sequence([*begun, *ended])
+        first, number = places_in_image(down, y, g)
+        return sequence([*begun, loop_of(g, "i", number, lambda i: of_row(first + i)), *ended])
 
     def _store(self, column: int, lane: Any, value: Any) -> _Statement:
         return tirx.BufferStore(self._sums[column], value, [lane])

@@ -3,6 +3,7 @@
 MetaSchedule's sketches copy the data with zeros around it first, tile rows, columns and filters by divisors of their
 numbers, and sum into memory.  Here nothing is copied, tiles need not divide anything, and the whole sum of a tile is in
 registers.  That counts where filters are no whole vectors, channels are few, or the kernel's places lie far apart.
+Convolutions in groups are among them where data and result have an axis of groups.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import tvm
 
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.direct_loops import Tiling, convolve, inner_tiles
-from kintune.compiler.programs.image_tiles import edges, even_widths
+from kintune.compiler.programs.image_tiles import edges, even_widths, has_written_edges
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
-from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
+from kintune.compiler.programs.weighted_sum import DENSE, GROUPED, Reach, WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import extensions_of
@@ -31,7 +32,6 @@ _VECTORS = (1, 2, 3, 4)
 _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
 _FEW = 16  # results that the program of few positions has
-_MOST_EDGES = 6  # tiles of a row that are written out
 _MOST_KERNEL = 16  # places of a row of the kernel, which are written out at the edges
 _LEAST_FLOPS = 1e6  # of a convolution that is worth a kernel of its own
 _LEAST_USE = 0.2  # of the filters, which are filled up to whole vectors
@@ -43,6 +43,7 @@ _INSIDE, _OWN = 0.6, 0.7  # of the first and second cache, for what is read agai
 _FAR = 1.2  # times as long where data and panel do not fit in the second
 _STORED_CYCLES = 3.0  # of a vector of results
 _TURN_CYCLES = 8.0  # of a place of the kernel
+_SINGLE_CYCLES = 4.0  # of a product of a result that is computed for itself
 _TASK_CYCLES = 500.0
 
 
@@ -54,10 +55,11 @@ class _Shape(NamedTuple):
     columns: Reach
     channels: int
     filters: int
+    groups: int
 
     def panels(self, vectors: int, lanes: int) -> int:
-        """The panels of all filters."""
-        return -(-self.filters // (vectors * lanes))
+        """The panels of the filters of all groups."""
+        return self.groups * -(-self.filters // (vectors * lanes))
 
 
 class DirectConvolution:
@@ -134,13 +136,17 @@ def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Proces
     far = 1.0 if data + panel_bytes <= _OWN * machine.caches[1] else _FAR
     own = shape.panels(tiling.vectors, lanes) // tiling.parts
     turns = -(-shape.images * tiling.blocks * tiling.parts // machine.threads)
-    return turns * (own * number * cut * (summed + stored) * far + _TASK_CYCLES)
+    alone = 0 if has_written_edges(columns, width) else sum(edges(columns, width)) * width
+    singles = _SINGLE_CYCLES * alone * taps * shape.channels * -(-rows.results // tiling.blocks)
+    return turns * (own * (number * cut * (summed + stored) * far + singles) + _TASK_CYCLES)
 
 
 def _matched(module: tvm.IRModule) -> MatchedSum | None:
     """The workload's convolution, where what follows can be computed in vectors along its filters."""
-    matched = match_sum(module)
-    if matched is None or matched.found.is_matrix or matched.found.is_direct or matched.found.positions <= _FEW:
+    matched = match_sum(module) or match_sum(module, GROUPED)
+    if matched is None or matched.found.positions <= _FEW:
+        return None
+    if matched.found.kind == DENSE and (matched.found.is_matrix or matched.found.is_direct):
         return None
     return matched if matched.epilogue is None or matched.epilogue.is_vectorised else None
 
@@ -183,14 +189,16 @@ def _tiles(shape: _Shape, variant: str) -> tuple[tuple[int, int], ...]:
     """
     lanes, registers = _registers(variant)
     columns = shape.columns
-    use = {vectors: shape.filters / (shape.panels(vectors, lanes) * vectors * lanes) for vectors in _VECTORS}
+    use = {
+        vectors: shape.groups * shape.filters / (shape.panels(vectors, lanes) * vectors * lanes) for vectors in _VECTORS
+    }
     if use[1] < _LEAST_USE or columns.kernel > _MOST_KERNEL:
         return ()
     found = []
     for vectors in (each for each in _VECTORS if use[each] >= _LEAST_FILLED * use[1]):
         for width in even_widths(columns.results, _COLUMNS):
             fits = width * vectors + vectors + 1 <= registers and width * vectors >= min(4, columns.results)
-            if fits and sum(edges(columns, width)) <= _MOST_EDGES:
+            if fits and (has_written_edges(columns, width) or inner_tiles(columns, width)):
                 found.append((width, vectors))
     return tuple(found)
 
@@ -221,4 +229,4 @@ def _registers(variant: str) -> tuple[int, int]:
 
 
 def _shape(found: WeightedSum) -> _Shape:
-    return _Shape(found.images, found.rows, found.columns, found.channels, found.filters)
+    return _Shape(found.images, found.rows, found.columns, found.channels, found.filters, found.groups)

@@ -1,8 +1,9 @@
 """The loops of a convolution: a register tile of results along a row, by vectors of filters, with all of its sum.
 
 The weights are packed in panels [rows, columns, channels, panel] of the filters that are computed at once; the last
-panel is filled up with zeros, of which no results are stored.  Nothing is copied with zeros around it (`image_tiles`):
-tiles at the left and right edge are written out one by one, without the products with zeros.
+panel of a group is filled up with zeros, of which no results are stored.  Nothing is copied with zeros around it
+(`image_tiles`): tiles at the left and right edge are written out one by one, without the products with zeros, unless
+these are many.
 """
 
 from __future__ import annotations
@@ -13,11 +14,19 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.image_tiles import Tile, edges, loop_of, rows_of_kernel, share_of, tiles_of
+from kintune.compiler.programs.image_tiles import (
+    Tile,
+    edges,
+    has_written_edges,
+    loop_of,
+    places_in_image,
+    share_of,
+    tiles_of,
+)
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
+from kintune.compiler.programs.weighted_sum import DENSE, Reach, WeightedSum
 from kintune.compiler.programs.winograd_stages import block_in_loops, whole
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.space.packing import PACKS
@@ -31,6 +40,7 @@ _MOST_CHANNELS = 4
 """Channels of which all products with a place of the kernel are written out."""
 
 _Statement = Any
+_Source = Callable[[int, Any, Any], tuple[Any, ...]]
 
 
 class Tiling(NamedTuple):
@@ -63,18 +73,19 @@ class _Direct:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
         self._g = g = Geometry(0, lanes, 1, 1, found.positions, found.channels, found.filters, found.index_type)
         self._panel = tiling.vectors * lanes
-        self._panels = -(-found.filters // self._panel)
+        self._panels = -(-found.filters // self._panel)  # of a group
         self._is_row = found.rows.results == 1
         shape = (found.rows.kernel, found.columns.kernel, found.channels, self._panel)
-        self._weights = g.buffer("panels", self._panels, *shape)
+        self._weights = g.buffer("panels", found.groups * self._panels, *shape)
         self._sums = [g.buffer(f"sums{column}", self._panel) for column in range(tiling.columns)]
 
     def stages(self) -> Stages:
         found, g, tiling = self._found, self._g, self._tiling
 
         def packed(o: Any, i: Any, j: Any, c: Any, f: Any) -> _Statement:
-            number = o * g.at(self._panel) + f
-            value = found.weight(i, j, c, number)
+            group, panel = self._group_and_panel(o)
+            number = panel * g.at(self._panel) + f
+            value = found.weight(i, j, c, number, group)
             if found.filters % self._panel:
                 value = tirx.if_then_else(number < g.at(found.filters), value, tirx.const(0.0, "float32"))
             return tirx.BufferStore(self._weights, value, [o, i, j, c, f])
@@ -108,7 +119,7 @@ class _Direct:
         g, blocks, found = self._g, self._tiling.blocks, self._found
         image = tirx.floordiv(block, g.at(blocks)) if found.images > 1 else g.at(0)
         place = tirx.floormod(block, g.at(blocks)) if found.images > 1 else block
-        own = self._panels // self._tiling.parts
+        own = found.groups * self._panels // self._tiling.parts
 
         def of_panel(panel: Any) -> _Statement:
             if self._is_row:
@@ -118,6 +129,13 @@ class _Direct:
 
         return loop_of(g, "panel", own, lambda o: of_panel(part * g.at(own) + o))
 
+    def _group_and_panel(self, number: Any) -> tuple[Any, Any]:
+        """The group of the panel with this number of all, and its number there."""
+        if self._found.groups == 1:
+            return self._g.at(0), number
+        count = self._g.at(self._panels)
+        return tirx.floordiv(number, count), tirx.floormod(number, count)
+
     def _row(self, image: Any, y: Any, panel: Any, share: Any) -> _Statement:
         """A row of results, or a share of it; those tiles in a loop that lack no product, the others one by one."""
         g, tiles, blocks = self._g, tiles_of(self._found.columns, self._tiling.columns), self._tiling.blocks
@@ -125,7 +143,10 @@ class _Direct:
         inner = tiles[left : len(tiles) - right]
 
         def written(some: Sequence[Tile], owner: int) -> list[_Statement]:
-            made = [self._tile(tile, [image, y, g.at(tile.first)], panel) for tile in some]
+            if has_written_edges(self._found.columns, self._tiling.columns):
+                made = [self._tile(tile, [image, y, g.at(tile.first)], panel) for tile in some]
+            else:
+                made = self._singles(some, image, y, panel)
             if share is None or blocks == 1 or not made:
                 return made
             return [tirx.IfThenElse(tirx.EQ(share, g.at(owner)), sequence(made), None)]
@@ -142,57 +163,89 @@ class _Direct:
         middle = [looped(inner[0])] if inner else []
         return sequence([*written(tiles[:left], 0), *middle, *written(tiles[len(tiles) - right :], blocks - 1)])
 
+    def _singles(self, tiles: Sequence[Tile], image: Any, y: Any, panel: Any) -> list[_Statement]:
+        """The results of these tiles one by one, each with the places of the kernel that lie in the image."""
+        g, found, number = self._g, self._found, sum(tile.columns for tile in tiles)
+
+        def single(k: Any) -> _Statement:
+            x = k + g.at(tiles[0].first)
+            one, place = Tile(0, 1, ()), [image, y, x]
+            begun = self._all(one, self._zero)
+            down, across = places_in_image(found.rows, y, g), places_in_image(found.columns, x, g)
+
+            def products(i: Any) -> _Statement:
+                at = self._sources(place, panel, i)
+                return loop_of(
+                    g, "j", across[1], lambda j: self._place(at, panel, i, across[0] + j, range(1), _STEPS[0])
+                )
+
+            summed = loop_of(g, "i", down[1], lambda i: products(down[0] + i))
+            return sequence([*begun, summed, *self._results(one, place, panel)])
+
+        return [loop_of(g, "single", number, single)] if number else []
+
     def _tile(self, tile: Tile, place: list[Any], panel: Any) -> _Statement:
         """The results of a tile, whose first one has the indices `place`."""
-        g, found = self._g, self._found
-        _, y, x = place
-        left = x * g.at(found.columns.stride) - g.at(found.columns.before)
-        statements = self._all(tile, lambda t, column: self._store(t, column, tirx.const(0.0, "float32")))
+        g = self._g
+        statements = self._all(tile, self._zero)
         if tile.products:
-            first, number = rows_of_kernel(found.rows, y, g)
-            products = loop_of(g, "i", number, lambda i: self._products(tile, place, left, panel, first + i))
-            statements.append(products)
+            first, number = places_in_image(self._found.rows, place[1], g)
+            statements.append(loop_of(g, "i", number, lambda i: self._products(tile, place, panel, first + i)))
         return sequence([*statements, *self._results(tile, place, panel)])
 
-    def _products(self, tile: Tile, place: list[Any], left: Any, panel: Any, i: Any) -> _Statement:
+    def _products(self, tile: Tile, place: list[Any], panel: Any, i: Any) -> _Statement:
         """The products with row `i` of the kernel: in a loop over its places where no result lacks any."""
-        g, reach, channels = self._g, self._found.columns, self._found.channels
-        row = place[1] * g.at(self._found.rows.stride) + i * g.at(self._found.rows.dilation)
-        row = row - g.at(self._found.rows.before)
-
-        def with_place(j: Any, results: Sequence[int], most: int) -> _Statement:
-            places = {t: left + (j * g.at(reach.dilation) + g.at(t * reach.stride)) for t in results}
-
-            def add(c: Any) -> _Statement:
-                def product(t: int, column: Any) -> _Statement:
-                    value = self._found.data[place[0], row, places[t], c] * self._weights[panel, i, j, c, column]
-                    return self._store(t, column, self._sums[t][column] + value)
-
-                return sequence([each for t in results for each in self._vectors(t, product)])
-
-            if channels <= _MOST_CHANNELS:
-                return sequence([add(g.at(c)) for c in range(channels)])
-            step = next(step for step in _STEPS if step <= most and channels % step == 0)
-
-            def turn(at: Any) -> _Statement:
-                return sequence([add(at * g.at(step) + g.at(c)) for c in range(step)])
-
-            return loop_of(g, "c", channels // step, turn)
-
-        if len(tile.products) == tile.columns * reach.kernel:
-            return loop_of(g, "j", reach.kernel, lambda j: with_place(j, range(tile.columns), _STEPS[0]))
+        g, kernel = self._g, self._found.columns.kernel
+        at = self._sources(place, panel, i)
+        if len(tile.products) == tile.columns * kernel:
+            return loop_of(g, "j", kernel, lambda j: self._place(at, panel, i, j, range(tile.columns), _STEPS[0]))
         met: dict[int, list[int]] = {}
         for t, j in tile.products:
             met.setdefault(j, []).append(t)
-        return sequence([with_place(g.at(j), sorted(results), 1) for j, results in sorted(met.items())])
+        return sequence([self._place(at, panel, i, g.at(j), sorted(results), 1) for j, results in sorted(met.items())])
+
+    def _sources(self, place: list[Any], panel: Any, i: Any) -> _Source:
+        """The indices of the data, by a result of the tile, a place of the kernel's row `i`, and a channel."""
+        g, down, across = self._g, self._found.rows, self._found.columns
+        image, y, x = place
+        row = y * g.at(down.stride) + i * g.at(down.dilation) - g.at(down.before)
+        left = x * g.at(across.stride) - g.at(across.before)
+        group = [] if self._found.kind == DENSE else [self._group_and_panel(panel)[0]]
+
+        def at(t: int, j: Any, c: Any) -> tuple[Any, ...]:
+            return (image, row, left + (j * g.at(across.dilation) + g.at(t * across.stride)), *group, c)
+
+        return at
+
+    def _place(self, at: _Source, panel: Any, i: Any, j: Any, results: Sequence[int], most: int) -> _Statement:
+        """The products of some results with a place of the kernel, at most so many channels in a turn of the loop."""
+        g, channels = self._g, self._found.channels
+
+        def add(c: Any) -> _Statement:
+            def product(t: int, column: Any) -> _Statement:
+                value = self._found.data[at(t, j, c)] * self._weights[panel, i, j, c, column]
+                return self._store(t, column, self._sums[t][column] + value)
+
+            return sequence([each for t in results for each in self._vectors(t, product)])
+
+        if channels <= _MOST_CHANNELS:
+            return sequence([add(g.at(c)) for c in range(channels)])
+        step = next(step for step in _STEPS if step <= most and channels % step == 0)
+
+        def turn(number: Any) -> _Statement:
+            return sequence([add(number * g.at(step) + g.at(c)) for c in range(step)])
+
+        return loop_of(g, "c", channels // step, turn)
 
     def _results(self, tile: Tile, place: list[Any], panel: Any) -> list[_Statement]:
         """Store what follows from the sums, but not that of the zeros that fill up the last panel."""
         g, found = self._g, self._found
         image, y, x = place
+        number, panel = self._group_and_panel(panel)
+        group = [] if found.kind == DENSE else [number]
 
         def end(t: int, column: Any) -> _Statement:
-            at, value = [image, y, x + g.at(t), panel * g.at(self._panel) + column], self._sums[t][column]
+            at, value = [image, y, x + g.at(t), *group, panel * g.at(self._panel) + column], self._sums[t][column]
             if self._epilogue is None:
                 return tirx.BufferStore(found.result, value, at)
             return self._epilogue.store(value, at)
@@ -207,6 +260,9 @@ class _Direct:
             return some
         is_last = tirx.EQ(panel, g.at(self._panels - 1))
         return [tirx.IfThenElse(is_last, sequence(some), sequence(every))]
+
+    def _zero(self, t: int, column: Any) -> _Statement:
+        return self._store(t, column, tirx.const(0.0, "float32"))
 
     def _store(self, t: int, column: Any, value: Any) -> _Statement:
         return tirx.BufferStore(self._sums[t], value, [column])

@@ -19,7 +19,9 @@ _MOST = 32  # blocks that are put into one, at most
 class Epilogue(NamedTuple):
     """The one block that reads a buffer, elementwise: it stores `value` in `target` at `indices`.
 
-    `axes` are the block's variables for the axes of the buffer that is read, None for an axis of one element.
+    `axes` are the block's variables for the axes of the buffer that is read, None for an axis of one element.  One
+    variable may stand for the last two axes together: it takes the place of the last one, None that of the other, and
+    `split` is the extent of the last one.
     """
 
     source: Any
@@ -27,6 +29,7 @@ class Epilogue(NamedTuple):
     value: Any
     indices: tuple[Any, ...]
     axes: tuple[Any, ...]
+    split: int = 0
 
     @property
     def operands(self) -> list[Any]:
@@ -52,8 +55,14 @@ class Epilogue(NamedTuple):
         """The indices in the result of what follows from the element at these indices."""
         return [self._mapped(index, None, at) for index in self.indices]
 
+    def _joined(self, at: Sequence[Any]) -> Sequence[Any]:
+        """The indices, of which the last one counts over the last two axes if these are one of the result's."""
+        if not self.split:
+            return at
+        return [*at[:-1], at[-2] * self.split + at[-1]]
+
     def _mapped(self, expression: Any, element: Any, at: Sequence[Any]) -> Any:
-        replaced = [(axis, index) for axis, index in zip(self.axes, at, strict=True) if axis is not None]
+        replaced = [(axis, index) for axis, index in zip(self.axes, self._joined(at), strict=True) if axis is not None]
 
         def variable(found: Any) -> Any:
             return next((index for axis, index in replaced if axis.same_as(found)), found)
@@ -94,12 +103,19 @@ def _epilogue(nests: Sequence[Nest], name: str) -> Epilogue | None:
     block, shape = reader.block, constant_shape(source)
     if not isinstance(block.body, tvm.tirx.BufferStore) or block.init is not None or reader.variables(reducing=True):
         return None
-    places = [tuple(load.indices) for load in loads_in(block.body, source)]
+    analyzer = tvm.sym.Analyzer()
+    for each in block.iter_vars:
+        analyzer.bind(each.var, each.dom)
+    places = [tuple(map(analyzer.simplify, load.indices)) for load in loads_in(block.body, source)]
     first = places[0]
     if shape is None or not all(_same(a, b) for place in places[1:] for a, b in zip(first, place, strict=True)):
         return None
+    split = _split(block, first, shape)
     axes = []
-    for index, extent in zip(first, shape, strict=True):
+    for axis, (index, extent) in enumerate(zip(first, shape, strict=True)):
+        if split is not None and axis >= len(shape) - 2:
+            axes.append(split if axis == len(shape) - 1 else None)
+            continue
         found = next((each for each in block.iter_vars if each.var.same_as(index)), None)
         is_zero = isinstance(index, tvm.tirx.IntImm) and int(index) == 0
         if found is None and not (is_zero and extent == 1):
@@ -113,7 +129,23 @@ def _epilogue(nests: Sequence[Nest], name: str) -> Epilogue | None:
     rest = [each for each in block.iter_vars if not any(each.var.same_as(axis) for axis in named)]
     if any(int(each.dom.extent) != 1 for each in rest):
         return None
-    return _without(rest, Epilogue(source, block.body.buffer, block.body.value, tuple(block.body.indices), tuple(axes)))
+    target, value, indices = block.body.buffer, block.body.value, tuple(block.body.indices)
+    width = 0 if split is None else shape[-1]
+    return _without(rest, Epilogue(source, target, value, indices, tuple(axes), width))
+
+
+def _split(block: Any, indices: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """The variable that counts over the last two axes together; None where there is none."""
+    if len(shape) < 2:
+        return None
+    outer, inner, (groups, width) = *indices[-2:], shape[-2:]
+    if not isinstance(outer, tvm.tirx.FloorDiv) or not isinstance(inner, tvm.tirx.FloorMod):
+        return None
+    by = [each.b for each in (outer, inner)]
+    if not outer.a.same_as(inner.a) or not all(isinstance(b, tvm.tirx.IntImm) and int(b) == width for b in by):
+        return None
+    found = next((each for each in block.iter_vars if each.var.same_as(outer.a)), None)
+    return found.var if found is not None and int(found.dom.extent) == groups * width else None
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -1,7 +1,8 @@
 """How convolutions go through an image without zeros around it: tiles of a row of results, and rows of the kernel.
 
 A loop leaves out the rows of the kernel that lie above or below the image.  Tiles at the left and right edge know which
-products they lack; all others are alike, so that one loop has them.
+products they lack; all others are alike, so that one loop has them.  Where many tiles lack products, as with a kernel
+whose places lie far apart, the results of these are computed one by one, as rows are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,20 @@ from tvm import tirx
 from kintune.compiler.programs.weighted_sum import Reach
 from kintune.compiler.programs.winograd_tiles import Geometry
 
-__all__ = ["Tile", "edges", "even_widths", "loop_of", "rows_of_kernel", "share_of", "tiles_of"]
+__all__ = [
+    "MOST_WRITTEN",
+    "Tile",
+    "edges",
+    "even_widths",
+    "has_written_edges",
+    "loop_of",
+    "places_in_image",
+    "share_of",
+    "tiles_of",
+]
+
+MOST_WRITTEN = 6
+"""Tiles of a row that are written out one by one, at most."""
 
 
 class Tile(NamedTuple):
@@ -51,6 +65,11 @@ def edges(reach: Reach, columns: int) -> tuple[int, int]:
     return complete.index(True), complete[::-1].index(True)
 
 
+def has_written_edges(reach: Reach, columns: int) -> bool:
+    """Whether the tiles that lack products or results are written out; else their results are computed one by one."""
+    return sum(edges(reach, columns)) <= MOST_WRITTEN
+
+
 def even_widths(results: int, widths: tuple[int, ...]) -> list[int]:
     """Widths of tiles that divide a row as evenly as can be, in as many parts as tiles of these widths do."""
     return sorted({-(-results // -(-results // width)) for width in widths if width <= results})
@@ -63,8 +82,11 @@ def share_of(number: Any, extent: int, shares: int, g: Geometry) -> tuple[Any, A
     return first, own if extent % own == 0 else tirx.min(g.at(own), g.at(extent) - first)
 
 
-def rows_of_kernel(reach: Reach, y: Any, g: Geometry) -> tuple[Any, Any]:
-    """The first row of the kernel that lies in the image for a row of results, and how many of them do."""
+def places_in_image(reach: Reach, y: Any, g: Geometry) -> tuple[Any, Any]:
+    """The first row of the kernel that lies in the image for a row of results, and how many of them do.
+
+    The same holds for columns.
+    """
     lowest = (reach.results - 1) * reach.stride + (reach.kernel - 1) * reach.dilation - reach.before
     if lowest < reach.size and not reach.before:
         return g.at(0), reach.kernel

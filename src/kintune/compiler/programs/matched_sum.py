@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tvm
 
 from kintune.compiler.programs.epilogue import Epilogue, joined
-from kintune.compiler.programs.weighted_sum import WeightedSum, find_weighted_sum
+from kintune.compiler.programs.weighted_sum import DENSE, WeightedSum, find_weighted_sum
 
 __all__ = ["MatchedSum", "match_sum"]
 
@@ -47,12 +47,9 @@ class MatchedSum(NamedTuple):
         return next((at for at, parameter in enumerate(params) if parameter.same_as(buffer)), -1)
 
 
-def match_sum(module: tvm.IRModule, *, depthwise: bool = False) -> MatchedSum | None:
-    """The sum of a workload (function `main`); None where it has none, or more than it and what follows.
-
-    It is one over channels, or a `depthwise` one.
-    """
-    found = find_weighted_sum(module, depthwise=depthwise)
+def match_sum(module: tvm.IRModule, kind: str = DENSE) -> MatchedSum | None:
+    """The sum of this kind in a workload (function `main`); None where it has none, or more than what follows it."""
+    found = find_weighted_sum(module, kind)
     if found is None:
         return None
     if len(found.nests) == len(found.replaced):
@@ -60,7 +57,7 @@ def match_sum(module: tvm.IRModule, *, depthwise: bool = False) -> MatchedSum | 
     follows = joined(module, found.name)
     if follows is None:
         return None
-    found = find_weighted_sum(follows[0], depthwise=depthwise)
+    found = find_weighted_sum(follows[0], kind)
     if found is None or len(found.nests) != len(found.replaced) + 1:
         return None
     return MatchedSum(follows[0], found, follows[1])

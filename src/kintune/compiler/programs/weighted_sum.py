@@ -1,12 +1,13 @@
 """Recognises a sum of products with constant weights: a product of matrices, or a convolution of any kernel.
 
-Of the convolutions in groups, those are recognised in which each filter has a channel of its own.
+Of the convolutions in groups, those are recognised in which each filter has a channel of its own, and those with an
+axis of groups.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tvm
@@ -16,10 +17,13 @@ from kintune.compiler.programs.loops import replaced
 from kintune.compiler.programs.zero_padding import zero_padding
 from kintune.compiler.space.weights import weight_positions
 
-__all__ = ["Reach", "WeightedSum", "find_weighted_sum", "linear"]
+__all__ = ["DENSE", "DEPTHWISE", "GROUPED", "Reach", "WeightedSum", "find_weighted_sum", "linear"]
+
+DENSE, DEPTHWISE, GROUPED = "dense", "depthwise", "grouped"
+"""Kinds of sums: each filter reads all channels, the one of its number, or those of its group."""
 
 _TYPE = "float32"
-_CHANNELS_LAST = 4
+_IMAGE = 3  # axes of images, rows and columns, before those of channels
 
 
 class Reach(NamedTuple):
@@ -54,7 +58,9 @@ class WeightedSum(NamedTuple):
     `nests` are all blocks of the function; `replaced` are the positions among them of the sum and of the block that
     wrote zeros around its data, if any.  `position` is the weights' among the function's parameters.
 
-    In a sum that `is_depthwise`, filter f reads channel f alone; `channels` are then those of the data all the same.
+    In a `DEPTHWISE` sum, filter f reads channel f alone; `channels` are then those of the data all the same.  In a
+    `GROUPED` one, data and result have an axis of groups before that of channels or filters, of which a group has so
+    many.
     """
 
     nests: tuple[Nest, ...]
@@ -68,8 +74,13 @@ class WeightedSum(NamedTuple):
     columns: Reach
     channels: int
     load: Any
-    variables: tuple[Any, Any, Any, Any]
-    is_depthwise: bool = False
+    variables: tuple[Any, Any, Any, Any, Any]
+    kind: str = DENSE
+
+    @property
+    def groups(self) -> int:
+        """The number of groups in a sum that has an axis of them; 1 in others."""
+        return int(self.result.shape[-2]) if self.kind == GROUPED else 1
 
     @property
     def is_direct(self) -> bool:
@@ -102,7 +113,7 @@ class WeightedSum(NamedTuple):
     @property
     def flops(self) -> float:
         """The arithmetic of the sum."""
-        summed = self.rows.kernel * self.columns.kernel * (1 if self.is_depthwise else self.channels)
+        summed = self.rows.kernel * self.columns.kernel * (1 if self.kind == DEPTHWISE else self.channels)
         return 2.0 * self.positions * self.filters * summed
 
     @property
@@ -115,24 +126,24 @@ class WeightedSum(NamedTuple):
         """The type of its indices."""
         return str(self.nests[max(self.replaced)].block.iter_vars[0].var.ty.dtype)
 
-    def weight(self, i: Any, j: Any, c: Any, f: Any) -> Any:
-        """The weight of a place of the kernel, a channel and a filter; the channel does not count if depthwise."""
-        pairs = zip(self.variables, (i, j, c, f), strict=True)
+    def weight(self, i: Any, j: Any, c: Any, f: Any, group: Any = None) -> Any:
+        """The weight of a place of the kernel, a channel and a filter of a group; what the kind lacks is ignored."""
+        pairs = zip(self.variables, (i, j, c, f, group), strict=True)
         return replaced(self.load, {variable: value for variable, value in pairs if variable is not None})
 
 
-def find_weighted_sum(module: tvm.IRModule, *, depthwise: bool = False) -> WeightedSum | None:
-    """The sum of a workload (function `main`), where it has exactly one: over channels, or else a `depthwise` one."""
+def find_weighted_sum(module: tvm.IRModule, kind: str = DENSE) -> WeightedSum | None:
+    """The sum of a workload (function `main`), where it has exactly one, which is of this kind."""
     function = module["main"]
     nests = nests_of(function)
     if nests is None:
         return None
     found = [at for at, nest in enumerate(nests) if nest.block.init is not None]
-    matched = [match for at in found if (match := _match(function, nests, at, depthwise)) is not None]
+    matched = [match for at in found if (match := _match(function, nests, at, kind)) is not None]
     return matched[0] if len(matched) == len(found) == 1 else None
 
 
-def _match(function: Any, nests: list[Nest], at: int, depthwise: bool) -> WeightedSum | None:
+def _match(function: Any, nests: list[Nest], at: int, kind: str) -> WeightedSum | None:
     nest = nests[at]
     loads = _factors(nest)
     if loads is None:
@@ -142,7 +153,7 @@ def _match(function: Any, nests: list[Nest], at: int, depthwise: bool) -> Weight
         position = next((i for i in parameters if function.params[i].same_as(load.source)), None)
         if position is None or sum(len(loads_in(each.block.body, load.source)) for each in nests) != 1:
             continue
-        found = _depthwise_sum_of(nest, data, load) if depthwise else _sum_of(nest, data, load)
+        found = _READERS[kind](nest, data, load)
         if found is not None:
             here = found._replace(nests=tuple(nests), replaced=(at,), position=position)
             return _with_zeros(function, here, at)
@@ -192,10 +203,11 @@ def _sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
         return None
     places = [variable for variable in reduced if not variable.same_as(channel)]
     matrix = _matrix(nest, data, kept[:-1], places)
-    image = None if matrix is not None else _image(nest, data, kept[:-1], places)
+    image = None if matrix is not None else _image(nest, data, places, 1)
     if matrix is None and image is None:
         return None
-    return _made(nest, data, load, image or (1, Reach(), matrix or Reach(), (None, None)), channel)
+    variables = (channel, kept[-1], None)
+    return _made(nest, data, load, image or (1, Reach(), matrix or Reach(), (None, None)), variables, DENSE)
 
 
 def _depthwise_sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
@@ -206,14 +218,39 @@ def _depthwise_sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
         return None
     if not _reads_all(nest, load, [*reduced, kept[-1]]):
         return None
-    image = _image(nest, data, kept[:-1], reduced)
-    return None if image is None else _made(nest, data, load, image, None)
+    image = _image(nest, data, reduced, 1)
+    return None if image is None else _made(nest, data, load, image, (None, kept[-1], None), DEPTHWISE)
 
 
-def _made(nest: Nest, data: Any, load: Any, image: _Image, channel: Any) -> WeightedSum:
-    """The sum over these images; over no channels if there is no variable of them."""
-    images, rows, columns, places = image
+def _grouped_sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
+    """The same of a sum over channels with an axis of groups."""
     kept, reduced = nest.variables(reducing=False), nest.variables(reducing=True)
+    shape = constant_shape(data.source)
+    if shape is None or len(shape) != _IMAGE + 2 or len(kept) != _IMAGE + 2:
+        return None
+    group, channel = data.indices[-2:]
+    if not group.same_as(kept[-2]) or shape[-2] != _extent(nest, group):
+        return None
+    if not _is_one_of(channel, reduced) or shape[-1] != _extent(nest, channel):
+        return None
+    if not _reads_all(nest, load, [*reduced, *kept[-2:]]):
+        return None
+    image = _image(nest, data, [variable for variable in reduced if not variable.same_as(channel)], 2)
+    return None if image is None else _made(nest, data, load, image, (channel, kept[-1], group), GROUPED)
+
+
+_READERS: dict[str, Callable[[Nest, Any, Any], WeightedSum | None]] = {
+    DENSE: _sum_of,
+    DEPTHWISE: _depthwise_sum_of,
+    GROUPED: _grouped_sum_of,
+}
+
+
+def _made(nest: Nest, data: Any, load: Any, image: _Image, variables: tuple[Any, Any, Any], kind: str) -> WeightedSum:
+    """The sum over these images; the variables are those of channel, filter and group, None where there is none."""
+    images, rows, columns, places = image
+    channel = variables[0]
+    reduced = nest.variables(reducing=True)
     others = [variable for variable in reduced if channel is None or not variable.same_as(channel)]
     single = [variable for variable in others if _extent(nest, variable) == 1]
     return WeightedSum(
@@ -228,8 +265,8 @@ def _made(nest: Nest, data: Any, load: Any, image: _Image, channel: Any) -> Weig
         columns=columns,
         channels=int(data.source.shape[-1]),
         load=replaced(load, {variable: tvm.tirx.const(0, str(variable.ty.dtype)) for variable in single}),
-        variables=(*places, channel, kept[-1]),
-        is_depthwise=channel is None,
+        variables=(*places, *variables),
+        kind=kind,
     )
 
 
@@ -276,10 +313,13 @@ def _is_alone(index: Any, variable: Any, nest: Nest) -> bool:
     return len(others) == 1 and others[0][0].same_as(variable) and others[0][1] == 1
 
 
-def _image(nest: Nest, data: Any, kept: Sequence[Any], places: Sequence[Any]) -> _Image | None:
-    """The images, what is read along their two axes, and the variables of the kernel's places."""
-    shape = constant_shape(data.source) or ()
-    if len(shape) != _CHANNELS_LAST or len(kept) != _CHANNELS_LAST - 1:
+def _image(nest: Nest, data: Any, places: Sequence[Any], inner: int) -> _Image | None:
+    """The images, what is read along their two axes, and the variables of the kernel's places.
+
+    Data and result have so many `inner` axes behind these three.
+    """
+    shape, kept = constant_shape(data.source) or (), nest.variables(reducing=False)
+    if len(shape) != _IMAGE + inner or len(kept) != _IMAGE + inner:
         return None
     n = kept[0]
     first = data.indices[0]
@@ -369,9 +409,9 @@ def _with_zeros(function: Any, found: WeightedSum, at: int) -> WeightedSum | Non
             if any(zeros.before) or math.prod(shape[:-1]) != found.columns.size
             else _of(found, zeros.data, writers[0], at)
         )
-    if len(shape) != _CHANNELS_LAST or zeros.before[0] or zeros.before[3]:
+    if zeros.before[0] or any(zeros.before[_IMAGE:]):
         return None
-    if (shape[0], shape[3]) != (found.images, found.channels):
+    if (shape[0], *shape[_IMAGE:]) != (found.images, *(constant_shape(padded) or ())[_IMAGE:]):
         return None
     changed = found._replace(
         rows=found.rows._replace(size=shape[1], before=zeros.before[1]),

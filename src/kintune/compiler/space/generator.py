@@ -67,8 +67,17 @@ def _on_cpu(function: Any, module: tvm.IRModule, context: Any) -> Any:
     """The function with its default schedule, where it is not scheduled yet."""
     if not isinstance(function, tvm.tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
         return function
-    written = None if has_wrapped_loops(function) else write_rows(function)
+    written = None if has_wrapped_loops(function) else _rows_of(function)
     return split_wrapped_loops(function, module, context) if written is None else written
+
+
+def _rows_of(function: Any) -> Any:
+    """The function in passes over rows; None where it is no such function, or writing it fails, which the log says."""
+    try:
+        return write_rows(function)
+    except RuntimeError as error:  # of the compiler's, on a function that nobody tried
+        print(f"rows cannot be written: {error}", file=sys.stderr, flush=True)
+        return None
 
 
 def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
