@@ -28,7 +28,7 @@ SECOND = "benchmarks_service.md"
 """The page on the scheduler and the service."""
 SUPERSEDED = (
     *("compare-bf16-two-xeon", "compare-int8-mobilenet-xeon"),
-    *("compare-seven-xeon", "compare-eight-xeon", "compare-eleven-xeon"),  # their files are in the first table
+    *("compare-seven-xeon", "compare-eight-xeon", "compare-eleven-xeon", "compare-packages-xeon"),  # in the first table
 )
 """Comparisons whose files have been compared again by one of another name."""
 
@@ -83,32 +83,32 @@ def against(latency: dict[str, float]) -> list[str]:
 
 def packages(results: Path) -> list[str]:
     """Trained networks out of packages: of each the last comparison that it was in."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
-    machines, dates = set(), set()
+    found: dict[str, dict[str, Any]] = {}
+    compared: dict[str, dict[str, Any]] = {}
     for path in sorted(
         results.glob("*/comparison.json"), key=lambda each: (_last_day(each), each.parent.name == NEWEST)
     ):
         document = json.loads(path.read_text())
         for name, file in document["comparisons"][0].get("files", {}).items():
             if str(file["model"]).startswith("models/packages/") and file["correct"]:
-                found[name] = (path.parent.name, file)
-                machines.update(document["cpus"])
-                dates.add(document["days"][-1])
+                found[name], compared[name] = file, document
     if not found:
         return []
-    files = sorted(found.items(), key=lambda one: one[1][1]["ratio_onnxruntime"])
+    machines = {machine for document in compared.values() for machine in document["cpus"]}
+    dates = {document["days"][-1] for document in compared.values()}
+    files = sorted(found.items(), key=lambda one: one[1]["ratio_onnxruntime"])
     others = ("onnxruntime", "openvino")
     body = []
-    for name, (_, file) in files:
+    for name, file in files:
         times = [short(file[f"{runtime}_ms"]) for runtime in ("kintune", *others)]
         ratios = [f"{file[f'ratio_{other}']:.2f}" for other in others]
         runs_in = (
             "Kintune" if file["whole"] else file["runs_in"] if not file["regions"] else f"{file['regions']} regions"
         )
         body.append([name, *times, *ratios, runs_in])
-    of = [mean([file[f"ratio_{other}"] for _, (_, file) in files]) for other in others]
+    of = [mean([file[f"ratio_{other}"] for _, file in files]) for other in others]
     return [
-        "## Trained networks, one or two minutes of tuning each",
+        "## Trained networks, two minutes of tuning each",
         "",
         "Networks as they ship in Python packages. "
         f"Machine: {', '.join(sorted(machines))}; {', '.join(sorted(dates))}. Milliseconds.",
@@ -116,7 +116,7 @@ def packages(results: Path) -> list[str]:
         *table(["network", *COMPARED, "runs in"], body),
         "",
         f"Geometric mean over the {len(files)} networks: {of[0]:.2f} of onnxruntime's time, {of[1]:.2f} of OpenVINO's. "
-        "[Page](notebook/2026-11-26-in-parts.md).",
+        "[Page](notebook/2026-11-27-small-devices.md).",
     ]
 
 
