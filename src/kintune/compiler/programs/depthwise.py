@@ -14,7 +14,14 @@ import tvm
 
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
-from kintune.compiler.programs.image_tiles import edges, even_widths, has_written_edges, tiles_of
+from kintune.compiler.programs.image_tiles import (
+    CONTENDED_CYCLES,
+    PAIR_BYTES,
+    edges,
+    even_widths,
+    has_written_edges,
+    tiles_of,
+)
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
@@ -41,8 +48,6 @@ _STORED_CYCLES = 2.0  # of a vector of results
 _NEAR_BYTES, _STRIDED_BYTES = 40.0, 16.0  # a cycle and core from the second cache: in order, and a strip of each place
 _INSIDE = 0.6  # of the first cache, for rows that are read again
 _WAITED = 0.5  # of the time of these reads, that arithmetic does not cover
-_PAIR = 128  # bytes: two cache lines, which a core asks for together ...
-_CONTENDED_CYCLES = 60.0  # ... and of a result that two cores write to one pair of
 _TASK_CYCLES = 500.0
 
 
@@ -152,8 +157,8 @@ def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Proces
     moved = times * 4.0 * columns.size * strips.width / (_STRIDED_BYTES if tiling.is_tall else _NEAR_BYTES)
     row = own_strips * (cycles + _WAITED * moved)
     ends = (4 * strips.width * -(-strips.number // tiling.parts), 4 * shape.channels)
-    if tiling.parts > 1 and any(end % _PAIR for end in ends):
-        row += _CONTENDED_CYCLES * columns.results
+    if tiling.parts > 1 and any(end % PAIR_BYTES for end in ends):
+        row += CONTENDED_CYCLES * columns.results
     turns = -(-shape.images * tiling.blocks * tiling.parts // machine.threads)
     return turns * (own_rows * row + _TASK_CYCLES)
 

@@ -15,7 +15,7 @@ import tvm
 
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.direct_loops import Tiling, convolve, inner_tiles
-from kintune.compiler.programs.image_tiles import edges, even_widths, has_written_edges
+from kintune.compiler.programs.image_tiles import CONTENDED_CYCLES, PAIR_BYTES, edges, even_widths, has_written_edges
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.weighted_sum import DENSE, GROUPED, Reach, WeightedSum
@@ -138,7 +138,10 @@ def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Proces
     turns = -(-shape.images * tiling.blocks * tiling.parts // machine.threads)
     alone = 0 if has_written_edges(columns, width) else sum(edges(columns, width)) * width
     singles = _SINGLE_CYCLES * alone * taps * shape.channels * -(-rows.results // tiling.blocks)
-    return turns * (own * (number * cut * (summed + stored) * far + singles) + _TASK_CYCLES)
+    ends = (4 * own * tiling.vectors * lanes, 4 * shape.groups * shape.filters)
+    contended = tiling.parts > 1 and any(end % PAIR_BYTES for end in ends)
+    waited = CONTENDED_CYCLES * number * cut * width if contended else 0.0
+    return turns * (own * (number * cut * (summed + stored) * far + singles) + waited + _TASK_CYCLES)
 
 
 def _matched(module: tvm.IRModule) -> MatchedSum | None:

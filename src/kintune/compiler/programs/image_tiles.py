@@ -17,7 +17,9 @@ from kintune.compiler.programs.weighted_sum import Reach
 from kintune.compiler.programs.winograd_tiles import Geometry
 
 __all__ = [
+    "CONTENDED_CYCLES",
     "MOST_WRITTEN",
+    "PAIR_BYTES",
     "Tile",
     "edges",
     "even_widths",
@@ -27,6 +29,12 @@ __all__ = [
     "share_of",
     "tiles_of",
 ]
+
+PAIR_BYTES = 128
+"""Two cache lines, which a core asks for together."""
+
+CONTENDED_CYCLES = 60.0
+"""Cycles of a result whose pair of cache lines another core writes to as well."""
 
 MOST_WRITTEN = 6
 """Tiles of a row that are written out one by one, at most."""
