@@ -25,15 +25,14 @@ from kintune.compiler.programs.image_tiles import (
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
+from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
 from kintune.compiler.programs.weighted_sum import DEPTHWISE, Reach, WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
 __all__ = ["DepthwiseConvolution"]
 
-_REGISTERS = (16, 32)
 _COLUMNS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _VECTORS = (1, 2, 3, 4)
 _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 32)
@@ -73,13 +72,10 @@ class DepthwiseConvolution:
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """One, where nothing is left beside the convolution, and most of a row needs no zeros."""
-        if target.kind.name != "llvm":
+        variant = vector_variant(target)
+        matched = _matched(module) if variant else None
+        if matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
-        machine = Processor.of(extensions_of(target))
-        matched = _matched(module)
-        if machine.registers not in _REGISTERS or matched is None or matched.found.flops < _LEAST_FLOPS:
-            return ()
-        variant = f"{machine.lanes}x{machine.registers}"
         return (variant,) if _tiles(_shape(matched.found), variant) else ()
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
@@ -244,15 +240,7 @@ def _tiling(tile: tuple[int, int], blocks: int, parts: int, is_tall: int) -> Til
 
 
 def _registers(variant: str) -> tuple[int, int]:
-    """The lanes of a vector and the number of registers.
-
-    Raises:
-        BuildError: there is no such variant.
-    """
-    lanes, _, registers = variant.partition("x")
-    if not (lanes.isdecimal() and registers.isdecimal() and int(lanes) and int(registers) in _REGISTERS):
-        raise BuildError(f"depthwise convolutions have no variant {variant}")
-    return int(lanes), int(registers)
+    return lanes_and_registers(variant, "depthwise convolutions")
 
 
 def _shape(found: WeightedSum) -> _Shape:

@@ -17,10 +17,10 @@ from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.streamed_loops import Streaming, live_part, stream_sum
+from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
 from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
 __all__ = ["MOST_POSITIONS", "StreamedSum"]
@@ -29,7 +29,6 @@ MOST_POSITIONS = 16
 """The positions of a sum that takes as long as its weights take to be read from the last cache, at most."""
 
 _MOST_ROWS_OF_PRODUCT = 3  # where vectors divide the filters, the tiled program has tiles of four rows and more
-_REGISTERS = (16, 32)
 _VECTORS = (1, 2, 3, 4, 6, 8)
 _WAYS = (1, 2, 4)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -72,13 +71,10 @@ class StreamedSum:
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """One, where positions are few and nothing is left beside the sum."""
-        if target.kind.name != "llvm":
+        variant = vector_variant(target)
+        matched = match_sum(module) if variant else None
+        if matched is None or not _is_worth(matched.found, _registers(variant)[0]):
             return ()
-        machine = Processor.of(extensions_of(target))
-        matched = match_sum(module)
-        if machine.registers not in _REGISTERS or matched is None or not _is_worth(matched.found, machine.lanes):
-            return ()
-        variant = f"{machine.lanes}x{machine.registers}"
         return (variant,) if _tiles(_size(matched.found), variant) else ()
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
@@ -210,15 +206,7 @@ def _streaming(tile: tuple[int, int], ways: int, parts: int, ahead: int) -> Stre
 
 
 def _registers(variant: str) -> tuple[int, int]:
-    """The lanes of a vector and the number of registers.
-
-    Raises:
-        BuildError: there is no such variant.
-    """
-    lanes, _, registers = variant.partition("x")
-    if not (lanes.isdecimal() and registers.isdecimal() and int(lanes) and int(registers) in _REGISTERS):
-        raise BuildError(f"sums with few positions have no variant {variant}")
-    return int(lanes), int(registers)
+    return lanes_and_registers(variant, "sums with few positions")
 
 
 def _size(found: WeightedSum) -> _Size:

@@ -17,10 +17,10 @@ from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.product_tiles import Tiling, make_tiles
 from kintune.compiler.programs.stages import with_stages
+from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
 from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
 __all__ = ["TiledProduct"]
@@ -86,17 +86,15 @@ class TiledProduct:
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """One where the columns fill vectors of the target and nothing is left beside the product; two if deep."""
-        if target.kind.name != "llvm":
+        variant = vector_variant(target)
+        matched = _matched(module) if variant else None
+        if matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
-        machine = Processor.of(extensions_of(target))
-        matched = _matched(module)
-        if machine.registers not in _TILES or matched is None or matched.found.flops < _LEAST_FLOPS:
-            return ()
-        variant, size = f"{machine.lanes}x{machine.registers}", _size(matched.found)
+        size = _size(matched.found)
         if not _tiles(size, variant):
             return ()
         target_type = (matched.found.result if matched.epilogue is None else matched.epilogue.target).dtype
-        is_deep = bool(_depths(size, machine.lanes)) and str(target_type) == "float32"
+        is_deep = bool(_depths(size, _lanes(variant))) and str(target_type) == "float32"
         return (variant, variant + _DEEP) if is_deep else (variant,)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
@@ -212,13 +210,11 @@ def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
     Raises:
         BuildError: there is no such variant.
     """
-    lanes, _, registers = variant.removesuffix(_DEEP).partition("x")
-    if not (lanes.isdecimal() and registers.isdecimal() and int(registers) in _TILES):
-        raise BuildError(f"products have no variant {variant}")
-    vectors = size.vectors(int(lanes))
-    if size.filters < _LEAST_USE * vectors * int(lanes):
+    lanes, registers = lanes_and_registers(variant.removesuffix(_DEEP), "products")
+    vectors = size.vectors(lanes)
+    if size.filters < _LEAST_USE * vectors * lanes:
         return ()
-    known = [tile for tile in _TILES[int(registers)] if tile[0] <= size.positions]
+    known = [tile for tile in _TILES[registers] if tile[0] <= size.positions]
     dividing = [tile for tile in known if vectors % tile[1] == 0]
     filled = [
         tile for tile in known if vectors % tile[1] and vectors >= _MOST_FILLED * -(-vectors // tile[1]) * tile[1]

@@ -1,0 +1,33 @@
+"""Variants of programs that are written for lanes of a vector and vector registers, as in "16x32"."""
+
+from __future__ import annotations
+
+import tvm
+
+from kintune.errors import BuildError
+from kintune.runtime.target import extensions_of
+from kintune.search.processor import Processor
+
+__all__ = ["lanes_and_registers", "vector_variant"]
+
+_REGISTERS = (16, 32)
+
+
+def vector_variant(target: tvm.target.Target) -> str:
+    """The variant for a CPU; empty for other targets, and where the registers are neither 16 nor 32."""
+    if target.kind.name != "llvm":
+        return ""
+    machine = Processor.of(extensions_of(target))
+    return f"{machine.lanes}x{machine.registers}" if machine.registers in _REGISTERS else ""
+
+
+def lanes_and_registers(variant: str, what: str) -> tuple[int, int]:
+    """The lanes of a vector and the number of registers of a variant; `what` has variants, for the message.
+
+    Raises:
+        BuildError: there is no such variant.
+    """
+    lanes, _, registers = variant.partition("x")
+    if not (lanes.isdecimal() and registers.isdecimal() and int(lanes) and int(registers) in _REGISTERS):
+        raise BuildError(f"{what} have no variant {variant}")
+    return int(lanes), int(registers)
