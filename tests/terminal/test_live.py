@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -54,7 +55,7 @@ def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:
 
 def test_reports_in_quick_succession_are_drawn_once_and_the_last_one_stays() -> None:
     terminal = Terminal()
-    display = LiveDisplay("resnet18", terminal)
+    display = LiveDisplay("resnet18", terminal, tick_s=None)
     display.show(example_progress(elapsed_s=1.0, trials=1))
     drawn = terminal.getvalue()
     display.show(example_progress(elapsed_s=1.1, trials=2))
@@ -63,9 +64,22 @@ def test_reports_in_quick_succession_are_drawn_once_and_the_last_one_stays() -> 
     assert "2 of 1000 trials" in terminal.getvalue()[len(drawn) :]
 
 
+@pytest.mark.parametrize(("seconds", "said"), [(140.0, "05:32, about 3 min left"), (9000.0, "2:33:12, about 1 s left")])
+def test_times_go_on_in_a_long_stage(seconds: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    terminal, now = Terminal(), [50.0]
+    display = LiveDisplay("resnet18", terminal, tick_s=0.01, now=lambda: now[0])
+    display.show(example_progress())
+    assert "03:12, about 6 min left" in terminal.getvalue()
+    now[0] += seconds
+    while said not in terminal.getvalue():
+        time.sleep(0.01)
+    display.close()
+
+
 def test_a_new_stage_is_drawn_at_once() -> None:
     terminal = Terminal()
-    display = LiveDisplay("resnet18", terminal)
+    display = LiveDisplay("resnet18", terminal, tick_s=None)
     display.show(example_progress(elapsed_s=1.0))
     drawn = terminal.getvalue()
     display.show(example_progress(elapsed_s=1.0, stage=StageName.CONFIRM))

@@ -171,5 +171,5 @@ class JobDisplay:
         with contextlib.suppress(msgspec.ValidationError):  # a report of another version is not shown
             converted = msgspec.convert(report, ProgressReport)
             if self._display is None:
-                self._display = open_display(self._title, stream=self._stream)
+                self._display = open_display(self._title, stream=self._stream, ticking=False)
             self._display.show(converted)

@@ -40,10 +40,16 @@ class Silence:
         """Nothing was opened."""
 
 
-def open_display(title: str, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> Display:
+_TICK_S = 1.0
+
+
+def open_display(
+    title: str, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None, ticking: bool = True
+) -> Display:
     """Return a display on `stream` (default: standard error): live on a terminal, plain lines elsewhere.
 
-    A `verbose` one has a line for every report.  Should the stream break, the display goes silent.  rich takes long to
+    A `verbose` one has a line for every report.  On a terminal, times go on between reports where it is `ticking`: the
+    run waits for nobody.  Should the stream break, the display goes silent.  rich takes long to
     import, so it is imported only for a terminal.
     """
     if quiet or (stream is None and sys.stderr is None):
@@ -54,7 +60,7 @@ def open_display(title: str, *, quiet: bool = False, verbose: bool = False, stre
     if stream.isatty():
         from kintune.terminal.live import LiveDisplay
 
-        return LiveDisplay(title, stream)
+        return LiveDisplay(title, stream, tick_s=_TICK_S if ticking else None)
     return PlainDisplay(title, stream)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -28,36 +29,59 @@ from kintune.terminal.formatting import (
 __all__ = ["LiveDisplay", "LiveFleet", "fleet_picture", "picture"]
 
 
-class LiveDisplay:
-    """Draws on a terminal, at most once per `interval_s` seconds of run time unless the stage changes."""
+_SOON_S = 1.0  # what is left at least, until something new is known
 
-    def __init__(self, title: str, stream: TextIO, interval_s: float = 0.2) -> None:
+
+class LiveDisplay:
+    """Draws on a terminal, at most once per `interval_s` seconds of run time unless the stage changes.
+
+    In long stages it draws every `tick_s` seconds, so that times go on; with None it does not.  `now` tells seconds.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        stream: TextIO,
+        interval_s: float = 0.2,
+        tick_s: float | None = 1.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._title = title
         self._interval_s = interval_s
+        self._now = now
         self._drawn: ProgressReport | None = None
-        self._last: ProgressReport | None = None
+        self._last: tuple[ProgressReport, float] | None = None
         self._live = Live(
-            Text(title, style="bold"), console=Console(file=stream), auto_refresh=False, redirect_stdout=False,
-            redirect_stderr=False,
+            console=Console(file=stream), auto_refresh=tick_s is not None, refresh_per_second=1 / (tick_s or 1.0),
+            redirect_stdout=False, redirect_stderr=False, get_renderable=self._picture,
         )  # fmt: skip
-        self._live.start()
+        self._live.start(refresh=True)
 
     def show(self, report: ProgressReport) -> None:
         """Redraw if it is due."""
-        self._last = report
+        self._last = report, self._now()
         drawn = self._drawn
         if drawn is None or report.stage != drawn.stage or report.elapsed_s - drawn.elapsed_s >= self._interval_s:
-            self._draw(report)
+            self._drawn = report
+            self._live.refresh()
 
     def close(self) -> None:
         """Draw the last report and stop."""
-        if self._last is not None and self._last is not self._drawn:
-            self._draw(self._last)
         self._live.stop()
 
-    def _draw(self, report: ProgressReport) -> None:
-        self._live.update(picture(self._title, report), refresh=True)
-        self._drawn = report
+    def _picture(self) -> RenderableType:
+        if self._last is None:
+            return Text(self._title, style="bold")
+        report, shown = self._last
+        return picture(self._title, _later(report, self._now() - shown))
+
+
+def _later(report: ProgressReport, seconds: float) -> ProgressReport:
+    """The report some seconds after it was made, if nothing new is known."""
+    left = report.time_left_s
+    if left is not None:
+        left = max(left - seconds, min(left, _SOON_S))
+    return msgspec.structs.replace(report, elapsed_s=report.elapsed_s + seconds, time_left_s=left)
 
 
 def picture(title: str, report: ProgressReport) -> RenderableType:

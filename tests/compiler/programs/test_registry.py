@@ -96,17 +96,60 @@ def test_candidates_of_programs_and_rules_take_turns_and_have_features(doubled: 
     assert all(np.isfinite(draft.features).all() for draft in drafts if draft is not None)
 
 
+def broken(*_: Any) -> Any:
+    raise RuntimeError("of the compiler\nno such index")
+
+
+FAILS = "program doubling fails: RuntimeError: no such index\n"
+
+
+@pytest.mark.parametrize("method", ["variants", "axes"])
 def test_a_program_that_fails_is_left_out(
+    doubled: Any, method: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from kintune.compiler.space.sketches import generate_sketches
+
+    monkeypatch.setattr(Doubling, method, broken)
+    assert list(by_program(generate_sketches("w", doubled, target()))) == [""]
+    assert capfd.readouterr().err == FAILS
+
+
+def test_a_program_that_fails_for_the_rules_is_left_out(
     doubled: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from kintune.compiler.space.sketches import generate_sketches
 
-    def broken(*_: Any) -> Any:
-        raise RuntimeError("of the compiler\nno such index")
-
-    monkeypatch.setattr(Doubling, "variants", broken)
+    monkeypatch.setattr(Doubling, "axes", lambda *_: None)
+    monkeypatch.setattr(Doubling, "write", broken)
     assert list(by_program(generate_sketches("w", doubled, target()))) == [""]
-    assert capfd.readouterr().err == "program doubling fails: RuntimeError: no such index\n"
+    assert capfd.readouterr().err == FAILS
+
+
+def test_a_program_whose_rule_or_text_fails_has_no_candidates(
+    doubled: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.compiler.space.tvm_space import TvmSpace
+
+    sketches = generate_sketches("w", doubled, target())
+    space = TvmSpace({"w": doubled}, sketches, target(), Processor(), 1)
+    monkeypatch.setattr(Doubling, "rule", broken)
+    monkeypatch.setattr(Doubling, "write", broken)
+    assert {candidate.sketch for candidate in space.rules("w", 4)} == {sketch.digest for sketch in sketches[1:]}
+    assert capfd.readouterr().err == "the rule of program doubling fails: RuntimeError: no such index\n"
+    assert space.verify([Candidate("w", sketches[0].digest, ((0,),))]) == [None]
+
+
+def test_a_rule_of_the_compiler_that_fails_leaves_the_programs(
+    doubled: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from tvm.s_tir import meta_schedule as ms
+
+    from kintune.compiler.space.sketches import generate_sketches
+
+    monkeypatch.setattr(ms.TuneContext, "generate_design_space", broken)
+    assert list(by_program(generate_sketches("w", doubled, target()))) == ["doubling.3:any"]
+    assert capfd.readouterr().err == "the compiler's schedule rules fail: RuntimeError: no such index\n"
 
 
 def test_a_sketch_of_another_version_is_refused_in_a_line(doubled: Any, monkeypatch: pytest.MonkeyPatch) -> None:

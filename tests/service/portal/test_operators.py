@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kintune.core.hybrid import Hybrid, Region
@@ -35,6 +36,21 @@ def test_without_the_executable_names_are_made_readable(name: str, title: str) -
     report = example_report(subgraphs=(SubgraphReport(name, 1, 1e6, "dense", 4, 10.0),))
     (operator,) = operators_of(report, ())
     assert operator.title == title
+
+
+@pytest.mark.parametrize("added", ["_prepacked", "_in_place", "_in_place12", "_bf16_0_3", "_bf16_0_in_place"])
+def test_kernels_that_were_changed_for_their_neighbours_are_found(added: str, tmp_path: Path) -> None:
+    executable_of("net", tmp_path / "net.kt")
+    report = report_of_layers("net", 1.3)
+    manifest = read_manifest(tmp_path / "net.kt")
+    calls = [
+        msgspec.structs.replace(call, kernel=f"{subgraph.name}{added}")
+        for call, subgraph in zip(manifest.calls[0], report.subgraphs, strict=True)
+    ]
+    changed = msgspec.structs.replace(manifest, calls=(tuple(calls),))
+    titles = {each.title for each in operators_of(report, [changed])}
+    assert len(titles) == LAYERS
+    assert all(title.startswith("layer") for title in titles)
 
 
 def test_the_kernels_of_regions_are_found(tmp_path: Path) -> None:

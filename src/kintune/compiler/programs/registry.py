@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator
 
 import tvm
 
+from kintune.compiler.faults import as_build_error, left_out
 from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 from kintune.compiler.programs.byte_products import ByteProducts
@@ -69,12 +69,9 @@ def applicable(
             continue
         if isinstance(program, Narrow) and precision_of_program(program) not in precisions:
             continue
-        try:
+        variants: tuple[str, ...] = ()
+        with left_out(f"program {program.name} fails"):
             variants = tuple(program.variants(module, target))
-        except Exception as error:  # a fault of the program's, on a workload that nobody tried
-            said = (str(error).strip().splitlines() or [""])[-1]
-            print(f"program {program.name} fails: {type(error).__name__}: {said}", file=sys.stderr, flush=True)
-            continue
         for variant in variants:
             yield program, variant, f"{program.name}.{program.version}:{variant}"
 
@@ -113,7 +110,8 @@ def write_kept(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...],
     program, variant = program_named(name)
     if not isinstance(program, KeepsBf16):
         raise BuildError(f"program {program.name} keeps nothing in bf16")
-    return program.write(module, variant, decisions, kept)
+    with as_build_error(f"program {program.name} fails"):
+        return program.write(module, variant, decisions, kept)
 
 
 def keepable(name: str, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
@@ -135,4 +133,5 @@ def write(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...] = ())
         BuildError: there is no such program, or the decisions make none.
     """
     program, variant = program_named(name)
-    return program.write(module, variant, decisions)
+    with as_build_error(f"program {program.name} fails"):
+        return program.write(module, variant, decisions)

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.faults import as_build_error
 from kintune.compiler.programs.registry import write
 from kintune.compiler.space.generator import default_schedule, load_intrinsics, space_generator
 from kintune.compiler.space.packing import merge_packing
@@ -81,7 +80,7 @@ class Replayer:
         replayed = self._replay(sketch, candidate)
         if not self._instructions[sketch.digest]["insts"]:  # written as a whole
             return replayed
-        with _as_build_error():
+        with as_build_error():
             replayed.schedule.enter_postproc()
             for postprocessor in self._postprocessors:
                 if not postprocessor.apply(replayed.schedule):
@@ -104,7 +103,7 @@ class Replayer:
         instructions = self._instructions.get(sketch.digest)
         if instructions is None:
             instructions = self._instructions[sketch.digest] = json.loads(sketch.trace)
-        with _as_build_error():
+        with as_build_error():
             module = self._written(sketch, instructions, candidate.decisions)
             schedule = Schedule(module, seed=_REPLAY_SEED, debug_mask=0, error_render_level="none")
             if not instructions["insts"]:
@@ -144,16 +143,6 @@ def apply_candidate(
     return Replayer(module, target)(sketch, candidate).schedule.mod
 
 
-@contextmanager
-def _as_build_error() -> Iterator[None]:
-    try:
-        yield
-    except BuildError:
-        raise
-    except Exception as error:  # TVM raises many types for an impossible schedule
-        raise BuildError(f"{type(error).__name__}: {_first_line(error)}") from error
-
-
 def _encode(instructions: dict[str, Any], sketch: Sketch, decisions: tuple[Decision, ...]) -> list[Any]:
     """Decisions as MetaSchedule's JSON wants them: [instruction index, factors or index]."""
     if len(decisions) != len(sketch.axes):
@@ -178,8 +167,3 @@ def _decode(instructions: dict[str, Any], sketch: Sketch, trace: Any) -> tuple[D
             value = int(decision)
             taken.append((value % len(axis.values) if isinstance(axis, Choice) else value,))
     return tuple(taken)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:200] if lines else ""

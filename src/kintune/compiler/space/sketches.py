@@ -12,6 +12,7 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.faults import left_out
 from kintune.compiler.programs.blockwise_workload import sums_blockwise
 from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.compiler.programs.program import pattern_of, precision_of_program
@@ -42,18 +43,19 @@ def generate_sketches(
     `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
     own programs.  A function that was made for a pattern has them instead of MetaSchedule's, and so have sums of
     products of bytes and those with blockwise quantised weights, which a schedule can only widen.  Those of programs
-    that compute with shorter numbers
-    are among them only where their precision, such as "bf16", is one of `precisions`.
+    that compute with shorter numbers are among them only where their precision, such as "bf16", is one of `precisions`.
+    A program that fails is left out, which the log says.
     """
     found: dict[str, Sketch] = {}
     for program, variant, name in applicable(module, target, precisions):
-        axes = program.axes(module, variant)
-        if axes is not None:
-            sketch = _sketch(workload, [], [], axes, _Origin(name, precision_of_program(program)))
-            found.setdefault(sketch.digest, sketch)
-        else:
+        with left_out(f"program {program.name} fails"):
             origin = _Origin(name, precision_of_program(program))
-            found.update(_by_rules(workload, program.write(module, variant, ()), target, origin))
+            axes = program.axes(module, variant)
+            if axes is None:
+                found.update(_by_rules(workload, program.write(module, variant, ()), target, origin))
+            else:
+                sketch = _sketch(workload, [], [], axes, origin)
+                found.setdefault(sketch.digest, sketch)
     main = module["main"]
     if not (found and (pattern_of(main) or sums_bytes(main) or sums_blockwise(main))):
         found.update(_by_rules(workload, module, target))
@@ -65,7 +67,7 @@ def _by_rules(
 ) -> dict[str, Sketch]:
     """The sketches that MetaSchedule's rules make of a module of this origin, by digest.
 
-    There are none where a rule fails, as on some norms that read bytes.
+    There are none where a rule fails, as on some norms that read bytes; the log says what the compiler said.
     """
     if not is_schedulable(module):
         return {}
@@ -75,13 +77,10 @@ def _by_rules(
     )
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
-    try:
-        schedules = context.generate_design_space()
-    except ScheduleError:
-        return found
-    for schedule in schedules:
-        sketch, _ = _parse(workload, schedule.trace, names, origin)
-        found.setdefault(sketch.digest, sketch)
+    with left_out("the compiler's schedule rules fail"):
+        for schedule in context.generate_design_space():
+            sketch, _ = _parse(workload, schedule.trace, names, origin)
+            found.setdefault(sketch.digest, sketch)
     return found
 
 

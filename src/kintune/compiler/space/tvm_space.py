@@ -11,11 +11,12 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from kintune.compiler.faults import left_out
 from kintune.compiler.programs.registry import program_named, write
 from kintune.compiler.space.features import FeatureExtractor
 from kintune.compiler.space.loop_analysis import access_patterns, tiled_block
 from kintune.compiler.space.replay import Replayer
-from kintune.core.candidate import Candidate, Sketch, fits
+from kintune.core.candidate import Candidate, Decision, Sketch, fits
 from kintune.errors import BuildError
 from kintune.search.features.field import Field, fields_of
 from kintune.search.processor import Processor
@@ -94,7 +95,9 @@ class TvmSpace:
         if not program or any(map(tiled_block, sketches)):
             return rule_candidates(sketches, self._machine, limit)
         written, variant = program_named(program)
-        decided = written.rule(self._modules[workload], variant, self._machine)
+        decided: Sequence[tuple[Decision, ...]] = ()
+        with left_out(f"the rule of program {written.name} fails"):
+            decided = written.rule(self._modules[workload], variant, self._machine)
         return [Candidate(workload, sketch.digest, decisions) for sketch in sketches for decisions in decided][:limit]
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:

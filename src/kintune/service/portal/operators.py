@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,9 @@ from kintune.runtime.stored_zip import reading
 
 __all__ = ["Family", "Operator", "families_of", "manifests_in", "operators_of"]
 
-_PACKED = "_prepacked"  # what the compiler adds to the name of a kernel that reads packed weights
+_CHANGED = re.compile(r"(_prepacked|_in_place\d*|_bf16(_\d+)+)+$")
+"""What is added to the name of a kernel that reads packed weights, parts of larger tensors, or tensors kept in bf16."""
+
 _NOT_SEARCHED = "not searched"
 _FAMILIES = {
     "conv2d": "convolutions",
@@ -128,14 +131,14 @@ class _Names:
             self._chosen.update(manifest.chosen)
             for calls in manifest.calls:
                 for call in calls:
-                    self._calls.setdefault(call.kernel, {}).setdefault(title_of(call), call)
+                    self._calls.setdefault(_CHANGED.sub("", call.kernel), {}).setdefault(title_of(call), call)
                     nodes.update(node.name for node in call.nodes)
         self._prefix = common_folder(nodes)
 
     def of(self, subgraph: SubgraphReport) -> tuple[str, ...]:
         """The titles of all kernel calls that compute a subgraph, in order; none where they are not known."""
         own = subgraph.name.partition("@")[0]
-        kernels = [own, own + _PACKED]
+        kernels = [own]
         if (candidate := self._chosen.get(subgraph.workload)) is not None:
             kernels.insert(0, kernel_name(candidate))
         for kernel in kernels:

@@ -1,0 +1,44 @@
+"""Faults of the compiler, and of programs of our own, on workloads that nobody tried: one kind of error, one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kintune.errors import BuildError
+
+__all__ = ["as_build_error", "left_out"]
+
+_LONGEST = 200  # characters of what the compiler says
+
+
+@contextmanager
+def as_build_error(failing: str = "") -> Iterator[None]:
+    """Turn an error of any type into a `BuildError` of one line, which `failing` begins, such as "program padded fails".
+
+    Raises:
+        BuildError: the block raised an error.
+    """
+    try:
+        yield
+    except BuildError:
+        raise
+    except Exception as error:  # TVM raises many types for what it cannot schedule or lower
+        raise BuildError(f"{failing}: {_line(error)}" if failing else _line(error)) from error
+
+
+@contextmanager
+def left_out(failing: str) -> Iterator[None]:
+    """Leave out what the block was to make if it raises an error, which the log says: others compute the workload."""
+    try:
+        yield
+    except Exception as error:
+        print(f"{failing}: {_line(error)}", file=sys.stderr, flush=True)
+
+
+def _line(error: Exception) -> str:
+    """The last line of the error's text, behind its type unless that is `BuildError`."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[-1][:_LONGEST] if lines else ""
+    return said if isinstance(error, BuildError) else f"{type(error).__name__}: {said}"
