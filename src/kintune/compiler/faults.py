@@ -15,7 +15,7 @@ _LONGEST = 200  # characters of what the compiler says
 
 @contextmanager
 def as_build_error(failing: str = "") -> Iterator[None]:
-    """Turn an error of any type into a `BuildError` of one line, which `failing` begins, such as "program padded fails".
+    """Turn an error of any type into a `BuildError` of one line; `failing`, as in "program padded fails", begins it.
 
     Raises:
         BuildError: the block raised an error.
