@@ -17,6 +17,12 @@ from kintune.errors import cause_line
         ("Check failed: (t.IsFloat()) is false: ", "the compiler's check (t.IsFloat()) failed"),
         ("# Metadata omitted. Use show_meta=True\nCannot emit it", "Cannot emit it"),
         ('Traceback (most recent call last):\n  File "a.py", line 1\nboom', "boom"),
+        (
+            'In ir.Op(span=None, name="relax.matmul", arguments=(ir.Info(name="x1", text="(a"),)), it is off',
+            "In relax.matmul, it is off",
+        ),
+        ("In ir.Op(span=None), it is off", "In an operator, it is off"),
+        ("In ir.Op(span=None, it is cut", "In ir.Op(span=None, it is cut"),
         ("", "RuntimeError"),
         ("x" * 1000, "x" * 300),
     ],

@@ -61,6 +61,8 @@ __all__ = [
 
 _CHECK = re.compile(r"Check failed: (?P<condition>.*) is false:(?P<text>.*)")
 _SAYS_NOTHING = re.compile(r"^(#|\[\d\d:\d\d|Traceback|Offending call:?$|File \"|\^+$|Stack trace)")
+_OPERATOR = re.compile(r"(?P<before>.{0,20}?)\bir\.Op\(")
+_NAME = re.compile(r'name="(?P<name>[^"]*)"')
 _LONGEST_CAUSE = 300  # characters
 
 
@@ -76,8 +78,26 @@ def cause_line(error: BaseException) -> str:
             continue
         if (check := _CHECK.search(text)) is not None:
             text = check["text"].strip(" :") or f"the compiler's check {check['condition'].strip()} failed"
-        return text[:_LONGEST_CAUSE]
+        return _without_dump(text)[:_LONGEST_CAUSE]
     return type(error).__name__
+
+
+def _without_dump(text: str) -> str:
+    """The text, with the name of an operator in place of all its fields."""
+    begun = _OPERATOR.match(text)
+    if begun is None:
+        return text
+    depth, quoted = 1, False
+    for at in range(begun.end(), len(text)):
+        character = text[at]
+        quoted ^= character == '"'
+        if not quoted:
+            depth += (character == "(") - (character == ")")
+        if not depth:
+            dump = text[begun.end() : at]
+            name = _NAME.search(dump)
+            return f"{begun['before']}{name['name'] if name else 'an operator'}{text[at + 1 :]}"
+    return text
 
 
 class ModelError(InputError):

@@ -185,6 +185,14 @@ class TestBackend:
         with pytest.raises(ModelError, match=r"cannot be imported: com\.microsoft::Wobble x1"):
             TvmBackend().prepare(spec_for(ref))
 
+    def test_of_a_model_with_an_error_both_say_what_it_is(self, tmp_path: Path) -> None:
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        text = "m (float[2,4,8] x, float[3,8,4] y) => (float[2,4,4] z) { z = MatMul(x, y) }"
+        said = r"operator MatMul .* cannot be imported: .*; onnxruntime does not take the model either: .*dimension"
+        with pytest.raises(ModelError, match=said):
+            TvmBackend().prepare(spec_for(written(tmp_path, text)))
+
 
 class TestFirstWrongNode:
     @pytest.mark.parametrize("number", [0, 1])

@@ -17,7 +17,7 @@ from kintune.hardware.gpu_target import is_gpu
 from kintune.models.onnx_path import onnx_path_of
 from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.networks import Networks, load_networks
-from kintune.tuning.job.partitioning import can_partition, load_partitioned
+from kintune.tuning.job.partitioning import RefusedByOnnxRuntime, can_partition, load_partitioned
 from kintune.tuning.job.quantised_file import QuantisedModel
 from kintune.tuning.job.quantising import quantise
 from kintune.tuning.job.quantising_weights import quantise_weights
@@ -106,6 +106,8 @@ def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str
             print(f"not compiled in parts either: {refused}")
             if isinstance(error, UnsupportedValues):  # then it is up to onnxruntime
                 raise
+            if type(error) is ModelError and isinstance(refused, RefusedByOnnxRuntime):  # a model with an error
+                raise ModelError(f"{error}; onnxruntime does not take the model either: {refused.reason}") from refused
             raise error from refused
 
 

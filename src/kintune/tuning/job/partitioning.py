@@ -26,12 +26,20 @@ from kintune.partition.partition import Partition, partition
 from kintune.partition.tensor_types import TensorType
 from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwork, lower_network
 
-__all__ = ["can_partition", "load_partitioned"]
+__all__ = ["RefusedByOnnxRuntime", "can_partition", "load_partitioned"]
 
 _MOST_TOLD = 6  # operators in a note
 _MOST_NAMED = 3  # nodes of a region in the log
 _KINDS = {"seq": "sequence"}  # as onnxruntime names them, where Kintune does otherwise
 _LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND", "OneHot"})
+
+
+class RefusedByOnnxRuntime(ModelError):
+    """onnxruntime does not take a model, for this `reason`."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"{model}: onnxruntime does not take it: {reason}")
+        self.reason = reason
 
 
 def can_partition(ref: ModelRef) -> bool:
@@ -48,7 +56,8 @@ def load_partitioned(
     imported or lowered stays with onnxruntime as a whole.
 
     Raises:
-        ModelError: the file cannot be used, onnxruntime does not take it, or the model is too large.
+        RefusedByOnnxRuntime: onnxruntime does not take the model.
+        ModelError: the file cannot be used, or the model is too large.
     """
     model = read(onnx_path_of(ref), ref.shapes, ref.constants, own=ref.own)
     kinds = _accepted_outputs(model)
@@ -83,12 +92,12 @@ def _accepted_outputs(model: OnnxModel) -> dict[str, str]:
     """The outputs that are no tensors, with the names of their kinds, of a graph that onnxruntime takes.
 
     Raises:
-        ModelError: it does not take the graph.
+        RefusedByOnnxRuntime: it does not take the graph.
     """
     try:
         outputs = open_session(model.proto).get_outputs()
     except Exception as error:  # it raises its own kinds
-        raise ModelError(f"{model.path}: onnxruntime does not take it: {cause_line(error)}") from error
+        raise RefusedByOnnxRuntime(str(model.path), cause_line(error)) from error
     kinds = {value.name: value.type.partition("(")[0] for value in outputs}
     return {name: _KINDS.get(kind, kind) for name, kind in kinds.items() if kind != "tensor"}
 
