@@ -11,9 +11,9 @@ from collections.abc import Mapping
 __all__ = ["LEFT", "left_to_onnxruntime"]
 
 LEFT = frozenset({
-    "Col2Im", "DFT", "ImageDecoder", "Loop", "MelWeightMatrix", "Multinomial", "RandomNormal", "RandomNormalLike",
-    "RandomUniform", "RandomUniformLike", "RegexFullMatch", "ReverseSequence", "STFT", "Scan", "StringConcat",
-    "StringNormalizer", "StringSplit", "TensorScatter", "TfIdfVectorizer",
+    "ImageDecoder", "Loop", "MelWeightMatrix", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike", "RegexFullMatch", "Scan", "StringConcat", "StringNormalizer", "StringSplit",
+    "TfIdfVectorizer",
 })  # fmt: skip
 """Of ONNX's own operators, those that are not imported."""
 

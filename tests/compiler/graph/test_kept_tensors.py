@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -50,15 +49,6 @@ class Tried(NamedTuple):
         """The largest error by norm, beside fp32."""
         pairs = zip(self.kept, self.wide, strict=True)
         return max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
-
-
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
 
 
 def tried(

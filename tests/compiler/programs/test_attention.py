@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,15 +17,6 @@ from tests.support.examples import compiled_examples
 pytestmark = pytest.mark.tvm
 
 MASKS = ("none", "columns", "rank 2", "full", "boolean", "causal", "two")
-
-
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
 
 
 def workload(spelling: Spelling, target: Any) -> Any:

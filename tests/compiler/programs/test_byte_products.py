@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.support.examples import compiled_examples
 from tests.support.quantised import Layer, lowered, write_layer
+from tests.support.targets import native_target
 
 pytestmark = pytest.mark.tvm
 
@@ -32,18 +32,10 @@ def workload_of(layer: Layer) -> tuple[Any, Any]:
     return kernel, target
 
 
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
-
-
 def multiplies_bytes() -> bool:
     from kintune.compiler.graph.integers import multiplies_bytes as known
 
-    return known(here())
+    return known(native_target())
 
 
 def run(module: Any) -> np.ndarray[Any, Any]:
@@ -61,7 +53,7 @@ def run(module: Any) -> np.ndarray[Any, Any]:
         else:
             drawn = random.integers(-999, 1000, shape).astype(dtype)
         arrays.append(tvm.runtime.tensor(drawn))
-    tvm.compile(module, here())["main"](*arrays)
+    tvm.compile(module, native_target())["main"](*arrays)
     return np.asarray(arrays[-1].numpy())
 
 
@@ -81,7 +73,7 @@ def agree(layer: Layer, draw: Any) -> None:
     if not multiplies_bytes():
         assert "kintune_bytes" in str(written.script())
         return
-    np.testing.assert_array_equal(run(written), run(default_schedule(module, here())), err_msg=str(decisions))
+    np.testing.assert_array_equal(run(written), run(default_schedule(module, native_target())), err_msg=str(decisions))
 
 
 def layers() -> st.SearchStrategy[Layer]:

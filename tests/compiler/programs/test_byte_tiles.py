@@ -17,10 +17,11 @@ from kintune.hardware.amx import permit_amx
 from kintune.hardware.cpu import host_extensions
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import precision_of, program_of
-from tests.compiler.programs.test_byte_products import MACHINE, has_a_place, here, layers, run, workload_of
+from tests.compiler.programs.test_byte_products import MACHINE, has_a_place, layers, run, workload_of
 from tests.compiler.programs.test_panel_network import described
 from tests.support.examples import compiled_examples
 from tests.support.quantised import Layer, lowered, run_onnxruntime, run_untuned, write_layer
+from tests.support.targets import cpu_target, native_target
 
 pytestmark = pytest.mark.tvm
 
@@ -31,12 +32,6 @@ SERVER = Processor(lanes=16, registers=32, threads=2, caches=(48 << 10, 2 << 20,
 def has_tiles() -> bool:
     """Whether this CPU multiplies tiles of bytes."""
     return {"amxint8", "amxtile", "avx512vnni"}.issubset(host_extensions() or ()) and permit_amx()
-
-
-def target_of(mcpu: str, *attributes: str) -> Any:
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 2, "mattr": list(attributes)})
 
 
 def agree(layer: Layer, draw: Any) -> None:
@@ -54,7 +49,7 @@ def agree(layer: Layer, draw: Any) -> None:
     if not has_tiles():
         assert "kintune_byte_tiles" in str(written.script())
         return
-    np.testing.assert_array_equal(run(written), run(default_schedule(module, here())), err_msg=str(decisions))
+    np.testing.assert_array_equal(run(written), run(default_schedule(module, native_target())), err_msg=str(decisions))
 
 
 @compiled_examples(15, deadline=None, phases=[Phase.generate])
@@ -126,9 +121,9 @@ def test_it_is_offered_beside_vectors_where_the_target_has_tiles() -> None:
 
     module, _ = workload_of(Layer())
     for target, names in (
-        (target_of(CPU), ["byte_tiles", "bytes"]),
-        (target_of(CPU, "-amx-int8"), ["bytes"]),
-        (target_of("cascadelake"), ["bytes"]),
+        (cpu_target(CPU), ["byte_tiles", "bytes"]),
+        (cpu_target(CPU, "-amx-int8"), ["bytes"]),
+        (cpu_target("cascadelake"), ["bytes"]),
     ):
         sketches = generate_sketches("w", module, target)
         assert [program_of(sketch).partition(".")[0] for sketch in sketches] == names
@@ -136,7 +131,7 @@ def test_it_is_offered_beside_vectors_where_the_target_has_tiles() -> None:
         needed = [instructions_of(program_of(sketch)) for sketch in sketches]
         assert needed == [("amxint8", "amxtile") if name == "byte_tiles" else () for name in names]
     row, _ = workload_of(Layer(channels=64, kernel=None, height=1, width=1))
-    assert not ByteTiles().variants(row, target_of(CPU))
+    assert not ByteTiles().variants(row, cpu_target(CPU))
 
 
 def test_equal_weights_stay_equal_when_packed() -> None:

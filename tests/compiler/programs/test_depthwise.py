@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -16,27 +15,13 @@ from tests.compiler.programs.test_kept_parameters import bits, computed, widened
 from tests.compiler.programs.test_padding import product
 from tests.support.convolutions import Case, decided, extents, in_onnxruntime, relative_error, run, workload
 from tests.support.examples import compiled_examples
+from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
 
 PHASES = (Phase.explicit, Phase.generate)  # each example is compiled: to shrink one takes too long
 VARIANT = "8x16"
 MACHINE = Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
-
-
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
-
-
-def target(cpu: str = "core-avx2") -> Any:
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
 
 
 def depthwise(channels: int = 16, **values: Any) -> Case:
@@ -118,8 +103,8 @@ def test_it_is_offered_for_depthwise_convolutions_with_constant_weights() -> Non
 
     program = DepthwiseConvolution()
     module = workload(depthwise(32, after=("bias", "relu")))
-    assert program.variants(module, target()) == ("8x16",)
-    assert program.variants(module, target("sapphirerapids")) == ("16x32",)
+    assert program.variants(module, cpu_target()) == ("8x16",)
+    assert program.variants(module, cpu_target("sapphirerapids")) == ("16x32",)
     for other in (
         workload(Case(channels=64, filters=64)),
         workload(Case(channels=64, filters=64, groups=32)),
@@ -130,7 +115,7 @@ def test_it_is_offered_for_depthwise_convolutions_with_constant_weights() -> Non
         workload(depthwise(2, height=1, width=4)),
         product(128, columns=64, reduced=64),
     ):
-        assert program.variants(other, target()) == ()
+        assert program.variants(other, cpu_target()) == ()
     with pytest.raises(BuildError, match="no depthwise convolution"):
         program.write(workload(Case()), "8x16", ((0,), (0,), (0,), (0,)))
 

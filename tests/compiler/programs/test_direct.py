@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -14,27 +13,13 @@ from kintune.search.processor import Processor
 from tests.compiler.programs.test_padding import product
 from tests.support.convolutions import Case, decided, extents, in_onnxruntime, relative_error, run, workload
 from tests.support.examples import compiled_examples
+from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
 
 PHASES = (Phase.explicit, Phase.generate)  # each example is compiled: to shrink one takes too long
 VARIANT = "8x16"
 MACHINE = Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
-
-
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
-
-
-def target(cpu: str = "core-avx2") -> Any:
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
 
 
 @compiled_examples(24, deadline=None, phases=PHASES)
@@ -146,8 +131,8 @@ def test_it_is_offered_for_convolutions_that_others_leave() -> None:
 
     program = DirectConvolution()
     module = workload(Case(height=28, width=28, filters=24, after=("bias", "relu")))
-    assert program.variants(module, target()) == ("8x16",)
-    assert program.variants(module, target("sapphirerapids")) == ("16x32",)
+    assert program.variants(module, cpu_target()) == ("8x16",)
+    assert program.variants(module, cpu_target("sapphirerapids")) == ("16x32",)
     for other in (
         workload(Case(height=28, width=28, kernel=(1, 1), pads=(0, 0, 0, 0), channels=64, filters=64)),
         workload(Case(height=2, width=4, channels=64, filters=64)),
@@ -159,7 +144,7 @@ def test_it_is_offered_for_convolutions_that_others_leave() -> None:
         workload(Case(height=28, width=28, channels=64, filters=1)),
         product(128, columns=64, reduced=64),
     ):
-        assert program.variants(other, target()) == ()
+        assert program.variants(other, cpu_target()) == ()
     with pytest.raises(BuildError, match="no convolution"):
         program.write(product(128, columns=64, reduced=64), "8x16", ((0,), (0,), (0,)))
 

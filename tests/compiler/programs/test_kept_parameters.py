@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,6 @@ from tests.support.examples import compiled_examples
 pytestmark = pytest.mark.tvm
 
 PHASES = (Phase.explicit, Phase.generate)  # each example is compiled: to shrink one takes too long
-
-
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
 
 
 def computed(module: Any, target: Any, narrow: frozenset[int], rounded: frozenset[int]) -> np.ndarray[Any, Any]:

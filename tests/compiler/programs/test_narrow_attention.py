@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -28,15 +27,6 @@ LARGE = {
     "scaling": "after", "mask": "none", "low": -1e9, "softmax": "operator", "twist": "", "guarded": False,
     "result": "heads",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
 
 
 def spelling(**changes: Any) -> Spelling:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import compiled_examples
+from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
 
@@ -31,12 +32,6 @@ def product(*shape: int, columns: int = 48, reduced: int = 256, epilogue: bool =
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 
-def target() -> Any:
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})
-
-
 def outputs(module: Any) -> np.ndarray[Any, Any]:
     """What a module computes of inputs that are always the same."""
     import tvm
@@ -45,7 +40,7 @@ def outputs(module: Any) -> np.ndarray[Any, Any]:
     arguments = [
         tvm.runtime.tensor(rng.random([int(n) for n in p.shape], dtype=np.float32)) for p in module["main"].params
     ]
-    tvm.compile(module, target())["main"](*arguments)
+    tvm.compile(module, cpu_target())["main"](*arguments)
     return arguments[-1].numpy()  # type: ignore[no-any-return]
 
 
@@ -88,7 +83,7 @@ def test_a_padded_product_computes_the_same(shape: tuple[int, ...], columns: int
 
     module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue)
     program = PaddedProduct()
-    variants = program.variants(module, target())
+    variants = program.variants(module, cpu_target())
     wanted = padded_rows(shape[-1]), padded_columns(columns)
     if np.prod(shape) * columns * reduced >= 1_000_000 and columns > 1:
         assert list(variants) == [f"{wanted[0]}x{wanted[1]}"] * (wanted != (shape[-1], columns))
@@ -109,7 +104,7 @@ def test_what_is_no_product_is_left_alone() -> None:
     mean = te.create_prim_func([a, topi.sum(a, axis=-1)])
     for function in (conv, mean):
         module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-        assert PaddedProduct().variants(module, target()) == ()
+        assert PaddedProduct().variants(module, cpu_target()) == ()
         with pytest.raises(BuildError):
             PaddedProduct().write(module, "198x64", ())
     for variant in ("196x48", "198", "", "x", "198x47", "ax48"):

@@ -48,15 +48,6 @@ def program_of_kind(kind: str) -> Any:
     return Panels() if kind == "fma" else NarrowPanels()
 
 
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
-
-
 def agree(module: Any, target: Any, draw: Any = None) -> None:
     """Compare each kind with the untuned program, with decisions that `draw` takes out of so many."""
     expected = run(module, target)

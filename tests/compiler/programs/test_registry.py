@@ -9,7 +9,8 @@ from kintune.core.candidate import Candidate, Choice
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import by_program, program_of
-from tests.compiler.programs.test_padding import outputs, product, target
+from tests.compiler.programs.test_padding import outputs, product
+from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
 
@@ -70,23 +71,23 @@ def test_sketches_of_programs_come_first_and_compute_the_same(doubled: Any) -> N
     from kintune.compiler.space.replay import Replayer, save_workload
     from kintune.compiler.space.sketches import generate_sketches
 
-    sketches = generate_sketches("w", doubled, target())
+    sketches = generate_sketches("w", doubled, cpu_target())
     assert list(by_program(sketches)) == ["doubling.3:any", ""]
     sketch = sketches[0]
     for number in range(3):
         candidate = Candidate("w", sketch.digest, ((number,),))
-        replayed = Replayer(doubled, target())(sketch, candidate)
+        replayed = Replayer(doubled, cpu_target())(sketch, candidate)
         assert replayed.candidate == candidate
         np.testing.assert_array_equal(outputs(replayed.schedule.mod), outputs(doubled))
-        assert build_candidate(target(), save_workload(doubled), sketch, candidate).artifact
+        assert build_candidate(cpu_target(), save_workload(doubled), sketch, candidate).artifact
 
 
 def test_candidates_of_programs_and_rules_take_turns_and_have_features(doubled: Any) -> None:
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.compiler.space.tvm_space import TvmSpace
 
-    sketches = generate_sketches("w", doubled, target())
-    space = TvmSpace({"w": doubled}, sketches, target(), Processor(), 1)
+    sketches = generate_sketches("w", doubled, cpu_target())
+    space = TvmSpace({"w": doubled}, sketches, cpu_target(), Processor(), 1)
     first = space.rules("w", 4)
     own = [candidate.sketch == sketches[0].digest for candidate in first]
     assert own[:2] == [True, False]
@@ -110,7 +111,7 @@ def test_a_program_that_fails_is_left_out(
     from kintune.compiler.space.sketches import generate_sketches
 
     monkeypatch.setattr(Doubling, method, broken)
-    assert list(by_program(generate_sketches("w", doubled, target()))) == [""]
+    assert list(by_program(generate_sketches("w", doubled, cpu_target()))) == [""]
     assert capfd.readouterr().err == FAILS
 
 
@@ -121,7 +122,7 @@ def test_a_program_that_fails_for_the_rules_is_left_out(
 
     monkeypatch.setattr(Doubling, "axes", lambda *_: None)
     monkeypatch.setattr(Doubling, "write", broken)
-    assert list(by_program(generate_sketches("w", doubled, target()))) == [""]
+    assert list(by_program(generate_sketches("w", doubled, cpu_target()))) == [""]
     assert capfd.readouterr().err == FAILS
 
 
@@ -131,8 +132,8 @@ def test_a_program_whose_rule_or_text_fails_has_no_candidates(
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.compiler.space.tvm_space import TvmSpace
 
-    sketches = generate_sketches("w", doubled, target())
-    space = TvmSpace({"w": doubled}, sketches, target(), Processor(), 1)
+    sketches = generate_sketches("w", doubled, cpu_target())
+    space = TvmSpace({"w": doubled}, sketches, cpu_target(), Processor(), 1)
     monkeypatch.setattr(Doubling, "rule", broken)
     monkeypatch.setattr(Doubling, "write", broken)
     assert {candidate.sketch for candidate in space.rules("w", 4)} == {sketch.digest for sketch in sketches[1:]}
@@ -148,7 +149,7 @@ def test_a_rule_of_the_compiler_that_fails_leaves_the_programs(
     from kintune.compiler.space.sketches import generate_sketches
 
     monkeypatch.setattr(ms.TuneContext, "generate_design_space", broken)
-    assert list(by_program(generate_sketches("w", doubled, target()))) == ["doubling.3:any"]
+    assert list(by_program(generate_sketches("w", doubled, cpu_target()))) == ["doubling.3:any"]
     assert capfd.readouterr().err == "the compiler's schedule rules fail: RuntimeError: no such index\n"
 
 
@@ -156,10 +157,10 @@ def test_a_sketch_of_another_version_is_refused_in_a_line(doubled: Any, monkeypa
     from kintune.compiler.space.replay import Replayer
     from kintune.compiler.space.sketches import generate_sketches
 
-    sketch = generate_sketches("w", doubled, target())[0]
+    sketch = generate_sketches("w", doubled, cpu_target())[0]
     monkeypatch.setattr(Doubling, "version", 4)
     with pytest.raises(BuildError, match=r"no program doubling.3: the sketch was recorded by another version"):
-        Replayer(doubled, target())(sketch, Candidate("w", sketch.digest, ((0,),)))
+        Replayer(doubled, cpu_target())(sketch, Candidate("w", sketch.digest, ((0,),)))
 
 
 def test_a_pattern_has_the_sketches_of_its_programs_alone(doubled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +173,7 @@ def test_a_pattern_has_the_sketches_of_its_programs_alone(doubled: Any, monkeypa
     monkeypatch.setattr(Doubling, "patterns", ("twice",))
     function = doubled["main"].with_attr(PATTERN, "twice 6 8")
     module = tvm.IRModule({"main": function})
-    assert [program_of(sketch) for sketch in generate_sketches("w", module, target())] == ["doubling.3:any"]
+    assert [program_of(sketch) for sketch in generate_sketches("w", module, cpu_target())] == ["doubling.3:any"]
     workload = describe("fused_multiply", module)
     assert workload.operator == "twice"
     assert workload.reduces
@@ -184,10 +185,10 @@ def test_sketches_of_padded_products_have_analytic_features() -> None:
     from kintune.compiler.space.tvm_space import TvmSpace
 
     module = product(197)
-    sketches = generate_sketches("w", module, target())
+    sketches = generate_sketches("w", module, cpu_target())
     groups = by_program(sketches)
     assert list(groups) == ["tiled.1:8x16", "padded.1:198x48", ""]
-    space = TvmSpace({"w": module}, sketches, target(), Processor(), 1)
+    space = TvmSpace({"w": module}, sketches, cpu_target(), Processor(), 1)
     described = {sketch for field in space.fields("w") for sketch in field.encoding.sketches}
     assert described == {*groups["padded.1:198x48"], *groups[""]}
     assert all(draft is not None for draft in space.verify(space.rules("w", 4)))

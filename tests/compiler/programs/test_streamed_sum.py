@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -15,26 +14,12 @@ from kintune.search.processor import Processor
 from tests.compiler.programs.test_padding import product
 from tests.support.convolutions import Case, decided, extents, in_onnxruntime, relative_error, run, workload
 from tests.support.examples import compiled_examples
+from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
 
 PHASES = (Phase.explicit, Phase.generate)  # each example is compiled: to shrink one takes too long
 VARIANT = "8x16"
-
-
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
-
-
-def target(cpu: str = "core-avx2") -> Any:
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
 
 
 @compiled_examples(14, deadline=None, phases=PHASES)
@@ -137,19 +122,19 @@ def test_it_is_offered_where_positions_are_few() -> None:
 
     program = StreamedSum()
     few = workload(Case(height=1, width=4, channels=64, filters=64, kernel=(1, 3), pads=(0, 1, 0, 1)))
-    assert program.variants(few, target()) == ("8x16",)
-    assert program.variants(few, target("sapphirerapids")) == ("16x32",)
-    assert program.variants(workload(Case(height=1, width=MOST_POSITIONS + 1, channels=64)), target()) == ()
-    assert program.variants(product(3, columns=64, reduced=64), target()) == ("8x16",)
-    assert program.variants(product(4, columns=65, reduced=64), target()) == ("8x16",)
-    assert program.variants(product(4, columns=64, reduced=64), target()) == ()  # the tiled program has it
-    assert program.variants(product(1, columns=16, reduced=8), target()) == ()
+    assert program.variants(few, cpu_target()) == ("8x16",)
+    assert program.variants(few, cpu_target("sapphirerapids")) == ("16x32",)
+    assert program.variants(workload(Case(height=1, width=MOST_POSITIONS + 1, channels=64)), cpu_target()) == ()
+    assert program.variants(product(3, columns=64, reduced=64), cpu_target()) == ("8x16",)
+    assert program.variants(product(4, columns=65, reduced=64), cpu_target()) == ("8x16",)
+    assert program.variants(product(4, columns=64, reduced=64), cpu_target()) == ()  # the tiled program has it
+    assert program.variants(product(1, columns=16, reduced=8), cpu_target()) == ()
     for module in (
         workload(Case(height=2, width=2, channels=64, filters=64, weight=False)),
         workload(Case(height=2, width=2, channels=64, filters=64, before="relu")),
         workload(Case(height=2, width=2, channels=64, filters=64, groups=64)),
     ):
-        assert program.variants(module, target()) == ()
+        assert program.variants(module, cpu_target()) == ()
         with pytest.raises(BuildError):
             program.write(module, "8x16", ((0,), (0,), (0,), (0,)))
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kintune.errors import BuildError
 from tests.support.convolutions import Case, workload
 from tests.support.examples import compiled_examples
+from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
 
@@ -51,12 +52,6 @@ def pointwise(size: int, stride: int, channels: int, filters: int) -> Any:
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 
-def target(cpu: str = "core-avx2") -> Any:
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
-
-
 def outputs(module: Any) -> np.ndarray[Any, Any]:
     """What a module computes of inputs that are always the same."""
     import tvm
@@ -66,7 +61,7 @@ def outputs(module: Any) -> np.ndarray[Any, Any]:
         tvm.runtime.tensor(rng.standard_normal([int(n) for n in p.shape], dtype=np.float32))
         for p in module["main"].params
     ]
-    tvm.compile(module, target())["main"](*arguments)
+    tvm.compile(module, cpu_target())["main"](*arguments)
     return arguments[-1].numpy()  # type: ignore[no-any-return]
 
 
@@ -148,16 +143,16 @@ def test_it_is_offered_for_products_with_weights_alone() -> None:
 
     program = TiledProduct()
     large = product(128, columns=64, reduced=256)
-    assert program.variants(large, target()) == ("8x16",)
-    assert program.variants(large, target("sapphirerapids")) == ("16x32",)
+    assert program.variants(large, cpu_target()) == ("8x16",)
+    assert program.variants(large, cpu_target("sapphirerapids")) == ("16x32",)
     deep = product(128, columns=64, reduced=3072)
-    assert program.variants(deep, target("sapphirerapids")) == ("16x32", "16x32deep")
-    assert program.variants(product(128, columns=64, reduced=3073), target()) == ("8x16",)  # 7 times 439
-    assert program.variants(product(128, columns=65, reduced=3072), target("sapphirerapids")) == ("16x32",)
-    assert program.variants(product(512, columns=1, reduced=2048), target()) == ()  # most of a vector would be zeros
-    assert program.variants(product(2, columns=64, reduced=8), target()) == ()
+    assert program.variants(deep, cpu_target("sapphirerapids")) == ("16x32", "16x32deep")
+    assert program.variants(product(128, columns=64, reduced=3073), cpu_target()) == ("8x16",)  # 7 times 439
+    assert program.variants(product(128, columns=65, reduced=3072), cpu_target("sapphirerapids")) == ("16x32",)
+    assert program.variants(product(512, columns=1, reduced=2048), cpu_target()) == ()  # zeros, mostly
+    assert program.variants(product(2, columns=64, reduced=8), cpu_target()) == ()
     without_weights = large["main"].without_attr("layout_free_buffers")
-    assert program.variants(type(large)({"main": without_weights}), target()) == ()
+    assert program.variants(type(large)({"main": without_weights}), cpu_target()) == ()
 
 
 @pytest.mark.parametrize(("reduced", "variant"), [(768, "16x32"), (3072, "16x32deep")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,15 +28,6 @@ AFTER = (
     ("bias", "relu", "twice"),
     ("relu", "mean"),
 )
-
-
-@pytest.fixture(scope="module")
-def here() -> Any:
-    import tvm
-
-    from kintune.runtime.target import resolve_target
-
-    return tvm.target.Target(json.loads(resolve_target("native", 1)))
 
 
 def programs() -> tuple[Any, Any]:

@@ -311,3 +311,29 @@ def test_one_hot(compare: Any, make_case: Any) -> None:
     cases = [make_case("OneHot", indices, depth, values, constant=[1], axis=axis) for axis in (-1, 0, 1)]
     cases.append(make_case("OneHot", indices, depth, values.astype(np.int64), constant=[1, 2]))
     compare(cases, 11)
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_a_part_of_each_batch_is_replaced(compare: Any, make_case: Any, mode: str) -> None:
+    draw = np.random.default_rng(0).standard_normal
+    data, part = draw((2, 3, 5, 4)).astype(np.float32), draw((2, 3, 2, 4)).astype(np.float32)
+    starts = np.array([1, 4 if mode == "circular" else 3], np.int64)
+    compare(
+        [
+            make_case("TensorScatter", data, part, starts, mode=mode),
+            make_case("TensorScatter", data, part, mode=mode),
+            make_case("TensorScatter", data[:, 0], part[:, 0], starts, mode=mode, axis=1),
+        ],
+        24,
+    )
+
+
+def test_sequences_are_reversed_as_far_as_they_go(compare: Any, make_case: Any) -> None:
+    data = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+    compare(
+        [
+            make_case("ReverseSequence", data, np.array([1, 4, 2], np.int64)),
+            make_case("ReverseSequence", data, np.array([3, 1, 2, 3], np.int64), time_axis=1, batch_axis=0),
+        ],
+        17,
+    )

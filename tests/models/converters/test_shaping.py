@@ -78,6 +78,13 @@ def test_slices(compare: Any, make_case: Any) -> None:
     compare([make_case("Slice", X, starts=[0, 1], ends=[1, -1], axes=[0, 2])], 9)
 
 
+def test_the_middle_is_cut_out_or_filled_up(compare: Any, make_case: Any) -> None:
+    wanted = [(2, 3, 4), (1, 2, 1), (2, 6, 9), (5, 1, 4)]
+    cases = [make_case("CenterCropPad", X, ints(*shape), constant=[1]) for shape in wanted]
+    cases.append(make_case("CenterCropPad", X, ints(7, 2), constant=[1], axes=[-1, 1]))
+    compare(cases, 18)
+
+
 @settings(max_examples=200)
 @given(st.integers(-12, 12), st.integers(-12, 12), st.integers(-4, 4).filter(bool), st.integers(1, 8))
 def test_bounds_of_slices_are_python_s(start: int, end: int, step: int, size: int) -> None:

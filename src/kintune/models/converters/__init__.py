@@ -11,6 +11,7 @@ from kintune.models.converters import (
     blockwise,
     convolution,
     einsum,
+    folding,
     indexing,
     integer_products,
     normalisation,
@@ -22,6 +23,7 @@ from kintune.models.converters import (
     resize,
     sequences,
     shaping,
+    transforms,
 )
 from kintune.models.converters.node import Converter
 
@@ -33,6 +35,7 @@ _GROUPS = (
     blockwise,
     convolution,
     einsum,
+    folding,
     indexing,
     integer_products,
     normalisation,
@@ -44,6 +47,7 @@ _GROUPS = (
     resize,
     sequences,
     shaping,
+    transforms,
 )
 
 CONVERTERS = {name: Converter(convert) for group in _GROUPS for name, convert in group.CONVERTERS.items()}

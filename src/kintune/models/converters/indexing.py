@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from kintune.models.converters.node import Convert, Node, axis_of
 from kintune.models.expressions import along_axis, dtype_of, is_integer, scatter_elements, shape_of
@@ -89,13 +91,66 @@ def _scatter_nd(node: Node) -> relax.Expr:
     return relax.op.scatter_nd(node.required(0), _tuples(node, 0), node.required(2), _reduction(node))
 
 
+def _tensor_scatter(node: Node) -> relax.Expr:
+    """A tensor in which a part along one axis is replaced, of each batch from a place of its own on.
+
+    In mode "circular" the place after the last is the first; in mode "linear" nothing is written behind the end.
+    """
+    data, update, starts = node.required(0), node.required(1), node.operand(2)
+    shape, rank = shape_of(data), len(shape_of(data))
+    axis = axis_of(int(node.attributes.get("axis", -2)), rank)
+    size, written = shape[axis], shape_of(update)[axis]
+    is_circular = str(node.attributes.get("mode", "linear")) == "circular"
+    if axis == 0 or written > size:
+        raise ValueError(f"{written} places along axis {axis} cannot replace some of {size} in each batch")
+
+    def replaced(values: te.Tensor, part: te.Tensor, *begun: te.Tensor) -> te.Tensor:
+        def at(*place: Any) -> Any:
+            own = tirx.Cast("int64", place[axis]) - (tirx.Cast("int64", begun[0][place[0]]) if begun else 0)
+            if is_circular:
+                own = tirx.floormod(own, tirx.const(size, "int64"))
+            inside = tirx.all(own >= 0, own < written)
+            near = tirx.max(tirx.min(own, tirx.const(written - 1, "int64")), tirx.const(0, "int64"))
+            return tirx.Select(inside, part[(*place[:axis], near, *place[axis + 1 :])], values[place])
+
+        return te.compute(shape, at, name="replaced")
+
+    operands = [data, update] + ([] if starts is None else [starts])
+    return node.builder.emit_te(replaced, *operands, primfunc_name_hint="tensor_scatter")
+
+
+def _reverse_sequence(node: Node) -> relax.Expr:
+    """The first values along the axis of time in reverse order, as many of each batch as its length says."""
+    data, lengths = node.required(0), node.required(1)
+    shape = shape_of(data)
+    time, batch = (
+        axis_of(int(node.attributes.get(f"{n}_axis", d)), len(shape)) for n, d in (("time", 0), ("batch", 1))
+    )
+    if {time, batch} != {0, 1}:
+        raise ValueError(f"time is axis {time} and batch is axis {batch}: they must be the first two")
+
+    def reversed_(values: te.Tensor, counts: te.Tensor) -> te.Tensor:
+        def at(*place: Any) -> Any:
+            step = tirx.Cast("int64", place[time])
+            count = tirx.Cast("int64", counts[place[batch]])
+            source = tirx.Select(step < count, count - 1 - step, step)
+            near = tirx.max(tirx.min(source, tirx.const(shape[time] - 1, "int64")), tirx.const(0, "int64"))
+            return values[(*place[:time], near, *place[time + 1 :])]
+
+        return te.compute(shape, at, name="reversed")
+
+    return node.builder.emit_te(reversed_, data, lengths, primfunc_name_hint="reverse_sequence")
+
+
 CONVERTERS: dict[str, Convert] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
+    "TensorScatter": _tensor_scatter,
 }
 """Operator -> what converts it."""

@@ -301,6 +301,24 @@ def _pad(node: Node) -> relax.Expr:
     return data
 
 
+def _center_crop_pad(node: Node) -> relax.Expr:
+    """The middle of each axis, or the axis in the middle of zeros."""
+    data = node.required(0)
+    shape, wanted = shape_of(data), _known(node, "shape", 1)
+    axes = [axis_of(axis, len(shape)) for axis in node.integers("axes", tuple(range(len(shape))))]
+    if len(axes) != len(wanted) or min(wanted, default=0) < 0:
+        raise ValueError(f"shape {list(wanted)} has no size for each of {len(axes)} axes")
+    kept, widths = {}, [0] * (2 * len(shape))
+    for axis, size in zip(axes, wanted, strict=True):
+        missing = size - shape[axis]
+        if missing < 0:
+            first = -missing // 2
+            kept[axis] = range(first, first + size)
+        widths[2 * axis : 2 * axis + 2] = [max(missing, 0) // 2, max(missing, 0) - max(missing, 0) // 2]
+    data = node.emit(_cut(data, kept))
+    return relax.op.nn.pad(data, widths) if any(widths) else data
+
+
 def _amounts(node: Node, rank: int) -> list[tuple[int, int]]:
     """How many elements each axis gets before and after; fewer than none are taken away."""
     name = "paddings" if "paddings" in node.attributes else "pads"
@@ -343,6 +361,7 @@ def _number(value: object, dtype: str) -> float | int:
 
 
 CONVERTERS: dict[str, Convert] = {
+    "CenterCropPad": _center_crop_pad,
     "Compress": _compress,
     "Concat": _concat,
     "Constant": _constant,

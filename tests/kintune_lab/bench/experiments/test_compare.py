@@ -149,7 +149,7 @@ def test_a_whole_bench_goes_on_where_it_was_and_reports(
 
 
 def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() -> None:
-    from benchmarks.export_models import NETWORKS as EXPORTS
+    from benchmarks.exported_networks import NETWORKS as EXPORTS
     from benchmarks.fetch_models import NETWORKS as PACKAGES
     from benchmarks.fetch_models import OTHERS
 
