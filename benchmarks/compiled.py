@@ -1,11 +1,11 @@
 """Compares networks of `kintune compile` with onnxruntime and OpenVINO, and times the command.
 
-    python benchmarks/compiled.py zoo:mobilenet_v2 zoo:resnet50 [--threads N] [--shape INPUT=DIMxDIM] [--untimed]
+    python benchmarks/compiled.py zoo:mobilenet_v2 models/more/*.onnx [--threads N] [--shape INPUT=DIMxDIM] [--untimed]
 
 For each model: the seconds of the command (a new process, no records, with the check of the result), then the latency
 of the result beside onnxruntime and OpenVINO.  Each runs in a process of its own, in turns, stopped while the others
 run, with the same number of threads.  Nothing else should run meanwhile.  `--untimed` leaves the latencies out.  Raw
-results go to `benchmarks/results/`.
+results go to `benchmarks/results/NAME-DATE-TIME.json`, written after each model; `--name` changes the name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def compile_once(model: str, shapes: list[str], threads: int, directory: Path) -
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - began
     lines = (done.stderr or done.stdout).strip().splitlines() or [""]
-    return {"model": model, "seconds": round(seconds, 2), "exit_code": done.returncode, "last_line": lines[-1]}
+    name = model if model.startswith("zoo:") else Path(model).name
+    return {"model": name, "seconds": round(seconds, 2), "exit_code": done.returncode, "last_line": lines[-1]}
 
 
 def race(model: str, shapes: list[str], threads: int, directory: Path) -> dict[str, list[float]]:
@@ -63,8 +64,11 @@ def main() -> None:
     parser.add_argument("--shape", action="append", default=[], help="of an input of all models given")
     parser.add_argument("--threads", type=int, default=len(physical_cores()))
     parser.add_argument("--untimed", action="store_true")
+    parser.add_argument("--name", default="compiled", help="how the file of results begins")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{options.name}-{datetime.datetime.now():%Y-%m-%d-%H%M}.json"
     for model in options.models:
         with tempfile.TemporaryDirectory() as directory:
             row = compile_once(model, options.shape, options.threads, Path(directory))
@@ -72,9 +76,7 @@ def main() -> None:
                 row["latency_ms"] = race(model, options.shape, options.threads, Path(directory))
         rows.append(row)
         print(f"{model}: {row['seconds']} s, {row['last_line']}", file=sys.stderr)
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"compiled-{datetime.datetime.now():%Y-%m-%d-%H%M}.json"
-    path.write_text(json.dumps({"threads": options.threads, "rows": rows}, indent=1) + "\n")
+        path.write_text(json.dumps({"threads": options.threads, "rows": rows}, indent=1) + "\n")
     print("| model | seconds | compiled ms | " + " | ".join(f"{rival} ms | ratio" for rival in RIVALS) + " |")
     print("|---|---|---|" + "---|---|" * len(RIVALS))
     for row in rows:
@@ -82,7 +84,7 @@ def main() -> None:
         medians = {name: statistics.median(taken) for name, taken in times.items()}
         ours = medians.get("tuned", float("nan"))
         cells = [f"{medians.get(r, float('nan')):.3g} | {ours / medians.get(r, float('nan')):.2f}" for r in RIVALS]
-        print(f"| {Path(row['model']).name} | {row['seconds']:.1f} | {ours:.3g} | " + " | ".join(cells) + " |")
+        print(f"| {row['model']} | {row['seconds']:.1f} | {ours:.3g} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

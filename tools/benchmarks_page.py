@@ -233,14 +233,31 @@ def compiled(results: Path, headline: dict[str, Any]) -> list[str]:
     for row in read(results, path.name)["rows"]:
         medians = {name: statistics.median(times) for name, times in row["latency_ms"].items()}
         body.append([row["model"].removeprefix("zoo:"), f"{row['seconds']:.1f}", *against(medians)])
+    about = headline["compiled"]
     return [
         "## Before any tuning: `kintune compile`",
         "",
-        f"Machine: {headline['compiled']['machine']}; {path.stem[9:19]}. Seconds of the command, then milliseconds.",
+        f"Machine: {about['machine']}; {path.stem[-15:-5]}. Seconds of the command, then milliseconds."
+        f" [Page]({about['page']}).",
         "",
         *table(["network", "s", *COMPARED], body),
         "",
-        f"These are slower than with onnxruntime until they are tuned. [Page]({headline['compiled']['page']}).",
+        *compiled_exports(results, about),
+    ]
+
+
+def compiled_exports(results: Path, about: dict[str, Any]) -> list[str]:
+    """What `kintune compile` gives for networks that nothing was built for, in a sentence."""
+    path = max(results.glob("exports-compiled-*.json"))
+    ratios = {}
+    for row in read(results, path.name)["rows"]:
+        medians = {name: statistics.median(times) for name, times in row["latency_ms"].items()}
+        ratios[row["model"].removesuffix(".onnx")] = medians["tuned"] / medians["onnxruntime"]
+    worst = max(ratios, key=lambda name: ratios[name])
+    mean = statistics.geometric_mean(ratios.values())
+    return [
+        f"Of {len(ratios)} [exported networks]({about['exports']}) that nothing was built for, the geometric mean is"
+        f" {mean:.2f} of onnxruntime's time, the worst {ratios[worst]:.2f} ({worst}).",
     ]
 
 
