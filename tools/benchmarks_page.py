@@ -248,7 +248,9 @@ def compiled(results: Path, headline: dict[str, Any]) -> list[str]:
 
 def compiled_exports(results: Path, about: dict[str, Any]) -> list[str]:
     """What `kintune compile` gives for networks that nothing was built for, in a sentence."""
-    path = max(results.glob("exports-compiled-*.json"))
+    path = max(results.glob("exports-compiled-*.json"), default=None)
+    if path is None:
+        return []
     ratios = {}
     for row in read(results, path.name)["rows"]:
         medians = {name: statistics.median(times) for name, times in row["latency_ms"].items()}

@@ -111,7 +111,8 @@ def _tensor_scatter(node: Node) -> relax.Expr:
                 own = tirx.floormod(own, tirx.const(size, "int64"))
             inside = tirx.all(own >= 0, own < written)
             near = tirx.max(tirx.min(own, tirx.const(written - 1, "int64")), tirx.const(0, "int64"))
-            return tirx.Select(inside, part[(*place[:axis], near, *place[axis + 1 :])], values[place])
+            source = (*place[:axis], near, *place[axis + 1 :])
+            return tirx.Select(inside, part[source], values[place])
 
         return te.compute(shape, at, name="replaced")
 
@@ -133,9 +134,10 @@ def _reverse_sequence(node: Node) -> relax.Expr:
         def at(*place: Any) -> Any:
             step = tirx.Cast("int64", place[time])
             count = tirx.Cast("int64", counts[place[batch]])
-            source = tirx.Select(step < count, count - 1 - step, step)
-            near = tirx.max(tirx.min(source, tirx.const(shape[time] - 1, "int64")), tirx.const(0, "int64"))
-            return values[(*place[:time], near, *place[time + 1 :])]
+            chosen = tirx.Select(step < count, count - 1 - step, step)
+            near = tirx.max(tirx.min(chosen, tirx.const(shape[time] - 1, "int64")), tirx.const(0, "int64"))
+            source = (*place[:time], near, *place[time + 1 :])
+            return values[source]
 
         return te.compute(shape, at, name="reversed")
 
