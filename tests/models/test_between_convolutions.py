@@ -109,6 +109,7 @@ OTHERS: dict[str, Build] = {
     "BitwiseNot": lambda g, x: _floats(g, g("BitwiseNot", _integers(g, x))),
     "Cast": lambda g, x: _floats(g, g("Cast", x, to=6)),
     "CastLike": lambda g, x: g("CastLike", _integers(g, x), x),
+    "CenterCropPad": lambda g, x: g("CenterCropPad", x, g.constant([3, 20], np.int64), axes=[2, 3]),
     "Clip": _bounded,
     "Compress": lambda g, x: g("Compress", x, g.constant([True, False, True, True], np.bool_), axis=1),
     "ConstantOfShape": lambda g, x: g("Add", x, g("ConstantOfShape", g("Shape", x))),
@@ -149,6 +150,7 @@ OTHERS: dict[str, Build] = {
     "Reshape": lambda g, x: g("Reshape", x, _indices(g, [0, 2, 2, -1])),
     "Resize": lambda g, x: g("Resize", x, "", g.constant([1, 1, 1.5, 2]), mode="linear"),
     "RoiAlign": lambda g, x: g("RoiAlign", x, g.constant([[0, 0, 5, 5]]), _indices(g, [1]), output_width=3),
+    "ReverseSequence": lambda g, x: g("ReverseSequence", x, _indices(g, [3, 2]), time_axis=1, batch_axis=0),
     "ScatterElements": lambda g, x: g("ScatterElements", x, _indices(g, [[[[2]]]]), g.weight(1, 1, 1, 1), axis=1),
     "ScatterND": lambda g, x: g("ScatterND", x, _indices(g, [[1, 3]]), g.weight(1, 6, 8)),
     "Shape": lambda g, x: g("Reshape", x, g("Shape", _other(g, x))),
@@ -190,15 +192,15 @@ def _tables() -> dict[str, Build]:
 
 
 ELSEWHERE = frozenset({
-    "AllClassNMS", "Attention", "BiasGelu", "Constant", "EmbedLayerNormalization", "FastGelu", "If", "MatMulInteger",
-    "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul", "Range",
-    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Unique",
+    "AllClassNMS", "Attention", "BiasGelu", "Col2Im", "Constant", "DFT", "EmbedLayerNormalization", "FastGelu", "If",
+    "MatMulInteger", "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul",
+    "Range", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "STFT", "Unique",
     "ConvInteger", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
     "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid",
     "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct",
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence",
     "AffineGrid", "BitCast", "CumProd", "DeformConv", "GRU", "LSTM", "MaxUnpool", "RMSNormalization", "RNN", "Scatter",
-    "SimplifiedLayerNormalization", "Swish", "Upsample",
+    "SimplifiedLayerNormalization", "Swish", "TensorScatter", "Upsample",
 })  # fmt: skip
 """What takes no map of floats, or sequences; at last, what onnxruntime does not compute in this operator set."""
 

@@ -17,13 +17,13 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 THOROUGH = "thorough"
 """The profile in which all examples are drawn."""
 
-_SHARE = 3  # one of so many examples is drawn in other profiles
+_SHARE = 4  # one of so many examples is drawn in other profiles
 
 _Test = TypeVar("_Test", bound=Callable[..., Any])
 
 
 def compiled_examples(number: int, **more: Any) -> Callable[[_Test], _Test]:
-    """Let a property test draw `number` examples in `make test-slow`, and a third of them in other runs.
+    """Let a property test draw `number` examples in `make test-slow`, and a quarter of them in other runs.
 
     `more` are further settings of Hypothesis.
     """
