@@ -1,6 +1,6 @@
 """Compares networks of `kintune compile` with onnxruntime and OpenVINO, and times the command.
 
-    python benchmarks/compiled.py zoo:mobilenet_v2 models/further/*.onnx [--threads N] [--shape INPUT=DIMxDIM] [--untimed]
+    python benchmarks/compiled.py zoo:mobilenet_v2 models/further/*.onnx [--threads N] [--shape INPUT=DIMxDIM] ...
 
 For each model: the seconds of the command (a new process, no records, with the check of the result), then the latency
 of the result beside onnxruntime and OpenVINO.  Each runs in a process of its own, in turns, stopped while the others
