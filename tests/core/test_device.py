@@ -19,3 +19,10 @@ def test_without_a_figure_for_reading_the_triads_counts_with_what_it_read_unaske
 
 def test_a_peak_of_an_earlier_version_can_be_read() -> None:
     assert msgspec.convert({"gflops": 1.0, "gbytes_per_s": 2.0, "threads": 3}, Peak) == Peak(1.0, 2.0, 3)
+
+
+def test_a_narrower_precision_is_as_fast_as_its_instructions() -> None:
+    assert PEAK.gflops_in("fp32") == 100.0
+    assert PEAK.gflops_in("bf16") is None, "not measured"
+    peak = msgspec.structs.replace(PEAK, narrow_gflops={"bf16": 700.0})
+    assert (peak.gflops_in("bf16"), peak.gflops_in("int8")) == (700.0, 100.0)

@@ -61,7 +61,7 @@ def test_a_gpu_without_a_compiler_is_worth_a_note() -> None:
     )
 
 
-PEAK = Peak(gflops=400.0, gbytes_per_s=20.0, threads=2, read_gbytes_per_s=25.0)
+PEAK = Peak(gflops=400.0, gbytes_per_s=20.0, threads=2, read_gbytes_per_s=25.0, narrow_gflops={"bf16": 3000.0})
 
 MACHINE = Machine("a CPU", "x86_64", 2, 2, 2, 2, 1 << 34, (), ())
 
@@ -98,7 +98,10 @@ def test_it_is_measured_once_and_again_when_asked(asked: FakeInterview, tmp_path
     where = str(tmp_path / "records.sqlite")
     first = check_peak(where)
     assert first.verdict is Verdict.GOOD
-    assert first.finding == "400 GFLOP a second with 2 threads, streaming 20.0 GB and reading 25.0 GB a second"
+    assert (
+        first.finding
+        == "400 GFLOP a second with 2 threads (3.00 TFLOP in bf16), streaming 20.0 GB and reading 25.0 GB a second"
+    )
     assert check_peak(where) == first
     assert asked.peaks == 1
     assert check_peak(where, again=True) == first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kintune.core.device import Peak
@@ -41,3 +42,13 @@ def test_nothing_is_said_without_facts_or_peak() -> None:
     assert bound_of(call(1e8, 1e5), 10.0, 2, None).limit is Limit.UNKNOWN
     assert bound_of(CallRecord(place=0, kernel="k"), 10.0, 2, PEAK).limit is Limit.UNKNOWN
     assert bound_of(call(1e8, 1e5), 0.0, 2, PEAK).limit is Limit.UNKNOWN
+
+
+def test_a_narrower_precision_has_a_peak_of_its_own() -> None:
+    record = msgspec.structs.replace(call(1e8, 1e5), precision="bf16")
+    assert bound_of(record, 500.0, 2, PEAK).limit is Limit.UNKNOWN
+    peak = msgspec.structs.replace(PEAK, narrow_gflops={"bf16": 400.0})
+    bound = bound_of(record, 500.0, 2, peak)
+    assert (bound.limit, bound.least_us, bound.reached) == (Limit.ARITHMETIC, pytest.approx(250.0), pytest.approx(0.5))
+    plain = msgspec.structs.replace(PEAK, narrow_gflops={})
+    assert bound_of(record, 2000.0, 2, plain).least_us == pytest.approx(1000.0), "no instructions for it: as in fp32"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kintune.core.device import Peak
 from kintune.terminal.profile_table import profile_lines
 from tests.support.profiles import PROFILE, alone, in_parts
 
@@ -64,3 +65,15 @@ def test_on_a_narrow_terminal_columns_are_left_out() -> None:
         rows = [line for line in table if not line.startswith(("Names are", "Note:"))]
         assert max(map(len, rows)) <= width
         assert all("%" in row for row in rows[1:4])
+
+
+def test_narrow_precisions_have_a_column_and_a_peak() -> None:
+    calls = (msgspec.structs.replace(PROFILE.calls[0], precision="bf16"), *PROFILE.calls[1:])
+    narrow = Peak(333.0, 15.0, 2, 20.0, {"bf16": 2900.0, "int8": 5800.0})
+    lines = list(profile_lines(msgspec.structs.replace(PROFILE, calls=calls, peak=narrow), width=100))
+    assert "measured peak: 333 GFLOP/s in fp32, 2900 GFLOP/s in bf16, 20.0 GB/s read from memory" in lines
+    head = next(number for number, line in enumerate(lines) if line.startswith("operators, slowest first"))
+    assert "thr   in limit" in lines[head]
+    assert " 2 bf16 arithmetic 75%" in lines[head + 1]
+    assert max(map(len, profile_lines(msgspec.structs.replace(PROFILE, calls=calls)))) <= 80
+    assert not any(" in   limit" in line for line in profile_lines(PROFILE, width=100))

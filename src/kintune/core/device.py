@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kintune.core.candidate import FULL_PRECISION
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, Occurring, operands_for
 
 __all__ = ["BY_AMX", "Cache", "DeviceDescription", "Machine", "NarrowSpeed", "Peak"]
@@ -47,13 +48,24 @@ class Peak(msgspec.Struct, frozen=True):
     """The most a device does with its threads: fp32 GFLOP/s in registers, GB/s (1e9 bytes) streamed through memory.
 
     `gbytes_per_s` is that of a triad, as STREAM counts it; `read_gbytes_per_s` that of reading alone, 0 where it was
-    not measured.
+    not measured.  `narrow_gflops` has the GFLOP/s by precision, such as "bf16", for which the device has instructions
+    of its own; None where that was not measured.
     """
 
     gflops: float
     gbytes_per_s: float
     threads: int
     read_gbytes_per_s: float = 0.0
+    narrow_gflops: dict[str, float] | None = None
+
+    def gflops_in(self, precision: str) -> float | None:
+        """The GFLOP/s in a precision, "fp32" or a narrower one; None where that was not measured.
+
+        A device without instructions for it is as fast as in fp32.
+        """
+        if precision == FULL_PRECISION:
+            return self.gflops
+        return None if self.narrow_gflops is None else self.narrow_gflops.get(precision, self.gflops)
 
     def least_us(self, flops: float, nbytes: float) -> float:
         """Microseconds that so many FLOPs, and bytes read from memory, take at least: the roofline.

@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from kintune.core.candidate import FULL_PRECISION
+
 __all__ = ["CallRecord", "SourceNode", "common_folder", "readable", "title_of", "told_apart"]
 
 _NEARLY_ALL = 0.8
@@ -48,6 +50,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     only change a shape; `operators` are the compiler's.  Where `inserted`,
     the compiler added it for `nodes`, which another kernel computes: it changes a layout, for instance.  `flops` is
     what one call computes, `nbytes` what it reads and writes at least, `weight_bytes` the size of weights among that.
+    `precision` is what it multiplies in, as in `Sketch`: "fp32" stands for the model's own types.
     """
 
     place: int
@@ -58,6 +61,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flops: float = 0.0
     nbytes: float = 0.0
     weight_bytes: float = 0.0
+    precision: str = FULL_PRECISION
 
 
 def title_of(call: CallRecord) -> str:

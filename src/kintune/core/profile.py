@@ -6,6 +6,7 @@ from enum import Enum
 
 import msgspec
 
+from kintune.core.candidate import FULL_PRECISION
 from kintune.core.device import Peak
 from kintune.core.kernel_call import SourceNode
 
@@ -18,6 +19,7 @@ __all__ = [
     "Profile",
     "ProfiledCall",
     "RegionProfile",
+    "narrow_precision",
     "reached",
 ]
 
@@ -41,9 +43,10 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
 
     `place` is its place in the plan, `kernel` the kernel's own name, `title` what it computes in one line; `nodes`,
     `operators` and `inserted` are as in `CallRecord`.  `where` is the runtime that runs it, on at most `threads`
-    threads.  `share` is its share of all calls.  `gflops` and `gbytes_per_s` are its rates.  `least_us` is the time
-    that its arithmetic or its memory traffic takes at the machine's peak, and `reached` that time over its own.
-    Rates, `least_us` and `reached` are 0 where the file does not say what the kernel computes.
+    threads.  `precision` is what it multiplies in: "fp32" stands for the model's own types, and for nodes in
+    onnxruntime.  `share` is its share of all calls.  `gflops` and `gbytes_per_s` are its rates.  `least_us` is the time
+    that its arithmetic or its memory traffic takes at the machine's peak in that precision, and `reached` that time
+    over its own.  Rates, `least_us` and `reached` are 0 where the file does not say what the kernel computes.
 
     Of a result that runs partly in onnxruntime, a node that onnxruntime runs is a call as well: `where` is
     "onnxruntime", `kernel` is the node's name, `operators` has its operator, and there are no rates.  Such a call, and
@@ -62,6 +65,7 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
     inserted: bool = False
     where: str = "kintune"
     threads: int = 1
+    precision: str = FULL_PRECISION
     us: float = 0.0
     share: float = 0.0
     gflops: float = 0.0
@@ -81,6 +85,11 @@ def _counted(number: int, noun: str) -> str:
 def reached(call: ProfiledCall) -> str:
     """How near a call comes to its limit; ">100%" where its operands came from caches, not from memory."""
     return ">100%" if call.reached > 1.0 else f"{call.reached:.0%}"
+
+
+def narrow_precision(call: ProfiledCall) -> str:
+    """The precision of a call that multiplies in a narrower one than the model's types; empty for others."""
+    return "" if call.precision == FULL_PRECISION else call.precision
 
 
 class NodeProfile(msgspec.Struct, frozen=True):
@@ -178,6 +187,21 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     timeline: tuple[tuple[int, float, float], ...]
     notes: tuple[str, ...] = ()
     regions: tuple[RegionProfile, ...] = ()
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions, narrower than the model's types, that calls multiply in."""
+        return tuple(sorted({call.precision for call in self.calls} - {FULL_PRECISION}))
+
+    @property
+    def peak_text(self) -> str:
+        """The measured peak in words, in the precisions that its calls multiply in; empty where it is not known."""
+        if self.peak is None:
+            return ""
+        narrow = self.peak.narrow_gflops or {}
+        rates = {FULL_PRECISION: self.peak.gflops, **{each: narrow[each] for each in self.precisions if each in narrow}}
+        arithmetic = ", ".join(f"{gflops:.0f} GFLOP/s in {precision}" for precision, gflops in rates.items())
+        return f"{arithmetic}, {self.peak.read_gbytes_per_s or self.peak.gbytes_per_s:.1f} GB/s read from memory"
 
     @property
     def slowest(self) -> tuple[ProfiledCall, ...]:

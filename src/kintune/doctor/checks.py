@@ -103,8 +103,10 @@ def check_peak(location: str | None, *, again: bool = False, on_wait: Callable[[
 def described(peak: Peak) -> str:
     """Describe a peak in one line."""
     reading = f" and reading {count(peak.read_gbytes_per_s * 1e9, 'B')}" if peak.read_gbytes_per_s else ""
+    rates = (f"{count(gflops * 1e9, 'FLOP')} in {each}" for each, gflops in sorted((peak.narrow_gflops or {}).items()))
+    narrow = ", ".join(rates)
     return (
-        f"{count(peak.gflops * 1e9, 'FLOP')} a second with {peak.threads} threads, "
+        f"{count(peak.gflops * 1e9, 'FLOP')} a second with {peak.threads} threads{narrow and f' ({narrow})'}, "
         f"streaming {count(peak.gbytes_per_s * 1e9, 'B')}{reading} a second"
     )
 

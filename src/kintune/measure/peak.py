@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from tvm.target import codegen
 
-from kintune.compiler.build import ENTRY
 from kintune.core.device import Peak
 from kintune.measure.backend import MeasurementBackend
-from kintune.measure.guarded_memory import GuardedMemory
+from kintune.measure.evaluator import evaluator
 from kintune.measure.health import HEALTH_RUNS, ReferenceKernel
-from kintune.runtime.artifact import library_of
-from kintune.runtime.cuda_codegen import compiling_for
-from kintune.runtime.target import architecture_of
+from kintune.measure.narrow_peak import measure_narrow_peaks
 
-__all__ = ["evaluator", "host_reference_kernel", "measure_peak"]
+__all__ = ["host_reference_kernel", "measure_peak"]
 
 _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
 _STEPS = 1 << 16
@@ -53,41 +50,13 @@ def measure_peak(target: str, threads: int, cache_bytes: int, backend: Measureme
         gbytes_per_s=12.0 * length / triad_s / 1e9,
         threads=threads,
         read_gbytes_per_s=4.0 * length / sum_s / 1e9,
+        narrow_gflops=measure_narrow_peaks(target, threads, backend),
     )
 
 
 def host_reference_kernel(target: str, threads: int, backend: MeasurementBackend | None = None) -> ReferenceKernel:
     """Compiles the reference kernel of so many threads for a canonical target (JSON)."""
     return ReferenceKernel(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, HEALTH_RUNS, backend))
-
-
-def evaluator(
-    function: Any,
-    target: tvm.target.Target,
-    shapes: Sequence[tuple[int, ...]],
-    repeats: int,
-    backend: MeasurementBackend | None = None,
-) -> Callable[[], tuple[float, ...]]:
-    """Compiles a trusted TIR function; the result runs it `repeats` times and returns the seconds of each run.
-
-    Its arguments are zeroed float32 tensors of these shapes.  It runs on `backend`, by default in this process.
-    """
-    buffer = GuardedMemory.of if backend is None else backend.buffer
-    buffers = [buffer(shape, "float32") for shape in shapes]
-    for each, shape in zip(buffers, shapes, strict=True):
-        each.array(shape, "float32")[...] = 0  # so that no page is first touched while the clock runs
-        each.push()
-    arguments = [each.tensor(shape, "float32") for each, shape in zip(buffers, shapes, strict=True)]
-    with compiling_for(target):
-        executable = tvm.compile(tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)}), target)
-    module = executable.mod if backend is None else backend.load(library_of(executable, architecture_of(target)))
-    device = tvm.cpu() if backend is None else backend.device
-    timed = module.time_evaluator(ENTRY, device, number=1, repeat=repeats)
-
-    def run() -> tuple[float, ...]:
-        return tuple(map(float, timed(*arguments).results))
-
-    return run
 
 
 def _arithmetic_evaluator(

@@ -1,7 +1,7 @@
 """What bounds a kernel call: arithmetic, memory, the cost of a launch, or that it only copies.
 
 The roofline (Williams, Waterman and Patterson, CACM 52(4), 2009) says how long a call takes at least: its arithmetic at
-the machine's peak, or its memory traffic at the peak bandwidth, whichever is longer.
+the machine's peak in the precision of the call, or its memory traffic at the peak bandwidth, whichever is longer.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ class Bound(NamedTuple):
 
 
 def bound_of(call: CallRecord, us: float, threads: int, peak: Peak | None) -> Bound:
-    """What bounds a call that took `us` microseconds on `threads` threads; unknown where there are no facts.
+    """What bounds a call that took `us` microseconds on `threads` threads; unknown where there are no facts, as on the
+    peak in a narrower precision.
 
     Fewer threads than those of the peak have a like share of its arithmetic, and all of its bandwidth.
     """
-    if peak is None or not call.operators or us <= 0:
+    gflops = None if peak is None else peak.gflops_in(call.precision)
+    if peak is None or gflops is None or not call.operators or us <= 0:
         return Bound(Limit.UNKNOWN, 0.0, 0.0)
-    arithmetic_us = call.flops / (peak.gflops * min(threads, peak.threads) / peak.threads) / 1e3
+    arithmetic_us = call.flops / (gflops * min(threads, peak.threads) / peak.threads) / 1e3
     memory_us = call.nbytes / (peak.read_gbytes_per_s or peak.gbytes_per_s * 4 / 3) / 1e3
     least = max(arithmetic_us, memory_us)
     reached = least / us

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kintune.core.profile import IN_ONNXRUNTIME, Limit, NodeProfile, Profile, ProfiledCall, RegionProfile, reached
+from kintune.core.profile import (
+    IN_ONNXRUNTIME,
+    Limit,
+    NodeProfile,
+    Profile,
+    ProfiledCall,
+    RegionProfile,
+    narrow_precision,
+    reached,
+)
 from kintune.profiling.page_style import html_document
 
 __all__ = ["html_page", "profile_section"]
@@ -48,11 +57,7 @@ def _head(profile: Profile) -> Iterator[str]:
 
 def _network(profile: Profile) -> Iterator[str]:
     if profile.peak is not None:
-        reading = profile.peak.read_gbytes_per_s or profile.peak.gbytes_per_s
-        yield (
-            f'<p class="facts">Measured peak: {profile.peak.gflops:.0f} GFLOP/s in fp32, {reading:.1f} GB/s read from '
-            "memory</p>"
-        )
+        yield f'<p class="facts">Measured peak: {profile.peak_text}</p>'
     yield (
         f"<p>{profile.summed} take {_ms(profile.kernels_ms)} together; a run takes "
         f"{_ms(abs(profile.gap_ms))} {'more' if profile.gap_ms >= 0 else 'less'}. Median of {profile.runs} runs, "
@@ -103,6 +108,7 @@ def _calls(profile: Profile) -> Iterator[str]:
         "GFLOP/s",
         "GB/s",
         "threads",
+        *(["precision"] if profile.precisions else []),
         "runs in",
         "limit",
         "of it",
@@ -135,6 +141,7 @@ def _row(call: ProfiledCall, profile: Profile) -> str:
         f"{call.gflops:.1f}" if call.gflops else "",
         f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "",
         str(call.threads),
+        *([narrow_precision(call)] if profile.precisions else []),
         call.where if call.region < 0 else f"{call.where}, region {call.region}",
     ]
     row = "".join(f"<td>{cell}</td>" for cell in cells)

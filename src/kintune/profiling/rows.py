@@ -49,6 +49,7 @@ def kernel_rows(
                 operators=record.operators,
                 inserted=record.inserted,
                 threads=used,
+                precision=record.precision,
                 us=us,
                 gflops=record.flops / us / 1e3 if us else 0.0,
                 gbytes_per_s=record.nbytes / us / 1e3 if us else 0.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
+from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, narrow_precision, reached
 from kintune.terminal.formatting import count, milliseconds
 
 __all__ = ["network_lines", "profile_lines"]
@@ -12,8 +12,8 @@ __all__ = ["network_lines", "profile_lines"]
 _HEAD = "operators, slowest first"
 _LEAST_WIDTH = 24  # of the first column, for which others are left out
 _LEAST_TITLE = 12  # of the first column, where nothing more can be left out
-_LIMIT = 5  # the place of the only column of words
-_LEFT_OUT = (4, 3, 2)  # columns that go first where the terminal is narrow: threads, GB/s, GF/s
+_LIMIT = "limit"  # the only column of words
+_LEFT_OUT = ("thr", "GB/s", "GF/s")  # columns that go first where the terminal is narrow
 
 
 def profile_lines(profile: Profile, top: int = 20, width: int = 80) -> Iterator[str]:
@@ -35,8 +35,7 @@ def network_lines(profile: Profile) -> Iterator[str]:
     )
     yield f"{profile.cpu}, {profile.threads} thread{'s' if profile.threads > 1 else ''}"
     if profile.peak is not None:
-        reading = profile.peak.read_gbytes_per_s or profile.peak.gbytes_per_s
-        yield f"measured peak: {profile.peak.gflops:.0f} GFLOP/s in fp32, {reading:.1f} GB/s read from memory"
+        yield f"measured peak: {profile.peak_text}"
     more = "more" if profile.gap_ms >= 0 else "less"
     took = f"{profile.summed} take {milliseconds(profile.kernels_ms)}"
     gap = f"a run takes {milliseconds(abs(profile.gap_ms))} {more} than their sum"
@@ -63,7 +62,8 @@ def network_lines(profile: Profile) -> Iterator[str]:
 
 def _table(profile: Profile, top: int, width: int) -> Iterator[str]:
     beside = profile.onnxruntime is not None
-    heads = ["time", "share", "GF/s", "GB/s", "thr", "limit", *(["onnxrt"] if beside else [])]
+    narrow = ["in"] if profile.precisions else []
+    heads = ["time", "share", "GF/s", "GB/s", "thr", *narrow, _LIMIT, *(["onnxrt"] if beside else [])]
     shown = profile.slowest[:top]
     rows = [_cells(call, profile) for call in shown]
     rest = profile.slowest[top:]
@@ -72,14 +72,14 @@ def _table(profile: Profile, top: int, width: int) -> Iterator[str]:
         rows.append([milliseconds(us / 1e3), f"{_share(us, profile):.1%}"])
     titles = [_HEAD, *(call.title.replace(" + ", "+") for call in shown), *([f"{len(rest)} more"] if rest else [])]
     widths = {at: max(len(row[at]) for row in [heads, *rows] if at < len(row)) for at in range(len(heads))}
-    for at in _LEFT_OUT:
+    for head in _LEFT_OUT:
         if width - sum(widths.values()) - len(widths) - 1 >= _LEAST_WIDTH:
             break
-        del widths[at]
+        del widths[heads.index(head)]
     room = width - sum(widths.values()) - len(widths) - 1
     first = max(_LEAST_TITLE, min(room, max(map(len, titles))))
     for title, row in zip(titles, [heads, *rows], strict=True):
-        yield _line(title, row, first, widths)
+        yield _line(title, row, first, widths, heads.index(_LIMIT))
     if beside and any(row[-1].startswith("(") for row in rows):
         yield "(in brackets: for several calls together; --json and --html say which)"
     if profile.prefix:
@@ -93,6 +93,7 @@ def _cells(call: ProfiledCall, profile: Profile) -> list[str]:
         f"{call.gflops:.0f}" if call.gflops else "",
         f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "",
         str(call.threads),
+        *([narrow_precision(call)] if profile.precisions else []),
         _limit(call),
     ]
     if profile.onnxruntime is not None:
@@ -147,9 +148,10 @@ def _share(us: float, profile: Profile) -> float:
     return us / 1e3 / profile.kernels_ms if profile.kernels_ms else 0.0
 
 
-def _line(title: str, cells: list[str], first: int, widths: Mapping[int, int]) -> str:
+def _line(title: str, cells: list[str], first: int, widths: Mapping[int, int], words: int) -> str:
+    """A line of the table, whose column `words` is aligned to the left."""
     aligned = [
-        cells[place].ljust(width) if place == _LIMIT else cells[place].rjust(width)
+        cells[place].ljust(width) if place == words else cells[place].rjust(width)
         for place, width in widths.items()
         if place < len(cells)
     ]

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 from tvm import relax
 
+from kintune.compiler.build import ENTRY
 from kintune.compiler.graph.provenance import KernelOrigin, mark_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.strided_pieces import PLACED
 from kintune.compiler.programs.arithmetic import flops_of
-from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.compiler.programs.byte_pattern import sums_bytes
+from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
 from kintune.core.kernel_call import CallRecord
-from kintune.search.sketch_program import program_of
+from kintune.core.quantisation import INT8
+from kintune.search.sketch_program import precision_of, program_of
 
 if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
@@ -53,6 +56,7 @@ def _records(
     functions = called_functions(lowered)
     facts = {workload.digest: workload for workload in lowered.workloads}
     flops = {digest: _flops(workload, chosen.get(digest)) for digest, workload in facts.items()}
+    precisions = {digest: _precision(workload, chosen.get(digest)) for digest, workload in facts.items()}
     for place, operation in enumerate(plan.operations):
         if not isinstance(operation, KernelCall):
             continue
@@ -72,6 +76,7 @@ def _records(
             flops=flops[workload.digest] if workload else 0.0,
             nbytes=min(workload.bytes, moved) if workload and PLACED in operation.kernel else moved,
             weight_bytes=_moved([tensor for tensor in tensors if tensor.place == "weights"], most),
+            precision=precisions[workload.digest] if workload else FULL_PRECISION,
         )
 
 
@@ -79,6 +84,13 @@ def _flops(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None
     if chosen is None or chosen[1].sketch == UNTUNED:
         return workload.flops
     return flops_of(workload.module, workload.flops, program_of(chosen[0]))
+
+
+def _precision(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None) -> str:
+    """What the kernel of a workload multiplies in."""
+    if sums_bytes(workload.module[ENTRY]):
+        return INT8
+    return FULL_PRECISION if chosen is None or chosen[1].sketch == UNTUNED else precision_of(chosen[0])
 
 
 def _moved(tensors: Sequence[PlannedTensor], most: int | None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, reached
+from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, narrow_precision, reached
 from kintune.service.portal.markup import Heading, link, table, tag, text
 from kintune.terminal.formatting import milliseconds
 from kintune.terminal.profile_table import network_lines
@@ -36,8 +36,11 @@ def profile_part(profile: Profile, job: str) -> str:
     first, *facts = network_lines(profile)
     said = [tag("p", text(first)), *(tag("p", text(line), class_="faint small") for line in facts)]
     said += [tag("p", text(f"Note: {note}"), class_="faint small") for note in profile.notes]
-    rows = (_row(call) for call in profile.slowest[:_MOST_ROWS])
-    shown = table("Where the time goes", [Heading(name, number) for name, number in _COLUMNS], rows)
+    rows = (_row(call, profile) for call in profile.slowest[:_MOST_ROWS])
+    columns = [Heading(name, number) for name, number in _COLUMNS]
+    if profile.precisions:
+        columns.insert(-1, Heading("precision", False))
+    shown = table("Where the time goes", columns, rows)
     rest = len(profile.calls) - _MOST_ROWS
     under = []
     if rest > 0:
@@ -100,7 +103,7 @@ def _style(share: float, kind: str) -> str:
     return f"width:{100 * share:.3f}%;background:var(--limit-{kind})"
 
 
-def _row(call: ProfiledCall) -> str:
+def _row(call: ProfiledCall, profile: Profile) -> str:
     inside = [tag("li", text(f"{node.op} {node.name}")) for node in call.nodes]
     if call.operators and call.where != IN_ONNXRUNTIME:
         inside.append(tag("li", text(f"compiled as {' + '.join(call.operators)}")))
@@ -115,6 +118,7 @@ def _row(call: ProfiledCall) -> str:
         tag("td", f"{call.gflops:.0f}" if call.gflops else "", class_="num"),
         tag("td", f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "", class_="num"),
         tag("td", str(call.threads), class_="num"),
+        *([tag("td", narrow_precision(call))] if profile.precisions else []),
         tag("td", _limit(call)),
     ]
     return tag("tr", cells)

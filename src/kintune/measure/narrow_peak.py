@@ -1,0 +1,161 @@
+"""Measures how fast a CPU multiplies and adds shorter numbers in registers: bf16, and bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tvm
+from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
+
+from kintune.compiler.programs.amx_text import TILES, tile_frame
+from kintune.compiler.programs.panel_sum import BF16
+from kintune.compiler.programs.task_blocks import IMPORT
+from kintune.core.quantisation import INT8
+from kintune.hardware.amx import permit_amx
+from kintune.measure.backend import MeasurementBackend
+from kintune.measure.evaluator import evaluator
+from kintune.runtime.target import extensions_of
+
+__all__ = ["measure_narrow_peaks"]
+
+_STEPS = 1 << 13
+_REPEATS = 100
+_CHAINS = 12  # independent sums: enough to hide the latency of an instruction on two ports
+_FUNCTION = "kt_peak"
+
+_TILE_LOOP = """
+define i32 @kt_peak(i32 %steps) {{
+entry:
+  call i32 @kt_tiles_begin()
+{zero}
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+{products}
+  %next = add i32 %i, 1
+  %last = icmp eq i32 %next, %steps
+  br i1 %last, label %end, label %loop
+end:
+  call i32 @kt_tiles_end()
+  ret i32 0
+}}
+"""
+
+_VECTOR_LOOP = """
+declare <16 x {sum}> @{product}(<16 x {sum}>, {operand}, {operand})
+define i32 @kt_peak(i32 %steps) {{
+entry:
+  %one = insertelement <16 x i32> poison, i32 %steps, i32 0
+  %all = shufflevector <16 x i32> %one, <16 x i32> poison, <16 x i32> zeroinitializer
+  %value = bitcast <16 x i32> %all to {operand}
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+{chains}
+{products}
+  %next = add i32 %i, 1
+  %last = icmp eq i32 %next, %steps
+  br i1 %last, label %end, label %loop
+end:
+{total}
+  %bits = bitcast <16 x {sum}> %total{final} to <16 x i32>
+  %result = extractelement <16 x i32> %bits, i32 0
+  ret i32 %result
+}}
+"""
+
+
+class _Kind(NamedTuple):
+    """Instructions for a precision: the extensions that they need, a loop over them as text, its FLOPs a step."""
+
+    precision: str
+    needed: frozenset[str]
+    text: str
+    flops: float
+
+
+def measure_narrow_peaks(target: str, threads: int, backend: MeasurementBackend | None = None) -> dict[str, float]:
+    """GFLOP/s by precision ("bf16", "int8") of `threads` threads, by the fastest instructions that the target has.
+
+    `target` is canonical (JSON).  A product and its addition count as two.  A precision without instructions of its own
+    is left out, as is one whose instructions this system does not permit.  The programs run on `backend`, by default in
+    this process.
+    """
+    compiler_target = tvm.target.Target(json.loads(target))
+    if compiler_target.kind.name != "llvm":
+        return {}
+    has = frozenset(extensions_of(compiler_target))
+    found: dict[str, float] = {}
+    for kind in _kinds():
+        if not has.issuperset(kind.needed) or ("amxtile" in kind.needed and backend is None and not permit_amx()):
+            continue
+        gflops = threads * _STEPS * kind.flops / _least_s(kind, compiler_target, threads, backend) / 1e9
+        found[kind.precision] = max(gflops, found.get(kind.precision, 0.0))
+    return found
+
+
+def _kinds() -> tuple[_Kind, ...]:
+    dot = _vectors("float", "llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>")
+    byte_dot = _vectors("i32", "llvm.x86.avx512.vpdpbusd.512", "<64 x i8>")
+    tile, vector = 4 * 16 * 16 * 2, _CHAINS * 16 * 2
+    return (
+        _Kind(BF16, frozenset({"amxtile", "amxbf16"}), _tiles("tdpbf16ps"), tile * 32),
+        _Kind(BF16, frozenset({"avx512bf16"}), dot, vector * 2),
+        _Kind(INT8, frozenset({"amxtile", "amxint8"}), _tiles("tdpbusd"), tile * 64),
+        _Kind(INT8, frozenset({"avx512vnni"}), byte_dot, vector * 4),
+    )
+
+
+def _least_s(kind: _Kind, target: tvm.target.Target, threads: int, backend: MeasurementBackend | None) -> float:
+    run: Callable[[], tuple[float, ...]] = evaluator(
+        _repeated(threads, kind.text), target, [(threads,)], _REPEATS, backend
+    )
+    return min(run())
+
+
+def _repeated(threads: int, text: str) -> Any:
+    """The loop of the text, on each thread."""
+    steps, name, imported = _STEPS, _FUNCTION, IMPORT
+
+    @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]
+    def arithmetic(out: T.Buffer((threads,), "float32")):  # type: ignore[no-untyped-def,valid-type]
+        T.func_attr({"tirx.noalias": True})
+        for thread in T.parallel(threads):
+            with T.attr("inner", imported, text):
+                out[thread] = T.Cast("float32", T.call_extern("int32", name, steps))
+
+    return arithmetic
+
+
+def _tiles(product: str) -> str:
+    """Four sums of tiles, which hide the latency of one."""
+    shapes = [(64, 16)] * TILES
+    zero = "\n".join(f"  call void @llvm.x86.tilezero(i8 {tile})" for tile in range(TILES))
+    products = "\n".join(
+        f"  call void @llvm.x86.{product}(i8 {number}, i8 {4 + number // 2}, i8 {6 + number % 2})"
+        for number in range(4)
+    )
+    return tile_frame("kt_tiles", product, shapes) + _TILE_LOOP.format(zero=zero, products=products)
+
+
+def _vectors(total: str, product: str, operand: str) -> str:
+    """Chains of vectors of 64 bytes."""
+    adds = "fadd" if total == "float" else "add"
+    chains, products, sums = [], [], []
+    for chain in range(_CHAINS):
+        chains.append(f"  %c{chain} = phi <16 x {total}> [ zeroinitializer, %entry ], [ %n{chain}, %loop ]")
+        operands = f"<16 x {total}> %c{chain}, {operand} %value, {operand} %value"
+        products.append(f"  %n{chain} = call <16 x {total}> @{product}({operands})")
+        before = f"%total{chain - 1}" if chain else "zeroinitializer"
+        sums.append(f"  %total{chain} = {adds} <16 x {total}> {before}, %n{chain}")
+    return _VECTOR_LOOP.format(
+        sum=total,
+        product=product,
+        operand=operand,
+        chains="\n".join(chains),
+        products="\n".join(products),
+        total="\n".join(sums),
+        final=_CHAINS - 1,
+    )

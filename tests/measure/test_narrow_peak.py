@@ -1,0 +1,29 @@
+"""The peak in narrower precisions, on the CPU of this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+
+def test_every_precision_with_instructions_has_a_peak_of_its_own_here() -> None:
+    from kintune.measure.peak import measure_peak
+    from kintune.runtime.target import instruction_set, resolve_target
+
+    target = resolve_target("native", 1)
+    has = set(instruction_set(target))
+    peak = measure_peak(target, 1, 1 << 20)
+    assert peak.narrow_gflops is not None
+    for precision, needed in (("bf16", "avx512bf16"), ("int8", "avx512vnni")):
+        if needed in has:
+            assert peak.narrow_gflops[precision] > 0
+        else:
+            assert precision not in peak.narrow_gflops
+
+
+def test_a_cpu_without_such_instructions_has_none() -> None:
+    from kintune.measure.narrow_peak import measure_narrow_peaks
+    from kintune.runtime.target import resolve_target
+
+    assert measure_narrow_peaks(resolve_target("llvm -mcpu=x86-64-v3", 1), 1) == {}
