@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
 import threading
 import weakref
 import zipfile
@@ -29,7 +28,8 @@ from .evaluation import KernelTime
 from .executable import Executable
 from .inputs import Array, Tensor, arrange_inputs, draw_inputs
 from .onnx_inputs import named_extents
-from .onnxruntime_session import import_onnxruntime, make_folder, make_session, raise_run_error
+from .onnxruntime_session import import_onnxruntime, make_session, raise_run_error
+from .session_folder import SessionFolder, make_folder
 from .variant import Variant
 
 __all__ = ["HybridContext", "HybridExecutable", "is_hybrid"]
@@ -62,7 +62,7 @@ class HybridExecutable(BaseExecutable):
         self._name = os.fspath(path)
         self._lock = threading.Lock()
         self._sessions: dict[int, Any] = {}
-        self._folder: Path | None = None
+        self._folder: SessionFolder | None = None
         self._descriptor = _opened(path)
         self._finalizer = weakref.finalize(self, _remove, None, self._descriptor, os.getpid())
         _alive.add(self)
@@ -252,14 +252,16 @@ class HybridExecutable(BaseExecutable):
         if not self._finalizer.alive:
             raise InputError("the executable is closed; open it again")
         import_onnxruntime()  # what is wrong with it is said before anything is made
-        if self._folder is None or not self._folder.is_dir():  # a child process uses that of its parent
+        if self._folder is None or not self._folder.path.is_dir():  # a child process uses that of its parent
             folder = make_folder(f"/proc/self/fd/{self._descriptor}")
+            if self._folder is not None:
+                self._folder.release()
             self._folder = folder
             self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _remove, folder, self._descriptor, os.getpid())
         graph = self._read(_GRAPH)
         extents = self._fixed_extents(graph)
-        return make_session(self._folder, self._name, graph, threads, extents, profile)
+        return make_session(self._folder.path, self._name, graph, threads, extents, profile)
 
     def _fixed_extents(self, graph: bytes) -> dict[str, int]:
         """The extents that have a name in the graph, and the same number in all plans.
@@ -366,10 +368,12 @@ def _opened(path: str | os.PathLike[str]) -> int:
         raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from error
 
 
-def _remove(folder: Path | None, descriptor: int, process: int) -> None:
+def _remove(folder: SessionFolder | None, descriptor: int, process: int) -> None:
     """Remove what a session needed, in the process that made it; those left keep the library and the file mapped."""
     if folder is not None and os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
+    elif folder is not None:
+        folder.release()
     os.close(descriptor)
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .errors import InputError, KintuneError, RunError
+from .errors import InputError, RunError
+from .session_folder import LIBRARY, MODEL
 
-__all__ = ["import_onnxruntime", "make_folder", "make_session", "raise_run_error"]
+__all__ = ["import_onnxruntime", "make_session", "raise_run_error"]
 
 _OLDEST = (1, 12)
-_LIBRARY = "libkintune_onnx.so"
-_MODEL = "model.kt"
 _SILENT = 4  # a level of messages: what onnxruntime reports as an error is raised as well
 
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
@@ -49,34 +45,13 @@ def import_onnxruntime() -> Any:
     return onnxruntime
 
 
-def make_folder(model: str) -> Path:
-    """A new private folder with the library and, beside it, a link `model.kt` to the file at `model`.
-
-    The library is a copy: the dynamic loader takes two links to one file for the same library.
-
-    Raises:
-        KintuneError: the library is missing.
-        RunError: the folder cannot be written.
-    """
-    library = Path(__file__).with_name(_LIBRARY)
-    if not library.is_file():
-        raise KintuneError(f"{library} is missing; install kintune-runtime again")
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="kintune-"))
-        shutil.copyfile(library, folder / _LIBRARY)
-        os.symlink(model, folder / _MODEL)
-    except OSError as error:
-        raise RunError(f"no folder for onnxruntime can be made: {error.strerror or error}") from error
-    return folder
-
-
 def make_session(
     folder: Path, path: str, graph: bytes, threads: int, extents: Mapping[str, int], profile: bool = False
 ) -> Any:
     """A session of the host graph on this machine's CPU.
 
-    `folder` is of `make_folder`, `path` the file that users know; `extents` are those of the graph's names of extents.
-    With `profile`, the times of its nodes go to a file in the folder.
+    `folder` is that of a `SessionFolder`, `path` the file that users know; `extents` are those of the graph's names of
+    extents.  With `profile`, the times of its nodes go to a file in the folder.
 
     Raises:
         InputError: the file is damaged, or this CPU cannot run its regions; onnxruntime is missing, too old, or cannot
@@ -95,14 +70,14 @@ def make_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "profile")
     try:
-        options.register_custom_ops_library(str(folder / _LIBRARY))
+        options.register_custom_ops_library(str(folder / LIBRARY))
     except Exception as error:
         text = _one_line(error)
-        own = str(folder / _MODEL)
+        own = str(folder / MODEL)
         if own in text:  # what the runtime says of the file
             raise InputError(text.replace(own, path)) from error
         raise InputError(
-            f"onnxruntime {onnxruntime.__version__} cannot load {_LIBRARY}: {text}; install kintune-runtime again"
+            f"onnxruntime {onnxruntime.__version__} cannot load {LIBRARY}: {text}; install kintune-runtime again"
         ) from error
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
