@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,34 @@ def test_weights_may_lie_across(here: Any) -> None:
     out = te.compute((33, 50), lambda i, j: te.sum(a[i, k] * w[j, k], axis=k), name="matmul")
     function = te.create_prim_func([a, w, out]).with_attr("layout_free_buffers", [1])
     agree(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), here)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "calls"),
+    [
+        (128, 64, ["4 kt_amx_2_ahead_8"]),
+        (48, 64, ["1 kt_amx_2_ahead_16", "1 kt_amx_1_ahead_16"]),
+        (32, 64, ["1 kt_amx_2_ahead_32"]),
+        (1088, 64, ["32 kt_amx_2_ahead_1", "2 kt_amx_2"]),  # more groups than lines
+        (128, 32, ["4 kt_amx_2"]),  # there is no next panel
+    ],
+)
+def test_groups_of_rows_ask_for_all_of_the_next_panel(rows: int, columns: int, calls: list[str]) -> None:
+    """A step reads 2048 bytes of a panel, 32 lines: so many do the groups ask for together."""
+    from kintune.compiler.programs.panel_sum import NarrowPanels
+
+    module = product(rows, columns=columns, reduced=64)
+    units, parts, _ = (axis.values for axis in NarrowPanels().axes(module, "amx") or ())
+    assert (units[-1], parts[0]) == (rows // 16, 1)
+    written = str(NarrowPanels().write(module, "amx", ((len(units) - 1,), (0,), (0,)))["main"])
+    found, extent = [], 1
+    for line in map(str.strip, written.splitlines()):
+        if loop := re.fullmatch(r"for group in range\((\d+)\):", line):
+            extent = int(loop[1])
+        elif call := re.match(r'T\.call_extern\("int32", "(kt_amx_\w+)"', line):
+            found.append(f"{extent} {call[1]}")
+            extent = 1
+    assert found == calls
 
 
 def test_what_is_no_such_sum_is_left_alone() -> None:

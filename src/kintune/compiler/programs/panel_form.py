@@ -5,11 +5,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple
 
-from kintune.compiler.programs.panel_text import CHUNK
+from kintune.compiler.programs.panel_text import CHUNK, amx_text, copying_text, vector_text
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
 __all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
+_LANES = 16
+_TILE_PAIRS = 16  # pairs of a sum in a tile
 _MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
 
 AMX, DOT, FMA = "amx", "dot", "fma"
@@ -17,14 +19,13 @@ AMX, DOT, FMA = "amx", "dot", "fma"
 
 
 class Inner(NamedTuple):
-    """An inner kernel: its `kind`, the rows that it computes at once (for tiles, of one tile), the columns of a panel,
-    and the text with its functions.
+    """An inner kernel: its `kind`, the rows that it computes at once (for tiles, of one tile), and the columns of a
+    panel.
     """
 
     kind: str
     rows: int
     columns: int
-    text: str
 
     @property
     def is_narrow(self) -> bool:
@@ -40,6 +41,21 @@ class Inner(NamedTuple):
     def size(self) -> int:
         """Bytes of a value."""
         return 2 if self.is_narrow else 4
+
+    @property
+    def loop_bytes(self) -> int:
+        """Bytes of a panel that the loop of the kernel reads at once."""
+        return self.columns * 4 * (_TILE_PAIRS if self.kind == AMX else 1)
+
+    def text(self, lines: int) -> str:
+        """Its functions in LLVM's language, with those that bring data into form.
+
+        With `lines`, there are also functions that ask for so many lines of the next panel each time.
+        """
+        if self.kind == AMX:
+            return copying_text(converts=True) + amx_text(lines)
+        vectors = vector_text(self.kind, self.rows, self.columns // _LANES, lines)
+        return copying_text(converts=self.is_narrow) + vectors
 
     @property
     def stored(self) -> str:

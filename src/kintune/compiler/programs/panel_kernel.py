@@ -9,6 +9,9 @@ kernel.  For bf16, each run is filled up with zeros to whole parts of 32 values.
 
 Data that lies in memory in bf16 is copied and not rounded.  Rows of a matrix are then read where they are, without any
 copy, if they are whole parts of 32 values.  What is to be stored in bf16 replaces the sums, and is rounded from there.
+
+While a panel is multiplied in bf16, the next one is asked for.  Weights mostly come from memory, and the processor does
+not foresee them while it reads the same panel for one group of rows after another.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.panel_form import AMX, DOT, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_packing import packing_block
-from kintune.compiler.programs.panel_text import CHUNK
+from kintune.compiler.programs.panel_text import CHUNK, LINE_BYTES
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
@@ -87,6 +90,8 @@ class _Kernel:
         self.depth = _shares(form.steps if form.way is not Way.IMAGE else form.runs, tiling.depth)
         self.target = found.result if epilogue is None else epilogue.target
         self.wide = form.pitch * found.channels
+        self.ahead = self._lines_ahead()
+        """Lines of the next panel that the first groups of rows ask for, each time they read of this one."""
         self.in_place = (
             kept.data
             and form.way is Way.DIRECT
@@ -120,6 +125,17 @@ class _Kernel:
     def at(self, value: int) -> Any:
         return tirx.IntImm(self.found.index_type, value)
 
+    @property
+    def group(self) -> int:
+        """Units of rows that the inner kernel computes at once."""
+        return 2 if self.inner.kind == AMX else 1
+
+    def _lines_ahead(self) -> int:
+        """As many lines as are needed for all groups to ask for all of the next panel; none where there is no next."""
+        if not self.inner.is_narrow or self.own == 1:
+            return 0
+        return -(-self.inner.loop_bytes // (LINE_BYTES * -(-self.units // self.group)))
+
     def _buffer(self, name: str, dtype: str, size: int) -> Any:
         return tirx.decl_buffer([self.at(size)], dtype, name)
 
@@ -129,7 +145,7 @@ class _Kernel:
         task = tirx.Var("task", self.found.index_type)
         block_of, part_of = (tirx.Var(name, self.found.index_type) for name in ("vblock", "vpart"))
         operands = [] if self.epilogue is None else self.epilogue.operands
-        body = tirx.AttrStmt("inner", _IMPORT, self.inner.text, self._task(block_of, part_of))
+        body = tirx.AttrStmt("inner", _IMPORT, self.inner.text(self.ahead), self._task(block_of, part_of))
         block = SBlock(
             [
                 tirx.IterVar(tvm.ir.Range(self.at(0), self.at(extent)), variable, tirx.IterVar.DataPar)
@@ -275,14 +291,15 @@ class _Kernel:
         each = step * (self.form.chunks if self.form.way is Way.IMAGE else 1)
         statements = []
         for start, number in self.depth:
-            weights = _pointer(self.weights, panel * self.at(self.form.steps * step) + self.at(start * each))
-            statements.append(self._products(weights, panel, rows.first, start, number))
+            place = panel * self.at(self.form.steps * step) + self.at(start * each)
+            statements.append(self._products(place, panel, rows.first, start, number))
         statements.append(self._results(panel, rows))
         return tirx.SeqStmt(statements)
 
-    def _products(self, weights: Any, panel: Any, first: Any, start: int, number: int) -> Any:
+    def _products(self, place: Any, panel: Any, first: Any, start: int, number: int) -> Any:
         """Calls of the inner kernel for all rows of the task; from the second part of the sum on, sums are added to.
 
+        The weights begin at a place, and those of the next panel a panel further.
         A part has so many runs where rows are read from the image, and else so many steps.
         """
         inner, form = self.inner, self.form
@@ -295,20 +312,43 @@ class _Kernel:
             pitch, begin = self.line, self.at(start * inner.step)
             counts = (number * steps, 1, 0)
 
-        def rows(unit: Any, at_once: int) -> Any:
+        def rows(unit: Any, at_once: int, lines: int) -> Any:
             offset = begin + unit * self.at(inner.rows * pitch)
             source = self._of_data(first * self.at(pitch) + offset) if self.in_place else _pointer(self.packed, offset)
             target = _pointer(self.sums, unit * self.at(inner.rows * inner.columns))
-            name = f"kt_{inner.kind}_{at_once}"
-            products = _call(name, source, inner.size * pitch, weights, target, *counts, int(start > 0))
+            name = f"kt_{inner.kind}_{at_once}{f'_ahead_{lines}' if lines else ''}"
+            further = [self._next(place, unit, number)] if lines else []
+            weights = _pointer(self.weights, place)
+            given = (source, inner.size * pitch, weights, target, *counts, int(start > 0), *further)
+            products = _call(name, *given)
             ahead = [] if start else self._ahead(panel, first + unit * self.at(inner.rows), at_once)
             return _sequence([*ahead, products])
 
-        if inner.kind != AMX:
-            return self._loop("group", self.units, lambda unit: rows(unit, inner.rows))
-        pairs, single = divmod(self.units, 2)
-        found = [self._loop("pair", pairs, lambda number: rows(number * self.at(2), 2))] if pairs else []
-        return _sequence([*found, *([rows(self.at(2 * pairs), 1)] if single else [])])
+        groups, single = divmod(self.units, self.group)
+        at_once = self.group if inner.kind == AMX else inner.rows
+        asking = -(-inner.loop_bytes // (LINE_BYTES * self.ahead)) if self.ahead else 0
+        found = []
+        for first_group, before, lines in ((0, min(asking, groups), self.ahead), (min(asking, groups), groups, 0)):
+            if before > first_group:
+
+                def group(index: Any, start: int = first_group, lines: int = lines) -> Any:
+                    return rows((index + self.at(start)) * self.at(self.group), at_once, lines)
+
+                found.append(self._loop("group", before - first_group, group))
+        if single:
+            found.append(rows(self.at(groups * self.group), 1, self.ahead if groups < asking else 0))
+        return _sequence(found)
+
+    def _next(self, place: Any, unit: Any, number: int) -> Any:
+        """The address of the part of the next panel that the group of rows from a unit on asks for.
+
+        Behind the last panel it may lie outside of the weights: to ask for that does nothing.
+        """
+        form, inner = self.form, self.inner
+        steps = number * (form.chunks if form.way is Way.IMAGE else 1)
+        panel, read = form.steps * inner.step * inner.columns, steps * inner.step * inner.columns
+        each = read * self.ahead * LINE_BYTES // inner.loop_bytes
+        return _pointer(self.weights, place + self.at(panel) + tirx.floordiv(unit, self.at(self.group)) * self.at(each))
 
     def _ahead(self, panel: Any, place: Any, at_once: int) -> list[Any]:
         """Ask for the memory of what is stored and read with the sums in bf16, while the inner kernel computes.

@@ -17,7 +17,7 @@ from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.panel_costs import promising
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import write_sum
-from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS, amx_text, copying_text, vector_text
+from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Decision
@@ -137,7 +137,7 @@ class NarrowPanels(_PanelProgram):
     """Writes sums of products with constant weights in bf16."""
 
     name = "narrow"
-    version = 2
+    version = 3
     patterns: tuple[str, ...] = ()
     precision = BF16
     kinds = (AMX, DOT)
@@ -166,12 +166,11 @@ def _found(module: tvm.IRModule) -> MatchedSum:
 def _inner(found: WeightedSum, kind: str) -> Inner:
     """The inner kernel for a sum."""
     if kind == AMX:
-        return Inner(AMX, TILE_ROWS, _TILE_COLUMNS, copying_text(converts=True) + amx_text())
-    rows = form_of(found, Inner(kind, 1, 1, "")).rows
+        return Inner(AMX, TILE_ROWS, _TILE_COLUMNS)
+    rows = form_of(found, Inner(kind, 1, 1)).rows
     heights = _HEIGHTS[kind]
     height = rows if rows < max(heights) else min(heights, key=lambda each: -(-rows // each) * (each + 1))
-    text = copying_text(converts=kind == DOT) + vector_text(kind, height, _VECTORS)
-    return Inner(kind, height, _LANES * _VECTORS, text)
+    return Inner(kind, height, _LANES * _VECTORS)
 
 
 def _use(found: WeightedSum, inner: Inner) -> float:

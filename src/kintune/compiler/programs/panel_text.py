@@ -12,8 +12,9 @@ of the caches, `stride` bytes apart, the former to be written.
 
 `kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, stride, b, c, steps, runs, jump, add) compute c, or with `add` c + ..., of M
 tiles or rows: the sum of products of a and b.  The rows of a are `stride` bytes apart.  A row has some runs of so many
-steps; each run begins `jump` bytes behind the one before.  `kt_tiles_begin` and `kt_tiles_end` are called before and
-after kernels with tiles, by each thread.
+steps; each run begins `jump` bytes behind the one before.  `kt_amx_M_ahead_L` and the like have one more argument, an
+address from which on they ask for L lines of the caches in each step.  `kt_tiles_begin` and `kt_tiles_end` are called
+before and after kernels with tiles, by each thread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from collections.abc import Sequence
 
 from kintune.compiler.programs.amx_text import TILES, tile_frame
 
-__all__ = ["CHUNK", "TILE_ROWS", "amx_text", "copying_text", "pairing_text", "vector_text"]
+__all__ = [
+    "CHUNK",
+    "LINE_BYTES",
+    "TILE_ROWS",
+    "amx_text",
+    "copying_text",
+    "pairing_text",
+    "vector_text",
+]
 
 CHUNK = 32
 """The values of a row that are converted at once: a row of a tile."""
@@ -228,7 +237,7 @@ def pairing_text() -> str:
 
 
 _LOOP = """
-define i32 @{name}(ptr %a, i32 %stride, ptr %b, ptr %c, i32 %steps, i32 %runs, i32 %jump, i32 %add) {{
+define i32 @{name}(ptr %a, i32 %stride, ptr %b, ptr %c, i32 %steps, i32 %runs, i32 %jump, i32 %add{further}) {{
 entry:
   %wide = sext i32 %stride to i64
   %wide_jump = sext i32 %jump to i64
@@ -268,18 +277,25 @@ end:
 }}
 """
 
+LINE_BYTES = 64
+"""A line of the caches, and a vector."""
+
+_NEARNESS = 2  # of what is asked for: the second cache
 _A, _B = 4, 6  # the first tile registers of a and of b; before them are the sums
 
 
-def amx_text() -> str:
+def amx_text(lines: int = 0) -> str:
     """Kernels of one and two tiles of rows by two of columns.
 
-    A step is of 32 values.  `b` has rows of two tiles; `c` has rows of 32 sums.
+    A step is of 32 values.  `b` has rows of two tiles; `c` has rows of 32 sums.  With `lines`, there are also kernels
+    with the further argument, of which each step asks for so many lines, to be in the second cache; `copying_text` must
+    stand before them.
     """
-    return "\n" + tile_frame("kt_tiles", "tdpbf16ps", [(64, TILE_ROWS)] * TILES) + _amx(1) + _amx(2)
+    frame = tile_frame("kt_tiles", "tdpbf16ps", [(64, TILE_ROWS)] * TILES)
+    return "\n" + frame + "".join(_amx(1, each) + _amx(2, each) for each in sorted({0, lines}))
 
 
-def _amx(tiles: int) -> str:
+def _amx(tiles: int, lines: int) -> str:
     grid = [(row, column) for row in range(tiles) for column in range(2)]
     line = 128  # bytes of a row of two tiles
     addresses = [f"  %below = mul i64 %wide, {TILE_ROWS}"] if tiles > 1 else []
@@ -292,7 +308,9 @@ def _amx(tiles: int) -> str:
         f"  call void @llvm.x86.tileloadd64(i8 {2 * row + column}, ptr %c{row}{column}, i64 {line})"
         for row, column in grid
     ]
-    body = ["  %pb1 = getelementptr i8, ptr %pb, i64 64"]
+    kept = [_ASKED_RUN] if lines else []
+    body = [_ASKED_STEP] if lines else []
+    body.append("  %pb1 = getelementptr i8, ptr %pb, i64 64")
     loads_b = [
         f"  call void @llvm.x86.tileloadd64(i8 {_B + column}, ptr %pb{column or ''}, i64 {line})" for column in (0, 1)
     ]
@@ -304,17 +322,34 @@ def _amx(tiles: int) -> str:
             if not row:
                 body.append(loads_b[column])
             body.append(f"  call void @llvm.x86.tdpbf16ps(i8 {2 * row + column}, i8 {_A + row}, i8 {_B + column})")
+    body += _asking(lines)
     end = [
         f"  call void @llvm.x86.tilestored64(i8 {2 * row + column}, ptr %c{row}{column}, i64 {line})"
         for row, column in grid
     ]
-    return _function(f"kt_amx_{tiles}", (addresses, zero, more, [], body, end), 2 * CHUNK, TILE_ROWS * line)
+    parts = (addresses, zero, more, kept, body, end)
+    return _function(f"kt_amx_{tiles}", parts, 2 * CHUNK, TILE_ROWS * line, lines)
 
 
-def _function(name: str, parts: Sequence[Sequence[str]], step_a: int, step_b: int) -> str:
+_ASKED_RUN = "  %rf = phi ptr [ %ahead, %zero ], [ %ahead, %more ], [ %next_f, %between ]"
+_ASKED_STEP = "  %pf = phi ptr [ %rf, %run ], [ %next_f, %loop ]"
+
+
+def _asking(lines: int) -> list[str]:
+    """What a step asks for."""
+    if not lines:
+        return []
+    text = []
+    for number in range(lines):
+        text.append(f"  %f{number} = getelementptr i8, ptr %pf, i64 {number * LINE_BYTES}")
+        text.append(f"  call void @llvm.prefetch.p0(ptr %f{number}, i32 0, i32 {_NEARNESS}, i32 1)")
+    return [*text, f"  %next_f = getelementptr i8, ptr %pf, i64 {lines * LINE_BYTES}"]
+
+
+def _function(name: str, parts: Sequence[Sequence[str]], step_a: int, step_b: int, lines: int) -> str:
     addresses, zero, more, kept, body, end = ("\n".join(part) for part in parts)
     return _LOOP.format(
-        name=name,
+        name=f"{name}_ahead_{lines}" if lines else name,
         addresses=addresses,
         zero=zero,
         more=more,
@@ -323,10 +358,10 @@ def _function(name: str, parts: Sequence[Sequence[str]], step_a: int, step_b: in
         end=end,
         step_a=step_a,
         step_b=step_b,
+        further=", ptr %ahead" if lines else "",
     )
 
 
-_LANE_BYTES = 64
 _FLOATS = "<16 x float>"
 _PRODUCT = {
     "dot": (
@@ -342,17 +377,22 @@ _PRODUCT = {
 }
 
 
-def vector_text(kind: str, rows: int, vectors: int) -> str:
+def vector_text(kind: str, rows: int, vectors: int, lines: int = 0) -> str:
     """The kernel `kt_KIND_ROWS` of some rows by vectors of 16 columns; `kind` is "dot" (bf16) or "fma" (fp32).
 
     A step is of two values of bf16 or one of fp32.  `b` has all columns of a step side by side, for bf16 in pairs; `c`
-    has rows of all columns.
+    has rows of all columns.  `lines` are as for `amx_text`.
     """
-    declaration, product, operand = _PRODUCT[kind]
+    declaration = _PRODUCT[kind][0]
+    return f"\n{declaration}\n" + "".join(_vectors(kind, rows, vectors, each) for each in sorted({0, lines}))
+
+
+def _vectors(kind: str, rows: int, vectors: int, lines: int) -> str:
+    _, product, operand = _PRODUCT[kind]
     grid = [(row, vector) for row in range(rows) for vector in range(vectors)]
     addresses = [f"  %o{row} = mul i64 %wide, {row}" for row in range(1, rows)]
     addresses += [
-        f"  %c{row}_{vector} = getelementptr i8, ptr %c, i64 {(row * vectors + vector) * _LANE_BYTES}"
+        f"  %c{row}_{vector} = getelementptr i8, ptr %c, i64 {(row * vectors + vector) * LINE_BYTES}"
         for row, vector in grid
     ]
     more = [f"  %m{row}_{vector} = load {_FLOATS}, ptr %c{row}_{vector}, align 4" for row, vector in grid]
@@ -361,12 +401,14 @@ def vector_text(kind: str, rows: int, vectors: int) -> str:
         f"[ %m{row}_{vector}, %more ], [ %t{row}_{vector}, %between ]"
         for row, vector in grid
     ]
-    body = [
+    kept += [_ASKED_RUN] if lines else []
+    body = [_ASKED_STEP] if lines else []
+    body += [
         f"  %s{row}_{vector} = phi {_FLOATS} [ %k{row}_{vector}, %run ], [ %t{row}_{vector}, %loop ]"
         for row, vector in grid
     ]
     for vector in range(vectors):
-        body.append(f"  %q{vector} = getelementptr i8, ptr %pb, i64 {vector * _LANE_BYTES}")
+        body.append(f"  %q{vector} = getelementptr i8, ptr %pb, i64 {vector * LINE_BYTES}")
         body.append(f"  %b{vector} = load {operand}, ptr %q{vector}, align 4")
     for row in range(rows):
         place = "%pa"
@@ -382,6 +424,7 @@ def vector_text(kind: str, rows: int, vectors: int) -> str:
         for vector in range(vectors):
             call = product.format(sum=f"%s{row}_{vector}", a=f"%a{row}", b=f"%b{vector}")
             body.append(f"  %t{row}_{vector} = call {_FLOATS} {call}")
+    body += _asking(lines)
     end = [f"  store {_FLOATS} %t{row}_{vector}, ptr %c{row}_{vector}, align 4" for row, vector in grid]
-    name = f"kt_{kind}_{rows}"
-    return f"\n{declaration}\n" + _function(name, (addresses, [], more, kept, body, end), 4, vectors * _LANE_BYTES)
+    parts: tuple[list[str], ...] = (addresses, [], more, kept, body, end)
+    return _function(f"kt_{kind}_{rows}", parts, 4, vectors * LINE_BYTES, lines)
