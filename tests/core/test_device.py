@@ -26,3 +26,10 @@ def test_a_narrower_precision_is_as_fast_as_its_instructions() -> None:
     assert PEAK.gflops_in("bf16") is None, "not measured"
     peak = msgspec.structs.replace(PEAK, narrow_gflops={"bf16": 700.0})
     assert (peak.gflops_in("bf16"), peak.gflops_in("int8")) == (700.0, 100.0)
+
+
+def test_arithmetic_in_a_narrower_precision_takes_as_long_as_its_peak_says() -> None:
+    peak = msgspec.structs.replace(PEAK, narrow_gflops={"bf16": 1000.0})
+    assert peak.least_us(1e9, 1e7, "bf16") == pytest.approx(1e3)
+    assert peak.least_us(1e9, 1e8, "bf16") == pytest.approx(8e3)
+    assert PEAK.least_us(1e9, 1e7, "bf16") == pytest.approx(8e2), "without that peak, only memory takes time"

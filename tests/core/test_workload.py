@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from kintune.core.device import Peak
 from kintune.core.workload import Subgraph, by_combination
 from tests.support.toy_tools import toy_spec
 
@@ -36,3 +38,14 @@ def test_weights_stay_in_the_cache_if_those_of_the_largest_network_do() -> None:
 
 def test_the_combination_is_no_part_of_the_name_that_records_keep() -> None:
     assert [subgraph(name).own_name for name in ("fused_matmul", "fused_matmul@1x32")] == ["fused_matmul"] * 2
+
+
+def test_a_bound_is_that_of_the_narrowest_program() -> None:
+    peak = Peak(100.0, 10.0, 2, 10.0, {"bf16": 1000.0})
+    dense = subgraph("a", weight=1, weight_bytes=1e6)
+    dense = msgspec.structs.replace(dense, flops=1e8)
+    assert dense.bound_us(peak) == pytest.approx(1000.0)
+    narrow = msgspec.structs.replace(dense, narrowest="bf16")
+    assert narrow.bound_us(peak) == pytest.approx(100.0)
+    large = msgspec.structs.replace(narrow, weight_bytes=1e7)
+    assert large.bound_us(peak) == pytest.approx(500.0), "half of the weights"

@@ -25,7 +25,7 @@ from kintune.tuning.estimation import count_flops, count_network_flops, estimate
 
 ZOO = parse_ref("zoo:mobilenet_v1_0.5")
 
-PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.0)
+PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.0, narrow_gflops={})
 
 MACHINE = Machine("a CPU", "x86_64", 2, 2, 2, 2, 1 << 34, (Cache(3, "unified", 1 << 20),), ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -67,14 +68,16 @@ class Peak(msgspec.Struct, frozen=True):
             return self.gflops
         return None if self.narrow_gflops is None else self.narrow_gflops.get(precision, self.gflops)
 
-    def least_us(self, flops: float, nbytes: float) -> float:
-        """Microseconds that so many FLOPs, and bytes read from memory, take at least: the roofline.
+    def least_us(self, flops: float, nbytes: float, precision: str = FULL_PRECISION) -> float:
+        """Microseconds that so many FLOPs in a precision, and bytes read from memory, take at least: the roofline.
 
+        Without the peak in that precision, arithmetic takes no time.
         Williams, Waterman and Patterson, CACM 52(4), 2009.  A triad that was not told to write around the caches reads
         what it writes as well, so without a figure for reading alone, a third more than the triad's is taken for it.
         """
         reading = self.read_gbytes_per_s or self.gbytes_per_s * 4 / 3
-        return max(flops / self.gflops, nbytes / reading) / 1e3
+        gflops = self.gflops_in(precision) or math.inf
+        return max(flops / gflops, nbytes / reading) / 1e3
 
 
 class NarrowSpeed(msgspec.Struct, frozen=True):

@@ -6,9 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kintune.core.candidate import FULL_PRECISION
+from kintune.core.device import Peak
 from kintune.core.kernel_call import readable
 
 __all__ = ["Subgraph", "Subject", "by_combination"]
+
+
+_WEIGHTS_LEFT = {"bf16": 0.5}
+"""The share of weights in fp32 that is left where a program keeps them in a narrower precision."""
 
 
 class Subgraph(msgspec.Struct, frozen=True):
@@ -23,7 +29,8 @@ class Subgraph(msgspec.Struct, frozen=True):
     often it occurs in the network of each of them; their sum is `weight`.  Two with the same text `weights`, which is
     empty where there is one combination, read the same weights.
     `titles` has the places where it occurs, in the user's words ("layer3/conv2 + BN + Relu"), without what the names of
-    all nodes begin with; it is empty where they are not known.
+    all nodes begin with; it is empty where they are not known.  `narrowest` is the narrowest precision that a program
+    of it may multiply in, as in `Sketch`.
     """
 
     name: str
@@ -41,11 +48,17 @@ class Subgraph(msgspec.Struct, frozen=True):
     weights: str = ""
     least_flops: float = 0.0
     titles: tuple[str, ...] = ()
+    narrowest: str = FULL_PRECISION
 
     @property
     def bound_flops(self) -> float:
         """FLOPs that every program of it computes at least."""
         return self.least_flops or self.flops
+
+    def bound_us(self, peak: Peak) -> float:
+        """Microseconds that every program of it takes at least on a device with this peak: the roofline."""
+        nbytes = self.weight_bytes * _WEIGHTS_LEFT.get(self.narrowest, 1.0)
+        return peak.least_us(self.bound_flops, nbytes, self.narrowest)
 
     @property
     def own_name(self) -> str:

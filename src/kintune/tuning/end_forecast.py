@@ -74,4 +74,4 @@ def foretell_end(
 
 def least_ms(subgraphs: Sequence[Subgraph], peak: Peak) -> float:
     """What a network of these subgraphs takes at least: its arithmetic at the device's peak."""
-    return sum(each.weight * peak.least_us(each.bound_flops, 0.0) for each in subgraphs) / 1e3
+    return sum(each.weight * peak.least_us(each.bound_flops, 0.0, each.narrowest) for each in subgraphs) / 1e3

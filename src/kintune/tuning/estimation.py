@@ -133,7 +133,7 @@ def estimate_model(
     baseline_seconds = _baselines_s(ref, about)
     networks = by_combination(prepared.subgraphs)
     flops = [sum(s.weight * s.flops for s in network) for network in networks]
-    least = [sum(s.weight * s.bound_flops for s in network) for network in networks]
+    least_us = [sum(s.weight * peak.least_us(s.bound_flops, 0, s.narrowest) for s in network) for network in networks]
     cache = max((cache.size for cache in about.machine.caches), default=0)
     return Estimate(
         model=prepared.model_name,
@@ -145,7 +145,7 @@ def estimate_model(
         target=about.device_type.target,
         threads=about.device_type.threads,
         peak=peak,
-        bound_ms=sum(peak.least_us(each, max(0, weights - cache)) for each in least) / 1e3,
+        bound_ms=sum(max(each, peak.least_us(0, max(0, weights - cache))) for each in least_us) / 1e3,
         known=known,
         trials=trials,
         seconds=trials * (pace or _GUESS_S) + baseline_seconds,

@@ -114,6 +114,7 @@ def test_a_convolution_is_one_kernel_with_its_borders_and_what_follows() -> None
             network, _ = lowered(written, CPU)
         (kernel,) = [each for each in network.workloads if "kintune.bytes" in str(each.module.script())]
         assert "pad_temp" in str(kernel.module.script())
+        assert kernel.subgraph(tunable=True).narrowest == "int8"
 
 
 def test_a_cpu_without_products_of_bytes_computes_in_float32() -> None:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm import relax
 
-from kintune.compiler.build import ENTRY
 from kintune.compiler.graph.provenance import KernelOrigin, mark_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.strided_pieces import PLACED
 from kintune.compiler.programs.arithmetic import flops_of
-from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
 from kintune.core.kernel_call import CallRecord
@@ -88,7 +86,7 @@ def _flops(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None
 
 def _precision(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None) -> str:
     """What the kernel of a workload multiplies in."""
-    if sums_bytes(workload.module[ENTRY]):
+    if workload.sums_bytes:
         return INT8
     return FULL_PRECISION if chosen is None or chosen[1].sketch == UNTUNED else precision_of(chosen[0])
 

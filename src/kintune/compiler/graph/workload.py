@@ -12,11 +12,13 @@ import tvm_ffi
 from tvm.s_tir import Schedule
 
 from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES
+from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
-from kintune.core.candidate import digest_of
+from kintune.core.candidate import FULL_PRECISION, digest_of
 from kintune.core.dtypes import numpy_dtype
+from kintune.core.quantisation import INT8
 from kintune.core.workload import Subgraph
 
 __all__ = ["StandaloneWorkload", "describe", "is_tunable", "standalone"]
@@ -59,6 +61,11 @@ class StandaloneWorkload(NamedTuple):
     signature: str
     reduces: bool
 
+    @property
+    def sums_bytes(self) -> bool:
+        """Whether it sums products of bytes."""
+        return sums_bytes(self.module["main"])
+
     def subgraph(
         self,
         *,
@@ -67,8 +74,12 @@ class StandaloneWorkload(NamedTuple):
         nodes: Sequence[str] = (),
         titles: Sequence[str] = (),
         least_flops: float = 0.0,
+        narrowest: str = FULL_PRECISION,
     ) -> Subgraph:
-        """What processes without the compiler know of it; `sketches` are digests, `nodes` those of the user's graph."""
+        """What processes without the compiler know of it; `sketches` are digests, `nodes` those of the user's graph.
+
+        `narrowest` is the narrowest precision of the sketches.
+        """
         return Subgraph(
             name=self.name,
             workload=self.digest,
@@ -83,6 +94,7 @@ class StandaloneWorkload(NamedTuple):
             nodes=tuple(nodes),
             titles=tuple(titles),
             least_flops=least_flops,
+            narrowest=INT8 if self.sums_bytes else narrowest,
         )
 
 

@@ -8,7 +8,6 @@ import msgspec
 import tvm
 
 from kintune.compiler.graph.workload import StandaloneWorkload
-from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.core.config import JobSpec
 from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.stage_results import QUANTISED_FILE
@@ -75,11 +74,7 @@ _NO_INT8 = "The model was not quantised: this processor has no instructions for 
 
 def sums_of_bytes(workloads: Sequence[StandaloneWorkload]) -> tuple[str, ...]:
     """The workloads (digests) that sum products of bytes."""
-    return tuple(
-        workload.digest
-        for workload in workloads
-        if any(sums_bytes(f) for f in workload.module.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
-    )
+    return tuple(workload.digest for workload in workloads if workload.sums_bytes)
 
 
 def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...]]:

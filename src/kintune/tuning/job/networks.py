@@ -24,7 +24,7 @@ from kintune.compiler.graph.workload import StandaloneWorkload, is_tunable
 from kintune.compiler.graph.workload_titles import workload_titles
 from kintune.compiler.programs.arithmetic import least_flops
 from kintune.compiler.space.replay import weight_positions
-from kintune.core.candidate import Sketch, digest_of
+from kintune.core.candidate import FULL_PRECISION, Sketch, digest_of
 from kintune.core.model import Combination, Constant, ModelRef, spell_shapes
 from kintune.core.workload import Subgraph
 from kintune.errors import KintuneError, ModelError, cause_line
@@ -33,7 +33,7 @@ from kintune.models.model import ImportedModel
 from kintune.partition.partition import Partition
 from kintune.runtime.package import Block
 from kintune.runtime.tensors import block_of
-from kintune.search.sketch_program import by_program
+from kintune.search.sketch_program import by_program, narrow
 from kintune_runtime.library import checksum
 
 __all__ = ["Networks", "PartitionedModel", "ShapedNetwork", "load_networks", "lower_network"]
@@ -131,6 +131,7 @@ class Networks(NamedTuple):
                 sketches=[sketch.digest for sketch in own],
                 nodes=tuple(nodes),
                 titles=titles[workload.digest],
+                narrowest=next(iter(narrow(own).values()), FULL_PRECISION),
                 least_flops=least_flops(workload.module, workload.flops, by_program(own)),
             )
             if len(self.combinations) > 1:

@@ -315,8 +315,7 @@ class JobState:
         self.wants_peak = False
         self.statistics.peak = peak
         if peak is not None and self.prepared is not None:
-            bounds = {s.workload: peak.least_us(s.bound_flops, s.weight_bytes) for s in self.prepared.subgraphs}
-            self.session.limit(bounds)
+            self.session.limit({each.workload: each.bound_us(peak) for each in self.prepared.subgraphs})
 
     def _fold_draft(self, drafted: DraftResult) -> None:
         self.draft = drafted.packaged
