@@ -22,12 +22,12 @@ from kintune.compiler.programs.image_tiles import (
     share_of,
     tiles_of,
 )
+from kintune.compiler.programs.indexing import Vectors
 from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.loop_blocks import computing_block
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
-from kintune.compiler.programs.winograd_stages import block_in_loops, whole
-from kintune.compiler.programs.winograd_tiles import Geometry
 
 __all__ = ["Strips", "Tiling", "convolve_depthwise", "strips_of"]
 
@@ -77,24 +77,16 @@ class _Depthwise:
     def __init__(self, found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
         self._lanes = lanes
-        self._g = Geometry(0, lanes, 1, 1, found.positions, 1, found.filters, found.index_type)
+        self._g = Vectors(lanes, found.index_type)
         self._strips = strips_of(found.filters, tiling.vectors * lanes)
         self._tiles = tiles_of(found.columns, tiling.columns)
         self._sums = [self._g.buffer(f"sums{column}", self._strips.width) for column in range(tiling.columns)]
 
     def stages(self) -> Stages:
         found, g, tiling = self._found, self._g, self._tiling
-        others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
-        target = found.result if self._epilogue is None else self._epilogue.target
-        computing = block_in_loops(
-            f"{found.name}_depthwise",
-            [("block", found.images * tiling.blocks), ("part", tiling.parts)],
-            self._task,
-            g,
-            reads=lambda block, part: [whole(found.data), whole(found.weights), *others],
-            writes=lambda block, part: [whole(target)],
-            buffers=self._sums,
-            fused=True,
+        loops = [("block", found.images * tiling.blocks), ("part", tiling.parts)]
+        computing = computing_block(
+            "depthwise", found, self._epilogue, loops, self._task, g, weights=found.weights, buffers=self._sums
         )
         return Stages([computing], [])
 

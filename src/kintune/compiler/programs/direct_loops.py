@@ -23,12 +23,12 @@ from kintune.compiler.programs.image_tiles import (
     share_of,
     tiles_of,
 )
+from kintune.compiler.programs.indexing import Vectors
 from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.loop_blocks import block_in_loops, computing_block, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import DENSE, Reach, WeightedSum
-from kintune.compiler.programs.winograd_stages import block_in_loops, whole
-from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Tiling", "convolve", "inner_tiles"]
@@ -71,7 +71,7 @@ def convolve(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue 
 class _Direct:
     def __init__(self, found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
-        self._g = g = Geometry(0, lanes, 1, 1, found.positions, found.channels, found.filters, found.index_type)
+        self._g = g = Vectors(lanes, found.index_type)
         self._panel = tiling.vectors * lanes
         self._panels = -(-found.filters // self._panel)  # of a group
         self._is_row = found.rows.results == 1
@@ -100,17 +100,9 @@ class _Direct:
             writes=lambda *at: [(self._weights, [(index, 1) for index in at])],
             annotations={PACKS: True},
         )
-        others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
-        target = found.result if self._epilogue is None else self._epilogue.target
-        computing = block_in_loops(
-            f"{found.name}_direct",
-            [("block", found.images * tiling.blocks), ("part", tiling.parts)],
-            self._task,
-            g,
-            reads=lambda block, part: [whole(found.data), whole(self._weights), *others],
-            writes=lambda block, part: [whole(target)],
-            buffers=self._sums,
-            fused=True,
+        loops = [("block", found.images * tiling.blocks), ("part", tiling.parts)]
+        computing = computing_block(
+            "direct", found, self._epilogue, loops, self._task, g, weights=self._weights, buffers=self._sums
         )
         return Stages([packing, computing], [self._weights])
 

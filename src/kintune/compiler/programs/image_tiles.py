@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.programs.indexing import Indexing
 from kintune.compiler.programs.weighted_sum import Reach
-from kintune.compiler.programs.winograd_tiles import Geometry
 
 __all__ = [
     "CONTENDED_CYCLES",
@@ -83,14 +83,14 @@ def even_widths(results: int, widths: tuple[int, ...]) -> list[int]:
     return sorted({-(-results // -(-results // width)) for width in widths if width <= results})
 
 
-def share_of(number: Any, extent: int, shares: int, g: Geometry) -> tuple[Any, Any]:
+def share_of(number: Any, extent: int, shares: int, g: Indexing) -> tuple[Any, Any]:
     """Where a share of an extent begins, and how much it is: a number where all are equal."""
     own = -(-extent // shares)
     first = number * g.at(own)
     return first, own if extent % own == 0 else tirx.min(g.at(own), g.at(extent) - first)
 
 
-def places_in_image(reach: Reach, y: Any, g: Geometry) -> tuple[Any, Any]:
+def places_in_image(reach: Reach, y: Any, g: Indexing) -> tuple[Any, Any]:
     """The first row of the kernel that lies in the image for a row of results, and how many of them do.
 
     The same holds for columns.
@@ -109,7 +109,7 @@ def places_in_image(reach: Reach, y: Any, g: Geometry) -> tuple[Any, Any]:
     return first, tirx.max(end - first, g.at(0))
 
 
-def loop_of(g: Geometry, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
+def loop_of(g: Indexing, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
     """A loop; none where the extent is the number 1."""
     if isinstance(extent, int) and extent == 1:
         return body(g.at(0))

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.indexing import Vectors
 from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.loop_blocks import block_in_loops, computing_block, whole
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
-from kintune.compiler.programs.winograd_stages import block_in_loops, whole
-from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Tiling", "make_tiles", "position_of"]
@@ -69,7 +69,7 @@ def make_tiles(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogu
 class _Tiles:
     def __init__(self, found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
-        self._g = Geometry(0, lanes, 1, 1, found.positions, found.channels, found.filters, found.index_type)
+        self._g = Vectors(lanes, found.index_type)
         self._panel = tiling.vectors * lanes
         self._panels = -(-found.filters // self._panel)
         self._groups = tiling.groups(found.positions)
@@ -98,17 +98,16 @@ class _Tiles:
             writes=lambda o, c, f: [(self._weights, [(o, 1), (c, 1), (f, 1)])],
             annotations={PACKS: True},
         )
-        others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
-        again = [whole(self._target)] if tiling.depths > 1 else []
-        computing = block_in_loops(
-            f"{found.name}_tiled",
+        computing = computing_block(
+            "tiled",
+            found,
+            self._epilogue,
             [("block", tiling.blocks), ("part", tiling.parts)],
             self._task,
             g,
-            reads=lambda block, part: [whole(found.data), whole(self._weights), *others, *again],
-            writes=lambda block, part: [whole(self._target)],
+            weights=self._weights,
             buffers=self._sums,
-            fused=True,
+            again=tiling.depths > 1,
         )
         return Stages([packing, computing], [self._weights])
 
@@ -252,7 +251,7 @@ class _Tiles:
         return [image, y * g.at(found.rows.stride), x * g.at(found.columns.stride)]
 
 
-def position_of(extents: Sequence[int], row: Any, g: Geometry) -> list[Any]:
+def position_of(extents: Sequence[int], row: Any, g: Vectors) -> list[Any]:
     """The indices of a row, along axes of these extents."""
     indices: list[Any] = []
     rest, left = row, math.prod(extents)
@@ -272,6 +271,6 @@ def _sequence(statements: Sequence[_Statement]) -> _Statement:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
-def _loop(g: Geometry, name: str, extent: int, body: Callable[[Any], _Statement]) -> _Statement:
+def _loop(g: Vectors, name: str, extent: int, body: Callable[[Any], _Statement]) -> _Statement:
     variable = tirx.Var(name, g.index_type)
     return tirx.For(variable, g.at(0), g.at(extent), tirx.ForKind.SERIAL, body(variable))

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.indexing import Vectors
 from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.loop_blocks import block_in_loops, computing_block, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.product_tiles import position_of
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
-from kintune.compiler.programs.winograd_stages import block_in_loops, whole
-from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Live", "Streaming", "live_part", "stream_sum"]
@@ -102,7 +102,7 @@ def stream_sum(found: WeightedSum, lanes: int, streaming: Streaming, epilogue: E
 class _Streamed:
     def __init__(self, found: WeightedSum, lanes: int, streaming: Streaming, epilogue: Epilogue | None) -> None:
         self._found, self._streaming, self._epilogue = found, streaming, epilogue
-        self._g = g = Geometry(0, lanes, 1, 1, found.positions, found.channels, found.filters, found.index_type)
+        self._g = g = Vectors(lanes, found.index_type)
         self._y, self._x = live_part(found.rows), live_part(found.columns)
         self._is_inside = self._y.is_inside and self._x.is_inside
         self._panel = streaming.vectors * lanes
@@ -121,18 +121,16 @@ class _Streamed:
 
     def stages(self) -> Stages:
         found, g, parts = self._found, self._g, self._streaming.parts
-        target = found.result if self._epilogue is None else self._epilogue.target
-        others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
         own = [*(each for ways in self._sums for each in ways), self._results]
-        computing = block_in_loops(
-            f"{found.name}_streamed",
+        computing = computing_block(
+            "streamed",
+            found,
+            self._epilogue,
             [("only", 1), ("part", parts)],
             lambda _only, part: self._task(part),
             g,
-            reads=lambda _only, part: [whole(found.data), whole(self._weights), *others],
-            writes=lambda _only, part: [whole(target)],
+            weights=self._weights,
             buffers=[*own, self._image] if self._is_copied else own,
-            fused=True,
         )
         if parts == 1:
             computing = tirx.For(

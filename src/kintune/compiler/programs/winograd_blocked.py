@@ -19,11 +19,11 @@ from tvm import tirx
 from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.programs.loop_blocks import block_in_loops, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
-from kintune.compiler.programs.winograd_stages import block_in_loops, whole
 from kintune.compiler.programs.winograd_tiles import Geometry, transformed_weight
 from kintune.compiler.space.packing import PACKS
 

@@ -6,30 +6,25 @@ Buffers: `tiles` [t, p, c] holds the transformed data, `weights` [t, c, f] the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.loop_blocks import block_in_loops, whole
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_tiles import Geometry, tile_of_data, tile_of_results, transformed_weight
 from kintune.compiler.space.packing import PACKS
 from kintune.compiler.space.weights import LAYOUT_FREE_OPERANDS
 
-__all__ = ["PRODUCTS", "block_in_loops", "make_stages", "whole"]
+__all__ = ["PRODUCTS", "make_stages"]
 
 PRODUCTS = "conv2d_winograd"
 """The name of the block of the products: it is classed as a convolution."""
 
 _SCHEDULED = {"schedule_rule": "None"}
 """The annotation of a block that no rule may change."""
-
-_KEEP = "kintune.scheduled"
-"""The annotation of a loop, which post-processors leave as it is since it has one."""
 
 
 def make_stages(convolution: Convolution, g: Geometry, epilogue: Epilogue | None) -> Stages:
@@ -102,70 +97,3 @@ def _results(convolution: Convolution, products: Any, epilogue: Epilogue | None,
         annotations=_SCHEDULED,
         kept=True,
     )
-
-
-Region = list[tuple[Any, list[tuple[Any, int]]]]
-
-
-def whole(buffer: Any) -> tuple[Any, list[tuple[Any, int]]]:
-    """The region of all of a buffer."""
-    return buffer, [(0, int(extent)) for extent in buffer.shape]
-
-
-def block_in_loops(
-    name: str,
-    loops: Sequence[tuple[str, int]],
-    body: Callable[..., Any],
-    g: Geometry,
-    *,
-    reads: Callable[..., Region],
-    writes: Callable[..., Region],
-    init: Callable[..., Any] | None = None,
-    buffers: Sequence[Any] = (),
-    annotations: dict[str, Any] | None = None,
-    kept: bool = False,
-    fused: bool = False,
-) -> Any:
-    """A block in loops, given as (name, extent); a loop of negative extent reduces.
-
-    `buffers` are allocated in the block.  Loops that are `kept` stay as they are: the first one is parallel.  Two loops
-    that are `fused` are one parallel loop.
-    """
-    outer = [tirx.Var(f"{loop}_{name}", g.index_type) for loop, _ in loops]
-    inner = [tirx.Var(f"v{loop}", g.index_type) for loop, _ in loops]
-    variables = [
-        tirx.IterVar(
-            tvm.ir.Range(g.at(0), g.at(abs(extent))),
-            variable,
-            tirx.IterVar.CommReduce if extent < 0 else tirx.IterVar.DataPar,
-        )
-        for variable, (_, extent) in zip(inner, loops, strict=True)
-    ]
-    block = SBlock(
-        variables,
-        _regions(reads(*inner), g),
-        _regions(writes(*inner), g),
-        name,
-        body(*inner),
-        init(*inner) if init is not None else None,
-        alloc_buffers=list(buffers),
-        annotations=annotations,
-    )
-    if fused:
-        both = tirx.Var(f"{name}_task", g.index_type)
-        width = g.at(loops[1][1])
-        inside = SBlockRealize([tirx.floordiv(both, width), tirx.floormod(both, width)], True, block)
-        return tirx.For(both, g.at(0), g.at(loops[0][1] * loops[1][1]), tirx.ForKind.PARALLEL, inside)
-    statement: Any = SBlockRealize(outer, True, block)
-    for depth in reversed(range(len(loops))):
-        kind = tirx.ForKind.PARALLEL if kept and depth == 0 else tirx.ForKind.SERIAL
-        extent = g.at(abs(loops[depth][1]))
-        statement = tirx.For(outer[depth], g.at(0), extent, kind, statement, annotations={_KEEP: 1} if kept else None)
-    return statement
-
-
-def _regions(regions: Region, g: Geometry) -> list[Any]:
-    return [
-        tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(g.at(low), g.at(extent)) for low, extent in ranges])
-        for buffer, ranges in regions
-    ]

@@ -9,6 +9,7 @@ from tvm import tirx
 
 from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.indexing import buffer_of, index_of
 from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS, input_transform, output_transform
 
 __all__ = [
@@ -61,11 +62,11 @@ class Geometry(NamedTuple):
 
     def at(self, value: Any) -> Any:
         """A number as an index; an expression as it is."""
-        return tirx.const(value, self.index_type) if isinstance(value, int) else value
+        return index_of(value, self.index_type)
 
     def buffer(self, name: str, *shape: int) -> Any:
         """A buffer of this shape."""
-        return tirx.decl_buffer([self.at(extent) for extent in shape], _TYPE, name)
+        return buffer_of(name, shape, self.index_type)
 
 
 def transformed_weight(source: Any, g: Geometry, t: Any, c: Any, f: Any) -> Any:
