@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import onnx
 import pytest
 
 from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.errors import EngineError
 from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.manifest import read_manifest
 from kintune.validate import validation_run
+from kintune.validate.baseline_protocol import BaselineTurn
 from kintune.validate.validation_run import ValidationRun
 from tests.support.partitions import parse
 from tests.support.toy_hybrid import write_toy_hybrid
@@ -74,6 +77,58 @@ class TestChoosingRegions:
         assert not run.hand_over_all(lambda: 0.0)
         assert "gone.onnx" in run.skipped["all in onnxruntime"]
         assert run.item.tuned == str(tmp_path / "m.kt.unproven")
+
+
+class Turns:
+    """A process whose runs take so many milliseconds."""
+
+    def __init__(self, name: str, run_ms: float) -> None:
+        self.name, self.run_ms, self.taken = name, run_ms, 0
+
+    def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
+        self.taken += 1
+        if self.run_ms < 0:
+            raise EngineError("it died")
+        return (self.run_ms,) * turn.runs
+
+
+class TestLookingAgain:
+    """A whole network that seems slower than onnxruntime in rounds that contradict each other is timed for longer."""
+
+    FIRST: ClassVar = {"tuned": (1.1, 1.1, 1.1, 0.8, 0.8), "onnxruntime": (1.0,) * 5, "openvino": (1.0,) * 5}
+
+    @pytest.fixture
+    def run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ValidationRun:
+        monkeypatch.setattr(ValidationRun, "_is_whole", True)
+        return TestChoosingRegions().run_of(tmp_path)
+
+    @pytest.mark.parametrize(("run_ms", "slower"), [(0.9, False), (1.1, True)])
+    def test_all_rounds_decide(self, run: ValidationRun, run_ms: float, *, slower: bool) -> None:
+        assert run.should_hand_over(self.FIRST)
+        running = [Turns("tuned", run_ms), Turns("untuned", 9.0), Turns("onnxruntime", 1.0), Turns("openvino", 1.0)]
+        rounds = run.look_again(self.FIRST, running, lambda: 0.0)
+        assert [process.taken for process in running] == [60, 0, 60, 0]
+        assert rounds["tuned"] == (*self.FIRST["tuned"], *(run_ms,) * 60)
+        assert run.should_hand_over(rounds) == slower
+
+    @pytest.mark.parametrize("ours", [(0.9, 0.9, 1.1, 1.1, 0.9), (1.1,) * 5])
+    def test_where_it_is_no_slower_or_rounds_agree_nothing_is_timed(
+        self, run: ValidationRun, ours: tuple[float, ...]
+    ) -> None:
+        running = [Turns("tuned", 1.0), Turns("onnxruntime", 1.0)]
+        first = {**self.FIRST, "tuned": ours}
+        assert run.look_again(first, running, lambda: 0.0) == first
+        assert running[0].taken == 0
+
+    def test_if_one_ends_the_first_rounds_decide(self, run: ValidationRun) -> None:
+        running = [Turns("tuned", -1.0), Turns("onnxruntime", 1.0)]
+        assert run.look_again(self.FIRST, running, lambda: 0.0) == self.FIRST
+
+    def test_a_result_that_runs_in_parts_is_judged_at_once(self, tmp_path: Path) -> None:
+        running = [Turns("tuned", 1.0), Turns("onnxruntime", 1.0)]
+        run = TestChoosingRegions().run_of(tmp_path)
+        assert run.look_again(self.FIRST, running, lambda: 0.0) == self.FIRST
+        assert running[0].taken == 0
 
 
 class TestTimingCalls:

@@ -168,9 +168,10 @@ def _validate_combination(
         beside = run.time_beside(tuned, clock)
         interleaved = InterleavedTimes({}, {}, {})
         if item.timed:
-            latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
+            latency, interleaved, running = _time_interleaved(run, tuned, latency, processes, clock)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
-            if run.should_hand_over(interleaved.rounds_ms) and run.hand_over_all(clock):
+            rounds_ms = run.look_again(interleaved.rounds_ms, running, clock)
+            if run.should_hand_over(rounds_ms) and run.hand_over_all(clock):
                 kept, region_threads = (), ()
                 interleaved, handed_over = _time_handed_over(run, interleaved, clock)
                 difference = handed_over or difference
@@ -228,10 +229,11 @@ def _time_interleaved(
     latency: dict[str, tuple[float, ...]],
     processes: ExitStack,
     clock: Callable[[], float],
-) -> tuple[dict[str, tuple[float, ...]], InterleavedTimes]:
+) -> tuple[dict[str, tuple[float, ...]], InterleavedTimes, list[BaselineProcess]]:
     """Times the tuned network, a quick untuned one and the baselines in turns.
 
-    Returns also the latency of the untuned network that stays, which is empty when that is timed again.
+    Returns also the latency of the untuned network that stays, which is empty when that is timed again, and the
+    processes.
     """
     ours = [tuned]
     if not run.board and latency and latency[UNTUNED][0] < QUICK_SECONDS * 1e3:
@@ -242,7 +244,8 @@ def _time_interleaved(
     if run.board or is_gpu(run.manifest.target):
         run.skip_all(baselines, _ON_CPU)
         baselines = []
-    return latency, time_interleaved([*ours, *baselines], run.conditions, clock)
+    running = [*ours, *baselines]
+    return latency, time_interleaved(running, run.conditions, clock), running
 
 
 def _time_handed_over(
