@@ -27,7 +27,7 @@ LONGEST = 150
 SECOND = "benchmarks_service.md"
 """The page on the scheduler and the service."""
 SUPERSEDED = (
-    *("compare-bf16-two-xeon", "compare-bf16-xeon", "compare-int8-mobilenet-xeon"),
+    *("compare-bf16-two-xeon", "compare-bf16-xeon", "compare-int8-mobilenet-xeon", "compare-paper-xeon"),
     *("compare-seven-xeon", "compare-eight-xeon", "compare-eleven-xeon", "compare-packages-xeon"),  # in the first table
 )
 """Comparisons whose files have been compared again by one of another name."""
