@@ -24,6 +24,7 @@ _STEPS = 1 << 13
 _REPEATS = 100
 _CHAINS = 12  # independent sums: enough to hide the latency of an instruction on two ports
 _FUNCTION = "kt_peak"
+_TILES = "amxtile"
 
 _TILE_LOOP = """
 define i32 @kt_peak(i32 %steps) {{
@@ -80,8 +81,8 @@ def measure_narrow_peaks(target: str, threads: int, backend: MeasurementBackend 
     """GFLOP/s by precision ("bf16", "int8") of `threads` threads, by the fastest instructions that the target has.
 
     `target` is canonical (JSON).  A product and its addition count as two.  A precision without instructions of its own
-    is left out, as is one whose instructions this system does not permit.  The programs run on `backend`, by default in
-    this process.
+    is left out.  The programs run on `backend`, by default in this process.  A process must ask its system for tiles of
+    AMX, so on another machine these are left out.
     """
     compiler_target = tvm.target.Target(json.loads(target))
     if compiler_target.kind.name != "llvm":
@@ -89,7 +90,7 @@ def measure_narrow_peaks(target: str, threads: int, backend: MeasurementBackend 
     has = frozenset(extensions_of(compiler_target))
     found: dict[str, float] = {}
     for kind in _kinds():
-        if not has.issuperset(kind.needed) or ("amxtile" in kind.needed and backend is None and not permit_amx()):
+        if not has.issuperset(kind.needed) or (_TILES in kind.needed and not (backend is None and permit_amx())):
             continue
         gflops = threads * _STEPS * kind.flops / _least_s(kind, compiler_target, threads, backend) / 1e9
         found[kind.precision] = max(gflops, found.get(kind.precision, 0.0))
@@ -101,9 +102,9 @@ def _kinds() -> tuple[_Kind, ...]:
     byte_dot = _vectors("i32", "llvm.x86.avx512.vpdpbusd.512", "<64 x i8>")
     tile, vector = 4 * 16 * 16 * 2, _CHAINS * 16 * 2
     return (
-        _Kind(BF16, frozenset({"amxtile", "amxbf16"}), _tiles("tdpbf16ps"), tile * 32),
+        _Kind(BF16, frozenset({_TILES, "amxbf16"}), _tiles("tdpbf16ps"), tile * 32),
         _Kind(BF16, frozenset({"avx512bf16"}), dot, vector * 2),
-        _Kind(INT8, frozenset({"amxtile", "amxint8"}), _tiles("tdpbusd"), tile * 64),
+        _Kind(INT8, frozenset({_TILES, "amxint8"}), _tiles("tdpbusd"), tile * 64),
         _Kind(INT8, frozenset({"avx512vnni"}), byte_dot, vector * 4),
     )
 
