@@ -49,3 +49,7 @@ def test_one_elsewhere_hands_over_what_it_has_made(tmp_path: Path, monkeypatch: 
     assert said == HandedOver("net.kt", "/there/net.kt", 10, digest)
     with pytest.raises(FileNotFoundError):
         hand_over("/there/missing.kt")
+
+
+def test_the_file_for_a_board_lies_beside_the_other_wherever_they_are_staged() -> None:
+    assert staged_name("/out/m.kt.unproven.board") == staged_name("/out/m.kt.unproven") + ".board"

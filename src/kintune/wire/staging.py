@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.stage_results import BOARD_FILE
 from kintune.files import sha256_of
 
 __all__ = [
@@ -51,7 +52,9 @@ class HandedOver(msgspec.Struct, frozen=True):
 
 def staged_name(path: str) -> str:
     """What a file of the front is called in a staging directory: nothing of its path but the suffix, which loaders
-    look at."""
+    look at.  The file for a board is called as the one beside which it lies, with its suffix."""
+    if path.endswith(BOARD_FILE):
+        return staged_name(path.removesuffix(BOARD_FILE)) + BOARD_FILE
     suffix = Path(path).suffix
     return hashlib.sha256(path.encode()).hexdigest() + (suffix if suffix.isascii() and len(suffix) <= 16 else "")
 

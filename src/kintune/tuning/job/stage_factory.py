@@ -12,6 +12,7 @@ import msgspec
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
 from kintune.core.keeping import Keeping
+from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.messages import Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
@@ -26,7 +27,7 @@ from kintune.core.stage_requests import (
     ValidationContext,
     ValidationItem,
 )
-from kintune.core.stage_results import DraftPrograms, Packaged, Prepared, StageName
+from kintune.core.stage_results import BOARD_FILE, DraftPrograms, Packaged, Prepared, StageName
 from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
 from kintune.validate.validation import estimate_validation_s
 
@@ -295,10 +296,11 @@ class StageFactory:
             conditions = msgspec.structs.replace(conditions, max_error=options.error_budget)
         stage = self._stage(kind, kind, self._device(), then=None if kind == StageName.PROVE else self._here())
         constants = (constant.path or None for constant in item.constants.values())
+        written = (item.tuned, item.untuned, item.beside)
+        is_board = self._spec.device_type.protocol.endswith(FLUSHED)
         files = (
-            item.tuned,
-            item.untuned,
-            item.beside,
+            *written,
+            *(f"{file}{BOARD_FILE}" for file in written if file is not None and is_board),
             item.onnx,
             item.exported,
             *item.each_alone,
