@@ -85,6 +85,16 @@ def test_other_folders_and_links_stay(tmp_path: Path) -> None:
     assert link.is_symlink()
 
 
+def test_a_folder_that_cannot_be_filled_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        make_folder("/somewhere/model.kt")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_folder_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     with pytest.raises(RunError, match="no folder for onnxruntime can be made"):

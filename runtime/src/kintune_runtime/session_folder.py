@@ -59,14 +59,22 @@ def make_folder(model: str) -> SessionFolder:
     remove_abandoned()
     try:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        with contextlib.suppress(OSError):  # a file system without locks: the folder is then no more than not locked
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        folder = SessionFolder(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+    except OSError as error:
+        raise _cannot_make(error) from error
+    try:
+        with contextlib.suppress(OSError):  # without locks in the file system, no process removes another's folder
+            fcntl.flock(folder.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         shutil.copyfile(library, path / LIBRARY)
         os.symlink(model, path / MODEL)
     except OSError as error:
-        raise RunError(f"no folder for onnxruntime can be made: {error.strerror or error}") from error
-    return SessionFolder(path, descriptor)
+        folder.remove()
+        raise _cannot_make(error) from error
+    return folder
+
+
+def _cannot_make(error: OSError) -> RunError:
+    return RunError(f"no folder for onnxruntime can be made: {error.strerror or error}")
 
 
 def remove_abandoned() -> None:
