@@ -421,7 +421,7 @@ def test_combinations_that_are_slower_than_in_onnxruntime_go_back(
 ) -> None:
     slower = iter([False, True, True, True])
     monkeypatch.setattr(validation_run, "is_slower", lambda *_: next(slower))
-    monkeypatch.setattr(validation_run.ValidationRun, "look_again", lambda _run, rounds_ms, *_: rounds_ms)
+    monkeypatch.setattr(validation_run.ValidationRun, "look_again", lambda _run, first, *_: first)
     options: dict[str, Any] = {"tuned": shapes.good, "onnx": shapes.onnx, "may_hand_over": True}
     one = validate_files(**options)
     assert (one.regions, one.plans, one.lost_ms) == (None, (0,), ())

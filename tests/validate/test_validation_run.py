@@ -12,6 +12,7 @@ from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.manifest import read_manifest
 from kintune.validate import validation_run
 from kintune.validate.baseline_protocol import BaselineTurn
+from kintune.validate.interleaved import InterleavedTimes
 from kintune.validate.validation_run import ValidationRun
 from tests.support.partitions import parse
 from tests.support.toy_hybrid import write_toy_hybrid
@@ -95,7 +96,8 @@ class Turns:
 class TestLookingAgain:
     """A whole network that seems slower than onnxruntime in rounds that contradict each other is timed for longer."""
 
-    FIRST: ClassVar = {"tuned": (1.1, 1.1, 1.1, 0.8, 0.8), "onnxruntime": (1.0,) * 5, "openvino": (1.0,) * 5}
+    ROUNDS: ClassVar = {"tuned": (1.1, 1.1, 1.1, 0.8, 0.8), "onnxruntime": (1.0,) * 5, "openvino": (1.0,) * 5}
+    FIRST: ClassVar = InterleavedTimes(ROUNDS, {}, ROUNDS)
 
     @pytest.fixture
     def run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ValidationRun:
@@ -104,19 +106,22 @@ class TestLookingAgain:
 
     @pytest.mark.parametrize(("run_ms", "slower"), [(0.9, False), (1.1, True)])
     def test_all_rounds_decide(self, run: ValidationRun, run_ms: float, *, slower: bool) -> None:
-        assert run.should_hand_over(self.FIRST)
+        assert run.should_hand_over(self.ROUNDS)
         running = [Turns("tuned", run_ms), Turns("untuned", 9.0), Turns("onnxruntime", 1.0), Turns("openvino", 1.0)]
-        rounds = run.look_again(self.FIRST, running, lambda: 0.0)
+        found = run.look_again(self.FIRST, running, lambda: 0.0)
         assert [process.taken for process in running] == [60, 0, 60, 0]
-        assert rounds["tuned"] == (*self.FIRST["tuned"], *(run_ms,) * 60)
-        assert run.should_hand_over(rounds) == slower
+        assert found.rounds_ms["tuned"] == (*self.ROUNDS["tuned"], *(run_ms,) * 60)
+        assert found.latency_ms["tuned"] == (*self.ROUNDS["tuned"], *(run_ms,) * 120), "the report has all runs"
+        assert found.latency_ms["openvino"] == self.ROUNDS["openvino"]
+        assert run.should_hand_over(found.rounds_ms) == slower
 
     @pytest.mark.parametrize("ours", [(0.9, 0.9, 1.1, 1.1, 0.9), (1.1,) * 5])
     def test_where_it_is_no_slower_or_rounds_agree_nothing_is_timed(
         self, run: ValidationRun, ours: tuple[float, ...]
     ) -> None:
         running = [Turns("tuned", 1.0), Turns("onnxruntime", 1.0)]
-        first = {**self.FIRST, "tuned": ours}
+        rounds = {**self.ROUNDS, "tuned": ours}
+        first = InterleavedTimes(rounds, {}, rounds)
         assert run.look_again(first, running, lambda: 0.0) == first
         assert running[0].taken == 0
 

@@ -48,6 +48,18 @@ class InterleavedTimes(NamedTuple):
     dropped: dict[str, str]
     rounds_ms: dict[str, tuple[float, ...]]
 
+    def followed_by(self, further: InterleavedTimes) -> InterleavedTimes:
+        """These and further times of some of them; nobody dropped out of the further ones."""
+
+        def joined(
+            these: dict[str, tuple[float, ...]], others: dict[str, tuple[float, ...]]
+        ) -> dict[str, tuple[float, ...]]:
+            return {name: (*times, *others.get(name, ())) for name, times in these.items()}
+
+        return InterleavedTimes(
+            joined(self.latency_ms, further.latency_ms), self.dropped, joined(self.rounds_ms, further.rounds_ms)
+        )
+
 
 def time_interleaved(
     processes: Sequence[TimedEntry], conditions: ValidationContext, clock: Callable[[], float]

@@ -169,9 +169,9 @@ def _validate_combination(
         interleaved = InterleavedTimes({}, {}, {})
         if item.timed:
             latency, interleaved, running = _time_interleaved(run, tuned, latency, processes, clock)
+            interleaved = run.look_again(interleaved, running, clock)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
-            rounds_ms = run.look_again(interleaved.rounds_ms, running, clock)
-            if run.should_hand_over(rounds_ms) and run.hand_over_all(clock):
+            if run.should_hand_over(interleaved.rounds_ms) and run.hand_over_all(clock):
                 kept, region_threads = (), ()
                 interleaved, handed_over = _time_handed_over(run, interleaved, clock)
                 difference = handed_over or difference

@@ -26,7 +26,14 @@ from kintune.runtime.package import Manifest, read_manifest, write_with_thread_c
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileNodesTurn, ProfileTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
-from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, TimedEntry, time_interleaved
+from kintune.validate.interleaved import (
+    QUICK_SECONDS,
+    TURN_SECONDS,
+    WARM_SECONDS,
+    InterleavedTimes,
+    TimedEntry,
+    time_interleaved,
+)
 from kintune.validate.numerics import (
     Difference,
     ProgramComparison,
@@ -62,7 +69,7 @@ _BESIDE = "beside"
 _FAST = "onnxruntime optimised"
 _LEAST_GAIN = 0.02  # with which the extents of what runs in onnxruntime are fixed
 _CALL_RUNS, _CALL_SECONDS = 50, 1.0
-_AGAIN_ROUNDS, _AGAIN_RUNS, _AGAIN_SECONDS = 60, 2, 20.0
+_AGAIN = {"rounds": 60, "runs": 2, "race_seconds": 20.0}  # of a second look at two
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
 
@@ -183,25 +190,19 @@ class ValidationRun:
         return hybrid is None or bool(hybrid.other_shapes)
 
     def look_again(
-        self, rounds_ms: Mapping[str, Sequence[float]], running: Sequence[TimedEntry], clock: Callable[[], float]
-    ) -> Mapping[str, Sequence[float]]:
-        """Returns the medians of the rounds by name, with those of further rounds where the first do not agree.
+        self, first: InterleavedTimes, running: Sequence[TimedEntry], clock: Callable[[], float]
+    ) -> InterleavedTimes:
+        """Returns the times with those of further rounds, where the first do not agree.
 
-        That is so where they would hand a whole network over, and some say otherwise: on a restless machine chance
-        decides then.  `running` are processes of the network and the baselines, of which two take shorter turns.
+        That is so where they would hand a whole network over, and some say otherwise: chance may decide then.
+        Of the processes `running`, the network and onnxruntime take shorter turns.
         """
-        if not self.should_hand_over(rounds_ms) or not self._is_whole:
-            return rounds_ms
-        if rounds_agree(rounds_ms[TUNED], rounds_ms[_BASELINE]):
-            return rounds_ms
+        ours, theirs = (first.rounds_ms.get(name, ()) for name in (TUNED, _BASELINE))
+        if not self.should_hand_over(first.rounds_ms) or not self._is_whole or rounds_agree(ours, theirs):
+            return first
         pair = [process for process in running if process.name in (TUNED, _BASELINE)]
-        brief = msgspec.structs.replace(
-            self.conditions, rounds=_AGAIN_ROUNDS, runs=_AGAIN_RUNS, race_seconds=_AGAIN_SECONDS
-        )
-        found = time_interleaved(pair, brief, clock).rounds_ms
-        if len(found) < len((TUNED, _BASELINE)):
-            return rounds_ms
-        return {name: (*rounds_ms[name], *further) for name, further in found.items()}
+        further = time_interleaved(pair, msgspec.structs.replace(self.conditions, **_AGAIN), clock)
+        return first if further.dropped else first.followed_by(further)
 
     def choose_threads(self, clock: Callable[[], float]) -> dict[int, int]:
         """Chooses the threads of each kernel's call, by place, and goes on with the network that has them.

@@ -12,7 +12,7 @@ _TYPE = "float32"
 
 
 class Indexing(Protocol):
-    """What writes indices."""
+    """Makes indices of one type."""
 
     @property
     def index_type(self) -> str:
