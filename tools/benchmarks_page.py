@@ -208,21 +208,24 @@ def narrow(headline: dict[str, Any]) -> list[str]:
 
 
 def gpus(results: Path) -> list[str]:
-    """Networks on GPUs beside PyTorch."""
+    """Networks on GPUs beside PyTorch, after four minutes of tuning or more."""
     body = []
-    for path in sorted(results.glob("gpu-*-[0-9]min-*.json")):
+    for path in sorted(results.glob("gpu-*-*min-*.json")):
         document = read(results, path.name)
+        if document["minutes"] < 4:
+            continue
         ours, theirs = (statistics.median(document["ms"][name]) for name in ("kintune device", "PyTorch graph device"))
         gpu = path.stem.split("-")[3].upper()
-        body.append([document["network"], gpu, date_of(path), short(ours), short(theirs), f"{ours / theirs:.2f}"])
+        row = [document["network"], gpu, date_of(path), f"{document['minutes']:g}", short(ours), short(theirs)]
+        body.append([*row, f"{ours / theirs:.2f}"])
     if not body:
         return []
     return [
         "## On GPUs, fp32",
         "",
-        "Some minutes of tuning; times on the device. [Page](notebook/2026-11-26-gpu-longer.md).",
+        "Times on the device. Pages: [H100](notebook/2026-11-26-gpu-longer.md), [H200](notebook/2026-11-27-gpu-ten-minutes.md).",
         "",
-        *table(["network", "GPU", "date", "Kintune", "PyTorch, CUDA graph", "of PyTorch"], body),
+        *table(["network", "GPU", "date", "minutes", "Kintune", "PyTorch, CUDA graph", "of PyTorch"], body),
     ]
 
 
