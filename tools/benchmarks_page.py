@@ -223,7 +223,8 @@ def gpus(results: Path) -> list[str]:
     return [
         "## On GPUs, fp32",
         "",
-        "Times on the device. Pages: [H100](notebook/2026-11-26-gpu-longer.md), [H200](notebook/2026-11-27-gpu-ten-minutes.md).",
+        "Times on the device. Pages: [H100](notebook/2026-11-26-gpu-longer.md), "
+        "[H200](notebook/2026-11-27-gpu-ten-minutes.md).",
         "",
         *table(["network", "GPU", "date", "minutes", "Kintune", "PyTorch, CUDA graph", "of PyTorch"], body),
     ]
