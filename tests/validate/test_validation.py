@@ -20,7 +20,7 @@ from kintune.core.stage_results import ValidationResult
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.runtime.package import Package, Variant, write_package
 from kintune.tuning.job.handover import returned_note
-from kintune.validate import validation_run
+from kintune.validate import result_choice, validation_run
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileTurn
 from kintune.validate.validation import estimate_validation_s, validate
 from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS
@@ -347,8 +347,8 @@ def test_threads_are_chosen_for_each_kernel_and_the_file_stays_as_it_is(
 
     cores = tuple(sorted(os.sched_getaffinity(0)))
     monkeypatch.setattr(validation_run, "choose_cores", lambda threads: cores[:threads])
-    monkeypatch.setattr(validation_run, "choose_thread_counts", choose)
-    monkeypatch.setattr(validation_run, "is_faster", lambda *_: True)
+    monkeypatch.setattr(result_choice, "choose_thread_counts", choose)
+    monkeypatch.setattr(result_choice, "is_faster", lambda *_: True)
     two = msgspec.structs.replace(QUICK, threads=2)
     if len(cores) < 2:
         assert validate_files(two, tuned=files.good, compare=()).thread_counts == ()
@@ -360,7 +360,7 @@ def test_threads_are_chosen_for_each_kernel_and_the_file_stays_as_it_is(
     assert result.thread_counts == (dict.fromkeys(times[1], 1),)
     assert result.within_tolerance
     assert Path(files.good).read_bytes() == before
-    monkeypatch.setattr(validation_run, "is_faster", lambda *_: False)
+    monkeypatch.setattr(result_choice, "is_faster", lambda *_: False)
     assert validate_files(two, tuned=files.good, untuned=files.good, compare=()).thread_counts == ()
 
 
@@ -420,8 +420,8 @@ def test_combinations_that_are_slower_than_in_onnxruntime_go_back(
     shapes: Shapes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slower = iter([False, True, True, True])
-    monkeypatch.setattr(validation_run, "is_slower", lambda *_: next(slower))
-    monkeypatch.setattr(validation_run.ValidationRun, "look_again", lambda _run, first, *_: first)
+    monkeypatch.setattr(result_choice, "is_slower", lambda *_: next(slower))
+    monkeypatch.setattr(result_choice.ResultChoice, "look_again", lambda _choice, first, *_: first)
     options: dict[str, Any] = {"tuned": shapes.good, "onnx": shapes.onnx, "may_hand_over": True}
     one = validate_files(**options)
     assert (one.regions, one.plans, one.lost_ms) == (None, (0,), ())

@@ -25,6 +25,7 @@ from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison, judge_score
+from kintune.validate.result_choice import ResultChoice
 from kintune.validate.thread_choice import estimate_choice_s
 from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS, TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate
@@ -150,9 +151,10 @@ def _validate_combination(
     with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as processes:
         run = ValidationRun(conditions, item, manifest, Path(directory), board, number)
         latency = run.run_untuned() if item.timed else {}
-        kept = run.choose_regions(clock)
-        thread_counts = run.choose_threads(clock)
-        region_threads = run.choose_region_threads(clock)
+        choice = ResultChoice(run, clock)
+        kept = choice.choose_regions()
+        thread_counts = choice.choose_threads()
+        region_threads = choice.choose_region_threads()
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
             raise NumericsError(f"the tuned network does not run{_hint(item, manifest)}: {run.skipped[TUNED]}")
@@ -169,9 +171,9 @@ def _validate_combination(
         interleaved = InterleavedTimes({}, {}, {})
         if item.timed:
             latency, interleaved, running = _time_interleaved(run, tuned, latency, processes, clock)
-            interleaved = run.look_again(interleaved, running, clock)
+            interleaved = choice.look_again(interleaved, running)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
-            if run.should_hand_over(interleaved.rounds_ms) and run.hand_over_all(clock):
+            if choice.should_hand_over(interleaved.rounds_ms) and choice.hand_over_all():
                 kept, region_threads = (), ()
                 interleaved, handed_over = _time_handed_over(run, interleaved, clock)
                 difference = handed_over or difference
@@ -199,7 +201,7 @@ def _validate_combination(
         norm_error=difference.norm if compared else None,
         score=reached,
         region_threads=region_threads,
-        fixed=run.is_fixed,
+        fixed=choice.is_fixed,
         beside_ms=beside,
         calls=calls,
     )

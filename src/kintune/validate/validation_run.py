@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -19,10 +19,9 @@ from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.gpu_target import is_gpu
-from kintune.partition.keeping import hand_over_all, keep_regions, limit_region_threads
 from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.inputs import Array, draw_inputs, write_arrays
-from kintune.runtime.package import Manifest, read_manifest, write_with_thread_counts
+from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileNodesTurn, ProfileTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
@@ -30,8 +29,6 @@ from kintune.validate.interleaved import (
     QUICK_SECONDS,
     TURN_SECONDS,
     WARM_SECONDS,
-    InterleavedTimes,
-    TimedEntry,
     time_interleaved,
 )
 from kintune.validate.numerics import (
@@ -43,17 +40,14 @@ from kintune.validate.numerics import (
     worse,
 )
 from kintune.validate.plain_outputs import load_outputs, name_parts
-from kintune.validate.region_choice import is_slower, rounds_agree, winning_regions, wins
 from kintune.validate.region_times import time_regions
 from kintune.validate.score import ScoreOrder, score
-from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 
 __all__ = ["REFERENCES", "SLOW_UNTUNED_SECONDS", "TUNED", "UNTUNED", "ValidationRun"]
 
 _ALONE = "subgraphs alone"
 _HEAVY = "takes long untuned"
 
-_BASELINE = "onnxruntime"
 TUNED, UNTUNED = "tuned", "untuned"
 """The two executables of Kintune, as `ValidationResult` names them."""
 
@@ -64,12 +58,9 @@ SLOW_UNTUNED_SECONDS = 0.5
 """An untuned network whose run takes longer does not run beside a runtime that runs the model itself."""
 
 _SAMPLES = 3  # of a reference with noise
-_CHOSEN = "tuned, threads chosen"
 _BESIDE = "beside"
 _FAST = "onnxruntime optimised"
-_LEAST_GAIN = 0.02  # with which the extents of what runs in onnxruntime are fixed
 _CALL_RUNS, _CALL_SECONDS = 50, 1.0
-_AGAIN = {"rounds": 60, "runs": 2, "race_seconds": 20.0}  # of a second look at two
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
 
@@ -90,13 +81,12 @@ class ValidationRun:
         self.item = item
         self.manifest = manifest
         self.board = board
-        self._number = number
+        self.number = number
         self._combination = manifest.combinations[number]
-        self._directory = directory
-        self._cores = choose_cores(1 if board else conditions.threads)  # a board has others
+        self.directory = directory
+        self.cores = choose_cores(1 if board else conditions.threads)  # a board has others
         self._sets: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
         self.skipped: dict[str, str] = {}
-        self.is_fixed = False
 
     def _draw(self) -> tuple[str, ...]:
         """Writes files with sets of inputs from seeds that follow each other; none where one set is enough."""
@@ -104,7 +94,7 @@ class ValidationRun:
             return ()
         paths = []
         for seed in range(self.item.seed, self.item.seed + self.item.draws):
-            paths.append(self._directory / f"inputs {seed}.npz")
+            paths.append(self.directory / f"inputs {seed}.npz")
             write_arrays(paths[-1], draw_inputs(self._combination.inputs, seed))
         return tuple(map(str, paths))
 
@@ -116,7 +106,7 @@ class ValidationRun:
         if self.item.untuned is None:
             return {}
         seconds = self.conditions.untuned_seconds
-        with self._process(UNTUNED) as process:
+        with self.process(UNTUNED) as process:
             try:
                 process.prepare(seconds)
                 times = process.turn(msgspec.structs.replace(_ONCE, outputs=self._outputs_of(UNTUNED)), seconds)
@@ -127,146 +117,17 @@ class ValidationRun:
                 return {}
         return {UNTUNED: times}
 
-    def choose_regions(self, clock: Callable[[], float]) -> tuple[int, ...] | None:
-        """Chooses the regions that are faster than onnxruntime on the same nodes, and goes on with these alone.
-
-        None where nothing is to be chosen: there are no regions, or one, of which the times of the network tell.
-        """
-        hybrid = self.manifest.hybrid
-        if hybrid is None or len(hybrid.regions) < 2 or not self._has_baseline:
-            return None
-        path = Path(self.item.tuned)
-        kept = winning_regions(path, self._directory, self.conditions, self._cores, self.item.seed, clock)
-        if len(kept) == len(hybrid.regions):
-            return None
-        if not kept and self.item.onnx and self.hand_over_all(clock):  # as it is published then
-            return kept
-        changed = self._directory / "regions.kt"
-        onnx = Path(self.item.onnx) if self.item.onnx else None
-        keep_regions(path, kept, changed, onnx, self.item.constants)
-        self.item = msgspec.structs.replace(self.item, tuned=str(changed))
-        return kept
-
-    def hand_over_all(self, clock: Callable[[], float]) -> bool:
-        """Goes on with a result that runs in onnxruntime altogether; returns whether that is possible.
-
-        Its extents are fixed where that is faster (`is_fixed`): onnxruntime plans memory better then, or worse.
-        """
-        files = {fixed: self._directory / f"onnxruntime{' fixed' if fixed else ''}.kt" for fixed in (False, True)}
-        source, onnx = Path(self.item.tuned), Path(str(self.item.onnx))
-        try:
-            for fixed, changed in files.items():
-                hand_over_all(source, onnx, self.item.constants, changed, fixed=fixed)
-        except InputError as error:
-            self.skipped["all in onnxruntime"] = str(error)
-            return False
-        self.item = msgspec.structs.replace(self.item, tuned=str(files[False]))
-        if len(self.manifest.combinations) == 1:
-            self.is_fixed = self._go_on_if_faster(files[True], clock, least=_LEAST_GAIN)
-        return True
-
-    @property
-    def _has_baseline(self) -> bool:
-        """Whether nodes may run in onnxruntime, and it is timed."""
-        return self.item.timed and self.item.may_hand_over and _BASELINE in self.item.compare
-
-    def should_hand_over(self, rounds_ms: Mapping[str, Sequence[float]]) -> bool:
-        """Returns whether all of the network is to run in onnxruntime, and may; from the median of each round by name.
-
-        A network that needs no onnxruntime must be slower for that; one of regions goes unless it wins.
-        """
-        ours, theirs = rounds_ms.get(TUNED), rounds_ms.get(_BASELINE)
-        if not (self._has_baseline and self.item.onnx and ours and theirs):
-            return False
-        if self._is_whole:
-            return is_slower(ours, theirs)
-        hybrid = read_manifest(self.item.tuned).hybrid
-        return bool(hybrid and hybrid.regions) and not wins(ours, theirs)
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether the network runs without onnxruntime on the shapes that it was tuned for."""
-        hybrid = read_manifest(self.item.tuned).hybrid
-        return hybrid is None or bool(hybrid.other_shapes)
-
-    def look_again(
-        self, first: InterleavedTimes, running: Sequence[TimedEntry], clock: Callable[[], float]
-    ) -> InterleavedTimes:
-        """Returns the times with those of further rounds, where the first do not agree.
-
-        That is so where they would hand a whole network over, and some say otherwise: chance may decide then.
-        Of the processes `running`, the network and onnxruntime take shorter turns.
-        """
-        ours, theirs = (first.rounds_ms.get(name, ()) for name in (TUNED, _BASELINE))
-        if not self.should_hand_over(first.rounds_ms) or not self._is_whole or rounds_agree(ours, theirs):
-            return first
-        pair = [process for process in running if process.name in (TUNED, _BASELINE)]
-        further = time_interleaved(pair, msgspec.structs.replace(self.conditions, **_AGAIN), clock)
-        return first if further.dropped else first.followed_by(further)
-
-    def choose_threads(self, clock: Callable[[], float]) -> dict[int, int]:
-        """Chooses the threads of each kernel's call, by place, and goes on with the network that has them.
-
-        Empty where nothing is to be chosen, or the network is no faster with it.
-        """
-        threads = min(self.conditions.threads, len(self._cores))
-        if threads == 1 or self.board or is_gpu(self.manifest.target) or not self.item.timed:
-            return {}
-        if self.manifest.hybrid is not None:
-            return {}
-        with self._process(TUNED) as process:
-            counts = self._thread_counts(process, threads)
-        if not counts:
-            return {}
-        changed = self._directory / "threads.kt"
-        write_with_thread_counts(self.item.tuned, changed, ({},) * self._number + (counts,))
-        return counts if self._go_on_if_faster(changed, clock) else {}
-
-    def choose_region_threads(self, clock: Callable[[], float]) -> tuple[dict[int, int], ...]:
-        """Chooses the threads of the calls of each region, by place, and goes on with the result that has them.
-
-        A region is timed by itself, on inputs that are drawn.  Empty where nothing is to be chosen, or the whole result
-        is no faster with it.
-        """
-        threads = min(self.conditions.threads, len(self._cores))
-        hybrid = read_manifest(self.item.tuned).hybrid
-        if hybrid is None or not hybrid.regions or len(self.manifest.combinations) > 1:
-            return ()
-        if threads == 1 or not self.item.timed:
-            return ()
-        package = HybridPackage.open(self.item.tuned)
-        found = []
-        for number, region in enumerate(hybrid.regions):
-            path = self._directory / f"threads of region{number}.kt"
-            path.write_bytes(package.region(number))
-            context = BaselineContext(
-                rival=KINTUNE,
-                subject=BaselineModel(executable=str(path)),
-                tensors=read_manifest(path).inputs,
-                inputs=None,
-                seed=self.item.seed,
-                threads=self.conditions.threads,
-                cores=self._cores,
-            )
-            with BaselineProcess(region.name, context) as process:
-                found.append(self._thread_counts(process, threads))
-        if not any(found):
-            return ()
-        changed = self._directory / "threads of regions.kt"
-        limit_region_threads(Path(self.item.tuned), found, changed)
-        return tuple(found) if self._go_on_if_faster(changed, clock) else ()
-
     def time_calls(self) -> CallTimes | None:
         """Times the kernel calls of the tuned network inside it, and the nodes that it leaves to onnxruntime.
 
         None on another machine or a GPU, where it does not run, and for other combinations of shapes than the first.
         """
-        if self.board or self._number or is_gpu(self.manifest.target):
+        if self.board or self.number or is_gpu(self.manifest.target):
             return None
-        cpu, threads = inspect_machine().cpu, min(self.conditions.threads, len(self._cores))
+        cpu, threads = inspect_machine().cpu, min(self.conditions.threads, len(self.cores))
         seconds = self.conditions.prepare_seconds
         hybrid = read_manifest(self.item.tuned).hybrid
-        with self._process(TUNED) as process:
+        with self.process(TUNED) as process:
             try:
                 process.prepare(seconds)
                 if hybrid is not None:
@@ -278,36 +139,8 @@ class ValidationRun:
                 return None
         ran = [number for number, region in enumerate(hybrid.regions) if region.name in {node.name for node in nodes}]
         package = HybridPackage.open(self.item.tuned)
-        alone = time_regions(package, ran, 0, self._cores[:threads], _CALL_RUNS, _CALL_SECONDS)
+        alone = time_regions(package, ran, 0, self.cores[:threads], _CALL_RUNS, _CALL_SECONDS)
         return CallTimes(cpu, threads, nodes=nodes, regions=alone.kernels, failed=alone.failed)
-
-    def _thread_counts(self, process: BaselineProcess, threads: int) -> dict[int, int]:
-        """The threads of each call that is faster on fewer than all; empty where the process fails."""
-        try:
-            process.prepare(self.conditions.prepare_seconds)
-            return choose_thread_counts(profile_kernels(process, threads))
-        except EngineError:  # the comparison, which runs the network again, says why
-            return {}
-
-    def _go_on_if_faster(self, changed: Path, clock: Callable[[], float], least: float = 0.0) -> bool:
-        """Goes on with the network in the file `changed` if it is no slower, or faster by the share `least` at least.
-
-        Returns whether it is.
-        """
-        plain = self.item
-        with ExitStack() as processes:
-            before = processes.enter_context(self._process(TUNED))
-            self.item = msgspec.structs.replace(plain, tuned=str(changed))
-            after = processes.enter_context(self._process(TUNED, label=_CHOSEN))
-            try:
-                before.prepare(self.conditions.prepare_seconds)
-                after.prepare(self.conditions.prepare_seconds)
-                if is_faster(before, after, self.conditions, clock, least):
-                    return True
-            except EngineError:  # the comparison says why
-                pass
-        self.item = plain
-        return False
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -319,13 +152,13 @@ class ValidationRun:
 
     def start_all(self, names: Sequence[str], processes: ExitStack) -> list[BaselineProcess | None]:
         """Starts these side by side, in exact arithmetic, and runs each once; None for each that cannot run."""
-        starting = [processes.enter_context(self._process(name, exact=True)) for name in names]
+        starting = [processes.enter_context(self.process(name, exact=True)) for name in names]
         with ThreadPoolExecutor(len(starting)) as pool:
             return list(pool.map(partial(self._run_once, exact=True), starting))
 
     def start(self, name: str, processes: ExitStack) -> BaselineProcess | None:
         """Starts one and runs it once; None, with the reason in `skipped`, when it cannot run."""
-        return self._run_once(processes.enter_context(self._process(name)))
+        return self._run_once(processes.enter_context(self.process(name)))
 
     def _once(self, name: str, at: int, noise: int = 0) -> BaselineTurn:
         """Returns the order for a single run on this set of inputs that keeps the outputs."""
@@ -406,7 +239,7 @@ class ValidationRun:
             return ProgramComparison(left_out=left_out)
         tensors = read_manifest(self._alone).outputs
         seconds = self.conditions
-        with self._process(_ALONE) as process:
+        with self.process(_ALONE) as process:
             try:
                 process.prepare(seconds.prepare_seconds)
                 process.turn(self._once(_ALONE, 0), seconds.untuned_seconds)
@@ -444,13 +277,17 @@ class ValidationRun:
                 self.skipped[f"{reference.name} with noise"] = str(error)
         if any(r.name == "onnxruntime" for r in references):
             if not Path(self._outputs_of(_FAST, at)).exists():
-                with self._process("onnxruntime", label=_FAST) as fast:
+                with self.process("onnxruntime", label=_FAST) as fast:
                     self._run_once(fast, exact=True)
             if Path(self._outputs_of(_FAST, at)).exists():
                 taken.append(self._outputs(_FAST, at))
         return taken
 
-    def _process(self, name: str, exact: bool = False, label: str | None = None) -> BaselineProcess:
+    def process(self, name: str, exact: bool = False, label: str | None = None) -> BaselineProcess:
+        """Returns a process, not yet started, of this network or runtime; `label` names its files and messages.
+
+        In `exact` arithmetic it may use all processors, since it is not timed.
+        """
         ours = {
             TUNED: self.item.tuned,
             UNTUNED: self.item.untuned,
@@ -471,8 +308,8 @@ class ValidationRun:
             tensors=self._combination.inputs,
             inputs=self._sets[0],
             seed=self.item.seed,
-            threads=self.conditions.threads if name in ours else len(self._cores),
-            cores=self._cores if is_timed else _all_processors(),
+            threads=self.conditions.threads if name in ours else len(self.cores),
+            cores=self.cores if is_timed else _all_processors(),
             board=self.board if name in ours else "",
             exact=exact,
         )
@@ -481,11 +318,11 @@ class ValidationRun:
     @property
     def _alone(self) -> str | None:
         each = self.item.each_alone
-        return each[self._number] if each else None
+        return each[self.number] if each else None
 
     def _outputs_of(self, name: str, at: int = 0) -> str:
         """Returns the file of the outputs on the set of inputs with this number."""
-        return str(self._directory / (f"{name} {at}.npz" if at else f"{name}.npz"))
+        return str(self.directory / (f"{name} {at}.npz" if at else f"{name}.npz"))
 
     def _outputs(self, name: str, at: int) -> list[Array]:
         return list(load_outputs(self._outputs_of(name, at)).values())
