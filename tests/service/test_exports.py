@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from kintune.errors import InputError
-from kintune.service.exports import ExportKind, exported
+from kintune.service.exports import ExportKind, exported, sweep_exports
 from tests.support.toy_model import write_model
 
 
@@ -35,3 +36,13 @@ def test_where_a_result_lies_is_not_told(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught, exported(tmp_path / "abc", ExportKind.C, "net", tmp_path / "exports"):
         pass
     assert str(tmp_path) not in str(caught.value)
+
+
+def test_what_a_process_that_was_killed_has_left_goes_once_it_is_old(tmp_path: Path) -> None:
+    for name, at in (("export-old", 10.0), ("export-new", 100.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "net.kt").write_bytes(b"x")
+        os.utime(tmp_path / name, (at, at))
+    sweep_exports(tmp_path, 50.0)
+    assert [left.name for left in tmp_path.iterdir()] == ["export-new"]
+    sweep_exports(tmp_path / "none", 50.0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
@@ -139,3 +141,12 @@ def test_a_type_goes_with_the_service_to_another_protocol(case: RegistryCase) ->
     kept = msgspec.structs.replace(newer, pulse_us=PI.pulse_us)
     assert case.registry.admit(case.token(), join("board-2", newer), 2.0) == [kept]
     assert case.types.get("pi5") == kept
+
+
+def test_a_description_that_no_database_keeps_is_refused(case: RegistryCase) -> None:
+    kind = PI.device_type
+    protocol = msgspec.structs.replace(kind.protocol, max_seconds=math.nan)
+    about = msgspec.structs.replace(PI, device_type=msgspec.structs.replace(kind, protocol=protocol))
+    with pytest.raises(InputError, match="what it says of itself makes no sense"):
+        case.registry.admit(case.token(), join(about=about), 1.0)
+    assert case.types.all() == {}

@@ -9,6 +9,7 @@ from kintune.records.database import Database
 from kintune.service.access import Visitor
 from kintune.service.job_repository import Job, JobRepository
 from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
 from kintune.service.model_store import ModelStore
 from kintune.service.webhooks import Webhooks, public_address
 
@@ -64,3 +65,11 @@ def test_a_public_address_is_the_one_to_use(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_name_that_means_nothing_is_no_address() -> None:
     assert public_address("https://nothing.invalid/x") is None
+
+
+def test_a_character_that_postgresql_refuses_is_replaced(database: Database, job: Job) -> None:
+    calls = Webhooks(database)
+    calls.ask(job, 10.0)
+    (call,) = calls.due(10.0)
+    calls.made(call, "answered \0", 11.0, succeeded=False)
+    assert JobRepository(database).step(job.id, JobStatus.FAILED, "it said \0", 12.0).reason.startswith("it said ")

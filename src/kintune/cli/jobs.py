@@ -1,4 +1,4 @@
-"""`kintune job show | watch | logs | cancel | retry | download`, and `kintune jobs`."""
+"""`kintune job show | watch | logs | finish | cancel | priority | retry | download`, and `kintune jobs`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.finite_range import FiniteRange
 from kintune.cli.remote import JobDisplay, JobDocument, JobsDocument, job_line, job_table, service_options
 from kintune.cli.widths import output_width
 from kintune.service.client import Client
 
-__all__ = ["cancel", "download", "list_jobs", "logs", "retry", "show", "watch"]
+__all__ = ["cancel", "download", "finish", "list_jobs", "logs", "priority", "retry", "show", "watch"]
 
 
 @click.command("show", short_help="Show where it stands, and how it came there.")
@@ -56,6 +57,31 @@ def logs(job: str, token: str | None, service: str | None) -> None:
     with Client(service, token) as client, tempfile.TemporaryDirectory() as place:
         path = client.download(job, Path(place) / "log", "log")
         click.echo(path.read_text(errors="replace"), nl=False)
+
+
+@click.command("finish", short_help="End it with the best that was found so far.")
+@click.argument("job")
+@service_options
+@json_option
+def finish(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
+    """End the search of JOB; its result is what was found so far."""
+    with Client(service, token) as client:
+        found = client.finish(job)
+    write_document(json_target, JobDocument(job=found))
+    echo(job_line(found, time.time()), json_target)
+
+
+@click.command("priority", short_help="Give it another priority.")
+@click.argument("job")
+@click.argument("weight", metavar="NUMBER", type=FiniteRange(0, 100, min_open=True))
+@service_options
+@json_option
+def priority(job: str, weight: float, token: str | None, service: str | None, json_target: JsonTarget) -> None:
+    """Give JOB the priority NUMBER: of what is scarce, 2 gets twice as much as 1."""
+    with Client(service, token) as client:
+        found = client.prioritize(job, weight)
+    write_document(json_target, JobDocument(job=found))
+    echo(job_line(found, time.time()), json_target)
 
 
 @click.command("cancel", short_help="End it without a result.")

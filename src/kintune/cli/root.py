@@ -47,7 +47,9 @@ _JOB = {
     "show": Entry("kintune.cli.jobs", "Show where it stands, and how it came there.", "show", "client"),
     "watch": Entry("kintune.cli.jobs", "Show how it goes, until it is over.", "watch", "client"),
     "logs": Entry("kintune.cli.jobs", "What its processes have said.", "logs", "client"),
+    "finish": Entry("kintune.cli.jobs", "End it with the best that was found so far.", "finish", "client"),
     "cancel": Entry("kintune.cli.jobs", "End it without a result.", "cancel", "client"),
+    "priority": Entry("kintune.cli.jobs", "Give it another priority.", "priority", "client"),
     "retry": Entry("kintune.cli.jobs", "Go on with one that failed or was cancelled.", "retry", "client"),
     "download": Entry("kintune.cli.jobs", "Fetch the result.", "download", "client"),
 }

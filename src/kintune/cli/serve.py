@@ -9,10 +9,12 @@ from pathlib import Path
 
 import click
 
+from kintune.cli.finite_range import FiniteRange
 from kintune.cli.sections import SectionedCommand, Sections
 from kintune.errors import InputError
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
+from kintune.service.job_request import MOST_MINUTES
 from kintune.service.orchestrator.run_factory import JobHosts
 from kintune.service.settings import ServiceSettings, settings_in
 from kintune.service.supervisor import PARTS, Supervisor, data_directory
@@ -71,7 +73,7 @@ _SECTIONS: Sections = (
 )
 @click.option(
     "--grow-after",
-    type=click.FloatRange(min=1.0),
+    type=FiniteRange(min=1.0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -79,15 +81,27 @@ _SECTIONS: Sections = (
 )
 @click.option(
     "--alike",
-    type=click.FloatRange(min=1.0, min_open=True),
+    type=FiniteRange(min=1.0, min_open=True),
     default=1.5,
     show_default=True,
     help="How many times as long the reference kernel may take on a device as on others of its type.",
 )
 @click.option("--policy", default="predictive", show_default=True, help="Who goes first.")
 @click.option("-j", "--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="The others wait.")
-@click.option("--minutes", type=float, default=30.0, show_default=True, help="The budget of jobs that name none.")
-@click.option("--keep-days", type=float, default=90.0, show_default=True, help="How long models are kept; 0: for ever.")
+@click.option(
+    "--minutes",
+    type=FiniteRange(0, MOST_MINUTES, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="The budget of jobs that name none.",
+)
+@click.option(
+    "--keep-days",
+    type=FiniteRange(min=0),
+    default=90.0,
+    show_default=True,
+    help="How long models are kept; 0: for ever.",
+)
 @click.option("--local-webhooks", is_flag=True, help="Let webhooks call this machine and its private networks.")
 @click.option(
     "--part",
@@ -122,8 +136,6 @@ def command(
     """
     policy_of(policy)
     place = choose_placement(device, None)
-    if minutes <= 0 or keep_days < 0:
-        raise InputError("--minutes must be more than 0, and --keep-days not less than 0")
     settings = ServiceSettings(
         data=str(data_directory(Path(data).expanduser().absolute())),
         database=database,

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.finite_range import FiniteRange
 from kintune.cli.widths import output_width
 from kintune.core.device import DeviceDescription
 from kintune.errors import InputError
@@ -24,7 +25,7 @@ from kintune.service.audit_log import AuditLog
 from kintune.service.database import open_database
 from kintune.service.machines import DeviceTypes, RegisteredMachine, machines_in
 from kintune.service.settings import ServiceSettings, settings_in
-from kintune.service.users import Token, User, Users
+from kintune.service.users import MOST_DAYS, Token, User, Users
 from kintune.terminal.table import Column, table_lines
 
 __all__ = [
@@ -118,7 +119,9 @@ class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
 @data_option
 @click.option("--jobs", type=click.IntRange(min=0), default=Quota().jobs, show_default=True, help="Jobs at once.")
 @click.option("--upload-mb", type=click.IntRange(min=0), default=Quota().upload_mb, show_default=True, help="A model.")
-@click.option("--minutes", type=float, default=Quota().minutes, show_default=True, help="Of tuning within a day.")
+@click.option(
+    "--minutes", type=FiniteRange(min=0), default=Quota().minutes, show_default=True, help="Of tuning within a day."
+)
 def add_user(name: str, data: str, jobs: int, upload_mb: int, minutes: float) -> None:
     """Add the user NAME, with quotas."""
     with database_at(data) as database, database.transaction():
@@ -166,7 +169,9 @@ class TokensDocument(msgspec.Struct, frozen=True, kw_only=True):
 @data_option
 @click.option("--user", required=True, help="Whose it is; a new user is added.")
 @click.option("--scope", type=click.Choice([scope.value for scope in Scope]), default="submit", show_default=True)
-@click.option("--days", type=float, default=90.0, show_default=True, help="How long it lives; 0: for ever.")
+@click.option(
+    "--days", type=FiniteRange(0, MOST_DAYS), default=90.0, show_default=True, help="How long it lives; 0: for ever."
+)
 @click.option("--label", default="", help="What it is for.")
 def add_token(data: str, user: str, scope: str, days: float, label: str) -> None:
     """Make a token.  It is written to standard output, and can never be seen again."""

@@ -40,9 +40,11 @@ class DatabaseSystem:
             RecordsError: it cannot be used; with `verify` also when it is plain that something is missing.
         """
         try:
-            return create_engine(self.url, pool_pre_ping=True)  # reconnects to a server that was away
+            engine = create_engine(self.url, pool_pre_ping=True)  # reconnects to a server that was away
         except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
             raise RecordsError(f"{self.where}: no driver for this kind of database ({error}); install one") from error
+        event.listen(engine, "before_cursor_execute", _replace_nul, retval=True)
+        return engine
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
@@ -167,6 +169,21 @@ class Database:
         """Close all connections; the database can no longer be used."""
         self.engine.dispose()
         self.system.close()
+
+
+def _replace_nul(_c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> tuple[str, Any]:
+    """Replaces NUL characters in parameters, which PostgreSQL refuses in a text: what a user sends may hold them."""
+    return statement, _without_nul(parameters)
+
+
+def _without_nul(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if isinstance(value, Mapping):
+        return {name: _without_nul(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(_without_nul, value))
+    return value
 
 
 def insert_or_keep(connection: Connection, table: Table, *rows: Mapping[str, Any]) -> bool:

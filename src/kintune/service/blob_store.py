@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
@@ -103,7 +104,7 @@ class BlobStore:
                 if size > most:
                     raise TooLarge(f"the upload is larger than the {most >> 20} MB that are allowed")
                 incoming.write(chunk)
-            return incoming.finish([]), size
+            return await asyncio.to_thread(incoming.finish, []), size  # the disk may take long over it
 
     def remove(self, digest: Digest) -> None:
         """Remove the file, if it is there."""

@@ -160,6 +160,26 @@ class Client:
         answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/cancel")
         return answer
 
+    def finish(self, job: str) -> dict[str, Any]:
+        """Ends a job with the best that was found so far; returns the job as it is now.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
+        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/finish")
+        return answer
+
+    def prioritize(self, job: str, priority: float) -> dict[str, Any]:
+        """Gives a job another `priority`, up to 100; returns the job as it is now.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
+        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/priority", json={"priority": priority})
+        return answer
+
     def retry(self, job: str) -> dict[str, Any]:
         """Goes on with a job that failed or was cancelled; returns the new job that does so.
 

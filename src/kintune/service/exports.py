@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from kintune.runtime.exports.c_library import export_c
 from kintune.runtime.exports.onnx_operator import export_onnx
 from kintune.runtime.exports.wheel import export_wheel
 
-__all__ = ["ExportKind", "exported"]
+__all__ = ["ExportKind", "exported", "sweep_exports"]
 
 
 class ExportKind(str, Enum):
@@ -25,6 +25,14 @@ class ExportKind(str, Enum):
     C = "c"
     ONNX = "onnx"
     WHEEL = "wheel"
+
+
+def sweep_exports(folder: Path, before: float) -> None:
+    """Removes exports that were begun before then (seconds since 1970) and whose process has ended meanwhile."""
+    for left in folder.glob("export-*"):
+        with suppress(FileNotFoundError):
+            if left.stat().st_mtime < before:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ __all__ = [
     "TYPE_NAME",
     "JobRequest",
     "check",
+    "check_webhook",
     "read_constants",
     "read_shape",
 ]
@@ -160,7 +161,7 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
         _check_until(wanted.until)
     _check_constants(wanted.constants)
     if wanted.webhook is not None:
-        _check_webhook(wanted.webhook)
+        check_webhook(wanted.webhook)
     until = None if wanted.until is None else str(parse_target(wanted.until))
     return msgspec.structs.replace(wanted, minutes=minutes if wanted.minutes is None else wanted.minutes, until=until)
 
@@ -226,12 +227,17 @@ def _check_until(until: str) -> None:
         raise InputError(f"until {until[:64]!r}: a service compares with {', '.join(TIMED_BESIDE)} alone")
 
 
-def _check_webhook(url: str) -> None:
+def check_webhook(url: str) -> None:
+    """Checks the address of a webhook.
+
+    Raises:
+        InputError: it is none that may be called.
+    """
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
         _ = parts.port
     except ValueError:
         fine = False
-    if not fine or len(url) > 2048 or any(character.isspace() for character in url):
+    if not fine or len(url) > 2048 or any(c.isspace() or not c.isprintable() for c in url):
         raise InputError("webhook must be an http or https address without a user name")

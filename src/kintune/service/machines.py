@@ -5,8 +5,6 @@ A machine is known by its token and its identity; a device type is what the firs
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 from sqlalchemy import delete, insert, select, update
 
@@ -156,7 +154,7 @@ class MachineRegistry:
             raise InputError(
                 f"this machine compiles with {about.compiler}, the service with {self._compiler}; install the same"
             )
-        if len(device.about) > _MOST_ABOUT or not (math.isfinite(about.pulse_us) and about.pulse_us >= 0):
+        if len(device.about) > _MOST_ABOUT or about.pulse_us < 0 or not _survives_json(about):
             raise InputError(f"device {device.name}: what it says of itself makes no sense")
         known = self._types.get(device.type)
         if known is None:
@@ -180,6 +178,15 @@ def machines_in(database: Database) -> list[RegisteredMachine]:
     with database.snapshot() as connection:
         rows = connection.execute(select(machines).order_by(machines.c.name)).all()
     return [_machine(plain(row)) for row in rows]
+
+
+def _survives_json(about: DeviceDescription) -> bool:
+    """Whether it can be read again from the database; JSON has neither NaN nor infinities."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(about), type=DeviceDescription)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def _unlike(about: DeviceDescription, known: DeviceDescription, alike: float) -> str:

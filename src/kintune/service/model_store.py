@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 import msgspec
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from kintune.errors import OrderError
 from kintune.records.database import Database
@@ -15,13 +15,13 @@ from kintune.service.database import plain
 from kintune.service.job_status import ENDS
 from kintune.service.schema import jobs, models, users
 
-__all__ = ["INPUTS", "MODEL", "Findings", "Input", "ModelStore", "StoredModel"]
+__all__ = ["INPUTS", "MODEL", "Findings", "Input", "ModelStore", "StoredModel", "shortened"]
 
 MODEL, INPUTS = "model", "inputs"
 """The kinds of uploads: an ONNX file, or an .npz file with a set of inputs."""
 
 _UNWANTED = re.compile(r"[^\w.+-]+")
-_NAME = 128
+_MOST_BYTES = 128  # of a name: files are named after it
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -131,39 +131,31 @@ class ModelStore:
     def delete(self, visitor: Visitor, model: int, now: float, kind: str = MODEL) -> None:
         """Forget a model, or another kind; its file goes with the next sweep.
 
-        Jobs that have begun have a copy of their inputs.
-
         Raises:
             NotFound: there is no such model.
-            OrderError: a job that is under way needs it.
+            OrderError: a job that is not over needs it.
         """
         with self._database.transaction() as connection:
             found = self.get(visitor, model, kind)
-            ends = [state.value for state in ENDS]
-            busy = connection.scalar(
-                select(jobs.c.id).where(jobs.c.model == found.id, jobs.c.state.not_in(ends)).limit(1)
-            )
-            if busy is not None:
-                raise OrderError(f"job {busy} is at work on model {model}; cancel it first")
+            if (busy := _needed(connection).get(found.id)) is not None:
+                raise OrderError(f"job {busy} needs the {_CALLED[kind]} {model}; cancel it first")
             connection.execute(update(models).where(models.c.id == found.id).values(deleted=now))
 
     def expire(self, now: float) -> list[int]:
-        """Delete models whose time is over and that no job needs; returns which."""
-        ends = [state.value for state in ENDS]
-        needed = select(jobs.c.model).where(jobs.c.state.not_in(ends))
-        late = models.c.deleted.is_(None) & (models.c.expires <= now) & models.c.id.not_in(needed)
+        """Deletes uploads whose time is over and that no job needs; returns which."""
+        late = models.c.deleted.is_(None) & (models.c.expires <= now)
         with self._database.transaction() as connection:
-            gone = list(connection.scalars(select(models.c.id).where(late)))
+            needed = _needed(connection)
+            gone = [id for id in connection.scalars(select(models.c.id).where(late)) if id not in needed]
             connection.execute(update(models).where(models.c.id.in_(gone)).values(deleted=now))
         return gone
 
     def files(self) -> set[str]:
-        """The files of all models that are not deleted, or that a job under way needs."""
-        ends = [state.value for state in ENDS]
-        needed = select(jobs.c.model).where(jobs.c.state.not_in(ends))
+        """The files of all uploads that are not deleted, or that a job needs that is not over."""
         with self._database.snapshot() as connection:
-            kept = or_(models.c.deleted.is_(None), models.c.id.in_(needed))
-            return set(connection.scalars(select(models.c.file).where(kept)))
+            needed = _needed(connection)
+            rows = connection.execute(select(models.c.id, models.c.file, models.c.deleted))
+            return {row.file for row in rows if row.deleted is None or row.id in needed}
 
     def _get(self, model: int, kind: str = MODEL) -> StoredModel:
         with self._database.snapshot() as connection:
@@ -176,10 +168,31 @@ class ModelStore:
 _CALLED = {MODEL: "model", INPUTS: "set of inputs"}
 
 
+class _Uses(msgspec.Struct, frozen=True):
+    """The sets of inputs that a job quantises with; the rest of what it wants is left out."""
+
+    calibrate: tuple[int, ...] = ()
+
+
+def _needed(connection: Connection) -> dict[int, str]:
+    """The uploads that jobs need which are not over, each with one of these jobs."""
+    ends = [state.value for state in ENDS]
+    needed: dict[int, str] = {}
+    for row in connection.execute(select(jobs.c.id, jobs.c.model, jobs.c.wanted).where(jobs.c.state.not_in(ends))):
+        uses = msgspec.json.decode(row.wanted, type=_Uses)
+        needed.update(dict.fromkeys((row.model, *uses.calibrate), row.id))
+    return needed
+
+
 def _clean(name: str) -> str:
     """What a model is called: the last part of what the client says, without what means something in paths."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".onnx").removesuffix(".npz")
-    return _UNWANTED.sub("_", last).strip("._")[:_NAME] or "model"
+    return shortened(_UNWANTED.sub("_", last).strip("._")) or "model"
+
+
+def shortened(name: str) -> str:
+    """Returns the beginning of a name that takes at most 128 bytes, so that files can be named after it."""
+    return name.encode()[:_MOST_BYTES].decode(errors="ignore")
 
 
 def _model(row: dict[str, object]) -> StoredModel:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
+from typing import IO, cast
 
 from numpy.lib import format as npy
 
@@ -14,6 +16,7 @@ __all__ = ["read_headers"]
 
 _MOST_ARRAYS = 256
 _MOST_DIMENSIONS = 32
+_MOST_READ = 1 << 20  # bytes at once: `zipfile` reads the whole directory of a file, however long that is
 
 
 def read_headers(path: Path, most_bytes: int) -> tuple[Input, ...]:
@@ -23,15 +26,34 @@ def read_headers(path: Path, most_bytes: int) -> tuple[Input, ...]:
         InputError: it is no .npz file of plain arrays, or has more than `most_bytes` once it is unpacked.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(cast("IO[bytes]", _Bounded(file))) as archive:
             members = archive.infolist()
             if not members or len(members) > _MOST_ARRAYS:
                 raise InputError(f"an .npz file of inputs has 1 to {_MOST_ARRAYS} arrays; this one has {len(members)}")
             if sum(member.file_size for member in members) > most_bytes:
                 raise InputError(f"its arrays take more than the {most_bytes >> 20} MB that you may upload")
             return tuple(_header(archive, member) for member in members)
-    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError("it is not an .npz file of plain arrays; save inputs by name with numpy.savez") from error
+
+
+class _Bounded:
+    """A file of which nobody reads much at once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """Reads so many bytes, or the rest.
+
+        Raises:
+            zipfile.BadZipFile: these are too many.
+        """
+        data = self._file.read(_MOST_READ + 1 if size < 0 else min(size, _MOST_READ + 1))
+        if len(data) > _MOST_READ:
+            raise zipfile.BadZipFile("its directory, or the header of an array, is too long")
+        return data
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Input:

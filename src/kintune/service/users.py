@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import re
 import secrets
 from typing import NamedTuple
@@ -17,10 +18,13 @@ from kintune.service.access import TAKES_A_TOKEN, NotFound, Quota, Scope, Unauth
 from kintune.service.database import plain
 from kintune.service.schema import tokens, users
 
-__all__ = ["NewToken", "Token", "User", "Users", "hash_of", "looks_like_a_token", "new_token"]
+__all__ = ["MOST_DAYS", "NewToken", "Token", "User", "Users", "hash_of", "looks_like_a_token", "new_token"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 _LOCAL = "local"
 _DAY_S = 86400.0
+MOST_DAYS = 36500.0
+"""How long a token that expires may live."""
+
 _NOTED_EVERY_S = 60.0  # how exactly it is known when a token was used last
 _PREFIX = "kt_"
 _BYTES = 32
@@ -61,11 +65,11 @@ class Users:
         """Adds a user.
 
         Raises:
-            InputError: the name is taken, or not allowed.
+            InputError: the name is taken or not allowed, or the quota makes no sense.
         """
         if not _NAME.fullmatch(name):
             raise InputError(f"user {name[:64]!r}: names are up to 64 small letters, digits and . _ @ -")
-        quota = quota or Quota()
+        quota = _checked(quota or Quota())
         with self._database.transaction() as connection:
             if connection.scalar(select(users.c.id).where(users.c.name == name)) is not None:
                 raise InputError(f"there is a user {name!r} already")
@@ -93,10 +97,11 @@ class Users:
 
         Raises:
             NotFound: there is no such user.
+            InputError: the quota makes no sense.
         """
         changes: dict[str, object] = {}
         if quota is not None:
-            changes["quota"] = msgspec.json.encode(quota).decode()
+            changes["quota"] = msgspec.json.encode(_checked(quota)).decode()
         if disabled is not None:
             changes["disabled"] = disabled
         with self._database.transaction() as connection:
@@ -109,10 +114,10 @@ class Users:
         """Makes a new token, whose text is not kept; it expires after so many `days`, or never.
 
         Raises:
-            InputError: `days` is not more than 0.
+            InputError: `days` is not more than 0, or more than `MOST_DAYS`.
         """
-        if days is not None and days <= 0:
-            raise InputError(f"a token lives for more than 0 days, not {days:g}")
+        if days is not None and not 0 < days <= MOST_DAYS:
+            raise InputError(f"a token lives for more than 0 and up to {MOST_DAYS:g} days, not {days:g}")
         token = new_token()
         row = {
             "user": user.id,
@@ -196,6 +201,13 @@ class Users:
         with self._database.snapshot() as connection:
             row = connection.execute(select(users).where(users.c.name == name)).one_or_none()
         return None if row is None else _user(plain(row))
+
+
+def _checked(quota: Quota) -> Quota:
+    """The quota; JSON has no infinities, and would lose them."""
+    if not (quota.jobs >= 0 and quota.upload_mb >= 0 and 0 <= quota.minutes < math.inf):
+        raise InputError("a quota has finite numbers that are not below 0")
+    return quota
 
 
 def _user(row: dict[str, object]) -> User:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from kintune.core.messages import Work
 from kintune.core.report import Latencies, ProgressReport, RunReport, StopReason
@@ -23,6 +24,7 @@ from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.model_store import ModelStore
 from kintune.service.orchestrator.events import Changed, News, Progressed
 from kintune.service.orchestrator.job_controller import JobController
+from kintune.service.schema import jobs
 from kintune.service.users import Users
 from kintune.service.webhooks import Webhooks
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
@@ -416,3 +418,48 @@ def test_who_pays_more_waits_less_but_nobody_for_ever(tmp_path: Path, patience: 
         begun, waits = (cheap, dear) if first == "cheap" else (dear, cheap)
         assert [launch.job for launch in case.engine.added] == [f"run-{begun.id}"]
         assert case.state(waits)[0] is JobStatus.QUEUED
+
+
+def test_a_fault_of_ours_ends_the_job_alone(case: ControllerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, other = case.submit(), case.submit()
+    tuning_run = case.tuning_run
+
+    def broken(asked: Job, usable: Callable[[str], int]) -> Any:
+        if asked.id == job.id:
+            raise OSError(36, "File name too long")
+        return tuning_run(asked, usable)
+
+    monkeypatch.setattr(case.controller._factory, "tuning_run", broken)
+    case.controller.look_around()
+    assert case.state(job) == (JobStatus.FAILED, "internal error: OSError(36, 'File name too long')")
+    assert case.state(other)[0] is JobStatus.CHECKING
+
+
+def test_a_result_that_cannot_be_written_now_is_written_by_the_next_orchestrator(case: ControllerCase) -> None:
+    job = case.submit()
+    case.controller.look_around()
+    case.stage(job, StageName.SELECT)
+
+    def full(end: JobEnd) -> Any:
+        raise StorageFull("the disk is full")
+
+    case.conclusion = full
+    with pytest.raises(StorageFull):
+        case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    assert (case.state(job)[0], case.cleaned) == (JobStatus.TUNING, [])
+    case.another_controller().look_around()
+    assert len(case.engine.added) == 2
+
+
+def test_a_report_of_another_version_answers_no_job(case: ControllerCase) -> None:
+    first = case.submit(until="5")
+    case.controller.look_around()
+    case.stage(first, StageName.SELECT)
+    case.conclusion = done(case, StopReason.TARGET_MET)
+    case.controller.ended(f"run-{first.id}", JobEnd(JobEnding.FINISHED))
+    report = case.content.put_bytes(b'{"schema_version": 0}')
+    second = case.submit(until="5")
+    with case.database.transaction() as connection:
+        connection.execute(update(jobs).where(jobs.c.id == first.id).values(report=report))
+    case.controller.look_around()
+    assert case.state(second)[0] is JobStatus.CHECKING

@@ -190,3 +190,27 @@ def test_where_nothing_else_is_timed_a_share_of_it_is_refused(case: FactoryCase)
     with pytest.raises(InputError, match="other runtimes are not timed on 'pi5'; give milliseconds"):
         case.tuning_run("pi5", until="onnxruntime*0.8")
     assert case.tuning_run("pi5", until="untuned*0.1")[1].request.options.until == "untuned*0.1"
+
+
+def test_inputs_with_long_names_in_any_alphabet(case: FactoryCase) -> None:
+    content = case.content.put_bytes(b"inputs")
+    inputs = case.library.add(case.anna.user, "\u6a21" * 200, content, 6, 1.0, None, INPUTS).id
+    _, tuning_run = case.tuning_run("local-cpu", precision="int8", calibrate=(inputs,))
+    (path,) = tuning_run.request.calibration
+    assert Path(path).read_bytes() == b"inputs"
+
+
+def test_directories_of_jobs_that_are_over_are_removed(case: FactoryCase, tmp_path: Path) -> None:
+    job = case.job("local-cpu")
+    case.factory.tuning_run(job, lambda type: 0)
+    work = ServiceSettings(data=str(tmp_path)).work
+    (work / "gone").mkdir()
+    case.factory.clean_up_all_but([job])
+    assert [left.name for left in work.iterdir()] == [job.id]
+
+
+def test_a_report_of_another_version_is_no_result(case: FactoryCase, tmp_path: Path) -> None:
+    job = run_of(case, RunState.FINISHED, tmp_path / "net.kt")
+    (tmp_path / "net.kt").write_bytes(b"program")
+    case.store.runs.update("r1", state=RunState.FINISHED, summary=b'{"schema_version": 0}')
+    assert case.factory.came_of(job) is None

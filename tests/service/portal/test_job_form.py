@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kintune.service.model_store import Input
-from kintune.service.portal.job_form import prefilled, shape_problem, until_problem
+from kintune.service.portal.job_form import prefilled, shape_problem, until_problem, webhook_problem
 
 IMAGE = Input("x", (None, 3, 224, 224), "float32", ("batch", "", "", ""))
 
@@ -44,3 +44,10 @@ def test_a_shape_is_checked_as_it_is_written(said: str, problem: str | None) -> 
 )
 def test_a_target_is_checked_as_it_is_written(said: str | None, is_fine: bool) -> None:
     assert (until_problem(said) is None) is is_fine
+
+
+@pytest.mark.parametrize(
+    ("said", "is_fine"), [(None, True), (" ", True), ("https://a.example/x", True), ("ftp://a", False), ("x\0", False)]
+)
+def test_a_webhook_is_checked_as_it_is_written(said: str | None, is_fine: bool) -> None:
+    assert (webhook_problem(said) is None) is is_fine

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Quota
+from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import upload
 
 
@@ -87,3 +89,38 @@ def test_a_job_names_its_inputs(anna: TestClient, client: Callable[..., TestClie
     boris = client("boris")
     theirs = {"model": upload(boris), "wanted": {"precision": "int8", "calibrate": [inputs]}}
     assert boris.post("/api/v1/jobs", json=theirs).status_code == 404
+
+
+def test_a_directory_of_millions_of_arrays_is_not_read(anna: TestClient) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x.npy", b"")
+    ended = buffer.getvalue()
+    start = ended.index(b"PK\x01\x02")
+    entry = ended[start : ended.index(b"PK\x05\x06")]
+    entries = entry * 40_000
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 40_000, 40_000, len(entries), start, 0)
+    answer = anna.post("/api/v1/inputs", content=ended[:start] + entries + end)
+    assert answer.status_code == 422
+    assert "not an .npz file of plain arrays" in answer.json()["error"]
+
+
+def test_what_was_damaged_on_its_way_is_refused(anna: TestClient) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, x=np.arange(1000.0))
+    data = bytearray(buffer.getvalue())
+    data[60:80] = b"\xff" * 20
+    assert anna.post("/api/v1/inputs", content=bytes(data)).status_code == 422
+
+
+def test_what_a_job_needs_that_is_not_over_stays(anna: TestClient, application: ApplicationState) -> None:
+    inputs, model = hand_in(anna, npz(x=np.zeros((1, 4), np.float32))), upload(anna)
+    wanted = {"precision": "int8", "calibrate": [inputs]}
+    job = anna.post("/api/v1/jobs", json={"model": model, "wanted": wanted}).json()["id"]
+    answer = anna.delete(f"/api/v1/inputs/{inputs}")
+    assert (answer.status_code, answer.json()["error"]) == (
+        409,
+        f"job {job} needs the set of inputs {inputs}; cancel it first",
+    )
+    assert application.models.expire(1e12) == []
+    assert anna.post(f"/api/v1/jobs/{job}/cancel").status_code == 202

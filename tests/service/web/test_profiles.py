@@ -51,3 +51,10 @@ def test_without_a_profile_it_is_said_what_to_do(browser: TestClient, made: Port
 
 def test_others_do_not_see_it(client: Callable[..., TestClient], done: Job) -> None:
     assert client("anna").get(f"/api/v1/jobs/{done.id}/profile").status_code == 404
+
+
+def test_a_model_may_be_called_anything(browser: TestClient, made: PortalJobs) -> None:
+    done = made.done(made.model("\u6a21\u578b"), report_of_layers("\u6a21\u578b", 1.32))
+    for kind, ending in (("page", "profile.html"), ("trace", "trace.json")):
+        header = browser.get(f"/api/v1/jobs/{done.id}/profile/{kind}").headers["content-disposition"]
+        assert header == f"attachment; filename*=UTF-8''%E6%A8%A1%E5%9E%8B.{ending}"

@@ -205,8 +205,11 @@ class JobController:
     def _report(self, job: Job) -> RunReport | None:
         if job.report is None or not self._blobs.has(job.report) or not self._blobs.has(job.executable or ""):
             return None
-        with self._blobs.open(job.report) as file:
-            return msgspec.json.decode(file.read(), type=RunReport)
+        try:
+            with self._blobs.open(job.report) as file:
+                return msgspec.json.decode(file.read(), type=RunReport)
+        except UNREADABLE:  # another version has written it
+            return None
 
     def _launch_more(self) -> None:
         have = set(self.jobs)
@@ -243,8 +246,11 @@ class JobController:
             spec = tuning_run.open(about, cores=self._factory.cores, pipelined=True)
         except StorageError:
             raise
-        except KintuneError as error:
-            self._step(underway, JobStatus.FAILED, str(error))
+        except Exception as error:  # a fault of ours must not keep all other jobs from running
+            if not isinstance(error, KintuneError):
+                job_logger(__name__, job.id).exception("cannot be launched")
+            cause = str(error) if isinstance(error, KintuneError) else f"internal error: {error!r}"
+            self._step(underway, JobStatus.FAILED, cause)
             self._factory.clean_up(job)
             return
         underway.tuning_run = tuning_run
@@ -285,6 +291,8 @@ class JobController:
     def _conclude(self, underway: _Underway, tuning_run: TuningRun, end: JobEnd) -> None:
         try:
             report = tuning_run.conclude(end)
+        except StorageError:  # the next orchestrator goes on from here
+            raise
         except KintuneError as error:
             self._fail(underway, str(error), tuning_run.run_id)
         else:

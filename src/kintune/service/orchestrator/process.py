@@ -123,20 +123,16 @@ def orchestrate(settings: ServiceSettings) -> None:
                 observe=observe,
             )
         )
+        jobs, blobs = JobRepository(database), BlobStore(settings.content)
+        factory = RunFactory(
+            settings, ModelStore(database), blobs, store, place, job_hosts, about, DeviceTypes(database)
+        )
+        factory.clean_up_all_but(jobs.under_way())
         controller = JobController(
-            JobRepository(database),
+            jobs,
             Webhooks(database),
-            BlobStore(settings.content),
-            RunFactory(
-                settings,
-                ModelStore(database),
-                BlobStore(settings.content),
-                store,
-                place,
-                job_hosts,
-                about,
-                DeviceTypes(database),
-            ),
+            blobs,
+            factory,
             engine,
             tuning_journal,
             at_once=settings.jobs_at_once,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,12 +23,13 @@ from kintune.service.blob_store import BlobStore
 from kintune.service.job_repository import Job
 from kintune.service.job_request import TIMED_BESIDE
 from kintune.service.machines import DeviceTypes
-from kintune.service.model_store import ModelStore
+from kintune.service.model_store import ModelStore, shortened
 from kintune.service.settings import ServiceSettings
 from kintune.tuning.front.placement import HOST, MeasurementSite, Placement
 from kintune.tuning.front.request import TuneRequest, check_until
 from kintune.tuning.front.tuning_run import TuningRun
 from kintune.validate.baselines import run_on
+from kintune.wire.channel import UNREADABLE
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.process import Anywhere, Command
 
@@ -164,7 +165,7 @@ class RunFactory:
             options=options,
             records=settings.records,
             calibration=self._calibration(wanted.calibrate, work),
-            output=str(work / f"{model.name}.kt"),
+            output=str(work / f"{shortened(model.name)}.kt"),
             priority=job.priority,
         )
         return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")
@@ -179,7 +180,8 @@ class RunFactory:
         paths = []
         for number, id in enumerate(ids):
             stored = self._models.of_job(id)
-            path, source = work / f"inputs{number}-{stored.name}.npz", self._blobs.path(stored.file)
+            name = shortened(stored.name)
+            path, source = work / f"inputs{number}-{name}.npz", self._blobs.path(stored.file)
             if not path.exists():
                 if not source.exists():
                     raise InputError(f"calibrate: the set of inputs {id} is gone; upload it again")
@@ -205,12 +207,22 @@ class RunFactory:
             raise JobFailed("its run has failed, and the service was stopped before the cause was written down")
         if run.state is not RunState.FINISHED or run.summary is None:
             return None
-        report = msgspec.json.decode(run.summary, type=RunReport)
+        try:
+            report = msgspec.json.decode(run.summary, type=RunReport)
+        except UNREADABLE:  # another version has written it
+            return None
         return report if Path(report.output).is_file() else None
 
     def clean_up(self, job: Job) -> None:
         """Removes a job's working directory."""
         shutil.rmtree(self._work(job), ignore_errors=True)
+
+    def clean_up_all_but(self, jobs: Iterable[Job]) -> None:
+        """Removes the working directories of all other jobs: an orchestrator was killed before it could."""
+        kept = {job.id for job in jobs}
+        for left in self._settings.work.iterdir():
+            if left.name not in kept:
+                shutil.rmtree(left, ignore_errors=True)
 
     def _site(self, device: str, usable: Callable[[str], int]) -> tuple[DeviceDescription, MeasurementSite]:
         if device == self._settings.device_name:
@@ -229,12 +241,14 @@ class RunFactory:
 
 
 def _copy(source: Path, path: Path) -> None:
-    """Copies a file.
+    """Copies a file, whole or not at all.
 
     Raises:
         StorageError: it cannot be written.
     """
+    begun = path.with_name(f"{path.name[:64]}.part")
     try:
-        shutil.copyfile(source, path)
+        shutil.copyfile(source, begun)
+        os.replace(begun, path)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror})") from error

@@ -11,14 +11,14 @@ from nicegui import ui
 from kintune.core.config import DEFAULT_MAX_ERROR
 from kintune.core.latency_target import parse_target
 from kintune.errors import InputError
-from kintune.service.job_request import JobRequest, read_constants, read_shape
+from kintune.service.job_request import JobRequest, check_webhook, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
 from kintune.service.portal.calibration import CalibrationField
 from kintune.service.portal.frame import PageContext, markup
 from kintune.service.portal.markup import tag
 from kintune.service.portal.shape_words import dimension_names, spelled
 
-__all__ = ["FIELDS", "JobForm", "prefilled", "shape_problem", "until_problem"]
+__all__ = ["FIELDS", "JobForm", "prefilled", "shape_problem", "until_problem", "webhook_problem"]
 
 Reader = Callable[[dict[str, Any]], None]
 """Puts what a field holds into the request."""
@@ -197,10 +197,32 @@ def _search(form: JobForm) -> Reader:
     return read
 
 
+def _further(form: JobForm) -> Reader:
+    del form
+    trials = _outlined(ui.number("Programs at most", min=1, step=1)).mark("trials")
+    trials.props('clearable hint="Empty: as many as the time allows"')
+    priority = _outlined(ui.number("Priority", value=1.0, min=0.01, max=100)).mark("priority")
+    priority.props('hint="Of what is scarce, 2 gets twice as much as 1"')
+    seed = _outlined(ui.number("Seed", value=0, min=0, step=1)).mark("seed")
+    webhook = _outlined(ui.input("Webhook", placeholder="https://host/path", validation=webhook_problem))
+    webhook.props('clearable hint="Called when the job is over"').mark("webhook")
+    share = ui.checkbox("Let others' jobs use what this one measures").mark("share")
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["trials"] = None if trials.value is None else int(trials.value)
+        wanted["priority"] = 1.0 if priority.value is None else float(priority.value)
+        wanted["seed"] = int(seed.value or 0)
+        wanted["webhook"] = str(webhook.value).strip() or None if webhook.value else None
+        wanted["share"] = bool(share.value)
+
+    return read
+
+
 FIELDS: Mapping[str, tuple[Callable[[JobForm], Reader], ...]] = {
     "How fast": (_until, _minutes, _device),
     "Inputs": (_constants, _shapes, _other_shapes),
     "How exact, and with what": (_precision, _onnxruntime, _search),
+    "Further options": (_further,),
 }
 """The fields by their headings, in the order in which they are shown and read."""
 
@@ -211,6 +233,17 @@ def until_problem(said: str | None) -> str | None:
         return None
     try:
         parse_target(said)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def webhook_problem(said: str | None) -> str | None:
+    """What is wrong with an address as somebody writes it; None where nothing is."""
+    if not said or not said.strip():
+        return None
+    try:
+        check_webhook(said.strip())
     except InputError as error:
         return str(error)
     return None

@@ -12,12 +12,14 @@ import httpx
 import msgspec
 
 from kintune.core.report import RunReport
+from kintune.service.exports import sweep_exports
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.webhooks import Webhook, Webhooks, public_address
 from kintune.terminal.comparison import describe_result
 
 __all__ = ["BackgroundTasks", "sweep"]
 _SWEEP_S = 3600.0
+_DAY_S = 86400.0
 _CALL_S = 15.0
 _LOOK_S = 60.0  # news may be lost
 _log = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class BackgroundTasks:
                 succeeded, outcome = await asyncio.wait_for(_post(call, body, None), _CALL_S)
             elif address := await asyncio.to_thread(public_address, call.url):
                 succeeded, outcome = await asyncio.wait_for(_post(call, body, address), _CALL_S)
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, asyncio.TimeoutError) as error:
+        except Exception as error:  # whatever it is, it must not keep the calls after this one waiting
             outcome = f"{type(error).__name__}: {error}"
         await asyncio.to_thread(self._webhooks.made, call, outcome, self._application.now(), succeeded=succeeded)
 
@@ -90,8 +92,11 @@ def _body(application: ApplicationState, call: Webhook) -> dict[str, Any]:
     name = application.models.of_job(job.model).name
     body: dict[str, Any] = {"job": job.id, "model": name, "state": job.state.value, "reason": job.reason}
     if job.report is not None and application.blobs.has(job.report):
-        with application.blobs.open(job.report) as file:
-            report = msgspec.json.decode(file.read(), type=RunReport)
+        try:
+            with application.blobs.open(job.report) as file:
+                report = msgspec.json.decode(file.read(), type=RunReport)
+        except msgspec.MsgspecError:  # another version has written it
+            return body
         body["latency_ms"] = report.latency_ms.tuned
         body["fastest_baseline"] = msgspec.to_builtins(report.fastest_baseline)
         body["result"] = describe_result(report.latency_ms)
@@ -122,6 +127,7 @@ def sweep(application: ApplicationState) -> int:
 
 def _sweep(application: ApplicationState, now: float) -> int:
     application.blobs.sweep_incoming(now - _SWEEP_S)
+    sweep_exports(application.settings.exports, now - _DAY_S)
     files = list(application.blobs.digests())
     for model in application.models.expire(now):
         application.audit_log.note(now, "expire", f"model {model}")

@@ -5,6 +5,7 @@ Only the headers of the arrays are read here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -83,7 +84,7 @@ async def receive_inputs(
     most = visitor.quota.upload_mb << 20
     file, size = await application.blobs.receive(chunks, most)
     try:
-        arrays = read_headers(application.blobs.path(file), most)
+        arrays = await asyncio.to_thread(read_headers, application.blobs.path(file), most)
     except InputError as error:  # the file goes with the next sweep, as nobody refers to it
         raise InputError(f"{name[:64]}: {error}") from error
     now, days = application.now(), application.settings.keep_days

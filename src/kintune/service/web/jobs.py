@@ -15,6 +15,7 @@ from kintune.service.access import NotFound
 from kintune.service.exports import ExportKind, exported
 from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
+from kintune.service.web.attachments import attachment
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, UseCasesOf, address_of
 from kintune.service.web.schemas import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
 
@@ -125,7 +126,7 @@ def export(job: str, kind: ExportKind, visitor: Reader, application: Application
     name = application.models.of_job(found.model).name
     with exported(path, kind, name, application.settings.exports) as made:
         file, size = made.open("rb"), made.stat().st_size  # it can be read until it is closed, and has no name then
-    headers = {"Content-Disposition": f'attachment; filename="{made.name}"', "Content-Length": str(size)}
+    headers = {**attachment(made.name), "Content-Length": str(size)}
     return StreamingResponse(_chunks(file), media_type="application/octet-stream", headers=headers)
 
 

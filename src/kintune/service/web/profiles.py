@@ -14,6 +14,7 @@ from kintune.profiling.page import html_page
 from kintune.profiling.trace import trace_json
 from kintune.service.access import NotFound, Visitor
 from kintune.service.web.application_state import ApplicationState
+from kintune.service.web.attachments import attachment
 from kintune.service.web.authentication import ApplicationOf, Reader
 from kintune.service.web.schemas import ErrorOut
 
@@ -67,5 +68,4 @@ def _profile(job: str, visitor: Visitor, application: ApplicationState) -> Profi
 
 
 def _file(content: bytes, kind: str, name: str) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(content, media_type=kind, headers=headers)
+    return Response(content, media_type=kind, headers=attachment(name))
