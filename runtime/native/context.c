@@ -15,13 +15,14 @@ struct kt_context {
   const kt_plan *plan;
   const kt_kernel *kernels;
   kt_pool *pool;
-  atomic_flag busy;
+  atomic_uint user; /* 0: nobody; else one more than the forks when somebody began to use it */
   kt_hook hook;
   void *hook_user;
   uint8_t *arena; /* then room for inputs and outputs that are not at a multiple of KT_ALIGNMENT, then checked indices */
   size_t arena_bytes;
   uint8_t **input_room;
   uint8_t **output_room;
+  bool *copied; /* by input: whether it is copied before this run */
   kt_dltensor *tensors;
   kt_any *arguments;
   uint32_t *moving; /* the tensors that lie in inputs or outputs */
@@ -108,14 +109,15 @@ kt_status kt_context_create(kt_model *model, int32_t number, const kt_options *o
   context->kernels = model->plans[number].library.kernels;
   context->model = model;
   atomic_fetch_add(&model->references, 1);
-  atomic_flag_clear(&context->busy);
   context->input_room = calloc(header->input_count + 1, sizeof *context->input_room);
   context->output_room = calloc(header->output_count + 1, sizeof *context->output_room);
+  context->copied = calloc(header->input_count + 1, sizeof *context->copied);
   context->tensors = calloc(header->tensor_count + 1, sizeof *context->tensors);
   context->arguments = calloc(header->argument_count + 1, sizeof *context->arguments);
   context->moving = calloc(header->tensor_count + 1, sizeof *context->moving);
   kt_status status = KT_OK;
-  if (!context->input_room || !context->output_room || !context->tensors || !context->arguments || !context->moving)
+  if (!context->input_room || !context->output_room || !context->copied || !context->tensors || !context->arguments ||
+      !context->moving)
     status = kt_fail(KT_ERROR_MEMORY, "no memory for a context");
   if (status == KT_OK) status = lay_out(context);
   if (status == KT_OK)
@@ -135,6 +137,7 @@ void kt_context_close(kt_context *context) {
   if (context->arena != NULL) munmap(context->arena, context->arena_bytes);
   free(context->input_room);
   free(context->output_room);
+  free(context->copied);
   free(context->tensors);
   free(context->arguments);
   free(context->moving);
@@ -142,12 +145,22 @@ void kt_context_close(kt_context *context) {
   free(context);
 }
 
+/* Begins to use it; false where another thread does.  One of the process that this was forked from counts for nothing. */
+static bool begin_use(kt_context *context) {
+  unsigned before = 0, mine = kt_fork_count() + 1;
+  if (atomic_compare_exchange_strong_explicit(&context->user, &before, mine, memory_order_acquire, memory_order_relaxed))
+    return true;
+  return before != mine && atomic_compare_exchange_strong(&context->user, &before, mine);
+}
+
+static void end_use(kt_context *context) { atomic_store_explicit(&context->user, 0, memory_order_release); }
+
 kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user) {
   if (context == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_set_hook: a null pointer");
-  if (atomic_flag_test_and_set(&context->busy)) return kt_fail(KT_ERROR_BUSY, "kt_set_hook: the context is running");
+  if (!begin_use(context)) return kt_fail(KT_ERROR_BUSY, "kt_set_hook: the context is running");
   context->hook = hook;
   context->hook_user = user;
-  atomic_flag_clear(&context->busy);
+  end_use(context);
   return KT_OK;
 }
 
@@ -289,6 +302,11 @@ static kt_status run_plan(kt_context *context) {
   return KT_OK;
 }
 
+static bool overlap(const kt_buffer *one, const kt_buffer *other) {
+  const uint8_t *a = one->data, *b = other->data;
+  return one->nbytes && other->nbytes && a < b + other->nbytes && b < a + one->nbytes;
+}
+
 static kt_status check_buffers(const kt_context *context, const kt_buffer *inputs, int32_t input_count,
                                const kt_buffer *outputs, int32_t output_count) {
   const kt_plan *plan = context->plan;
@@ -310,14 +328,28 @@ static kt_status check_buffers(const kt_context *context, const kt_buffer *input
     if (given->data == NULL && wanted != 0)
       return kt_fail(KT_ERROR_ARGUMENT, "%s '%s' is a null pointer", what, plan->text + port->name);
   }
+  for (uint32_t i = 1; i < own; i++)
+    for (uint32_t j = 0; j < i; j++)
+      if (overlap(&outputs[i], &outputs[j]))
+        return kt_fail(KT_ERROR_ARGUMENT, "outputs '%s' and '%s' share memory", plan->text + plan->outputs[j].name,
+                       plan->text + plan->outputs[i].name);
   return KT_OK;
 }
 
 static bool is_aligned(const void *data) { return data != NULL && (uintptr_t)data % KT_ALIGNMENT == 0; }
 
+/* Whether a run must read a copy: kernels want it aligned, and an output may be written while it is still to be read. */
+static bool must_copy(const kt_buffer *input, const kt_buffer *outputs, uint32_t count) {
+  if (!is_aligned(input->data)) return true;
+  for (uint32_t i = 0; i < count; i++)
+    if (overlap(input, &outputs[i])) return true;
+  return false;
+}
+
 static kt_status run(kt_context *context, const kt_buffer *inputs, const kt_buffer *outputs) {
   const kt_plan *plan = context->plan;
   uint32_t own = kt_plan_own_outputs(plan);
+  for (uint32_t i = 0; i < plan->header.input_count; i++) context->copied[i] = must_copy(&inputs[i], outputs, own);
   for (uint32_t i = 0; i < plan->header.input_count; i++) {
     if (plan->inputs[i].bounded) {
       kt_status status = check_input(plan, &plan->inputs[i], inputs[i].data);
@@ -331,12 +363,13 @@ static kt_status run(kt_context *context, const kt_buffer *inputs, const kt_buff
     if (output && tensor->offset >= own) continue; /* checked indices stay */
     void *given = output ? outputs[tensor->offset].data : inputs[tensor->offset].data;
     uint8_t *room = output ? context->output_room[tensor->offset] : context->input_room[tensor->offset];
-    context->tensors[context->moving[i]].data = is_aligned(given) ? given : room;
+    bool in_place = output ? is_aligned(given) : !context->copied[tensor->offset];
+    context->tensors[context->moving[i]].data = in_place ? given : room;
   }
   kt_status status = kt_pool_enter(context->pool);
   if (status != KT_OK) return status;
   for (uint32_t i = 0; i < plan->header.input_count; i++)
-    if (!is_aligned(inputs[i].data)) copy(context, context->input_room[i], inputs[i].data, inputs[i].nbytes);
+    if (context->copied[i]) copy(context, context->input_room[i], inputs[i].data, inputs[i].nbytes);
   status = run_plan(context);
   for (uint32_t i = 0; i < plan->header.check_count && status == KT_OK; i++)
     status = check_computed(plan, &plan->checks[i], context->output_room[plan->checks[i].port]);
@@ -351,9 +384,9 @@ kt_status kt_run(kt_context *context, const kt_buffer *inputs, int32_t input_cou
   if (context == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_run: a null pointer");
   kt_status status = check_buffers(context, inputs, input_count, outputs, output_count);
   if (status != KT_OK) return status;
-  if (atomic_flag_test_and_set_explicit(&context->busy, memory_order_acquire))
+  if (!begin_use(context))
     return kt_fail(KT_ERROR_BUSY, "the context is running in another thread; make a context for each");
   status = run(context, inputs, outputs);
-  atomic_flag_clear_explicit(&context->busy, memory_order_release);
+  end_use(context);
   return status;
 }

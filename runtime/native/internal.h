@@ -202,6 +202,14 @@ void kt_kernel_says(const char *text);
 /* The function of a name such as "tvm.contrib.sort.topk"; NULL if there is none. */
 kt_kernel kt_builtin(const char *name);
 
+/* ---- quota.c: the CPU time that control groups leave to this process ---- */
+
+#define KT_NO_QUOTA 1e9
+
+/* Seconds of it a second; KT_NO_QUOTA where there is no limit.  `groups` is usually /proc/self/cgroup, `mount` where
+ * groups are mounted. */
+double kt_cpu_quota(const char *groups, const char *mount);
+
 /* ---- pool.c: threads and the memory that kernels ask for ---- */
 
 typedef struct kt_pool kt_pool;
@@ -218,6 +226,8 @@ void kt_pool_close(kt_pool *pool);
 
 /* Between these two, launches of the calling thread go to the pool; each uses at most `limit` threads (0: all). */
 kt_status kt_pool_enter(kt_pool *pool);
+/* How many times this process, or one it comes from, was forked since the first pool was made. */
+unsigned kt_fork_count(void);
 void kt_pool_limit(kt_pool *pool, int32_t limit);
 void kt_pool_leave(kt_pool *pool);
 

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,10 +35,11 @@ enum {
 /* ---- memory of kernels: a stack for each task ---- */
 
 /* Before each piece of memory. */
-typedef struct {
+typedef struct block {
   size_t below; /* where the stack ended before it; BESIDE where it does not lie in the stack */
   size_t nbytes;
-  uint8_t padding[KT_ALIGNMENT - 2 * sizeof(size_t)];
+  struct block *next, *previous; /* of those beside the stack */
+  uint8_t padding[KT_ALIGNMENT - 4 * sizeof(size_t)];
 } block;
 
 #define BESIDE SIZE_MAX
@@ -48,7 +50,8 @@ typedef struct {
   size_t used;
   size_t wanted; /* the most that was ever asked for at once */
   size_t beside; /* bytes that did not fit, and were allocated elsewhere */
-  uint8_t padding[KT_ALIGNMENT - 5 * sizeof(size_t)];
+  block *pieces; /* which have them */
+  uint8_t padding[KT_ALIGNMENT - 6 * sizeof(size_t)];
 } stack;
 
 static _Thread_local kt_pool *current;
@@ -58,7 +61,9 @@ static _Thread_local bool inside; /* a task of a launch: launches within are run
 static void *beside(stack *of, size_t size) {
   block *made = NULL;
   if (posix_memalign((void **)&made, KT_ALIGNMENT, sizeof *made + size) != 0) return NULL;
-  *made = (block){.below = BESIDE, .nbytes = size};
+  *made = (block){.below = BESIDE, .nbytes = size, .next = of->pieces};
+  if (of->pieces != NULL) of->pieces->previous = made;
+  of->pieces = made;
   of->beside += sizeof *made + size;
   if (of->used + of->beside > of->wanted) of->wanted = of->used + of->beside;
   return made + 1;
@@ -83,11 +88,24 @@ static void *push(stack *of, uint64_t nbytes) {
   return made + 1;
 }
 
+static void free_piece(stack *of, block *freed) {
+  of->beside -= sizeof *freed + freed->nbytes;
+  if (freed->next != NULL) freed->next->previous = freed->previous;
+  if (freed->previous != NULL) freed->previous->next = freed->next;
+  else of->pieces = freed->next;
+  free(freed);
+}
+
+/* Gives back what kernels have left that failed. */
+static void empty(stack *of) {
+  while (of->pieces != NULL) free_piece(of, of->pieces);
+  of->used = 0;
+}
+
 static void pop(stack *of, void *memory) {
   block *freed = (block *)memory - 1;
   if (freed->below == BESIDE) {
-    of->beside -= sizeof *freed + freed->nbytes;
-    free(freed);
+    free_piece(of, freed);
     return;
   }
   /* blocks are freed in the opposite order; what lies above this one is free, too */
@@ -136,6 +154,9 @@ struct kt_pool {
   cores *bound;
   int caller; /* the core that is left to the caller; -1 where the workers are not bound to cores */
   int64_t spin_ns;
+  kt_pool *outer; /* what the calling thread was about when it entered: a run of another context */
+  stack *outer_stack;
+  bool outer_inside;
   kt_lambda lambda;
   void *data;
   int32_t tasks;
@@ -152,6 +173,8 @@ static pthread_once_t watch = PTHREAD_ONCE_INIT;
 
 static void note_fork(void) { atomic_fetch_add(&forks, 1); }
 static void watch_forks(void) { pthread_atfork(NULL, NULL, note_fork); }
+
+unsigned kt_fork_count(void) { return atomic_load(&forks); }
 
 static void futex_wait(atomic_uint *word, unsigned expected) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
@@ -275,15 +298,22 @@ static void leave_core_to_caller(kt_pool *pool) {
   pool->caller = core;
 }
 
+/* The first core of a pool: those of a process follow each other, and those of another process lie elsewhere. */
+static unsigned first_core(unsigned threads) {
+  struct stat about; /* processes of different containers may have the same number */
+  unsigned container = stat("/proc/self/ns/pid", &about) == 0 ? (unsigned)about.st_ino : 0;
+  return atomic_fetch_add(&next_core, threads) + ((unsigned)getpid() + container) * threads;
+}
+
 static kt_status start_workers(kt_pool *pool) {
   if (pool->bound == NULL && (pool->bound = malloc(sizeof *pool->bound)) == NULL)
     return kt_fail(KT_ERROR_MEMORY, "no memory for threads");
   find_cores(pool->bound);
   int count = pool->bound->count;
-  bool enough = count >= pool->threads;
+  bool enough = count >= pool->threads && kt_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup") + 0.05 >= pool->threads;
   pool->forks = atomic_load(&forks);
-  pool->spin_ns = enough ? SPIN_NS : 0; /* who spins would take another's core */
-  unsigned first = atomic_fetch_add(&next_core, (unsigned)pool->threads);
+  pool->spin_ns = enough ? SPIN_NS : 0; /* who spins would take another's core, or time that is limited */
+  unsigned first = first_core((unsigned)pool->threads);
   pool->caller = enough ? (int)(first % (unsigned)count) : -1;
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return kt_fail(KT_ERROR_MEMORY, "no memory for threads");
@@ -300,6 +330,13 @@ static kt_status start_workers(kt_pool *pool) {
       pthread_attr_setaffinity_np(&attributes, sizeof own, &own);
     }
     error = pthread_create(&each->thread, &attributes, work, each);
+    if (error != 0 && enough) { /* where nobody may choose a core, the system does */
+      each->core = pool->caller = -1;
+      enough = false;
+      error = pthread_create(&each->thread, NULL, work, each);
+      pthread_attr_destroy(&attributes);
+      pthread_attr_init(&attributes);
+    }
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
@@ -341,7 +378,10 @@ kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *us
 void kt_pool_close(kt_pool *pool) {
   if (pool == NULL) return;
   stop_workers(pool);
-  for (int32_t i = 0; pool->stacks != NULL && i < pool->threads; i++) free(pool->stacks[i].memory);
+  for (int32_t i = 0; pool->stacks != NULL && i < pool->threads; i++) {
+    empty(&pool->stacks[i]);
+    free(pool->stacks[i].memory);
+  }
   free(pool->stacks);
   free(pool->workers);
   free(pool->bound);
@@ -355,8 +395,13 @@ kt_status kt_pool_enter(kt_pool *pool) {
     if (status != KT_OK) return status;
   }
   if (pool->started && pool->caller >= 0) leave_core_to_caller(pool);
+  for (int32_t i = 0; i < pool->threads; i++) empty(&pool->stacks[i]);
+  pool->outer = current;
+  pool->outer_stack = current_stack;
+  pool->outer_inside = inside;
   current = pool;
   current_stack = &pool->stacks[0];
+  inside = false;
   return KT_OK;
 }
 
@@ -365,9 +410,9 @@ void kt_pool_limit(kt_pool *pool, int32_t limit) {
 }
 
 void kt_pool_leave(kt_pool *pool) {
-  (void)pool;
-  current = NULL;
-  current_stack = NULL;
+  current = pool->outer;
+  current_stack = pool->outer_stack;
+  inside = pool->outer_inside;
 }
 
 static void run_part(void *data, int32_t index) { run_share(data, index); }

@@ -62,6 +62,30 @@ static void *same_context(void *argument) {
   return NULL;
 }
 
+/* A run of another context inside a launch of this one: by a thread that waits there, or by a hook. */
+static kt_context *inner;
+
+static void nested_for(void *user, kt_part part, void *data, int32_t count) {
+  (void)user;
+  for (int32_t i = 0; i < count; i++) {
+    run_right(inner, 5.0f);
+    part(data, i);
+  }
+}
+
+static void nested(void) {
+  kt_options options = {sizeof options, 3, nested_for, NULL};
+  kt_context *outer;
+  CHECK(kt_context_create(model, 0, &options, &outer) == KT_OK && kt_context_create(model, 0, NULL, &inner) == KT_OK);
+  float x[COUNT], y[COUNT];
+  for (int i = 0; i < COUNT; i++) x[i] = 1.0f;
+  kt_buffer in = {x, sizeof x}, to = {y, sizeof y};
+  CHECK(kt_run(outer, &in, 1, &to, 1) == KT_OK);
+  for (int i = 0; i < COUNT; i++) CHECK(y[i] == 1.0f + 2.0f * (float)i);
+  kt_context_close(outer);
+  kt_context_close(inner);
+}
+
 static void hook(void *user, const char *kernel, int32_t place, int64_t nanoseconds) {
   CHECK(strcmp(kernel, "add") == 0 && place == *(int *)user % 2 && nanoseconds >= 0);
   ++*(int *)user;
@@ -181,6 +205,7 @@ int main(int count, char **arguments) {
   }
   for (int i = 0; i < 2 * THREADS; i++) pthread_join(threads[i], NULL);
   misuse();
+  nested();
   kt_close(model);
   run_right(shared, 3.0f); /* it keeps the model */
   kt_context_close(shared);

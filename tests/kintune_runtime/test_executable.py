@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -164,6 +165,34 @@ def test_a_context_that_runs_is_not_closed_by_another_thread(tmp_path: Path) -> 
     context.close()
     with pytest.raises(InputError, match="the context is closed"):
         context.run(np.array([0.0], np.float32))
+
+
+def test_a_context_that_runs_is_not_profiled_by_another_thread(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "sleep.kt", [calling("sleep", [one("s")], [one("out")])], [])
+    context = kintune_runtime.open(path).context()
+    zero = np.array([0.0], np.float32)
+    running = threading.Thread(target=lambda: context.run(np.array([2.0], np.float32)))
+    running.start()
+    while not context._users:
+        time.sleep(0.001)
+    with pytest.raises(RunError, match="running in another thread"):
+        context.profile(zero)
+    running.join()
+    assert [each.kernel for each in context.profile(zero)] == ["sleep"]
+    context.close()
+    with pytest.raises(InputError, match="the context is closed"):
+        context.profile(zero)
+
+
+def test_what_a_kernel_has_left_that_failed_is_given_back(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "leave.kt", [calling("leave", [one("flag")], [one("out")])], [], threads=1)
+    context = kintune_runtime.open(path).context()
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(200):
+        with pytest.raises(RunError):
+            context.run(np.array([1.0], np.float32))
+    assert context.run(np.array([0.0], np.float32))["out"] == [0]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used < 400_000  # of 1.6 GB in all
 
 
 def test_inputs_may_be_read_only(tmp_path: Path) -> None:
@@ -365,6 +394,36 @@ def test_a_child_process_runs_what_its_parent_opened(model: kintune_runtime.Exec
         os._exit(0 if right else 1)
     assert os.waitpid(child, 0)[1] == 0
     np.testing.assert_array_equal(model.run(X)["out"], X + W + W)
+
+
+def test_a_child_process_does_not_wait_for_a_run_of_its_parent(tmp_path: Path) -> None:
+    """In a process of its own: the child is forked while another thread runs the network and a context."""
+    path = write_model(tmp_path / "sleep.kt", [calling("sleep", [one("s")], [one("out")])], [])
+    code = f"""
+        import os, threading, time
+        import numpy as np
+        import kintune_runtime
+        model = kintune_runtime.open({str(path)!r})
+        context = model.context()
+        long, short = np.array([5.0], np.float32), np.array([0.0], np.float32)
+        model.run(short)
+        threads = [threading.Thread(target=run, args=(long,), daemon=True) for run in (model.run, context.run)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if model.run(short)["out"] == [0] and context.run(short)["out"] == [0] else 1)
+        ends = time.monotonic() + 60
+        while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < ends:
+            time.sleep(0.01)
+        print(done[1] if done[0] else "it waits")
+        for thread in threads:
+            thread.join()
+        print(context.run(short)["out"].tolist())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n[0.0]\n"
 
 
 def test_an_interrupt_in_a_run_is_raised_after_it(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from .base import BaseExecutable, Inputs
 from .dtypes import name_of, numpy_dtype
 from .errors import InputError, RunError
 from .evaluation import Evaluation, KernelTime
+from .forking import watch_forks
 from .inputs import Array, Tensor, arrange_inputs, draw_inputs
 from .library import Buffer, Described, Hook, Options, library, raise_for
 from .output_memory import OutputMemory, address_of
@@ -67,6 +68,7 @@ class Executable(BaseExecutable):
         self._contexts: dict[tuple[int, int], Context] = {}
         self._manifest: dict[str, Any] | None = None
         self._plans: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
+        watch_forks(self)
         self._load(path, variant)
 
     def _load(self, path: str | os.PathLike[str], variant: int | None) -> None:
@@ -151,6 +153,10 @@ class Executable(BaseExecutable):
         if getattr(self, "_model", None) is not None:
             self._native.kt_close(self._model)
 
+    def _after_fork(self) -> None:
+        """In the child process: a thread that held the lock is the parent's."""
+        self._lock = threading.Lock()
+
     def _handle(self) -> ctypes.c_void_p:
         if self._model is None:
             raise InputError("the executable is closed; open it again")
@@ -207,6 +213,8 @@ class Context:
         self._given = _buffers([int(np.prod(shape, dtype=np.int64)) * d.itemsize for _, shape, d in self._expected])
         self._taken = _buffers(sizes)
         self._users: dict[str, int] = {}  # the thread that runs it now, if any
+        self._hook: Any = None  # what the library may still call
+        watch_forks(self)
 
     def run(self, *inputs: Inputs) -> dict[str, Array]:
         """Run once, as `Executable.run`.
@@ -253,6 +261,12 @@ class Context:
         def note(_user: int, kernel: bytes, place: int, nanoseconds: int) -> None:
             add((place, kernel, nanoseconds, clock()))
 
+        me = get_ident()
+        if self._users.setdefault("run", me) != me:
+            raise RunError(_BUSY)
+        if self._context is None:
+            self._users.pop("run", None)
+            raise InputError("the context is closed; make another one")
         with self._hooked(Hook(note)):
             begun = clock()
             self.run(*inputs)
@@ -274,6 +288,10 @@ class Context:
         if context is not None:
             self._native.kt_context_close(context)
         self._users.pop("run", None)
+
+    def _after_fork(self) -> None:
+        """In the child process: a thread that ran it is the parent's."""
+        self._users = {}
 
     def __enter__(self) -> Context:
         return self
@@ -312,11 +330,14 @@ class Context:
     @contextmanager
     def _hooked(self, hook: Any) -> Iterator[None]:
         if status := self._native.kt_set_hook(self._context, hook, None):
+            self._users.pop("run", None)
             raise_for(status)
+        self._hook = hook
         try:
             yield
         finally:
-            self._native.kt_set_hook(self._context, Hook(), None)
+            if self._native.kt_set_hook(self._context, Hook(), None) == 0:  # else another thread runs it already
+                self._hook = None
 
 
 def _buffers(sizes: Sequence[int]) -> tuple[memoryview, int]:

@@ -25,7 +25,8 @@ from .dtypes import numpy_dtype
 from .embedded import EmbeddedExecutable
 from .errors import InputError, RunError
 from .evaluation import KernelTime
-from .executable import Executable
+from .executable import Context, Executable
+from .forking import watch_forks
 from .inputs import Array, Tensor, arrange_inputs, draw_inputs
 from .onnx_inputs import named_extents
 from .onnxruntime_session import import_onnxruntime, make_session, raise_run_error
@@ -37,8 +38,6 @@ __all__ = ["HybridContext", "HybridExecutable", "is_hybrid"]
 _MANIFEST, _GRAPH = "manifest.json", "graph.onnx"
 _MOST_THREADS = 4096
 _NODE_TIME = "_kernel_time"  # how onnxruntime's profile ends the names of nodes
-
-_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # executables and contexts, whose sessions a fork breaks
 
 
 def is_hybrid(path: str | os.PathLike[str]) -> bool:
@@ -65,7 +64,7 @@ class HybridExecutable(BaseExecutable):
         self._folder: SessionFolder | None = None
         self._descriptor = _opened(path)
         self._finalizer = weakref.finalize(self, _remove, None, self._descriptor, os.getpid())
-        _alive.add(self)
+        watch_forks(self)
         self._manifest = self._read_manifest()
         about = self._manifest["executable"]
         self._threads = max(1, int(about["threads"]))
@@ -75,8 +74,10 @@ class HybridExecutable(BaseExecutable):
         kept = about["hybrid"].get("plans")
         self._chooses_by_shape = self._takes_other_shapes or kept is not None
         tuned = self._plans if kept is None else [self._plans[number] for number in kept]
-        self._tuned_shapes = [[tensor.shape for tensor in inputs] for inputs, _ in tuned]
+        self._tuned = [inputs for inputs, _ in tuned]
+        self._tuned_shapes = [[tensor.shape for tensor in inputs] for inputs in self._tuned]
         self._whole: Executable | None = None
+        self._idle: dict[tuple[int, int], list[Context]] = {}  # contexts of the whole network: plan, threads
         self._load()
 
     def _load(self) -> None:
@@ -165,8 +166,8 @@ class HybridExecutable(BaseExecutable):
         """Free everything; contexts that were made keep what they need.  Closing twice is fine."""
         with self._lock:
             self._sessions.clear()
-            if self._whole is not None:
-                self._whole.close()
+            self._idle.clear()
+            self._whole = None  # contexts that were made have it still
             self._finalizer()
 
     def _after_fork(self) -> None:
@@ -188,21 +189,31 @@ class HybridExecutable(BaseExecutable):
 
     def _run_any_shape(self, inputs: tuple[Inputs, ...], threads: int) -> dict[str, Array]:
         """Run as tuned where the shapes were, without onnxruntime if that is possible; else the model as it was."""
-        if not self._takes_other_shapes:
-            self._plan_for(inputs)  # which refuses shapes that are not in the file
-        fed = self._feed_any_shape(inputs)
-        tuned = [array.shape for array in fed.values()] in self._tuned_shapes
-        if tuned and (whole := self._whole_network()) is not None:
-            return whole.run(fed, threads=threads)
+        fed, plan = self._feed_any_shape(inputs)
+        if plan is None or (whole := self._whole_network()) is None:
+            return self._run_fed(self._session(threads), fed)
+        idle = self._idle.setdefault((plan, threads), [])
+        try:
+            context = idle.pop()
+        except IndexError:  # others run at this moment, or none has run yet
+            context = whole.context(threads, plan)
+        try:
+            return context.run(fed)
+        finally:
+            idle.append(context)
+
+    def _run_fed(self, session: Any, fed: dict[str, Array]) -> dict[str, Array]:
         names = [tensor.name for tensor in self._plans[0][1]]
         try:
-            made = self._session(threads).run(names, fed)
+            made = session.run(names, fed)
         except Exception as error:
             raise_run_error(error)
         return dict(zip(names, made, strict=True))
 
-    def _feed_any_shape(self, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
-        """The arrays by name, in the model's order."""
+    def _feed_any_shape(self, inputs: tuple[Inputs, ...]) -> tuple[dict[str, Array], int | None]:
+        """The arrays by name, in the model's order, and which of the tuned shapes they have; None: another one."""
+        if not self._takes_other_shapes:
+            self._plan_for(inputs)  # which refuses shapes that are not in the file
         tensors = self._plans[0][0]
         first: Any = inputs[0] if len(inputs) == 1 else None
         given: Any = first if isinstance(first, Mapping) else dict(zip((t.name for t in tensors), inputs, strict=False))
@@ -212,12 +223,19 @@ class HybridExecutable(BaseExecutable):
                 raise InputError(
                     f"input {tensor.name} has {len(shapes[tensor.name])} axes, {len(tensor.shape)} are needed"
                 )
-        open_tensors = [tensor._replace(shape=shapes.get(tensor.name, tensor.shape)) for tensor in tensors]
-        arrays = arrange_inputs(open_tensors, inputs)
-        return {
+        given_shapes = [shapes.get(tensor.name, tensor.shape) for tensor in tensors]
+        plan = self._tuned_shapes.index(given_shapes) if given_shapes in self._tuned_shapes else None
+        bounded = tensors if plan is None else self._tuned[plan]  # what an index may be can depend on the shapes
+        described = [
+            tensor._replace(shape=shape, bounds=None if plan is None else tensor.bounds)
+            for tensor, shape in zip(bounded, given_shapes, strict=True)
+        ]
+        arrays = arrange_inputs(described, inputs)
+        fed = {
             tensor.name: np.ascontiguousarray(array).reshape(array.shape)
             for tensor, array in zip(tensors, arrays, strict=True)
         }
+        return fed, plan
 
     def _whole_network(self) -> Executable | None:
         """The executable of the whole network, where one region has all of it."""
@@ -312,7 +330,9 @@ class HybridContext:
         self._plan = plan
         self._session: Any = executable._session(threads)
         self._forked = False
-        _alive.add(self)
+        self._whole = executable._whole_network() if executable._chooses_by_shape else None
+        self._own: dict[int, Context] = {}  # by plan of the whole network
+        watch_forks(self)
 
     def run(self, *inputs: Inputs) -> dict[str, Array]:
         """Run once, as `HybridExecutable.run`.
@@ -323,15 +343,22 @@ class HybridContext:
         """
         if self._session is None:
             raise InputError("the context is closed; make another one")
-        if self._executable._chooses_by_shape:
-            return self._executable._run_any_shape(inputs, self._threads)
         if self._forked:
             self._session, self._forked = self._executable._session(self._threads), False
+        if self._executable._chooses_by_shape:
+            fed, plan = self._executable._feed_any_shape(inputs)
+            if plan is None or self._whole is None:
+                return self._executable._run_fed(self._session, fed)
+            context = self._own.get(plan)
+            if context is None:
+                context = self._own[plan] = self._whole.context(self._threads, plan)
+            return context.run(fed)
         return self._executable._run(self._session, self._plan, inputs)
 
     def close(self) -> None:
         """Let go of the session.  Closing twice is fine."""
-        self._session = None
+        self._session = self._whole = None
+        self._own.clear()
 
     def _after_fork(self) -> None:
         if self._session is not None:
@@ -350,14 +377,6 @@ class HybridContext:
 def _keep(session: Any) -> None:
     """Never destroy a session: in a child process that would wait for threads which are the parent's."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
-
-
-def _after_fork() -> None:
-    for each in list(_alive):
-        each._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _opened(path: str | os.PathLike[str]) -> int:

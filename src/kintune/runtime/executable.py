@@ -128,7 +128,11 @@ class Executable(kintune_runtime.Executable):
             for number, (plan, library) in enumerate(placed)
         )
         descriptor = package_in_memory([Variant(manifest, plans)], content)
-        made = cls(f"/proc/self/fd/{descriptor}")
+        try:
+            made = cls(f"/proc/self/fd/{descriptor}")
+        except BaseException:
+            os.close(descriptor)
+            raise
         weakref.finalize(made, os.close, descriptor)
         return made
 

@@ -227,8 +227,12 @@ def write_with_error(path: str | os.PathLike[str], error: float) -> None:
 def package_in_memory(variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:
     """Returns the descriptor of a file without a name, in memory, with what `write_package` would write."""
     descriptor = os.memfd_create("kintune-executable")
-    with os.fdopen(descriptor, "w+b", closefd=False) as file:
-        _write_plans(file, variants, weights)
+    try:
+        with os.fdopen(descriptor, "w+b", closefd=False) as file:
+            _write_plans(file, variants, weights)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

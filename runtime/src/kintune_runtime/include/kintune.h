@@ -84,7 +84,8 @@ typedef struct {
   int32_t rank;
 } kt_shape;
 
-/* Memory of the caller.  Inputs at multiples of 64 bytes are read in place, others are copied first. */
+/* Memory of the caller.  Inputs at multiples of 64 bytes are read in place, others are copied first, and so are those
+ * that share memory with an output.  Outputs must not share memory with each other. */
 typedef struct {
   void *data;
   size_t nbytes;
