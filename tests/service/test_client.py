@@ -11,7 +11,7 @@ import uvicorn
 
 from kintune.errors import InputError, JobFailed
 from kintune.service.client import Client, ServiceError
-from kintune.service.job_status import JobStatus
+from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.orchestrator.events import Changed, EventBus
 from kintune.service.settings import ServiceSettings
 from kintune.service.web.app import make_app
@@ -88,6 +88,21 @@ def test_what_is_asked_twice_for_lost_answers_is_done_once(server: Server, model
         server.step(job["id"], JobStatus.FAILED, "broke")
         again = client.retry(job["id"])
         assert {one["id"] for one in client.jobs()} == {job["id"], again["id"]}
+
+
+def test_a_job_is_finished_and_given_another_priority(server: Server, model: Path) -> None:
+    with Client(server.url) as client:
+        job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
+        server.step(job, JobStatus.CHECKING, "because")
+        server.step(job, JobStatus.TUNING, "because")
+        assert client.prioritize(job, 2.5)["id"] == client.finish(job)["id"] == job
+        asked = server.application.jobs.pending_commands()
+        assert [(each.command, each.value) for each in asked] == [
+            (JobCommand.PRIORITY, 2.5),
+            (JobCommand.FINISH, None),
+        ]
+        with pytest.raises(InputError):
+            client.prioritize(job, 0.0)
 
 
 def test_submitting_pokes_the_orchestrator(server: Server, model: Path) -> None:

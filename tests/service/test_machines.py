@@ -144,9 +144,7 @@ def test_a_type_goes_with_the_service_to_another_protocol(case: RegistryCase) ->
 
 
 def test_a_description_that_no_database_keeps_is_refused(case: RegistryCase) -> None:
-    kind = PI.device_type
-    protocol = msgspec.structs.replace(kind.protocol, max_seconds=math.nan)
-    about = msgspec.structs.replace(PI, device_type=msgspec.structs.replace(kind, protocol=protocol))
+    about = msgspec.structs.replace(PI, protocol=msgspec.structs.replace(PI.protocol, max_seconds=math.nan))
     with pytest.raises(InputError, match="what it says of itself makes no sense"):
         case.registry.admit(case.token(), join(about=about), 1.0)
     assert case.types.all() == {}

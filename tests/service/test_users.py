@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from kintune.errors import InputError, StorageFull
@@ -134,3 +136,21 @@ def test_no_two_tokens_are_alike_and_their_text_is_not_kept() -> None:
 def test_what_is_no_token_is_not_looked_up() -> None:
     for text in ("", "kt_", "kt_short", "x" * 46, new_token().text + "=", "kt_" + "é" * 43):
         assert not looks_like_a_token(text)
+
+
+@pytest.mark.parametrize("quota", [Quota(jobs=-1), Quota(minutes=math.inf), Quota(minutes=math.nan)])
+def test_a_quota_that_no_database_keeps_is_refused(database: Database, quota: Quota) -> None:
+    users = Users(database)
+    with pytest.raises(InputError, match="a quota has finite numbers"):
+        users.add_user("boris", 1.0, quota)
+    users.add_user("boris", 1.0)
+    with pytest.raises(InputError, match="a quota has finite numbers"):
+        users.change_user("boris", quota=quota)
+    assert users.user("boris").quota == Quota()
+
+
+@pytest.mark.parametrize("days", [0.0, -1.0, 1e9, math.inf, math.nan])
+def test_a_token_lives_for_a_number_of_days_that_makes_sense(database: Database, days: float) -> None:
+    users = Users(database)
+    with pytest.raises(InputError, match="a token lives for more than 0"):
+        users.add_token(users.add_user("anna", 1.0), "", Scope.READ, 1.0, days)

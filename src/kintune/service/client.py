@@ -161,7 +161,7 @@ class Client:
         return answer
 
     def finish(self, job: str) -> dict[str, Any]:
-        """Ends a job with the best that was found so far; returns the job as it is now.
+        """Ends a job with the best that was found so far; returns the job as it is now, before that has happened.
 
         Raises:
             InputError: the service refuses the request.
@@ -171,7 +171,7 @@ class Client:
         return answer
 
     def prioritize(self, job: str, priority: float) -> dict[str, Any]:
-        """Gives a job another `priority`, up to 100; returns the job as it is now.
+        """Gives a job another `priority`, up to 100; returns the job as it is now, before that has happened.
 
         Raises:
             InputError: the service refuses the request.

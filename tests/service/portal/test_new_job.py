@@ -119,6 +119,17 @@ def test_open_shapes_are_prefilled_and_checked_as_they_are_written(
     picture(chromium, "2b-shapes")
 
 
+def test_a_webhook_is_checked_as_it_is_written(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
+    onnx.save(dynamic_onnx(), tmp_path / "open.onnx")
+    chromium.get(f"{service.url}/new")
+    hand_in(chromium, tmp_path / "open.onnx")
+    wait_for(chromium, "Further options")
+    chromium.find_element(By.CSS_SELECTOR, "input[aria-label='Webhook']").send_keys("here")
+    wait_for(chromium, "webhook must be an http or https address")
+    assert violations(chromium) == []
+    picture(chromium, "2c-further", whole=True)
+
+
 def test_a_file_that_is_no_model_is_told_in_words(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"this is no model")
     chromium.get(f"{service.url}/new")
