@@ -23,6 +23,7 @@ from kintune.models.constants import constant_of, constant_values, parse_constan
 __all__ = [
     "MOST_CALIBRATION",
     "MOST_MINUTES",
+    "MOST_PRIORITY",
     "TIMED_BESIDE",
     "TYPE_NAME",
     "JobRequest",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 MOST_MINUTES = 7 * 24 * 60.0
+MOST_PRIORITY = 100.0
 TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
 """What a type of devices may be called."""
 
@@ -78,7 +80,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Annotated[int, Meta(gt=0, le=1_000_000, description="It is done after measuring so many programs.")] | None
     ) = None
     priority: Annotated[
-        float, Meta(gt=0, le=100, description="Of what is scarce, priority 2 gets twice as much as 1.")
+        float, Meta(gt=0, le=MOST_PRIORITY, description="Of what is scarce, priority 2 gets twice as much as 1.")
     ] = 1.0
     shapes: dict[str, tuple[int | tuple[int, ...], ...]] = {}
     constants: dict[str, Any] = {}

@@ -5,6 +5,7 @@ import urllib.request
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from tests.service.portal.conftest import Pages
 from tests.support.browsing import click, text, wait_for, wait_until_shown, widen
@@ -64,6 +65,15 @@ def test_a_search_shows_where_it_stands(pages: Pages, browser: webdriver.Chrome)
         assert words in said, said
     lines = [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".only-wide svg text")]
     assert {"now", "target 1.20 ms"} <= set(lines)
+
+
+def test_a_job_under_way_is_given_another_priority(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/jobs/{pages.tuning.id}")
+    wait_until_shown(browser)
+    field = browser.find_element(By.CSS_SELECTOR, "input[aria-label='Priority']")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys("3", Keys.ENTER)
+    wait_for(browser, "It will be done.")
 
 
 def test_a_failure_says_why_and_what_to_do(pages: Pages, browser: webdriver.Chrome) -> None:

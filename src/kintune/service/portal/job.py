@@ -9,10 +9,11 @@ from nicegui import ui
 
 from kintune.core.hybrid import Hybrid
 from kintune.core.report import ProgressReport, RunReport
-from kintune.errors import KintuneError
+from kintune.errors import InputError, KintuneError
 from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.manifest import Manifest
 from kintune.service.job_repository import Job
+from kintune.service.job_request import MOST_PRIORITY
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.portal import job_parts as parts
 from kintune.service.portal.charts import Curve, Line, curves
@@ -226,10 +227,16 @@ class JobView:
             if can_finish:
                 _button("Finish with what there is", lambda: self._command(JobCommand.FINISH))
             _button("Cancel", lambda: self._command(JobCommand.CANCEL), "danger")
+            field = ui.number("Priority", value=job.priority, min=0.01, max=100)
+            field.props("outlined dense stack-label").classes("short").mark("priority")
+            field.on("change", lambda: self._command(JobCommand.PRIORITY, field.value))
 
-    def _command(self, kind: JobCommand) -> None:
+    def _command(self, kind: JobCommand, value: float | None = None) -> None:
         with telling():
-            self._context.use_cases.command(self._context.submitter, self._context.address, self._job.id, kind)
+            if kind is JobCommand.PRIORITY and not 0 < (value or 0) <= MOST_PRIORITY:
+                raise InputError(f"a priority is more than 0, and at most {MOST_PRIORITY:g}")
+            asked = (self._context.submitter, self._context.address, self._job.id, kind, value)
+            self._context.use_cases.command(*asked)
             ui.notify("It will be done.")
 
     def _retry(self) -> None:

@@ -186,6 +186,7 @@ ul.legend.only-narrow { display: none; }
 .formrow > .full { grid-column: 1 / -1; } .full .drop { padding: 16px; } .full > .q-btn { align-self: flex-start; }
 .q-field--outlined .q-field__control:before { border-color: var(--faint); }
 body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--surface); }
+.short { width: 7rem; }
 .q-field__focusable-action { opacity: 1; color: var(--faint); }
 .q-field__bottom { color: var(--faint); } .q-field--error .q-field__bottom { color: var(--bad); }
 .q-field--float .q-field__label, .q-field__label { color: var(--faint); }

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kintune.core.config import WeightBits
 from kintune.core.constraints import fields_of
 from kintune.service.job_repository import Job, JobStep
-from kintune.service.job_request import MOST_CALIBRATION, JobRequest
+from kintune.service.job_request import MOST_CALIBRATION, MOST_PRIORITY, JobRequest
 from kintune.service.model_store import StoredModel
 
 __all__ = [
@@ -93,7 +93,7 @@ class JobIn(_Strict):
 class PriorityIn(_Strict):
     """Another priority."""
 
-    priority: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+    priority: Annotated[float, Field(gt=0, le=MOST_PRIORITY, allow_inf_nan=False)]
 
 
 class StepOut(BaseModel):
