@@ -19,7 +19,9 @@ class Spelling(NamedTuple):
     `layout` of the inputs: "heads" (B, H, S, D), "tokens" (B, S, H*D), "merged" (B*H, S, D) or "fused" (B, S, 3*H*D).
     `scaling`: "none", "after", "divided", "query", "both".  `mask`: "none", "columns" (B, 1, 1, T), "rank 2" (S, T),
     "full" (B, H, S, T), "boolean" (B, 1, S, T), "filled" (its opposite), "two", "causal", "causal where", "subtracted"
-    (B, 1, 1, T), "causal subtracted".
+    (B, 1, 1, T), "causal subtracted", "padded" (B, 1, 1, T: the first columns of all but the first of the batch are
+    excluded by `low`) or "padded where" (the same as booleans).
+    With `triangle` a constant causal mask of `fill` stands "before" or "after" the mask: a `where` if `chosen`.
     `softmax`: "operator" or "written out".  `result`: "heads" or "tokens".  `twist` makes it something else.
     Where `guarded`, weights that are not numbers become zeros, as PyTorch's exporter for ONNX writes it.
     """
@@ -39,6 +41,9 @@ class Spelling(NamedTuple):
     result: str = "tokens"
     twist: str = ""
     guarded: bool = False
+    triangle: str = ""
+    fill: float = -np.inf
+    chosen: bool = False
 
     @property
     def is_attention(self) -> bool:
@@ -52,7 +57,7 @@ class Spelling(NamedTuple):
             spelling = spelling._replace(columns=self.rows, width=self.depth, groups=self.heads)
         if spelling.layout == "merged":
             spelling = spelling._replace(groups=self.heads)
-        if spelling.mask.startswith("causal") and spelling.columns < spelling.rows:
+        if (spelling.mask.startswith("causal") or spelling.triangle) and spelling.columns < spelling.rows:
             spelling = spelling._replace(columns=spelling.rows)
         return spelling
 
@@ -79,6 +84,9 @@ def arrays(spelling: Spelling, seed: int = 1) -> dict[str, Array]:
         found = {"query": query, "key": key, "value": value}
     seen = draw.random((s.batch, 1, s.rows, s.columns)) < 0.7
     low = np.float32(s.low)
+    if s.mask.startswith("padded"):
+        padded = np.arange(s.columns) < 2 * np.arange(s.batch)[:, None, None, None]
+        found["mask"] = ~padded if s.mask == "padded where" else np.where(padded, low, np.float32(0))
     if s.mask in ("columns", "two", "subtracted"):
         found["mask"] = np.where(seen[:, :, :1], np.float32(0), -low if s.mask == "subtracted" else low)
     if s.mask == "rank 2":
@@ -118,15 +126,22 @@ def expected(spelling: Spelling, inputs: dict[str, Array]) -> Array:
     scores = query @ key.swapaxes(-1, -2)
     if s.scaling != "none":
         scores = scores / math.sqrt(s.depth)
+    if s.triangle == "before":
+        scores = _triangle(s, scores)
     for name in ("mask", "bias"):
-        if name in inputs:
+        if name in inputs and inputs[name].dtype == bool:
+            scores = np.where(inputs[name], scores, s.low)
+        elif name in inputs:
             moved = -inputs[name] if s.mask == "subtracted" else inputs[name]
-            scores = (scores.astype(np.float32) + moved).astype(np.float64)
+            with np.errstate(over="ignore"):
+                scores = (scores.astype(np.float32) + moved).astype(np.float64)
     if "seen" in inputs:
         seen = inputs["seen"] if s.mask == "boolean" else ~inputs["seen"]
         scores = np.where(seen, scores, s.low)
     if s.mask.startswith("causal"):
         scores = np.where(_causal(s), scores, -np.inf)
+    if s.triangle == "after":
+        scores = _triangle(s, scores)
     with np.errstate(invalid="ignore", over="ignore"):
         powers = np.exp(scores - scores.max(-1, keepdims=True))
         weights = powers / powers.sum(-1, keepdims=True)
@@ -136,6 +151,15 @@ def expected(spelling: Spelling, inputs: dict[str, Array]) -> Array:
     elif s.layout == "merged":
         result = result.reshape(-1, s.rows, s.width)
     return np.asarray(result.astype(np.float32))
+
+
+def _triangle(spelling: Spelling, scores: Array) -> Array:
+    s = spelling
+    if s.chosen:
+        return np.where(_causal(s), scores, s.fill)
+    with np.errstate(over="ignore"):
+        added = np.where(_causal(s), np.float32(0), np.float32(s.fill))
+        return (scores.astype(np.float32) + added).astype(np.float64)
 
 
 def _causal(spelling: Spelling) -> Array:
@@ -212,8 +236,12 @@ class _Writer:
         merged = s.layout == "merged" and s.mask not in ("none", "rank 2") and not s.mask.startswith("causal")
         if merged:
             scores = self(relax.op.reshape(scores, (s.batch, s.heads, s.rows, s.columns)))
+        if s.triangle == "before":
+            scores = self.triangle(scores)
         for name in ("mask", "bias"):
-            if name in variables:
+            if s.mask == "padded where" and name == "mask":
+                scores = self(relax.op.where(variables[name], scores, relax.const(s.low, "float32")))
+            elif name in variables:
                 combine = relax.op.subtract if s.mask == "subtracted" else relax.op.add
                 scores = self(combine(scores, variables[name]))
         low = relax.const(s.low, "float32")
@@ -228,7 +256,17 @@ class _Writer:
             scores = self(relax.op.subtract(scores, hidden))
         if s.mask == "causal where":
             scores = self(relax.op.where(relax.const(_causal(s)), scores, relax.const(-np.inf, "float32")))
+        if s.triangle == "after":
+            scores = self.triangle(scores)
         return self(relax.op.reshape(scores, (s.batch * s.heads, s.rows, s.columns))) if merged else scores
+
+    def triangle(self, scores: Any) -> Any:
+        from tvm import relax
+
+        seen, fill = _causal(self._spelling), np.float32(self._spelling.fill)
+        if self._spelling.chosen:
+            return self(relax.op.where(relax.const(seen), scores, relax.const(fill)))
+        return self(relax.op.add(scores, relax.const(np.where(seen, np.float32(0), fill))))
 
     def weights(self, scores: Any) -> Any:
         from tvm import relax

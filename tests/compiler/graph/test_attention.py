@@ -128,6 +128,132 @@ def test_a_causal_mask_is_no_operand(cpu: tvm.target.Target) -> None:
     assert not lowered.weights
 
 
+LOWEST = LOW[2]
+
+
+def steps(spelling: Spelling, target: tvm.target.Target) -> list[str]:
+    """The kinds of the steps of the attention of a network."""
+    from kintune.compiler.graph.lower import lower
+    from kintune.compiler.programs.attention_pattern import attention_of
+
+    lowered = lower(network(spelling, arrays(spelling)), target)
+    (found,) = (each for each in lowered.workloads if each.operator == "attention")
+    pattern = attention_of(found.module["main"])
+    assert pattern is not None
+    return [step.kind.value for step in pattern.steps]
+
+
+@pytest.mark.parametrize("mask", ["padded", "padded where"])
+@pytest.mark.parametrize("triangle", ["before", "after"])
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("fill", [LOWEST, -np.inf])
+@pytest.mark.parametrize("low", [LOWEST, -np.inf])
+def test_a_causal_constant_beside_padding(
+    mask: str, triangle: str, chosen: bool, fill: float, low: float, cpu: tvm.target.Target, run_program: RunsProgram
+) -> None:
+    """Rows of padding see what is excluded by a finite number, and columns after them count as well."""
+    spelling = Spelling(rows=9, columns=9, mask=mask, triangle=triangle, chosen=chosen, fill=fill, low=low)
+    assert "attention" in agree(spelling, cpu, run_program)
+    replaced = mask == "padded where" and triangle == "before" and low != -np.inf
+    exact = fill == -np.inf and not replaced
+    assert ("causal" in steps(spelling, cpu)) == exact
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("fill", [-1e30, LOWEST, -np.inf])
+def test_a_causal_constant_alone_may_be_finite(
+    fill: float, chosen: bool, cpu: tvm.target.Target, run_program: RunsProgram
+) -> None:
+    spelling = Spelling(rows=9, columns=9, triangle="before", fill=fill, chosen=chosen)
+    assert steps(spelling, cpu) == ["causal"]
+    agree(spelling, cpu, run_program)
+
+
+@pytest.mark.parametrize(
+    ("beside", "wanted"),
+    [
+        ("zeros", ["causal"]),
+        ("all seen", ["causal"]),
+        ("small numbers", ["add", "causal"]),
+        ("small number", ["select", "causal"]),
+        ("large numbers", ["add", "add"]),
+    ],
+)
+def test_constants_beside_which_a_causal_mask_stays_one(
+    beside: str, wanted: list[str], cpu: tvm.target.Target, run_program: RunsProgram
+) -> None:
+    """What exporters fold of a mask of ones changes nothing; positions add small numbers."""
+    import tvm
+    from tvm import relax
+
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
+    from kintune.compiler.programs.attention_pattern import attention_of
+
+    size, op = 9, relax.op
+    draw = np.random.default_rng(3)
+    operands = [draw.standard_normal((2, 3, size, 4), np.float32) for _ in range(3)]
+    query, key, value = (relax.Var(name, relax.TensorType(operands[0].shape, "float32")) for name in "qkv")
+    numbers = {
+        "zeros": np.zeros((2, 1, 1, size)),
+        "small numbers": draw.standard_normal((1, 3, 1, size)),
+        "large numbers": np.where(draw.random((2, 1, 1, size)) < 0.5, -np.inf, 0.0),
+    }.get(beside)
+    seen = np.ones((1, 1, 1, size), bool) if beside == "all seen" else draw.random((2, 1, 1, size)) < 0.5
+    seen_of_rows = np.tril(np.ones((size, size), bool))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [query, key, value]):
+        with builder.dataflow():
+            scores = builder.emit(op.matmul(query, builder.emit(op.permute_dims(key, [0, 1, 3, 2]))))
+            if numbers is not None:
+                scores = builder.emit(op.add(scores, relax.const(numbers.astype(np.float32))))
+            else:
+                scores = builder.emit(op.where(relax.const(seen), scores, relax.const(-1e4, "float32")))
+            triangle = np.where(seen_of_rows, np.float32(0), np.float32(LOWEST))
+            weights = builder.emit(op.nn.softmax(builder.emit(op.add(scores, relax.const(triangle)))))
+            done = builder.emit_output(op.matmul(weights, value))
+        builder.emit_func_output(done)
+    lowered = lower(tvm.IRModule(dict(builder.get().functions_items())), cpu)
+    (found,) = lowered.workloads
+    pattern = attention_of(found.module["main"])
+    assert pattern is not None
+    assert [step.kind.value for step in pattern.steps] == wanted
+    (result,) = run_program(assemble(lowered, {}, cpu), *operands)
+    computed = operands[0] @ operands[1].swapaxes(-1, -2)
+    computed = computed + numbers if numbers is not None else np.where(seen, computed, -1e4)
+    computed = computed.astype(np.float32) + triangle
+    powers = np.exp(computed - computed.max(-1, keepdims=True))
+    np.testing.assert_allclose(result, powers / powers.sum(-1, keepdims=True) @ operands[2], rtol=1e-4, atol=1e-5)
+
+
+def test_rows_are_made_zero_by_both_of_two_conditions(cpu: tvm.target.Target, run_program: RunsProgram) -> None:
+    import tvm
+    from tvm import relax
+
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
+
+    op, size = relax.op, 6
+    draw = np.random.default_rng(5)
+    operands = [draw.standard_normal((2, 3, size, 4), np.float32) for _ in range(3)]
+    empty = [(np.arange(size) == row).reshape(1, 1, size, 1) for row in (1, 4)]
+    variables = [relax.Var(name, relax.TensorType(operands[0].shape, "float32")) for name in "qkv"]
+    conditions = [relax.Var(name, relax.TensorType(empty[0].shape, "bool")) for name in ("one", "other")]
+    builder = relax.BlockBuilder()
+    with builder.function("main", [*variables, *conditions]):
+        with builder.dataflow():
+            query, key, value = variables
+            scores = builder.emit(op.matmul(query, builder.emit(op.permute_dims(key, [0, 1, 3, 2]))))
+            weights = builder.emit(op.nn.softmax(scores))
+            for condition in conditions:
+                weights = builder.emit(op.where(condition, relax.const(0, "float32"), weights))
+            done = builder.emit_output(op.matmul(weights, value))
+        builder.emit_func_output(done)
+    lowered = lower(tvm.IRModule(dict(builder.get().functions_items())), cpu)
+    (found,) = run_program(assemble(lowered, {}, cpu), *operands, *empty)
+    assert [row for row in range(size) if not found[:, :, row].any()] == [1, 4]
+
+
 def test_a_conservative_lowering_leaves_operators_alone(cpu: tvm.target.Target) -> None:
     from kintune.compiler.graph.lower import lower
 

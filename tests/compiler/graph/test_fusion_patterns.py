@@ -60,7 +60,7 @@ def test_a_repetition_that_is_a_result_stays(cpu: tvm.target.Target, run_program
     np.testing.assert_allclose(result, np.exp(array).repeat(2, 0).repeat(3, 1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["longer", "shorter"])
+@pytest.mark.parametrize("kind", ["longer", "shorter", "longer than one"])
 def test_what_is_put_behind_a_result_is_not_its_epilogue(kind: str, cpu: tvm.target.Target) -> None:
     """The epilogue of a convolution covers what that computes: rows and columns behind it would stay unwritten."""
     from tvm import relax
@@ -68,12 +68,13 @@ def test_what_is_put_behind_a_result_is_not_its_epilogue(kind: str, cpu: tvm.tar
     from kintune.compiler.graph.lower import lower
 
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 3, 6, 5), "float32"))
+    size = (3, 3) if kind == "longer than one" else (6, 5)
+    x = relax.Var("x", relax.TensorType((1, 3, *size), "float32"))
     weight = relax.const(np.ones((4, 3, 3, 3), "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
             found = builder.emit(relax.op.nn.relu(relax.op.nn.conv2d(x, weight)))
-            if kind == "longer":
+            if kind != "shorter":
                 found = relax.op.nn.pad(found, [0, 0, 0, 0, 0, 1, 0, 1])
             else:
                 found = relax.op.strided_slice(found, [2, 3], [0, 0], [3, 2])
@@ -82,3 +83,21 @@ def test_what_is_put_behind_a_result_is_not_its_epilogue(kind: str, cpu: tvm.tar
     for conservative in (False, True):
         kernels = [w.signature for w in lower(builder.get(), cpu, conservative=conservative).workloads]
         assert "conv2d-relu" in kernels, kernels
+
+
+def test_what_one_element_is_broadcast_to_may_follow_a_product(cpu: tvm.target.Target) -> None:
+    from tvm import relax
+
+    from kintune.compiler.graph.lower import lower
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 3, 6, 5), "float32"))
+    scale = relax.Var("scale", relax.TensorType((1, 4, 1, 1), "float32"))
+    weight = relax.const(np.ones((4, 3, 3, 3), "float32"))
+    with builder.function("main", [x, scale]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.nn.conv2d(x, weight))
+            found = builder.emit(relax.op.multiply(product, scale))
+            result = builder.emit_output(relax.op.nn.relu(found))
+        builder.emit_func_output(result)
+    assert "conv2d-multiply-relu" in [w.signature for w in lower(builder.get(), cpu, conservative=True).workloads]

@@ -124,3 +124,26 @@ def test_a_cpu_without_products_of_bytes_computes_in_float32() -> None:
 def test_large_weights_stay_as_they_are() -> None:
     """The weights less their zero point are no bytes."""
     assert "kintune.bytes" not in kernels(Layer(signed_weights=False, weight_point=3))
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_a_cast_image_of_a_network_in_float32_is_no_product_of_bytes(groups: int) -> None:
+    """It would lose the programs for float32."""
+    from tvm import relax
+
+    from kintune.compiler.graph.lower import lower
+    from tests.support.targets import cpu_target
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 8, 12, 12), "uint8"))
+    weights = np.random.default_rng(1).standard_normal((8, 8 // groups, 3, 3), np.float32)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            cast = builder.emit(relax.op.astype(x, "float32"))
+            found = builder.emit_output(relax.op.nn.conv2d(cast, relax.const(weights), groups=groups))
+        builder.emit_func_output(found)
+    network = lower(builder.get(), cpu_target(CPU))
+    text = "\n".join(written_kernels(network))
+    assert "kintune.bytes" not in text
+    assert "conv2d_bytes" not in text
+    assert {each.subgraph(tunable=True).narrowest for each in network.workloads} == {"fp32"}

@@ -163,6 +163,35 @@ def test_what_is_almost_a_norm_is_none(miss: str, tmp_path: Path) -> None:
     assert not any("norm" in name for name in _recognised(g, SHAPE, _spell(g, "x", spelling), tmp_path))
 
 
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("number", ["epsilon", "exponent"])
+def test_a_number_of_more_axes_gives_them_to_the_result(
+    centred: bool, number: str, cpu: tvm.target.Target, run_program: RunsProgram
+) -> None:
+    """A norm has the axes of its tensor."""
+    from tvm import relax
+
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
+
+    op, builder = relax.op, relax.BlockBuilder()
+    small, two = np.full((1, 1, 1), 1e-3, np.float32), np.full((1, 1, 1), 2.0, np.float32)
+    epsilon, exponent = (small, two[0, 0]) if number == "epsilon" else (small[0, 0], two)
+    x = relax.Var("x", relax.TensorType((2, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            tensor = builder.emit(op.subtract(x, builder.emit(op.mean(x, [-1], keepdims=True)))) if centred else x
+            square = builder.emit(op.mean(builder.emit(op.power(tensor, relax.const(exponent))), [-1], keepdims=True))
+            root = builder.emit(op.sqrt(builder.emit(op.add(square, relax.const(epsilon)))))
+            done = builder.emit_output(builder.emit(op.divide(tensor, root)))
+        builder.emit_func_output(done)
+    array = np.random.default_rng(1).standard_normal((2, 8), np.float32)
+    (found,) = run_program(assemble(lower(builder.get(), cpu), {}, cpu), array)
+    moved = array - array.mean(-1, keepdims=True) if centred else array
+    wanted = moved / np.sqrt((moved**2).mean(-1, keepdims=True) + np.float32(1e-3))
+    np.testing.assert_allclose(found, wanted[None], rtol=1e-4, atol=1e-5)
+
+
 def test_a_difference_to_the_mean_over_other_axes_has_a_mean_square(tmp_path: Path) -> None:
     g = Graph()
     spelling = Spelling((3,), True, "Mul", "Div", "none", True, True, NEAR_MISSES[0])

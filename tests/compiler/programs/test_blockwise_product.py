@@ -16,6 +16,7 @@ from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.support.blockwise import Product, write_product
 from tests.support.examples import compiled_examples
+from tests.support.large import COLUMNS, DEPTH, large_product, sums_of_rows
 
 pytestmark = pytest.mark.tvm
 
@@ -111,6 +112,32 @@ def test_the_first_candidates(product: Product) -> None:
     assert BlockwiseProduct().rule(workload_of(product), "permute16", MACHINE)
     agree(product, lambda count: 0, WIDE)
     agree(product, lambda count: count - 1, WIDE)
+
+
+@pytest.mark.parametrize("unpacks", [False, True])
+def test_data_may_be_larger_than_two_gibibytes(unpacks: bool) -> None:
+    from tvm import relax
+
+    from kintune.compiler.programs.blockwise_product import BlockwiseProduct
+    from kintune.models.blockwise import Blockwise
+    from kintune.models.blockwise_kernel import call_blockwise
+
+    integers = np.ones((DEPTH, COLUMNS), np.uint8)
+    scales = np.ones((DEPTH // 32, COLUMNS), np.float32)
+    product = Blockwise(8, 32, DEPTH)
+    module = large_product(
+        "float32",
+        lambda builder, data: call_blockwise(builder, product, [data, relax.const(integers), relax.const(scales)]),
+    )
+    program, target = BlockwiseProduct(), target_of()
+    (variant,) = program.variants(module, target)
+    decision = next(
+        one
+        for one in program.rule(module, variant, MACHINE)
+        if ("floats" in str(program.write(module, variant, one).script())) == unpacks
+    )
+    found = sums_of_rows(program.write(module, variant, decision))
+    np.testing.assert_allclose(found, [[-127 * DEPTH * times] * COLUMNS for times in (1, 0, 0, 3)], rtol=1e-5)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.support.examples import compiled_examples
+from tests.support.large import COLUMNS, DEPTH, large_product, sums_of_rows
 from tests.support.quantised import Layer, lowered, write_layer
 from tests.support.targets import native_target
 
@@ -137,6 +138,27 @@ def test_decisions_that_make_no_program_are_refused() -> None:
         program.write(module, "vnni", tuple((len(axis.values) - 1,) for axis in axes))
     with pytest.raises(BuildError, match="6 decisions, not 1"):
         program.write(module, "vnni", ((0,),))
+
+
+def large_bytes() -> Any:
+    """The kernel of a product of more than 2 GiB of bytes."""
+    from tvm import relax
+
+    weights = np.ones((DEPTH, COLUMNS), np.int32)
+
+    def emit(builder: Any, data: Any) -> Any:
+        return relax.op.matmul(builder.emit(relax.op.astype(data, "int32")), relax.const(weights))
+
+    return large_product("uint8", emit)
+
+
+@pytest.mark.skipif("not multiplies_bytes()")
+def test_data_may_be_larger_than_two_gibibytes() -> None:
+    from kintune.compiler.programs.byte_products import ByteProducts
+
+    module = large_bytes()
+    written = ByteProducts().write(module, "vnni", ByteProducts().rule(module, "vnni", MACHINE)[0])
+    assert sums_of_rows(written).tolist() == [[DEPTH * times] * COLUMNS for times in (1, 0, 0, 3)]
 
 
 def test_it_is_offered_for_products_of_bytes_alone() -> None:

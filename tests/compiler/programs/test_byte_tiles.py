@@ -17,9 +17,10 @@ from kintune.hardware.amx import permit_amx
 from kintune.hardware.cpu import host_extensions
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import precision_of, program_of
-from tests.compiler.programs.test_byte_products import MACHINE, has_a_place, layers, run, workload_of
+from tests.compiler.programs.test_byte_products import MACHINE, has_a_place, large_bytes, layers, run, workload_of
 from tests.compiler.programs.test_panel_network import described
 from tests.support.examples import compiled_examples
+from tests.support.large import COLUMNS, DEPTH, sums_of_rows
 from tests.support.quantised import Layer, lowered, run_onnxruntime, run_untuned, write_layer
 from tests.support.targets import cpu_target, native_target
 
@@ -76,6 +77,15 @@ def test_the_first_candidates(layer: Layer) -> None:
     assert len(ByteTiles().rule(module, AMX, SERVER)) >= 8
     agree(layer, lambda count: 0)
     agree(layer, lambda count: count - 1)
+
+
+@pytest.mark.skipif("not has_tiles()")
+def test_data_may_be_larger_than_two_gibibytes() -> None:
+    from kintune.compiler.programs.byte_tiles import AMX, ByteTiles
+
+    module = large_bytes()
+    written = ByteTiles().write(module, AMX, ByteTiles().rule(module, AMX, SERVER)[0])
+    assert sums_of_rows(written).tolist() == [[DEPTH * times] * COLUMNS for times in (1, 0, 0, 3)]
 
 
 def test_rows_lie_in_tiles() -> None:

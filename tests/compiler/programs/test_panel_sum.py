@@ -98,6 +98,12 @@ def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) ->
     agree(module, here, lambda number: data.draw(st.integers(0, number - 1)))
 
 
+@pytest.mark.parametrize(("width", "left"), [(1, 4), (2, 3), (5, 40)])
+def test_all_that_is_read_of_a_line_may_be_padding(here: Any, width: int, left: int) -> None:
+    pads = (1, left, 1, left)
+    agree(workload(Case(13, width, channels=32, stride=(1, 2 * left + width), pads=pads, after=("bias",))), here)
+
+
 def test_weights_may_lie_across(here: Any) -> None:
     import tvm
     from tvm import te

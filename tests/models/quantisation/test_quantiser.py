@@ -57,6 +57,14 @@ def test_an_older_opset_is_brought_up_to_date(tmp_path: Path) -> None:
     assert len(Quantiser(path, SETS, SETS[0], tmp_path, 1).layers) == 4
 
 
+def test_weights_may_lie_in_a_file_beside_the_model(tmp_path: Path) -> None:
+    path, work = write_network(tmp_path / "small.onnx"), tmp_path / "work"
+    work.mkdir()
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="small.data")
+    assert any(tensor.external_data for tensor in onnx.load(path, load_external_data=False).graph.initializer)
+    assert len(Quantiser(path, SETS, SETS[0], work, 1).layers) == 4
+
+
 def test_a_quantised_model_needs_no_calibration(quantiser: Quantiser, tmp_path: Path) -> None:
     path = tmp_path / "done.onnx"
     onnx.save(quantiser.quantised(["second"]), path)

@@ -81,6 +81,29 @@ def test_zeros_stay_zeros() -> None:
     assert not dequantised(integers, scales, 4, 64).any()
 
 
+def test_a_transpose_that_keeps_the_order_is_none(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["same"], perm=[0, 1]),
+        helper.make_node("MatMul", ["x", "same"], ["a"], "first"),
+        helper.make_node("Transpose", ["w"], ["turned"]),
+        helper.make_node("MatMul", ["a", "turned"], ["y"], "last"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 256])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 256])],
+        [numpy_helper.from_array(drawn(256, 256), "w")],
+    )
+    path, written = tmp_path / "network.onnx", tmp_path / "quantised.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    quantiser, feeds = WeightQuantiser(path, 8), {"x": drawn(2, 256)}
+    quantiser.save([layer.name for layer in quantiser.layers], written)
+    wanted = run(path, feeds)
+    assert [layer.name for layer in quantiser.layers] == ["last"]
+    assert np.linalg.norm(run(written, feeds) - wanted) < 0.03 * np.linalg.norm(wanted)
+
+
 @pytest.mark.parametrize(("bits", "most"), [(4, 0.4), (8, 0.03)])
 def test_the_model_with_quantised_weights(tmp_path: Path, bits: int, most: float) -> None:
     path = tmp_path / "network.onnx"

@@ -82,6 +82,16 @@ def test_with_one_file_nothing_is_held_back(spec: JobSpec) -> None:
     assert quantise(one).quantised.held_back == 0
 
 
+def test_other_weights_beside_the_model_make_another_one(spec: JobSpec) -> None:
+    path = Path(spec.model.source)
+    model = onnx.load(path)
+    onnx.save(model, path, save_as_external_data=True, location="small.data", size_threshold=0)
+    first = Path(quantise(spec).path).read_bytes()
+    beside = path.parent / "small.data"
+    beside.write_bytes((np.frombuffer(beside.read_bytes(), np.float32) * np.float32(0.5)).tobytes())
+    assert Path(quantise(spec).path).read_bytes() != first
+
+
 def test_what_an_earlier_process_wrote_is_used(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     first = quantise(spec)
     with monkeypatch.context() as patched:

@@ -26,7 +26,11 @@ __all__ = ["Attention", "Operand", "find_attention"]
 _TYPE = "float32"
 _PRODUCT = "relax.matmul"
 _EXCLUDED = -1e30
-"""What is added to a score, or put in its place, so that it does not count: this or less."""
+"""What is added to a score, or put in its place, so that it does not count: this or less.
+
+Where a row has no other scores than such, they count, unless they are -inf."""
+_TAME = 1e20
+"""A score to which no number larger than this is added, or that becomes none, counts beside those that are excluded."""
 _MANY_ROWS = 16
 """From so many rows on, a mask that depends on rows and columns is read with its rows side by side."""
 
@@ -59,6 +63,14 @@ class _Action(NamedTuple):
     number: float = 0.0
     kept: bool = True
     negated: bool = False
+
+
+class _Causal(NamedTuple):
+    """A constant mask that may be a causal step: what it is otherwise, where, and whether it excludes by -inf."""
+
+    action: _Action
+    view: View
+    infinite: bool
 
 
 class _NotAttention(Exception):
@@ -232,6 +244,8 @@ class _Finder:
         self._blank: Access | None = None
         self._softened = self._zero_nan = False
         self.steps: list[Step] = []
+        self._causal: dict[int, _Causal] = {}
+        self._untamed: set[int] = set()
         self.view = View.of(None, self._extents[: self._row + 2])
         _demand(columns > 1 and 0 not in self._extents)
 
@@ -265,16 +279,19 @@ class _Finder:
             case "nan":
                 self._zero_nan = True
             case "blank":
+                _demand(self._blank is None)
                 self._blank = self._condition(action.operand)
                 _demand(not self._blank.uses(self._row + 1))
-            case StepKind.ADD:
-                self._add(action.operand, action.negated)
-            case StepKind.SELECT:
-                self._select(action)
+            case StepKind.ADD | StepKind.SELECT:
+                self._change(action)
 
     def finish_weights(self) -> None:
         """The weights are complete: their last axes must be rows and columns."""
         _demand(self._softened and self.view.axes[-2:] == (self._axis(0), self._axis(1)))
+        while (inexact := next((at for at in self._causal if not self._is_exact(at)), None)) is not None:
+            action, view, _ = self._causal.pop(inexact)
+            self.steps[inexact] = self._step(action, view)
+            self._untamed.add(inexact)
 
     def attention(self, product: relax.Var, shape: tuple[int, ...]) -> Attention:
         """What was found, up to the last reshape or transpose after the product that only one operator reads."""
@@ -340,58 +357,73 @@ class _Finder:
         _demand(view is not None)
         self.view = view  # type: ignore[assignment]
 
-    def _add(self, mask: relax.Expr, negated: bool) -> None:
-        _demand(str(mask.ty.dtype) == _TYPE)
+    def _change(self, action: _Action) -> None:
+        """Take in an addition or a selection; none is made of a constant that changes nothing."""
+        mask, added = action.operand, action.kind is StepKind.ADD
+        _demand(str(mask.ty.dtype) == (_TYPE if added else "bool"))
+        largest = math.inf if added else abs(action.number)
         if isinstance(mask, tvm.ir.GenericConst):
             values = value_of(mask)
-            if self._is_pattern(-values if negated else values, _EXCLUDED):
+            if not added:
+                values = np.where(values.astype(bool) == action.kept, 0.0, min(action.number, -1.0))
+            elif action.negated:
+                values = -values
+            if (values == 0).all():
                 return
-        self.steps.append(Step(StepKind.ADD, self._mask(mask, negated)))
-
-    def _select(self, action: _Action) -> None:
-        condition = action.operand
-        if isinstance(condition, tvm.ir.GenericConst) and action.number <= _EXCLUDED:
-            seen = value_of(condition).astype(bool) == action.kept
-            if self._is_pattern(np.where(seen, 0.0, -np.inf), _EXCLUDED):
+            if (shift := self._shift(values)) is not None:
+                self._causal[len(self.steps)] = _Causal(action, self.view, bool((values[values != 0] == -np.inf).all()))
+                self.steps.append(Step(StepKind.CAUSAL, number=float(shift).hex()))
                 return
-        self.steps.append(Step(StepKind.SELECT, self._condition(condition), action.number.hex(), action.kept))
+            largest = float(np.abs(values).max()) if added else largest
+        if not largest <= _TAME:  # NaN is not
+            self._untamed.add(len(self.steps))
+        self.steps.append(self._step(action, self.view))
 
-    def _is_pattern(self, mask: NDArray[Any], excluded: float) -> bool:
-        """Whether a constant mask excludes nothing, or is causal, and each row sees something; such a step is kept."""
-        if not ((mask == 0) | (mask <= excluded)).all():
-            return False
-        if (mask == 0).all():
-            return True
+    def _step(self, action: _Action, view: View) -> Step:
+        access = self._mask(action.operand, view, action.negated)
+        number = "" if action.kind is StepKind.ADD else action.number.hex()
+        return Step(action.kind, access, number, action.kept)
+
+    def _is_exact(self, at: int) -> bool:
+        """Whether a causal step, by which a score does not count at all, is what the constant at its place does.
+
+        What takes the place of an excluded score may count, and so may the score itself where it is finite and the
+        others of its row may be as low.
+        """
+        replaced = any(step.kind is StepKind.SELECT and step.value != -math.inf for step in self.steps[at + 1 :])
+        return not replaced and (self._causal[at].infinite or not self._untamed)
+
+    def _shift(self, mask: NDArray[Any]) -> int | None:
+        """How many columns after its own a row sees, if the mask is causal and each row sees something."""
+        if not ((mask == 0) | (mask <= _EXCLUDED)).all():
+            return None
         rank = mask.ndim
         if rank < 2 or mask.shape[-2:] != (self._rows, self._columns) or max((1, *mask.shape[:-2])) > 1:
-            return False
+            return None
         if self.view.axes[-2:] != (self._axis(0), self._axis(1)):
-            return False
+            return None
         seen = mask.reshape(mask.shape[-2:]) == 0
         shift = int(seen[0].sum()) - 1
-        if shift < 0 or not np.array_equal(seen, np.tril(np.ones_like(seen), shift)):
-            return False
-        self.steps.append(Step(StepKind.CAUSAL, number=float(shift).hex()))
-        return True
+        return shift if shift >= 0 and np.array_equal(seen, np.tril(np.ones_like(seen), shift)) else None
 
     def _condition(self, condition: relax.Expr) -> Access:
         _demand(str(condition.ty.dtype) == "bool")
-        return self._mask(condition)
+        return self._mask(condition, self.view)
 
-    def _mask(self, mask: relax.Expr, negated: bool = False) -> Access:
-        """Where a tensor that is broadcast to the scores is read."""
+    def _mask(self, mask: relax.Expr, scores: View, negated: bool = False) -> Access:
+        """Where a tensor that is broadcast to the scores, which are viewed so, is read."""
         shape = _static(mask)
         _demand(shape)
         plain = View.of(mask, shape)
         for view in (self._network.view(mask), plain):
-            found = self._access(view, 0, self.view.axes)
+            found = self._access(view, 0, scores.axes)
             if found is None:
                 continue
             if self._rows < _MANY_ROWS or not (found.uses(self._row) and found.uses(self._row + 1)):
                 return self._at(found, Operand(view.source, negated=negated))
             order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
             turned = View.of(mask, [shape[axis] for axis in order]).permuted(order)
-            found = self._access(turned, 0, self.view.axes)
+            found = self._access(turned, 0, scores.axes)
             if found is not None:
                 return self._at(found, Operand(mask, True, negated))
         raise _NotAttention

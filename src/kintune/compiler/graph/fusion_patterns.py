@@ -11,7 +11,10 @@ a map in this way and add it to the result of a convolution, whose epilogue then
 from __future__ import annotations
 
 import tvm
+import tvm_ffi
 from tvm.s_tir import Schedule
+
+from kintune.compiler.programs.blocks import loads_in
 
 __all__ = ["InlineRepeats", "RepeatsBroadcast", "ResizedInjective"]
 
@@ -39,11 +42,36 @@ def _resizes(function: tvm.tirx.PrimFunc) -> bool:
     if not shapes or any(not isinstance(extent, tvm.tirx.IntImm) for shape in shapes for extent in shape):
         return False
     *operands, result = [[int(extent) for extent in shape] for shape in shapes]
+    single: list[tuple[int, int]] = []  # operands, and their axes of one element where the result has more
+    for number, shape in enumerate(operands):
+        for place, (extent, wanted) in enumerate(zip(reversed(shape), reversed(result), strict=False), 1):
+            if extent not in (1, wanted):
+                return True
+            if extent != wanted:
+                single.append((number, len(shape) - place))
+    return bool(single) and _reads_beyond(function, single)
+
+
+def _reads_beyond(function: tvm.tirx.PrimFunc, single: list[tuple[int, int]]) -> bool:
+    """Whether one of these axes of one element is read at an index that is more than the first in the result.
+
+    A broadcast reads it at 0; padding reads it where the result is written, under a condition.
+    """
+    blocks: list[tvm.s_tir.SBlock] = []
+    tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, blocks.append)])
+    variables = [each for block in blocks for each in block.iter_vars]
+    longer = {each.var for each in variables if not _is_number(each.dom.extent, 1)}
+    buffers = [p for p in function.params if hasattr(p, "shape")]
+    loads = loads_in(function.body)
     return any(
-        extent not in (1, wanted)
-        for shape in operands
-        for extent, wanted in zip(reversed(shape), reversed(result), strict=False)
+        load.source.same_as(buffers[number]) and load.indices[axis] in longer
+        for load in loads
+        for number, axis in single
     )
+
+
+def _is_number(expression: tvm.tirx.PrimExpr, value: int) -> bool:
+    return isinstance(expression, tvm.tirx.IntImm) and int(expression) == value
 
 
 def RepeatsBroadcast() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes

@@ -92,13 +92,13 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
             return None
         if any(map(int, a.padding)) or data.widths[0] != (0, 0) or data.widths[3] != (0, 0):
             return None
-        stored = _as_bytes(weights) if kind == "int32" else weights
+        groups = int(a.groups)
+        stored = _as_bytes(weights) if kind == "int32" else _whole_numbers(weights) if groups > 1 else None
         if stored is None:
             return None
         (top, bottom), (left, right) = data.widths[1:3]
         pair = [tuple(int(each) for each in values) for values in (a.strides, a.dilation)]
         product = ByteProduct(True, pair[0], pair[1], (top, left, bottom, right), data.value)  # type: ignore[arg-type]
-        groups = int(a.groups)
 
         def convolved(x: te.Tensor, w: te.Tensor) -> te.Tensor:
             return _convolved(x, w, product, groups, kind)
@@ -141,6 +141,11 @@ def _as_bytes(weights: Numbers) -> Numbers | None:
     if weights.size and (int(weights.min()) < _LEAST or int(weights.max()) > _MOST):
         return None
     return weights.astype(np.int8)
+
+
+def _whole_numbers(weights: Numbers) -> Numbers | None:
+    """The weights, where they are integers; None where they are those of a network that is not quantised."""
+    return weights if np.array_equal(weights, np.rint(weights)) else None
 
 
 def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, groups: int, kind: str) -> te.Tensor:

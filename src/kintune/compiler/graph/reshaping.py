@@ -58,8 +58,8 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
         if variable not in self._delayed:
             return super().visit_dataflow_var_(variable)
         if variable not in self._made:
-            source, before, after = self._delayed[variable]
-            same = before == after  # it would separate kernels, and copy nothing
+            source, _, after = self._delayed[variable]
+            same = static_shape(source) == after  # it would separate kernels, and copy nothing
             made = source if same else emit_as(self.builder_, variable, relax.op.reshape(source, after))
             self._made[variable] = made
         return self._made[variable]
@@ -129,7 +129,7 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return None
         if isinstance(argument, tvm.ir.GenericConst):
             if all(extent == 1 for extent in shape):
-                return argument, None
+                return argument, () if len(shape) > len(known.before) else None  # with more axes, it would add them
             wanted = permutations.spread(known.before, known.after, shape)
             return None if wanted is None else (argument, wanted)
         return (argument, known.before) if shape == known.after else None

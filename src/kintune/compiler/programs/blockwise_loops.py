@@ -18,7 +18,7 @@ from tvm import tirx
 from kintune.compiler.programs.blockwise_text import FLOATS, Kernel, product_text, unpacking_text
 from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.loops import buffer, index, loop, sequence
+from kintune.compiler.programs.loops import buffer, byte_offset, index, loop, sequence
 from kintune.compiler.programs.task_blocks import IMPORT, block_over, stored_vector, tasks_over, unravelled, with_body
 from kintune.compiler.space.packing import PACKS
 
@@ -173,7 +173,7 @@ class _Writer:
                 "int32",
                 name,
                 first_value,
-                *(tirx.Cast("int32", each * index(p.depth * 4)) for each in rows),
+                *(byte_offset(each * index(p.depth * 4)) for each in rows),
                 *weights,
                 tirx.address_of(sums[index(0)]),
                 tirx.address_of(sums[index(b.rows * panel - 1)]),

@@ -112,11 +112,11 @@ def _named(k: Kernel, lines: Iterator[str]) -> tuple[str, str, str]:
 
 def _product(k: Kernel) -> Iterator[str]:
     sums = [(row, vector) for row in range(k.rows) for vector in range(k.vectors)]
-    offsets = ", ".join(f"i32 %o{row}" for row in range(k.rows))
+    offsets = ", ".join(f"i64 %o{row}" for row in range(k.rows))
     yield f"define i32 @{_NAME}(ptr %x, {offsets}, ptr %w, ptr %s, ptr %z, ptr %c, ptr %last) {{"
     yield "entry:"
     for row in range(k.rows):
-        yield f"  %r{row} = getelementptr i8, ptr %x, i32 %o{row}"
+        yield f"  %r{row} = getelementptr i8, ptr %x, i64 %o{row}"
     yield "  br label %block"
     yield "block:"
     yield "  %b = phi i64 [0, %entry], [%b1, %ended]"

@@ -55,12 +55,12 @@ def kernel_text(kernel: Kernel) -> tuple[str, str]:
 def _lines(k: Kernel) -> list[str]:
     sums = [(row, vector) for row in range(k.rows) for vector in range(k.vectors)]
     width = k.vectors * LANES * STEP
-    offsets = ", ".join(f"i32 %o{row}" for row in range(k.rows))
+    offsets = ", ".join(f"i64 %o{row}" for row in range(k.rows))
     lines = [
         f"declare <16 x i32> @{_DOT}(<16 x i32>, <64 x i8>, <64 x i8>)",
         f"define i32 @{_NAME}(ptr %a, {offsets}, ptr %w, ptr %c, ptr %last) {{",
         "entry:",
-        *(f"  %r{row} = getelementptr i8, ptr %a, i32 %o{row}" for row in range(k.rows)),
+        *(f"  %r{row} = getelementptr i8, ptr %a, i64 %o{row}" for row in range(k.rows)),
         "  br label %segment",
         "segment:",
         "  %s = phi i64 [0, %entry], [%s1, %ended]",

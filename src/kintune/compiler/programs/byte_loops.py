@@ -16,7 +16,7 @@ from kintune.compiler.programs.byte_kernel import LANES, STEP, Kernel, kernel_te
 from kintune.compiler.programs.byte_packing import brought_in, packed_weights
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.loops import buffer, index, loop, sequence
+from kintune.compiler.programs.loops import buffer, byte_offset, index, loop, sequence
 from kintune.compiler.programs.task_blocks import IMPORT, stored_vector, tasks_over, unravelled, with_body
 
 __all__ = ["Blocking", "write_bytes"]
@@ -80,7 +80,7 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
             "int32",
             name,
             first_byte,
-            *(tirx.Cast("int32", _offset(w, each)) for each in rows),
+            *(byte_offset(_offset(w, each)) for each in rows),
             tirx.address_of(packed[o, index(0), index(0), index(0)]),
             tirx.address_of(sums[index(0)]),
             tirx.address_of(sums[index(b.rows * panel - 1)]),

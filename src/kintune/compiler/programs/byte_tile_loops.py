@@ -19,7 +19,7 @@ from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, til
 from kintune.compiler.programs.byte_tile_text import TileKernel, tile_kernel_text
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.loops import INDEX, buffer, index, loop, sequence
+from kintune.compiler.programs.loops import INDEX, buffer, byte_offset, index, loop, sequence
 from kintune.compiler.programs.task_blocks import IMPORT, stored_vector, tasks_over, unravelled, with_body
 
 __all__ = ["TileBlocking", "write_byte_tiles"]
@@ -159,7 +159,7 @@ class _Tiles:
             "int32",
             name,
             tirx.address_of(self.data[tuple(index(0) for _ in self.data.shape)]),
-            *(tirx.Cast("int32", self._offset(number, top)) for number in numbers),
+            *(byte_offset(self._offset(number, top)) for number in numbers),
             tirx.address_of(self.packed[o, index(0), index(0), index(0)]),
             tirx.address_of(self.sums[index(0)]),
             tirx.address_of(self.sums[index(b.tiles * b.height * self.panel - 1)]),

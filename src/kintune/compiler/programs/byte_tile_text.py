@@ -108,14 +108,14 @@ def _text(k: TileKernel) -> str:
         for at in range(TILES)
     ]
     sums = [f"ptr %c{tile}_{vector}, i64 {line}" for tile, vector in grid]
-    entry = [f"  %r{tile} = getelementptr i8, ptr %a, i32 %o{tile}" for tile in range(k.tiles)]
+    entry = [f"  %r{tile} = getelementptr i8, ptr %a, i64 %o{tile}" for tile in range(k.tiles)]
     entry += [
         f"  %c{tile}_{vector} = getelementptr i8, ptr %c, i64 {tile * k.height * line + vector * LANES * 4}"
         for tile, vector in grid
     ]
     entry += [f"  call void @llvm.x86.tilezero(i8 {at})" for at in range(len(grid))]
     return tile_frame(_NAME, "tdpbusd", shapes) + _TEXT.format(
-        offsets=", ".join(f"i32 %o{tile}" for tile in range(k.tiles)),
+        offsets=", ".join(f"i64 %o{tile}" for tile in range(k.tiles)),
         entry="\n".join(entry),
         place="\n".join(segment_place(k.inner, k.near, k.far)),
         segment=k.chunks * k.quads * line,

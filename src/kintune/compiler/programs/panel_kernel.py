@@ -246,14 +246,14 @@ class _Kernel:
     def _line(self, image: Any, top: Any, number: Any) -> Any:
         """One row of the image, or zeros."""
         y, x, channels, size = self.found.rows, self.found.columns, self.found.channels, self.inner.size
-        left = x.before * channels
+        left = min(x.before * channels, self.wide)  # all that is read may lie before the data
         copied = min(x.size * channels, self.wide - left)
         right = self.wide - left - copied
         real = top * self.at(y.stride) + number - self.at(y.before)
         place = number * self.at(self.wide)
         source = self._of_data((image * self.at(y.size) + real) * self.at(x.size * channels))
         target = self._of_image(place + self.at(left))
-        inside = [_call(self._first, source, target, copied, size * CHUNK)]
+        inside = [_call(self._first, source, target, copied, size * CHUNK)] if copied else []
         if left:
             inside.insert(0, _call("kt_zero", self._of_image(place), size * left))
         if right:  # after the data, since whole parts of 32 values are written

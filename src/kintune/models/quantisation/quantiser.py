@@ -18,7 +18,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto
 
 from kintune.errors import ModelError, cause_line
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nested_tensors, nodes
 from kintune.models.quantisation.layer_choice import Layer
 from kintune.models.quiet import quiet
 
@@ -154,9 +154,11 @@ def prepared_model(path: Path, directory: Path) -> tuple[ModelProto, Path]:
 
     source, prepared = path, directory / "prepared.onnx"
     model = onnx.load(path, load_external_data=False)
-    if _opset(model) < _OLDEST_OPSET:
-        source = directory / "converted.onnx"
-        onnx.save(onnx.version_converter.convert_version(onnx.load(path), _OLDEST_OPSET), source)
+    is_old = _opset(model) < _OLDEST_OPSET
+    if is_old or any(tensor.data_location == TensorProto.EXTERNAL for tensor in _tensors(model)):
+        # onnxruntime's tool copies the file, and would look for its weights beside the copy.
+        source, model = directory / "converted.onnx", onnx.load(path)
+        onnx.save(onnx.version_converter.convert_version(model, _OLDEST_OPSET) if is_old else model, source)
     with quiet():
         quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
     model = onnx.load(prepared)
@@ -169,6 +171,11 @@ def prepared_model(path: Path, directory: Path) -> tuple[ModelProto, Path]:
         seen.add(node.name)
     onnx.save(model, prepared)
     return model, prepared
+
+
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    yield from model.graph.initializer
+    yield from nested_tensors(model)
 
 
 def _numbered(name: str) -> Iterator[str]:

@@ -173,6 +173,7 @@ def _products(model: ModelProto, weights: Mapping[str, TensorProto]) -> list[_Pr
         node.output[0]: node.input[0]
         for node in model.graph.node
         if node.op_type == "Transpose" and node.domain in DEFAULT_DOMAINS and node.input[0] in weights
+        if all(list(attribute.ints) == [1, 0] for attribute in node.attribute if attribute.name == "perm")
     }
     found = []
     for node in model.graph.node:

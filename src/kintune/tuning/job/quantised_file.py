@@ -15,6 +15,8 @@ from kintune.core.quantisation import Quantised
 from kintune.core.stage_results import QUANTISED_FILE
 from kintune.files import sha256_of
 from kintune.models.constants import describe_constants
+from kintune.models.digest import onnx_digest
+from kintune.models.graph_file import open_graph
 from kintune.models.ref import ONNX
 
 __all__ = ["QuantisedModel", "quantised_once"]
@@ -37,8 +39,11 @@ def quantised_once(
 
     What it becomes follows from the model, the files `inputs` and the `options`.  Where no layer is quantised, the
     model stays as it is, and `int8` of what is returned is 0.
+
+    Raises:
+        ModelError: the model cannot be read, or weights that it keeps in other files cannot.
     """
-    written, key = Path(f"{spec.output}{QUANTISED_FILE}"), _key(spec, (str(path), *inputs), options)
+    written, key = Path(f"{spec.output}{QUANTISED_FILE}"), _key(spec, path, inputs, options)
     quantised = _written_before(written, key)
     if quantised is None:
         quantised = write(written)
@@ -58,9 +63,10 @@ def _written_before(written: Path, key: str) -> Quantised | None:
     return quantised if found == key and (written.exists() or not quantised.int8) else None
 
 
-def _key(spec: JobSpec, files: Sequence[str], options: object) -> str:
-    digests = []
-    for file in files:
+def _key(spec: JobSpec, path: Path, inputs: Sequence[str], options: object) -> str:
+    """What the quantised model follows from; weights may lie in other files than the model's."""
+    digests = [onnx_digest(open_graph(path, own=spec.model.own), {})]
+    for file in (str(path), *inputs):
         with Path(file).open("rb") as opened:
             digests.append(sha256_of(opened).hex())
     shapes = [sorted(each.items()) for each in spec.model.combinations]
