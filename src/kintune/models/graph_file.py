@@ -95,7 +95,7 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
             values = external.read(tensor)
             del tensor.external_data[:]
             tensor.ClearField("data_location")
-            tensor.raw_data = values.tobytes()
+            tensor.raw_data = numpy_helper.from_array(values).raw_data
     if graph.graph.sparse_initializer:
         raise ModelError(f"{path}: has sparse weights, which cannot be imported; make them dense before exporting")
     weights: dict[str, NDArray[Any]] = {}
