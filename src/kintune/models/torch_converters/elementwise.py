@@ -356,11 +356,6 @@ def _exp2(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(t.emit(relax.op.power(t.const(2, dtype_of(value)), value)))
 
 
-def _erfc(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(t.cast(a.self, t.result.dtype))
-    return t.finish(t.emit(relax.op.subtract(t.const(1, dtype_of(value)), t.emit(relax.op.erf(value)))))
-
-
 def _reciprocal(t: Translation, a: SimpleNamespace) -> Expression:
     value = t.wide(t.cast(a.self, t.result.dtype))
     return t.finish(t.emit(relax.op.divide(t.const(1, dtype_of(value)), value)))
@@ -485,7 +480,6 @@ CONVERTERS: dict[str, Converter] = {
     "log2.default": _scaled_log(2),
     "log10.default": _scaled_log(10),
     "exp2.default": _exp2,
-    "erfc.default": _erfc,
     "reciprocal.default": _reciprocal,
     "round.default": _round,
     "round.decimals": _round,
