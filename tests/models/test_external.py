@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from kintune.errors import ModelError
 from kintune.models.graph_file import open_graph
@@ -24,6 +25,36 @@ def test_weights_beside_the_file_are_mapped(samples: Any) -> None:
     while not isinstance(base, np.memmap):
         base = base.base
     assert not read.flags.writeable
+
+
+@pytest.mark.parametrize("kind", ["INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_types_that_share_bytes_are_unpacked(samples: Any, kind: str, nested: bool) -> None:
+    packed = TensorProto(name="w", data_type=TensorProto.DataType.Value(kind), dims=[3, 3])
+    content = b"\x1b\xe4\x02" if kind.endswith("INT2") else b"\x10\x32\xa4\xfe\x07"
+    packed.raw_data = content
+    wanted = numpy_helper.to_array(packed)
+    packed.ClearField("raw_data")
+    packed.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "w.data"), ("offset", "1"), ("length", str(len(content)))):
+        packed.external_data.add(key=key, value=value)
+    ports = [("x", TensorProto.FLOAT, [1])], [("y", TensorProto.FLOAT, [1])]
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    if nested:
+        nodes.append(helper.make_node("Constant", [], ["c"], value=packed))
+    model = samples.make_model(nodes, *ports, opset=25)
+    model.ir_version = 13
+    if not nested:
+        model.graph.initializer.append(packed)
+    path = samples.write(model)
+    (path.parent / "w.data").write_bytes(b"\0" + content)
+    file = open_graph(path)
+    found = numpy_helper.to_array(file.graph.graph.node[1].attribute[0].t) if nested else file.weights["w"]
+    assert found.dtype == wanted.dtype
+    assert found.tolist() == wanted.tolist()
+    (path.parent / "w.data").write_bytes(content)
+    with pytest.raises(ModelError, match="the file is incomplete"):
+        open_graph(path)
 
 
 def cached(samples: Any, location: str, target: str) -> Path:

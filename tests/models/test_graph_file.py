@@ -54,6 +54,23 @@ def test_a_graph_that_is_not_valid_is_refused(samples: Any) -> None:
         open_graph(samples.write(model))
 
 
+@pytest.mark.parametrize(
+    ("operator", "opset"), [("LayerNormalization", 14), ("SimplifiedLayerNormalization", 17), ("ThresholdedRelu", 9)]
+)
+def test_operators_that_onnxruntime_has_in_the_domain_of_the_standard_pass(
+    samples: Any, operator: str, opset: int
+) -> None:
+    scale = ["s"] if operator.endswith("Normalization") else []
+    node = helper.make_node(operator, ["x", *scale], ["y"])
+    file = open_graph(samples.write(samples.make_model([node], *PORTS, {"s": np.ones(2, np.float32)}, opset)))
+    assert [(node.op_type, node.domain) for node in file.graph.graph.node] == [(operator, "")]
+
+
+def test_a_node_that_onnxruntime_does_not_know_in_that_domain_is_refused(samples: Any) -> None:
+    with pytest.raises(ModelError, match="No Op registered for RMSNormalization"):
+        open_graph(samples.write(samples.make_model([helper.make_node("RMSNormalization", ["x"], ["y"])], *PORTS)))
+
+
 def test_a_weight_that_does_not_fill_its_shape_is_named(samples: Any) -> None:
     model = samples.make_model([CONV], *PORTS, {"w": np.zeros(8, np.float32)})
     model.graph.initializer[0].dims[:] = [2**40]

@@ -12,6 +12,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.models import slimming
+from kintune.models.onnx_nodes import nodes as onnx_nodes
 from kintune.models.slimming import Original, Unchecked, slim
 from tests.support.string_models import write_classifier, write_text_model
 
@@ -51,6 +52,41 @@ def test_what_else_may_differ_is_said(samples: Any, operator: str, said: str) ->
     found = Original(samples.make_model([helper.make_node("Neg", ["x"], ["y"])], [X], [Y]), {}).difference(other)
     assert said in found
     assert found
+
+
+RANDOM = [
+    *(("RandomNormal", [], {"shape": [2, 8]}), ("RandomUniform", [], {"shape": [2, 8]})),
+    *(("RandomNormalLike", ["k"], {}), ("RandomUniformLike", ["k"], {}), ("RandomNormalLike", ["x"], {})),
+    *(("Bernoulli", ["k"], {}), ("Multinomial", ["k"], {"sample_size": 8})),
+]
+
+
+@pytest.mark.parametrize(("operator", "inputs", "attributes"), RANDOM)
+@pytest.mark.parametrize("branched", [False, True])
+def test_numbers_are_drawn_anew_in_each_run(
+    samples: Any, operator: str, inputs: list[str], attributes: dict[str, Any], branched: bool
+) -> None:
+    nodes = [
+        *(helper.make_node(operator, inputs, [f"r{number}"], **attributes) for number in (0, 1)),
+        *(helper.make_node("Cast", [f"r{number}"], [f"f{number}"], to=TensorProto.FLOAT) for number in (0, 1)),
+        helper.make_node("Sub", ["f0", "f1"], ["d"]),
+        helper.make_node("Mul", ["d", "x"], ["p"]),
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Reshape", ["p", "s"], ["b" if branched else "y"]),
+    ]
+    ports = [X]
+    if branched:
+        body = helper.make_graph(nodes, "body", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, [2, 8])])
+        nodes = [helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)]
+        ports = [X, ("c", TensorProto.BOOL, [])]
+    weights = {"k": np.full((2, 8), 0.5, np.float32)}
+    model = slim(samples.make_model(nodes, ports, [Y], weights))
+    assert [port.name for port in model.graph.input] == [port[0] for port in ports]
+    onnx.checker.check_model(model)
+    drawn = [list(node.input) for node in onnx_nodes(model) if node.op_type == operator]
+    assert drawn == [inputs] * (4 if branched else 2)
+    if not branched:
+        assert "Shape" not in {node.op_type for node in model.graph.node}
 
 
 def test_what_cannot_be_run_is_said(samples: Any) -> None:

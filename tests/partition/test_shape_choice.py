@@ -42,6 +42,34 @@ def test_inputs_whose_shapes_are_open() -> None:
     assert open_inputs(parse("m (float[2] x, float[N] z, float k) => (float[2] y) { y = Relu(x) }")) == ("z",)
 
 
+def test_sizes_of_minus_one_and_shapes_that_are_not_declared_are_open() -> None:
+    model = parse("m (float[2, 3] x, float[2] z, float[2] k) => (float[2] y) { y = Relu(x) }")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    model.graph.input[1].type.tensor_type.ClearField("shape")
+    assert open_inputs(model) == ("x", "z")
+
+
+def test_an_input_of_size_minus_one_is_looked_at() -> None:
+    original = parse("m (float[2] x) => (float[N] y) { y = Relu(x) }")
+    original.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    model = choose_by_shape(original, parse("m (float[2] x) => (float[2] y) { y = Abs(x) }"), [{"x": (2,)}])
+    assert computed(model, {"x": -np.ones(2, np.float32)})["y"].tolist() == [1, 1]
+    assert computed(model, {"x": -np.ones(3, np.float32)})["y"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 1)])
+@pytest.mark.parametrize("opset", [9, 17])
+def test_of_an_input_without_a_declared_shape_the_rank_is_looked_at_too(shape: tuple[int, ...], opset: int) -> None:
+    models = [parse(f"m (float[2] x) => (float[2] y) {{ y = {name}(x) }}", opset=opset) for name in ("Relu", "Abs")]
+    for model in models:
+        for value in (model.graph.input[0], model.graph.output[0]):
+            value.type.tensor_type.ClearField("shape")
+    chosen = choose_by_shape(models[0], models[1], [{"x": shape}])
+    for given in ((), (1,), (2,), (3,), (2, 1), (2, 2), (2, 1, 1)):
+        found = computed(chosen, {"x": np.full(given, -1, np.float32)})["y"]
+        assert np.array_equal(found, np.full(given, 1 if given == shape else 0, np.float32))
+
+
 def test_only_the_combination_that_was_tuned_runs_tuned() -> None:
     model = chosen({"x": (2, 3), "z": (4,)})
     checker.check_model(model, full_check=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from kintune.errors import ModelError
 
@@ -39,7 +39,7 @@ class ExternalData:
         self._files: dict[str, NDArray[np.uint8]] = {}
 
     def read(self, tensor: TensorProto) -> NDArray[Any]:
-        """The tensor's values, as a view of the file.
+        """The tensor's values, as a view of the file, or unpacked where several share a byte.
 
         Raises:
             ModelError: for a path that leaves the model's directory, a link, a missing or short file, or sizes that
@@ -53,10 +53,10 @@ class ExternalData:
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
         except KeyError as error:
             raise ModelError(f"{label}: has the unknown element type {tensor.data_type}") from error
-        packed = TensorProto.DataType.Name(tensor.data_type) in _SUB_BYTE
-        if packed or dtype.kind == "O" or any(dim < 0 for dim in shape):
+        if dtype.kind == "O" or any(dim < 0 for dim in shape):
             raise ModelError(f"{label}: tensors of this type or shape cannot be kept in an external file")
-        expected = math.prod(shape) * dtype.itemsize
+        bits = _PACKED_BITS.get(TensorProto.DataType.Name(tensor.data_type))
+        expected = -(-math.prod(shape) * (bits or 8 * dtype.itemsize) // 8)
         offset = _whole_number(entries, "offset", 0, label)
         length = _whole_number(entries, "length", expected, label)
         if length != expected:
@@ -67,7 +67,11 @@ class ExternalData:
                 f"{label}: lies at bytes {offset} to {offset + length} of {'/'.join(parts)}, which has {data.size}; "
                 "the file is incomplete"
             )
-        values: NDArray[Any] = data[offset : offset + length].view(dtype.newbyteorder("<")).reshape(shape)
+        found = data[offset : offset + length]
+        if bits is not None:
+            packed = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=found.tobytes())
+            return np.asarray(numpy_helper.to_array(packed))
+        values: NDArray[Any] = found.view(dtype.newbyteorder("<")).reshape(shape)
         return values
 
     def _map(self, name: str, parts: tuple[str, ...], label: str) -> NDArray[np.uint8]:
@@ -94,8 +98,16 @@ class ExternalData:
         return _open_below(repository, inner, label)
 
 
-_SUB_BYTE = frozenset({"INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1"})
-"""Element types of which several share a byte."""
+_PACKED_BITS = {
+    "INT2": 2,
+    "UINT2": 2,
+    "INT4": 4,
+    "UINT4": 4,
+    "FLOAT4E2M1": 4,
+    "FLOAT6E2M3": 6,
+    "FLOAT6E3M2": 6,
+}
+"""Element types that do not fill whole bytes -> the bits of each."""
 
 
 def _safe_parts(location: str, label: str) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, inliner, numpy_helper
+from onnx import ModelProto, TensorProto, defs, helper, inliner, numpy_helper
 
 from kintune.errors import ModelError, cause_line
 from kintune.models.external import ExternalData
-from kintune.models.onnx_nodes import nested_tensors, nodes, sort_nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nested_tensors, nodes, sort_nodes
 
 if TYPE_CHECKING:
     from typing import Any
@@ -28,6 +28,13 @@ _LARGE = 64 * 1024
 _PROTOBUF_LIMIT = 2**31 - 1
 _OLDEST_IR = 3
 _WEIGHTS_APART = 4  # the version of the format since which weights need not be inputs as well
+
+_OF_ONNXRUNTIME = frozenset(
+    {"LayerNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization", "ThresholdedRelu"}
+)
+"""Operators that onnxruntime writes into the standard's domain in versions where the standard has none of the name."""
+
+_UNCHECKED_DOMAIN = "com.microsoft"  # the checker takes nodes of other domains as they are
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
             values = external.read(tensor)
             del tensor.external_data[:]
             tensor.ClearField("data_location")
-            tensor.raw_data = values.tobytes()
+            tensor.raw_data = numpy_helper.from_array(values).raw_data
     if graph.graph.sparse_initializer:
         raise ModelError(f"{path}: has sparse weights, which cannot be imported; make them dense before exporting")
     weights: dict[str, NDArray[Any]] = {}
@@ -115,10 +122,25 @@ def _check(file: GraphFile) -> None:
     for value in (*model.graph.input, *model.graph.output):
         if value.type.WhichOneof("value") == "tensor_type":
             value.type.tensor_type.shape.SetInParent()  # it insists on shapes, which may come from outside
+    _hide_operators_of_onnxruntime(model)
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"{file.path}: is not a valid ONNX model: {cause_line(error)}") from error
+
+
+def _hide_operators_of_onnxruntime(model: ModelProto) -> None:
+    """Move what only onnxruntime registers in the standard's domain out of the checker's sight."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
+    hidden = [
+        node
+        for node in nodes(model)
+        if node.domain in DEFAULT_DOMAINS and node.op_type in _OF_ONNXRUNTIME and not defs.has(node.op_type, opset)
+    ]
+    for node in hidden:
+        node.domain = _UNCHECKED_DOMAIN
+    if hidden and all(entry.domain != _UNCHECKED_DOMAIN for entry in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(_UNCHECKED_DOMAIN, 1))
 
 
 @contextmanager

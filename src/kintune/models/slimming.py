@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.models.evaluation import LOG_FATAL, RANDOM, open_session
 from kintune.models.onnx_nodes import nodes
@@ -38,6 +38,7 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """Ways to simplify, those that leave the least first."""
 
+_SOURCE = "kintune randomness "
 _NEWEST_FORMAT = 10  # of ONNX files; what came later adds nothing to what the graphs compute
 _SECONDS = 10.0  # for one run of the original
 _QUICK_SECONDS = 0.1  # of a run, up to which there are several draws
@@ -87,6 +88,7 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
     """The model simplified; None where the library fails, or loses outputs."""
     model = ModelProto()
     model.CopyFrom(original)
+    _hide_randomness(model)
     try:
         with quiet():
             import onnxslim
@@ -99,8 +101,25 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
         return None
     if [value.name for value in slimmed.graph.output] != [value.name for value in original.graph.output]:
         return None
+    _show_randomness(slimmed)
     _keep_inputs(original, slimmed)
     return slimmed
+
+
+def _hide_randomness(model: ModelProto) -> None:
+    """Let each node that draws numbers read an input of its own, so that it is neither computed nor merged."""
+    drawing = [node for node in nodes(model) if node.op_type in RANDOM]
+    for number, node in enumerate(drawing):
+        node.input.append(f"{_SOURCE}{number}")
+        model.graph.input.append(helper.make_tensor_value_info(node.input[-1], TensorProto.FLOAT, [1]))
+
+
+def _show_randomness(model: ModelProto) -> None:
+    for node in nodes(model):
+        if node.op_type in RANDOM:
+            kept = [name for name in node.input if not name.startswith(_SOURCE)]
+            del node.input[:]
+            node.input.extend(kept)
 
 
 def _spell_out_constants(model: ModelProto) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
 from kintune.errors import ModelError
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, subgraphs
@@ -15,12 +15,17 @@ _PREFIX = "kintune/"
 
 
 def open_inputs(model: ModelProto) -> tuple[str, ...]:
-    """The inputs of a model whose shapes it leaves open."""
+    """The inputs of a model whose shapes it leaves open: a size, which some write as -1, or all of the shape."""
     return tuple(
         value.name
         for value in model.graph.input
-        if value.type.WhichOneof("value") == "tensor_type"
-        and any(not extent.HasField("dim_value") for extent in value.type.tensor_type.shape.dim)
+        if value.type.WhichOneof("value") == "tensor_type" and _is_open(value.type.tensor_type)
+    )
+
+
+def _is_open(tensor: TypeProto.Tensor) -> bool:
+    return not tensor.HasField("shape") or any(
+        not extent.HasField("dim_value") or extent.dim_value < 0 for extent in tensor.shape.dim
     )
 
 
@@ -68,14 +73,16 @@ def _fits(graph: GraphProto, number: int, shapes: Mapping[str, Sequence[int]], o
     tests: list[str] = []
     for position, value in enumerate(graph.input):
         shape = shapes.get(value.name)
-        if value.name not in opened or not shape:
+        if value.name not in opened or shape is None:
             continue
         start = f"{_PREFIX}{number}/{position}/"
-        weight = helper.make_tensor(f"{start}wanted", TensorProto.INT64, [len(shape)], list(shape))
-        graph.initializer.append(weight)
+        declared = value.type.tensor_type.HasField("shape")
+        if declared and not shape:
+            continue
+        found, wanted = _sizes(graph, start, value.name, shape, padded=not declared)
+        graph.initializer.append(helper.make_tensor(f"{start}wanted", TensorProto.INT64, [len(wanted)], wanted))
         steps: tuple[tuple[str, list[str], str, dict[str, int]], ...] = (
-            ("Shape", [value.name], "shape", {}),
-            ("Equal", [f"{start}shape", f"{start}wanted"], "equal", {}),
+            ("Equal", [found, f"{start}wanted"], "equal", {}),
             ("Cast", [f"{start}equal"], "number", {"to": TensorProto.INT32}),
             ("ReduceMin", [f"{start}number"], "least", {"keepdims": 0}),
             ("Cast", [f"{start}least"], "fits", {"to": TensorProto.BOOL}),
@@ -93,6 +100,23 @@ def _fits(graph: GraphProto, number: int, shapes: Mapping[str, Sequence[int]], o
         graph.node.append(helper.make_node("And", [found, test], [name]))
         found = name
     return found
+
+
+def _sizes(graph: GraphProto, start: str, name: str, shape: Sequence[int], padded: bool) -> tuple[str, tuple[int, ...]]:
+    """Add nodes for the sizes of an input; returns the tensor of them, and what it must hold.
+
+    Of an input of any rank, it holds as many sizes as `shape` and one more; a size that there is not is -1 (`padded`).
+    """
+    sizes = f"{start}shape"
+    graph.node.append(helper.make_node("Shape", [name], [sizes]))
+    if not padded:
+        return sizes, tuple(shape)
+    count = len(shape) + 1
+    for what, values in (("none", [-1] * count), ("places", list(range(count)))):
+        graph.initializer.append(helper.make_tensor(f"{start}{what}", TensorProto.INT64, [count], values))
+    graph.node.append(helper.make_node("Concat", [sizes, f"{start}none"], [f"{start}padded"], axis=0))
+    graph.node.append(helper.make_node("Gather", [f"{start}padded", f"{start}places"], [f"{start}sizes"], axis=0))
+    return f"{start}sizes", (*shape, -1)
 
 
 def _branch(source: GraphProto, name: str) -> GraphProto:

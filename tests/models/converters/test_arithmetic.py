@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 pytestmark = pytest.mark.tvm
 
@@ -140,3 +142,33 @@ def test_great_ones_are_refused(compare: Any, make_case: Any) -> None:
 
     with pytest.raises(ModelError, match="5x5"):
         compare([make_case("Det", np.eye(5, dtype=np.float32))], 22, expected=[])
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_a_division_that_a_condition_guards_does_not_trap(compare_model: Any, make_model: Any, dtype: str) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    divisions = [("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1} if dtype.startswith("int") else {})]
+
+    def branch(name: str, divisors: Sequence[str]) -> Any:
+        nodes = [
+            helper.make_node(operator, ["a", divisor], [f"{name}{number}{place}"], **attributes)
+            for number, (operator, attributes) in enumerate(divisions)
+            for place, divisor in enumerate(divisors)
+        ]
+        results = [helper.make_tensor_value_info(node.output[0], kind, (3,)) for node in nodes]
+        return helper.make_graph(nodes, name, [], results)
+
+    def model(*divisors: str) -> Any:
+        names = [f"y{number}" for number in range(len(divisions) * len(divisors))]
+        then, other = branch("t", divisors), branch("o", ["one"] * len(divisors))
+        return make_model(
+            [helper.make_node("If", ["c"], names, then_branch=then, else_branch=other)],
+            [("c", TensorProto.BOOL, ()), ("a", kind, (3,)), ("b", kind, (3,))],
+            [(name, kind, (3,)) for name in names],
+            {"zero": np.zeros((), dtype), "one": np.ones((), dtype)},
+        )
+
+    a = np.array([np.iinfo(dtype).min, 7, 9], dtype)
+    trapping = np.array([-1, 0, 2] if dtype.startswith("int") else [0, 0, 2], dtype)
+    compare_model(model("b"), {"c": np.array(False), "a": a, "b": trapping})
+    compare_model(model("b"), {"c": np.array(True), "a": a, "b": np.array([2, 3, 4], dtype)})

@@ -34,6 +34,19 @@ def test_layer_normalization_in_all_its_forms(compare: Any, make_case: Any) -> N
     )
 
 
+def test_norms_that_onnxruntime_writes_into_the_domain_of_the_standard(compare: Any, make_case: Any) -> None:
+    x = draw(2, 3, 8)
+    compare(
+        [
+            make_case("LayerNormalization", x, draw(8), draw(8)),
+            make_case("LayerNormalization", x, draw(8), draw(8), constant=[1, 2], epsilon=1e-3),
+            make_case("SimplifiedLayerNormalization", x, draw(8), constant=[1]),
+            make_case("SimplifiedLayerNormalization", x, draw(8), axis=-1, epsilon=1e-3),
+        ],
+        14,
+    )
+
+
 def test_layer_normalization_of_bfloat16_is_computed_in_float32(compare: Any, make_case: Any) -> None:
     x, scale = (draw(4, 64, mean=2.0, dtype=ml_dtypes.bfloat16), draw(64, dtype=ml_dtypes.bfloat16))
     wide = x.astype(np.float64)

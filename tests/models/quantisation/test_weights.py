@@ -138,6 +138,25 @@ def test_the_model_with_quantised_weights(tmp_path: Path, bits: int, most: float
     assert [node.name for node in onnx.load(written).graph.node if node.op_type == "MatMulNBits"] == ["second"]
 
 
+@pytest.mark.parametrize("version", [3, 8])
+def test_weights_that_are_inputs_as_well_are_quantised(tmp_path: Path, version: int) -> None:
+    path, written = tmp_path / "network.onnx", tmp_path / "quantised.onnx"
+    feeds = write_network(path)
+    WeightQuantiser(path, 8).save(["first", "last"], written)
+    wanted = run(written, feeds)
+    model = onnx.load(path)
+    model.ir_version = version
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, tensor.dims))
+    onnx.save(model, path)
+    quantiser = WeightQuantiser(path, 8)
+    quantiser.save(["first", "last"], written)
+    np.testing.assert_array_equal(run(written, feeds), wanted)
+    assert [port.name for port in onnx.load(written).graph.input] == ["x", "ids"]
+    switches = [quantiser.switch(layer.name) for layer in quantiser.layers]
+    assert [port.name for port in quantiser.switched().graph.input] == ["x", "ids", *switches]
+
+
 def test_a_model_without_large_weights_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "small.onnx"
     graph = helper.make_graph(

@@ -101,6 +101,33 @@ def test_types_are_promoted_as_pytorch_does(compare: Compare) -> None:
     compare(net, draw(3, 4), whole, whole > 1)
 
 
+def test_sums_are_formed_in_a_wider_type_where_one_is_asked_for(compare: Compare) -> None:
+    def net(x: Any, h: Any, i: Any) -> Any:
+        wide = torch.float64
+        return x.sum(dtype=wide), h.sum(1, dtype=wide), i.sum(dtype=wide), i.sum(1, dtype=torch.int32)
+
+    x = torch.tensor([[1e8, 1.0, -1e8], [0.25, 1e8, -1e8]])
+    compare(net, x, x.clamp(-60000, 60000).to(torch.bfloat16), x.to(torch.int64))
+
+
+def test_numbers_of_double_precision_stay_so(compare: Compare) -> None:
+    compare(lambda x: (x + 0.1, x * 1e100, x > 0.1), draw(4).double(), tolerance=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_meets_numbers_as_it_holds_them(compare: Compare, dtype: str) -> None:
+    def net(x: Any) -> Any:
+        numbers = (0.1, 0.3, 1.1, 0.7, 2.01)
+        return (
+            *(function(x, number) for number in numbers for function in (torch.eq, torch.lt, torch.le, torch.ge)),
+            *(function(x, number) for number in numbers for function in (torch.remainder, torch.fmod)),
+            *(x < 100000.0, torch.remainder(0.7, x)),
+        )
+
+    x = torch.tensor([0.1, 0.3, 1.1, 0.7, 2.01, 5.0, -5.0, 100.5])
+    compare(net, x.to(getattr(torch, dtype)), tolerance=0)
+
+
 def test_division_rounds_as_pytorch_does(compare: Compare) -> None:
     def net(x: Any, y: Any, i: Any, j: Any) -> Any:
         modes = [torch.div(p, q, rounding_mode=m) for p, q in ((x, y), (i, j)) for m in ("floor", "trunc")]

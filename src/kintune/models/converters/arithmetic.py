@@ -83,19 +83,46 @@ def _divide(node: Node) -> relax.Expr:
     left, right = _legacy(node)
     if is_float(dtype_of(left)):
         return relax.op.divide(left, right)
+    quotient = _elementwise(node, tirx.truncdiv, "quotient", left, _safe_divisor(node, right))
+    if not _may_overflow(node, right):
+        return quotient
+    opposite = node.emit(relax.op.subtract(like(0, left), left))
+    return relax.op.where(node.emit(relax.op.equal(right, like(-1, right))), opposite, node.emit(quotient))
+
+
+def _safe_divisor(node: Node, right: relax.Expr) -> relax.Expr:
+    """Integers to divide by.
+
+    A branch is computed even where its condition guards a division; there 1 takes the place of 0, and of -1, by which
+    the least number of a type cannot be divided: both would trap.
+
+    Raises:
+        ValueError: outside of branches, when 0 is among them, which are constant.
+    """
     divisor = constant_of(right)
-    if divisor is not None and not divisor.all():
-        raise ValueError("it divides integers by 0")
-    return _elementwise(node, tirx.truncdiv, "quotient", left, right)
+    if not node.conditional:
+        if divisor is not None and not divisor.all():
+            raise ValueError("it divides integers by 0")
+        return right
+    trapping = [0] if divisor is None or not divisor.all() else []
+    for value in [*trapping, *([-1] if _may_overflow(node, right) else [])]:
+        found = node.emit(relax.op.equal(right, like(value, right)))
+        right = node.emit(relax.op.where(found, like(1, right), right))
+    return right
+
+
+def _may_overflow(node: Node, right: relax.Expr) -> bool:
+    """Whether integers may be divided by -1 in a branch."""
+    divisor = constant_of(right)
+    signed = dtype_of(right).startswith("int")
+    return node.conditional and signed and (divisor is None or bool((divisor == -1).any()))
 
 
 def _modulo(node: Node) -> relax.Expr:
     """The remainder, with the sign of the dividend (`fmod`) or of the divisor."""
     left, right = node.required(0), node.required(1)
     if not is_float(dtype_of(left)):
-        divisor = constant_of(right)
-        if divisor is not None and not divisor.all():
-            raise ValueError("it divides integers by 0")
+        right = _safe_divisor(node, right)
         if dtype_of(left) in ("int32", "int64") and not node.attributes.get("fmod", 0):
             return relax.op.floor_mod(left, right)
         function = tirx.truncmod if node.attributes.get("fmod", 0) else tirx.floormod

@@ -28,6 +28,7 @@ _LEAST_EXTENT = 256  # of rows and columns
 _BYTES_A_US = 10_000.0  # that a kernel reads, as is assumed
 _MOST_BYTES = 1_500_000_000  # of an ONNX file that holds its weights itself
 _SWITCH = "kintune weights "
+_WEIGHTS_APART = 4  # the version of the format since which weights need not be inputs as well
 
 
 class _Product(NamedTuple):
@@ -54,6 +55,7 @@ class WeightQuantiser:
             raise ModelError(f"{path}: its weights cannot be quantised: {cause_line(error)}") from error
         _name_nodes(self._model)
         self._weights = {tensor.name: tensor for tensor in self._model.graph.initializer}
+        _drop_inputs(self._model, self._weights)
         self._products = {product.node.name: product for product in _products(self._model, self._weights)}
         if not self._products:
             raise ModelError(
@@ -193,6 +195,15 @@ def _products(model: ModelProto, weights: Mapping[str, TensorProto]) -> list[_Pr
             transposed ^= bool(values.get("transB", 0))
         found.append(_Product(node, name, transposed))
     return found
+
+
+def _drop_inputs(model: ModelProto, weights: Collection[str]) -> None:
+    """Make mere weights of those that are inputs as well, as in old files: what is dropped later must not stay one."""
+    kept = [port for port in model.graph.input if port.name not in weights]
+    if len(kept) < len(model.graph.input):
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+        model.ir_version = max(model.ir_version, _WEIGHTS_APART)
 
 
 def _name_nodes(model: ModelProto) -> None:

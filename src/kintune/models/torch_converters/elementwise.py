@@ -35,8 +35,19 @@ def operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
     return [t.const(value, dtype) if isinstance(value, _NUMBERS) else t.cast(value, dtype) for value in values]
 
 
+def rounded_operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
+    """As `operands`, rounded to `dtype` and then, where that is of half precision, in float32."""
+    wide = "float32" if dtype in HALVES else dtype
+    return [
+        t.const(torch.tensor(value, dtype=torch_type(dtype)), wide)
+        if isinstance(value, _NUMBERS)
+        else t.cast(t.cast(value, dtype), wide)
+        for value in values
+    ]
+
+
 def _computed_in(dtype: str, *values: Any) -> str:
-    """The type to compute in: numbers that half precision cannot hold are not rounded to it beforehand."""
+    """The type to add and multiply in: numbers that half precision cannot hold are not rounded to it beforehand."""
     if dtype in HALVES and any(
         isinstance(value, float) and float(torch.tensor(value, dtype=torch_type(dtype))) != value for value in values
     ):
@@ -137,9 +148,9 @@ def _floored_quotient(t: Translation, left: Expression, right: Expression) -> Ex
 
 
 def _remainder(t: Translation, a: SimpleNamespace) -> Expression:
-    """The remainder with the sign of the divisor."""
+    """The remainder with the sign of the divisor, of numbers as the tensor's type holds them."""
     dtype = t.result.dtype
-    left, right = operands(t, a.self, a.other, dtype="float32" if dtype in HALVES else dtype)
+    left, right = rounded_operands(t, a.self, a.other, dtype=dtype)
     if is_integer(dtype):
         return t.emit(relax.op.floor_mod(left, right))
     zero = t.const(0, dtype_of(left))
@@ -150,9 +161,8 @@ def _remainder(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _fmod(t: Translation, a: SimpleNamespace) -> Expression:
-    """The remainder with the sign of the dividend."""
-    dtype = t.result.dtype
-    left, right = operands(t, a.self, a.other, dtype="float32" if dtype in HALVES else dtype)
+    """The remainder with the sign of the dividend, of numbers as the tensor's type holds them."""
+    left, right = rounded_operands(t, a.self, a.other, dtype=t.result.dtype)
     return t.finish(t.emit(relax.op.mod(left, right)))
 
 
@@ -191,9 +201,10 @@ def _whole_power(t: Translation, value: Expression, exponent: int) -> Expression
 
 
 def _compare(operator: Callable[..., Any]) -> Converter:
+    """A comparison; a number is rounded to the tensor's type first."""
+
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
         dtype = common_type(a.self, a.other)
-        dtype = _computed_in(dtype, a.self, a.other)
         left, right = operands(t, a.self, a.other, dtype="int32" if dtype == "bool" else dtype)
         return t.emit(operator(left, right))
 
@@ -345,11 +356,6 @@ def _exp2(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(t.emit(relax.op.power(t.const(2, dtype_of(value)), value)))
 
 
-def _erfc(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(t.cast(a.self, t.result.dtype))
-    return t.finish(t.emit(relax.op.subtract(t.const(1, dtype_of(value)), t.emit(relax.op.erf(value)))))
-
-
 def _reciprocal(t: Translation, a: SimpleNamespace) -> Expression:
     value = t.wide(t.cast(a.self, t.result.dtype))
     return t.finish(t.emit(relax.op.divide(t.const(1, dtype_of(value)), value)))
@@ -474,7 +480,6 @@ CONVERTERS: dict[str, Converter] = {
     "log2.default": _scaled_log(2),
     "log10.default": _scaled_log(10),
     "exp2.default": _exp2,
-    "erfc.default": _erfc,
     "reciprocal.default": _reciprocal,
     "round.default": _round,
     "round.decimals": _round,

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import relax
 
-from kintune.models.expressions import dtype_of, is_float, shape_of
+from kintune.models.expressions import HALVES, dtype_of, is_float, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
 __all__ = ["CONVERTERS"]
@@ -33,8 +33,9 @@ def _reduce(t: Translation, operator: Callable[..., Any], value: Expression, dim
 
 
 def _sum(t: Translation, a: SimpleNamespace) -> Expression:
+    """In the result's type, but of floats never in a narrower one than float32 or their own."""
     value = t.wide(a.self)
-    if dtype_of(value) != t.result.dtype and not (is_float(t.result.dtype) and is_float(dtype_of(value))):
+    if not (is_float(dtype_of(value)) and t.result.dtype in ("float32", *HALVES)):
         value = t.cast(value, t.result.dtype)
     return t.finish(_reduce(t, relax.op.sum, t.wide(value), getattr(a, "dim", None), getattr(a, "keepdim", False)))
 

@@ -68,7 +68,8 @@ class Translation:
 
     def const(self, value: Any, dtype: str) -> Expression:
         """A constant of rank 0 (from a number) or of the array's own rank."""
-        tensor = torch.as_tensor(value).to(torch_type(dtype))
+        exact = torch.float64 if isinstance(value, float) else None  # or it becomes a number of single precision
+        tensor = torch.as_tensor(value, dtype=exact).to(torch_type(dtype))
         return constant(tensor)
 
     def cast(self, value: Expression, dtype: str) -> Expression:

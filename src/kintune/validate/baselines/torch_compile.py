@@ -26,8 +26,9 @@ class TorchCompile:
 
     _function: Any
     _module: Any
-    _inputs: list[Any]
-    _names: list[str]
+    _program: Any
+    _arguments: tuple[Any, ...]
+    _keywords: dict[str, Any]
     _subject: BaselineModel
 
     def __init__(self, exact: bool = False) -> None:
@@ -53,8 +54,7 @@ class TorchCompile:
         torch.set_float32_matmul_precision("highest")
         program = torch.export.load(subject.exported)
         self._function, self._subject = program.module(), subject
-        self._module = self._function
-        self._names = [str(name) for name in program.graph_signature.user_inputs]
+        self._module, self._program = self._function, program
         self.feed(inputs)
         if self._exact:
             return
@@ -66,9 +66,19 @@ class TorchCompile:
         self.run()
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        """Keep these."""
+        """Keep these, in the structure that the program was exported with; what is no tensor was fixed then."""
+        import torch
+
         feeds = self._subject.feeds(inputs)
-        self._inputs = [_tensor(feeds[name]) for name in self._names]
+        specs = self._program.graph_signature.input_specs
+        leaves = [
+            _tensor(feeds[spec.arg.name])
+            if isinstance(spec.arg, torch.export.graph_signature.TensorArgument)
+            else getattr(spec.arg, "value", None)
+            for spec in specs
+            if spec.kind == torch.export.graph_signature.InputKind.USER_INPUT
+        ]
+        self._arguments, self._keywords = torch.utils._pytree.tree_unflatten(leaves, self._program.call_spec.in_spec)
 
     def perturb_weights(self, seed: int) -> None:
         """Move parameters and buffers."""
@@ -82,13 +92,13 @@ class TorchCompile:
                     weight.copy_(_tensor(perturbed(self._own_weights[name], (seed, number))).to(weight.dtype))
 
     def run(self) -> list[Array]:
-        """Run once."""
+        """Run once; of the results, tensors alone are outputs."""
         import torch
 
         with torch.inference_mode():
-            outputs = self._function(*self._inputs)
-        leaves, _ = torch.utils._pytree.tree_flatten(outputs)
-        return [_array(leaf) for leaf in leaves]
+            outputs = self._function(*self._arguments, **self._keywords)
+        leaves = torch.utils._pytree.tree_leaves(outputs)
+        return [_array(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _tensor(array: Array) -> Any:
@@ -111,10 +121,8 @@ def _own(weight: Any) -> Array:
 
 
 def _array(leaf: Any) -> Array:
-    """An output as an array: a number that is no tensor too, and bfloat16 as float32, which holds it exactly."""
+    """An output as an array; bfloat16 as float32, which holds it exactly."""
     import torch
 
-    if not isinstance(leaf, torch.Tensor):
-        return np.asarray(leaf)
     leaf = leaf.detach()
     return np.asarray((leaf.float() if leaf.dtype == torch.bfloat16 else leaf).numpy())

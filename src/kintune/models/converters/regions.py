@@ -1,0 +1,103 @@
+"""Regions of images, pooled to one size."""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from kintune.models.converters.node import Convert, Node, empty, like
+from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.index_marks import mark_index
+
+__all__ = ["CONVERTERS"]
+
+_MOST_POINTS = 1 << 30  # along an axis, which the kernel counts in 32 bits
+
+
+def _roi_align(node: Node) -> relax.Expr:
+    """Means of points between pixels, in the parts of each region.
+
+    Of a tensor of half precision, coordinates and means are computed in float32.
+    """
+    data, regions, images = node.required(0), node.required(1), node.required(2)
+    own, shape = dtype_of(data), shape_of(data)
+    count, sizes = shape_of(regions)[0], [int(node.attributes.get(f"output_{side}", 1)) for side in ("height", "width")]
+    mode = str(node.attributes.get("mode", "avg"))
+    if mode != "avg":  # onnxruntime takes the largest of the weighted neighbours of each point
+        raise ValueError(f"mode {mode!r} is not supported")
+    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    coordinates = str(node.attributes.get("coordinate_transformation_mode", default))
+    if coordinates not in ("half_pixel", "output_half_pixel"):
+        raise ValueError(f"coordinate_transformation_mode {coordinates!r} is not supported")
+    if count == 0:
+        return empty([0, shape[1], *sizes], own)
+    corners = node.wide(regions)
+    corners = node.emit(relax.op.multiply(corners, like(float(node.attributes.get("spatial_scale", 1.0)), corners)))
+    shifted = coordinates == "half_pixel"
+    if shifted:
+        corners = node.emit(relax.op.subtract(corners, like(0.5, corners)))
+    points = int(node.attributes.get("sampling_ratio", 0))
+    covered = None
+    if points <= 0:
+        covered = _covered(node, corners, may_be_empty=shifted)
+        corners = node.emit(relax.op.where(covered, corners, relax.const([0.0, 0.0, 1.0, 1.0], dtype_of(corners))))
+    pooled = node.emit(
+        relax.op.vision.roi_align(
+            node.wide(data),
+            _with_images(node, images, corners),
+            pooled_size=tuple(sizes),
+            spatial_scale=1.0,
+            sample_ratio=points,
+            aligned=shifted,
+            layout="NCHW",
+            mode=mode,
+        )
+    )
+    if covered is not None:
+        known = node.emit(relax.op.reshape(covered, [count, 1, 1, 1]))
+        pooled = node.emit(relax.op.where(known, pooled, like(0, pooled)))
+    return node.cast(pooled, own)
+
+
+def _covered(node: Node, corners: relax.Expr, may_be_empty: bool) -> relax.Expr:
+    """Whether each region has points, where there are as many as it is large; the kernel leaves others undefined."""
+    starts, ends = (
+        node.emit(relax.op.strided_slice(corners, [1], [begin], [begin + 2], assume_inbound=True)) for begin in (0, 2)
+    )
+    extents = node.emit(relax.op.subtract(ends, starts))
+    fits = node.emit(relax.op.less(extents, like(_MOST_POINTS, extents)))
+    if may_be_empty:
+        fits = node.emit(relax.op.logical_and(fits, node.emit(relax.op.greater(extents, like(0, extents)))))
+    across, down = (
+        node.emit(relax.op.strided_slice(fits, [1], [axis], [axis + 1], assume_inbound=True)) for axis in (0, 1)
+    )
+    return node.emit(relax.op.logical_and(across, down))
+
+
+def _max_roi_pool(node: Node) -> relax.Expr:
+    """Maxima of the pixels in the parts of each region, whose first number is that of an image."""
+    data, regions = node.required(0), node.required(1)
+    sizes, shape, count = node.integers("pooled_shape", ()), shape_of(data), shape_of(regions)[0]
+    if count == 0:
+        return empty([0, shape[1], *sizes], dtype_of(data))
+    wide = node.wide(regions)
+    images, corners = (
+        node.emit(relax.op.strided_slice(wide, [1], [begin], [end], assume_inbound=True))
+        for begin, end in ((0, 1), (1, 5))
+    )
+    scale = float(node.attributes.get("spatial_scale", 1.0))
+    numbers = node.cast(node.emit(relax.op.reshape(images, [count])), "int64")
+    return relax.op.vision.roi_pool(
+        data, node.cast(_with_images(node, numbers, corners), dtype_of(data)), tuple(sizes), scale, layout="NCHW"
+    )
+
+
+def _with_images(node: Node, images: relax.Expr, corners: relax.Expr) -> relax.Expr:
+    """Regions as the kernels take them: the number of an image, which is marked, before the corners of each."""
+    size = shape_of(node.required(0))[0]
+    image = mark_index(node.builder, images, [size], 0, negative=False, checked=not node.conditional)
+    column = node.cast(node.emit(relax.op.expand_dims(image, [1])), dtype_of(corners))
+    return node.emit(relax.op.concat([column, corners], 1))
+
+
+CONVERTERS: dict[str, Convert] = {"MaxRoiPool": _max_roi_pool, "RoiAlign": _roi_align}
+"""Operator -> what converts it."""
