@@ -17,6 +17,7 @@ class Act(str, Enum):
     ECHO = "echo"  # answer with its text
     FAIL = "fail"  # raise
     REFUSE = "refuse"  # raise an InputError
+    FULL = "full"  # raise a StorageError
     KILL = "kill"  # die by the signal `number`
     EXIT = "exit"  # leave with the code `number`
     HANG = "hang"  # never return, deaf to everything
@@ -66,6 +67,7 @@ class Plot(msgspec.Struct, frozen=True):
     rounds: tuple[tuple[Work, ...], ...]
     traps: tuple[Trap, ...] = ()
     refuse: str = ""
+    full: str = ""
     silent: bool = False
 
     def encode(self) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed, ToWorker
-from kintune.errors import InputError
+from kintune.errors import InputError, StorageError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
 from kintune.wire.job_loop import JOB_WORKER, Saying, serve_job
@@ -45,6 +45,8 @@ class ScriptedJob(ScriptedHandler):
         self._plot = msgspec.msgpack.decode(spec, type=Plot)
         if self._plot.refuse:
             raise InputError(self._plot.refuse)
+        if self._plot.full:
+            raise StorageError(self._plot.full)
         self._events = list(history)
         self._pass(Moment.START)
         if not self._plot.silent:

@@ -71,6 +71,18 @@ def test_a_refusal_ends_the_job_with_its_line(bench: ScriptedEngine, worker: str
     assert bench.journal.history("j") == ()
 
 
+@pytest.mark.parametrize("worker", ["build", "device", "job"])
+def test_a_file_that_cannot_be_written_halts_the_job_until_there_is_room(tmp_path: Path, worker: str) -> None:
+    journal = MemoryJournal()
+    deed = Deed(Act.FULL, "out.kt: no space left", once=str(tmp_path / "full"))
+    plot = Plot(((work("w", echo("a"), deed, worker=worker),),))
+    end = ScriptedEngine(tmp_path / "log", journal).run(plot)
+    assert (end.ending, end.cause, end.finished) == (JobEnding.HALTED, "out.kt: no space left", None)
+    assert {event.index for event in journal.history("j")} <= {0}
+    story = told(ScriptedEngine(tmp_path / "log", journal).run(plot))
+    assert ends(story.events)["w", 1] == (ItemStatus.OK, b"out.kt: no space left")
+
+
 def test_a_stale_answer_is_refused_and_counted(bench: ScriptedEngine) -> None:
     story = told(bench.run(Plot(((work("w", Deed(Act.STALE, "a"), echo("b"), worker="device"),),))))
     assert ends(story.events) == {("w", 0): (ItemStatus.OK, b"a"), ("w", 1): (ItemStatus.OK, b"b")}

@@ -180,6 +180,13 @@ class JobDriver:
         """The job was given something wrong; no retry can help."""
         self._conclude(JobEnding.REFUSED, cause=cause)
 
+    def unwritten(self, cause: str) -> None:
+        """The job has no room for its files: it is left as it is.  On a host elsewhere that is like a death."""
+        if self._node is not None and self._process is not None:
+            self._process.abort(cause)
+        else:
+            self._conclude(JobEnding.HALTED, cause=cause)
+
     def died(self, how: str) -> None:
         """Replace the process, unless that has not helped for too long."""
         job = self.job
@@ -246,6 +253,11 @@ class JobDriver:
         if self.job.runs.get(run.work.stage.id) is run:
             if end.refused:
                 self.refused(end.cause)
+            elif end.unwritten and run.work.worker == JOB_WORKER and self._node is not None:
+                del self.job.runs[run.work.stage.id]
+                self._release_failed(run, end.cause)
+            elif end.unwritten:  # it is not committed, so that it is done again
+                self.unwritten(end.cause)
             elif end.lost and run.work.worker == JOB_WORKER:
                 del self.job.runs[run.work.stage.id]
                 self._release_failed(run, f"the job's process {end.cause}")

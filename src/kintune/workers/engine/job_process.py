@@ -49,6 +49,9 @@ class JobListener(Protocol):
     def refused(self, cause: str) -> None:
         """What the job was given is wrong."""
 
+    def unwritten(self, cause: str) -> None:
+        """A file that the job needs cannot be written for now."""
+
     def died(self, how: str) -> None:
         """The process is gone, with its item if it had one."""
 
@@ -155,6 +158,8 @@ class JobProcess:
                     self.tell(opening)
             case ItemFailed(stage="", refused=True):
                 self._listener.refused(message.cause)
+            case ItemFailed(stage="", unwritten=True):
+                self._listener.unwritten(message.cause)
             case ItemDone() | ItemFailed():
                 self._connection.answer(message)
             case OfferStages():

@@ -45,6 +45,7 @@ class JobEnding(str, Enum):
     FINISHED = "finished"  # by its own account, which may say that it failed
     REFUSED = "refused"  # something handed in is wrong; `cause` is the line for the user
     FAILED = "failed"  # a stage could not be done, or its process could not be kept alive
+    HALTED = "halted"  # a file could not be written, as `cause` says; the same job can be gone on with
     CANCELLED = "cancelled"  # somebody wanted it no longer
 
 
