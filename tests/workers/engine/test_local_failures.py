@@ -121,6 +121,28 @@ def test_a_job_process_killed_in_its_own_stage_runs_it_again(bench: ScriptedEngi
     assert [event.attempt for event in story.events] == [0, 1]
 
 
+def test_a_stage_goes_on_where_its_job_s_next_process_dies_while_it_starts(
+    bench: ScriptedEngine, tmp_path: Path
+) -> None:
+    """The second process has been given the stage's item, and is gone before it could be sent."""
+    sprung = tmp_path / "sprung"
+    sprung.touch()  # so that the first process passes
+    deed = Deed(Act.KILL, "picked", signal.SIGKILL, once=str(tmp_path / "killed"))
+    trap = Trap(Moment.START, once=str(sprung))
+    plot = Plot(((work("select", deed, worker="job"),),), traps=(trap,))
+    begun: list[str] = []
+
+    def began(job: str, stage: Work) -> None:
+        begun.append(stage.stage.id)
+        if len(begun) == 1:
+            sprung.unlink()
+
+    with bench.engine as engine:
+        end = engine.run([JobLaunch("j", JOB, plot.encode())], on_stage=began)["j"]
+    assert sprung.exists()
+    assert ends(told(end).events) == {("select", 0): (ItemStatus.OK, b"picked")}
+
+
 def test_a_stage_that_always_kills_its_job_fails_it_with_its_last_words(bench: ScriptedEngine) -> None:
     end = bench.run(Plot(((work("select", Deed(Act.KILL, number=signal.SIGSEGV), worker="job"),),)))
     assert end.ending is JobEnding.FAILED

@@ -187,6 +187,14 @@ class JobDriver:
         else:
             self._conclude(JobEnding.HALTED, cause=cause)
 
+    def not_begun(self, work_item: WorkItem) -> None:
+        """Keep the item for the next process."""
+        run = work_item.owner
+        assert isinstance(run, StageRun)
+        run.under_way -= 1
+        run.pending.appendleft(work_item.item.index)
+        self._context.stalled.append(partial(self._feed, run))
+
     def died(self, how: str) -> None:
         """Replace the process, unless that has not helped for too long."""
         job = self.job

@@ -52,6 +52,9 @@ class JobListener(Protocol):
     def unwritten(self, cause: str) -> None:
         """A file that the job needs cannot be written for now."""
 
+    def not_begun(self, work_item: WorkItem) -> None:
+        """The process dies before it was sent this item; the next one can do it."""
+
     def died(self, how: str) -> None:
         """The process is gone, with its item if it had one."""
 
@@ -178,8 +181,7 @@ class JobProcess:
         if self._leaving:
             self._listener.left()
             return
-        self._connection.death(ItemStatus.CRASHED, how)
-        self._listener.died(how)
+        self._die(ItemStatus.CRASHED, how)
 
     @property
     def _alarm(self) -> tuple[Child, str]:
@@ -208,6 +210,13 @@ class JobProcess:
         self._reactor.clear_alarm(self._alarm)
         self._reactor.detach(self._connection.child)
         self._connection.child.kill(why)
+        self._die(status, why)
+
+    def _die(self, status: ItemStatus, why: str) -> None:
+        work_item = self._connection.work_item
+        if work_item is not None and work_item.sent_at is None:
+            self._connection.withdraw()
+            self._listener.not_begun(work_item)
         self._connection.death(status, why)
         self._listener.died(why)
 
