@@ -114,7 +114,7 @@ class JobRun:
     """
 
     launch: JobLaunch
-    offset: float
+    offset: float = 0.0
     stopwatch: StageClock = field(default_factory=StageClock)
     works: dict[str, Work] = field(default_factory=dict)
     runs: dict[str, StageRun] = field(default_factory=dict)
