@@ -62,12 +62,16 @@ class Trap(msgspec.Struct, frozen=True):
 
 
 class Plot(msgspec.Struct, frozen=True):
-    """A job's specification: it offers each round once all stages of the last one are closed, and then finishes."""
+    """A job's specification: it offers each round once all stages of the last one are closed, and then finishes.
+
+    Where something was committed before, opening it takes `opening_s`.
+    """
 
     rounds: tuple[tuple[Work, ...], ...]
     traps: tuple[Trap, ...] = ()
     refuse: str = ""
     full: str = ""
+    opening_s: float = 0
     silent: bool = False
 
     def encode(self) -> bytes:

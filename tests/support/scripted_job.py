@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -49,6 +50,8 @@ class ScriptedJob(ScriptedHandler):
             raise StorageError(self._plot.full)
         self._events = list(history)
         self._pass(Moment.START)
+        if history:
+            time.sleep(self._plot.opening_s)
         if not self._plot.silent:
             yield from self._go_on()
         self._pass(Moment.OPEN)

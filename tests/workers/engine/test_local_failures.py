@@ -14,6 +14,7 @@ from kintune.scheduler.policies import Fair, Sequential
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.workers.engine.job_run import JobEnding, JobLaunch
+from kintune.workers.engine.journal import JournalEntry
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
 from kintune.workers.engine.settings import EngineSettings
@@ -164,6 +165,19 @@ def test_a_job_that_says_nothing_is_not_waited_for_for_ever(tmp_path: Path) -> N
     end = ScriptedEngine(tmp_path / "log", MemoryJournal(), settings).run(Plot((), silent=True))
     assert end.ending is JobEnding.FAILED
     assert "took more than 0.2 s to open the job" in end.cause
+
+
+@pytest.mark.parametrize(("repeats", "ending"), [(("job",), JobEnding.FINISHED), ((), JobEnding.FAILED)])
+def test_what_a_job_must_do_again_gets_the_time_that_it_took(
+    tmp_path: Path, repeats: tuple[str, ...], ending: JobEnding
+) -> None:
+    journal = MemoryJournal()
+    journal.commit("j", JournalEntry(1.0, "prepare", 0, "job", 0, ItemStatus.OK, b"", seconds=10.0))
+    plot = Plot(((work("prepare", echo("p"), worker="job"),), (work("w", echo("b")),)), opening_s=2.5)
+    settings = EngineSettings(reply_timeout_s=1.0, job_deaths=1)
+    with ScriptedEngine(tmp_path / "log", journal, settings).engine as engine:
+        end = engine.run([JobLaunch("j", JOB, plot.encode(), repeats=repeats)])["j"]
+    assert end.ending is ending, end
 
 
 @pytest.mark.parametrize("full_at", range(len(CHAIN_ENDS)))

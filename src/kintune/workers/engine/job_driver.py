@@ -53,6 +53,7 @@ class JobDriver:
         self._process: JobProcess | None = None
         self._node: str | None = None
         self._called_off = False
+        self.repeated_s = 0.0
         self._recorder = Recorder(self.job, context)
 
     def begin(self) -> None:
@@ -151,6 +152,7 @@ class JobDriver:
         except _NO_HISTORY as error:
             self._has_no_past(error)
             return
+        self.repeated_s = self.job.repeated_seconds(history)
         yield Open(self.job.id, self.job.launch.spec, history)
         if self.job.stop_reason is not None:
             yield Stop(self.job.stop_reason)

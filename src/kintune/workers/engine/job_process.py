@@ -32,7 +32,9 @@ __all__ = ["JobListener", "JobProcess"]
 
 
 class JobListener(Protocol):
-    """Who is told what a job's process says."""
+    """Who is told what a job's process says.  `repeated_s` is how long that took which its opening has it do again."""
+
+    repeated_s: float
 
     def opening(self) -> Iterable[Open | Stop]:
         """What the process is to be told first, now that it is up."""
@@ -156,9 +158,11 @@ class JobProcess:
                 except WireError as error:
                     self._kill(ItemStatus.CRASHED, str(error))
                     return
-                self._expect("to open the job", self._settings.reply_timeout_s)
                 for opening in self._listener.opening():
                     self.tell(opening)
+                if not self._leaving:
+                    again = self._settings.repeat_factor * self._listener.repeated_s
+                    self._expect("to open the job", self._settings.reply_timeout_s + again)
             case ItemFailed(stage="", refused=True):
                 self._listener.refused(message.cause)
             case ItemFailed(stage="", unwritten=True):
