@@ -37,6 +37,25 @@ def test_a_run_whose_files_cannot_be_written_is_not_over(tmp_path: Path) -> None
         assert TuningRun(request, store, MeasurementSite("pi5", 1, 4, "Cortex-A76")).run_id == run.run_id
 
 
+@pytest.mark.parametrize(
+    ("state", "left"),
+    [
+        (RunState.RUNNING, RunState.INTERRUPTED),
+        (RunState.FINISHED, RunState.FINISHED),
+        (RunState.FAILED, RunState.FAILED),
+    ],
+)
+def test_only_a_run_that_is_not_over_can_be_interrupted(tmp_path: Path, state: RunState, left: RunState) -> None:
+    """Another run's result may be there already when the interrupt comes."""
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt", log=str(tmp_path / "run.log"))
+    with Store.open(":memory:") as store:
+        run = TuningRun(request, store, MeasurementSite("pi5", 1, 4, "Cortex-A76"))
+        run.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        store.runs.update(run.run_id, state=state)
+        run.interrupted()
+        assert store.runs.get(run.run_id).state is left
+
+
 def test_a_run_that_failed_leaves_a_report(tmp_path: Path) -> None:
     request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt", log=str(tmp_path / "run.log"))
     end = JobEnd(JobEnding.FAILED, cause="it died", story=("it began", "it died"))

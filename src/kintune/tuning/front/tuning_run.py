@@ -110,8 +110,9 @@ class TuningRun:
         return report
 
     def interrupted(self) -> None:
-        """Mark the run as interrupted; the same command resumes it."""
-        self._store.runs.update(self.run_id, state=RunState.INTERRUPTED)
+        """Mark the run as interrupted, unless it is over already; the same command resumes it."""
+        if not self._store.runs.get(self.run_id).state.final:
+            self._store.runs.update(self.run_id, state=RunState.INTERRUPTED)
 
     def _find_unfinished(self) -> Run | None:
         """Return the run to resume, if any; with `fresh`, unfinished runs are abandoned."""
