@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kintune_runtime
 from kintune.core.model import Tensor
-from kintune.errors import InputError
+from kintune.errors import InputError, StorageError, StorageFull
 from kintune.runtime.package import (
     ALIGNMENT,
     PAGE,
@@ -237,14 +237,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(saved: Path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+    with pytest.raises(StorageFull, match="cannot be written: No space left on device"):
         write_package(saved, [Variant(MANIFEST, PLANS[:1])], weights())
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]
 
 
 def test_unwritable_places_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+    with pytest.raises(StorageError, match="cannot be written: No such file or directory"):
         write_package(tmp_path / "no" / "such.kt", VARIANTS, weights())
     with pytest.raises(InputError, match="cannot be written: not a regular file"):
         write_package(tmp_path, VARIANTS, weights())

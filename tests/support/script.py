@@ -17,6 +17,7 @@ class Act(str, Enum):
     ECHO = "echo"  # answer with its text
     FAIL = "fail"  # raise
     REFUSE = "refuse"  # raise an InputError
+    FULL = "full"  # raise a StorageError
     KILL = "kill"  # die by the signal `number`
     EXIT = "exit"  # leave with the code `number`
     HANG = "hang"  # never return, deaf to everything
@@ -61,11 +62,16 @@ class Trap(msgspec.Struct, frozen=True):
 
 
 class Plot(msgspec.Struct, frozen=True):
-    """A job's specification: it offers each round once all stages of the last one are closed, and then finishes."""
+    """A job's specification: it offers each round once all stages of the last one are closed, and then finishes.
+
+    Where something was committed before, opening it takes `opening_s`.
+    """
 
     rounds: tuple[tuple[Work, ...], ...]
     traps: tuple[Trap, ...] = ()
     refuse: str = ""
+    full: str = ""
+    opening_s: float = 0
     silent: bool = False
 
     def encode(self) -> bytes:

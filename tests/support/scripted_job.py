@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed, ToWorker
-from kintune.errors import InputError
+from kintune.errors import InputError, StorageError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
 from kintune.wire.job_loop import JOB_WORKER, Saying, serve_job
@@ -45,8 +46,12 @@ class ScriptedJob(ScriptedHandler):
         self._plot = msgspec.msgpack.decode(spec, type=Plot)
         if self._plot.refuse:
             raise InputError(self._plot.refuse)
+        if self._plot.full:
+            raise StorageError(self._plot.full)
         self._events = list(history)
         self._pass(Moment.START)
+        if history:
+            time.sleep(self._plot.opening_s)
         if not self._plot.silent:
             yield from self._go_on()
         self._pass(Moment.OPEN)

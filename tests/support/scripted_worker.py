@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.messages import ItemDone, ToWorker
-from kintune.errors import DeviceUnwell, InputError
+from kintune.errors import DeviceUnwell, InputError, StorageError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
 from kintune.wire.staging import hand_over, locate, place_of
@@ -42,6 +42,8 @@ class ScriptedHandler:
                 raise RuntimeError(deed.text)
             case Act.REFUSE:
                 raise InputError(deed.text)
+            case Act.FULL:
+                raise StorageError(deed.text)
             case Act.UNWELL:
                 raise DeviceUnwell(deed.text)
             case Act.READ:

@@ -18,7 +18,7 @@ from kintune.core.messages import ItemDone
 channel, rest = connect()
 facts = [
     " ".join(rest),
-    str(signal.getsignal(signal.SIGINT) == signal.SIG_IGN),
+    str({signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)} == {signal.SIG_IGN}),
     str(resource.getrlimit(resource.RLIMIT_AS)[0]),
     str(resource.getrlimit(resource.RLIMIT_CORE)[0]),
 ]

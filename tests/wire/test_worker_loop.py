@@ -1,10 +1,11 @@
+import errno
 import socket
 from collections.abc import Iterator
 
 import pytest
 
 from kintune.core.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed, Shutdown, Stop, ToWorker
-from kintune.errors import InputError, TargetError, WireError
+from kintune.errors import InputError, StorageError, TargetError, WireError
 from kintune.wire.channel import Channel, child_end, front_end_of_worker
 from kintune.wire.worker_loop import hello, one_line, refusal, serve
 
@@ -25,6 +26,10 @@ class Recipe:
             raise RuntimeError("first line\nsecond line")
         if payload == b"refuse":
             raise TargetError("unknown target 'x'; try 'native'")
+        if payload == b"full":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if payload == b"unwritten":
+            raise StorageError("out.kt: cannot be written: Permission denied")
         if payload == b"big":
             return bytes(4096)
         return self._context + payload
@@ -63,6 +68,19 @@ def test_items_see_their_stage_s_context(ends: tuple[Channel[FromWorker], Channe
         Shutdown(),
     )
     assert answers == [ItemDone("a", 0, 0, b"1x"), ItemDone("a", 0, 1, b"1y"), ItemDone("b", 2, 0, b"2z")]
+
+
+def test_a_file_that_cannot_be_written_is_nobody_s_wrong_input(
+    ends: tuple[Channel[FromWorker], Channel[ToWorker]],
+) -> None:
+    """The item can be done once there is room."""
+    answers = converse(
+        ends, Begin("a", 0, "k", b""), Item("a", 0, 0, b"full"), Item("a", 0, 1, b"unwritten"), Shutdown()
+    )
+    assert answers == [
+        ItemFailed("a", 0, 0, "OSError: [Errno 28] No space left on device", unwritten=True),
+        ItemFailed("a", 0, 1, "out.kt: cannot be written: Permission denied", unwritten=True),
+    ]
 
 
 def test_an_exception_fails_its_item_and_no_other(ends: tuple[Channel[FromWorker], Channel[ToWorker]]) -> None:

@@ -170,6 +170,7 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
     """The item could not be done; `cause` is one line.  `refused` means that no retry can help (wrong input).
 
     `unwell` means that nothing the worker does can be trusted for now: the item is to be done elsewhere, or later.
+    `unwritten` means that a file could not be written, as on a full disk: the item can be done once there is room.
 
     With an empty `stage` it stands in the place of `Hello` or of a first `OfferStages`: the process itself was refused.
     """
@@ -180,6 +181,7 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
     cause: str
     refused: bool = False
     unwell: bool = False
+    unwritten: bool = False
 
 
 class OfferStages(msgspec.Struct, frozen=True, tag="offer"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -22,6 +21,7 @@ from kintune.partition.shape_choice import choose_by_shape
 from kintune.runtime.hybrid_package import HybridPackage, operator_domain, read_marked, region_name, write_hybrid
 from kintune.runtime.manifest import Manifest, read_manifest
 from kintune.runtime.package import write_with_thread_counts
+from kintune.runtime.stored_zip import folder_beside
 
 __all__ = [
     "LOST",
@@ -113,7 +113,7 @@ def limit_region_threads(source: Path, counts: Sequence[Mapping[int, int]], outp
         InputError: the file cannot be read or written, or has no regions.
     """
     package = HybridPackage.open(source)
-    with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=output.parent) as directory:
+    with folder_beside(output, "kintune-regions-") as directory:
         files = []
         for number, of_region in enumerate(counts):
             files.append(Path(directory, region_name(number)))

@@ -84,7 +84,8 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
         """Write it to one file, whole or not at all.
 
         Raises:
-            InputError: it cannot be written there.
+            InputError: there is something that is no file.
+            StorageError: it cannot be written there.
         """
         with builtins.open(self._path, "rb") as source:
             copy_file(source, path)

@@ -105,8 +105,8 @@ def write_hybrid(
     whole graph, where regions may still go back to onnxruntime.
 
     Raises:
-        InputError: a region's file cannot be read, the graph is too large, or the file cannot be written there; nothing
-            is left behind then.
+        InputError: a region's file cannot be read, or the graph is too large.
+        StorageError: the file cannot be written there; nothing is left behind then.
         OrderError: the manifest has no `hybrid`, or one with another number of regions.
     """
     _check(manifest, graph, regions)

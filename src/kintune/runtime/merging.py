@@ -59,7 +59,8 @@ def merge(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str
 
     Raises:
         InputError: fewer than two files are given; one is missing, damaged, of another format, not for a CPU, or of
-            another model; two have a variant for the same CPU; the output is one of them, or cannot be written.
+            another model; two have a variant for the same CPU; the output is one of them.
+        StorageError: the output cannot be written.
     """
     if len(paths) < 2:
         raise InputError(f"a merge needs two files or more, {len(paths)} given")

@@ -179,7 +179,8 @@ def write_package(path: str | os.PathLike[str], variants: Sequence[Variant], wei
     There is at least one variant, and all have as many plans.  `weights` is the content of `weights.bin`.
 
     Raises:
-        InputError: it cannot be written there; nothing is left behind then.
+        InputError: there is something that is no file.
+        StorageError: it cannot be written there; nothing is left behind then.
     """
     with replacing(Path(path)) as file:
         _write_plans(file, variants, weights)
@@ -194,7 +195,8 @@ def write_with_thread_counts(
     they are.  The two paths may be the same.
 
     Raises:
-        InputError: the source cannot be read, or `path` not be written.
+        InputError: the source cannot be read.
+        StorageError: `path` cannot be written.
         ValueError: a plan calls no kernel at such a place.
     """
     package = Package.open(source)
@@ -212,7 +214,8 @@ def write_with_error(path: str | os.PathLike[str], error: float) -> None:
     Files that compute nothing narrower, or run partly in onnxruntime, stay as they are.
 
     Raises:
-        InputError: the file cannot be read or written.
+        InputError: the file cannot be read.
+        StorageError: it cannot be written.
     """
     manifest = read_manifest(path)
     if manifest.narrow is None or manifest.hybrid is not None:
@@ -243,6 +246,7 @@ def write_vm_package(
 
     Raises:
         InputError: as for `write_package`.
+        StorageError: as for `write_package`.
     """
     offsets, content = pack_weights(weights)
     slots = tuple(Slot(b.shape, b.dtype, at, b.data.nbytes) for at, b in zip(offsets, weights, strict=True))

@@ -5,21 +5,23 @@ It is written whole or not at all, and the same content gives the same bytes.  `
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shutil
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
-from kintune.errors import InputError
+from kintune.errors import InputError, StorageError, StorageFull
 
 __all__ = [
     "MANIFEST",
@@ -27,6 +29,7 @@ __all__ = [
     "Content",
     "copy_file",
     "damaged",
+    "folder_beside",
     "map_member",
     "reading",
     "replacing",
@@ -118,7 +121,12 @@ def _padding(position: int) -> bytes:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file beside `path` that takes its place at the end, or is removed on failure."""
+    """A temporary file beside `path` that takes its place at the end, or is removed on failure.
+
+    Raises:
+        InputError: there is something at `path` that is no file.
+        StorageError: it cannot be written there; nothing is left behind then.
+    """
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: cannot be written: not a regular file")
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
@@ -129,16 +137,38 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise _unwritten(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # of a place that cannot be used, the first error says why
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_beside(path: Path, prefix: str) -> Iterator[Path]:
+    """A temporary folder beside `path`, for what is needed to write that.
+
+    Raises:
+        StorageError: it cannot be made there.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=prefix, dir=path.parent)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+    with folder as name:
+        yield Path(name)
+
+
+def _unwritten(path: Path, error: OSError) -> StorageError:
+    kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+    return kind(f"{path}: cannot be written: {error.strerror or error}")
 
 
 def copy_file(source: IO[bytes], path: str | os.PathLike[str]) -> None:
     """Write what an opened file holds to another path, whole or not at all.
 
     Raises:
-        InputError: it cannot be written there; nothing is left behind then.
+        InputError: there is something that is no file.
+        StorageError: it cannot be written there; nothing is left behind then.
     """
     source.seek(0)
     with replacing(Path(path)) as file:

@@ -101,7 +101,8 @@ class VmExecutable:
         """Writes the executable to one file, whole or not at all.
 
         Raises:
-            InputError: the file cannot be written there.
+            InputError: there is something that is no file.
+            StorageError: the file cannot be written there.
         """
         write_vm_package(path, self.manifest, self._library, [block_of(weight) for weight in self._weights])
 

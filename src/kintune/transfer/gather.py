@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -9,15 +10,24 @@ import numpy as np
 
 from kintune.core.candidate import UNTUNED
 from kintune.core.knowledge import Knowledge, TrainingConditions
+from kintune.core.outcome import Outcome
 from kintune.errors import RecordsError, StorageError
 from kintune.records import Measurement, OnDamage, RunState, Store
 from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples, Subject
 from kintune.transfer.choice import TransferChoice, choose, choose_programs, expand, subject_of
 
-__all__ = ["UninformativeFailures", "gather_knowledge", "samples"]
+__all__ = ["UninformativeFailures", "gather_knowledge", "is_uninformative", "samples"]
 
-_KILLED = "killed by SIGKILL"  # the engine's words for a worker killed by hand, or when memory ran out
+_KILLED = frozenset(f"killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"))
+"""The engine's words for a worker killed by hand, with its service, or when memory ran out."""
+
+_SCARCE = re.compile(
+    "No space left on device|Disk quota exceeded|Too many open files|Resource temporarily unavailable"
+    "|can't start new thread|fork: Cannot allocate memory"
+)
+"""What the machine had none of; programs and compilers say it alike."""
+
 _NO_REFERENCE = "no reference"  # how the device worker begins when the reference was not built
 
 
@@ -97,10 +107,17 @@ def _is_sample(measurement: Measurement, feature_version: str) -> bool:
     )
 
 
+def is_uninformative(outcome: Outcome) -> bool:
+    """Returns whether this is a failure that comes from elsewhere than from the candidate."""
+    cause = outcome.cause
+    elsewhere = cause in _KILLED or cause.startswith(_NO_REFERENCE) or _SCARCE.search(cause) is not None
+    return not outcome.ok and elsewhere
+
+
 class UninformativeFailures:
     """The failures that say nothing of their candidate.
 
-    The worker was killed, there was no reference, or the whole run failed.
+    The worker was killed, the machine had no room or no process left, there was no reference, or the whole run failed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -112,7 +129,7 @@ class UninformativeFailures:
         believed = measurement.confirmed or measurement.outcome
         if believed.ok:
             return False
-        if believed.cause == _KILLED or believed.cause.startswith(_NO_REFERENCE):
+        if is_uninformative(believed):
             return True
         return measurement.run_id is not None and self._has_failed(measurement.run_id)
 

@@ -61,9 +61,10 @@ class ResourceLimits(msgspec.Struct, frozen=True):
 def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[str]]:
     """Take the place of a child: the channel to the front, and the arguments that are not about it.
 
-    Ctrl-C is left to the front, the kernel kills this process when the front dies (even where native code never
-    returns to look at its socket), it is the first to go when memory runs out, and it keeps the limits that it finds in
-    its environment.
+    Signals that ask for an end are left to the front, which ends its children as it sees fit: what comes to all
+    processes of a terminal or a service would else look like a failure of the work in hand.  The kernel kills this
+    process when the front dies (even where native code never returns to look at its socket), it is the first to go
+    when memory runs out, and it keeps the limits that it finds in its environment.
 
     Args:
         argv: the arguments, by default those of the process.
@@ -71,7 +72,8 @@ def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[
     Raises:
         OrderError: there is no `--fd`, or it is not a socket: only the engine can start this program.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     _die_with_parent()
     _go_first_when_memory_runs_out()
     if LIMITS_VARIABLE in os.environ:

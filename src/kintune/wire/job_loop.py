@@ -23,7 +23,7 @@ from kintune.core.messages import (
 from kintune.errors import InputError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect, starting
-from kintune.wire.worker_loop import Handler, StageRunner, hello, refusal
+from kintune.wire.worker_loop import Handler, StageRunner, hello, refusal, unwritten
 
 __all__ = ["JOB_WORKER", "JobHandler", "Saying", "job_main", "serve_job"]
 
@@ -38,7 +38,8 @@ class JobHandler(Handler, Protocol):
     """A job as its process runs it.  Whatever a method returns is sent, in order.
 
     An exception from any of these but `begin` and `item` ends the process: the engine starts another from the events
-    committed so far, and fails the job when that does not help.  An `InputError` from `open` refuses the job for good.
+    committed so far, and fails the job when that does not help.  An `InputError` from `open` refuses the job for good;
+    one that says that a file could not be written (`unwritten`) ends it so that it can be gone on with.
     """
 
     def open(self, job: str, spec: bytes, history: Sequence[Committed]) -> Iterable[Saying]:
@@ -82,7 +83,9 @@ def serve_job(channel: Channel[ToWorker], greeting: Hello, handler: JobHandler) 
                 case Open():
                     try:
                         _say(channel, handler.open(message.job, message.spec, message.history))
-                    except InputError as error:
+                    except Exception as error:
+                        if not (isinstance(error, InputError) or unwritten(error)):
+                            raise
                         channel.send(refusal(error))
                         return
                 case Accept():

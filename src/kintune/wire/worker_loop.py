@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown, ToWorker
-from kintune.errors import DeviceUnwell, InputError, WireError
+from kintune.errors import DeviceUnwell, InputError, StorageError, WireError
 from kintune.wire.channel import Channel, tidy
 from kintune.wire.child import connect, starting
 
-__all__ = ["WIRE_VERSION", "Handler", "StageRunner", "hello", "main", "one_line", "refusal", "serve"]
+__all__ = ["WIRE_VERSION", "Handler", "StageRunner", "hello", "main", "one_line", "refusal", "serve", "unwritten"]
 
 WIRE_VERSION = "1"
 """What `Hello.version` says; the engine refuses a worker that says something else."""
 
 
 class Handler(Protocol):
-    """What a kind of worker can do.  Any exception fails the item, an `InputError` refuses it for good."""
+    """What a kind of worker can do.
+
+    Any exception fails the item, an `InputError` refuses it for good.  One that says that a file could not be written
+    (`unwritten`) lets the item be done again later.
+    """
 
     def begin(self, kind: str, context: bytes) -> None:
         """The items that follow belong to a stage of this kind and share `context`."""
@@ -111,15 +116,21 @@ class StageRunner:
         return ItemDone(item.stage, item.attempt, item.index, payload)
 
 
-def refusal(error: InputError) -> ItemFailed:
-    """What a process says instead of `Hello` when its own arguments are wrong: an answer to no stage."""
-    return ItemFailed(stage="", attempt=0, index=0, cause=one_line(error), refused=True)
+def refusal(error: Exception) -> ItemFailed:
+    """What a process says instead of `Hello` when it cannot begin, by its arguments for one: an answer to no stage."""
+    return _failed(Item(stage="", attempt=0, index=0, payload=b""), error)
+
+
+def unwritten(error: BaseException) -> bool:
+    """Whether a file could not be written for now: the same can be done once there is room."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or isinstance(error, StorageError)
 
 
 def one_line(error: BaseException) -> str:
     """The error as one short line: the first line that says something, with the type's name unless it is the user's."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if not isinstance(error, InputError):
+    if not isinstance(error, InputError | StorageError):
         name = type(error).__name__
         text = f"{name}: {text}" if text else name
     return tidy(text)
@@ -127,4 +138,5 @@ def one_line(error: BaseException) -> str:
 
 def _failed(item: Item, error: Exception) -> ItemFailed:
     refused, unwell = isinstance(error, InputError), isinstance(error, DeviceUnwell)
-    return ItemFailed(item.stage, item.attempt, item.index, one_line(error), refused, unwell)
+    cause = one_line(error)
+    return ItemFailed(item.stage, item.attempt, item.index, cause, refused, unwell, unwritten(error))

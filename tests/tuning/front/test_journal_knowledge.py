@@ -186,6 +186,12 @@ class TestDoubt:
             ("killed by SIGSEGV", RunState.FINISHED, True),
             ("killed by SIGSEGV", RunState.FAILED, False),
             ("killed by SIGKILL", RunState.FINISHED, False),
+            ("killed by SIGTERM", RunState.FINISHED, False),
+            ("killed by SIGHUP", RunState.FINISHED, False),
+            ("killed by SIGINT", RunState.FINISHED, False),
+            ("BuildError: cannot link: final link failed: No space left on device", RunState.FINISHED, False),
+            ("OSError: [Errno 24] Too many open files", RunState.FINISHED, False),
+            ("BlockingIOError: [Errno 11] Resource temporarily unavailable", RunState.FINISHED, False),
             ("no reference: the untuned program could not be built", RunState.FINISHED, False),
         ],
     )
@@ -194,24 +200,40 @@ class TestDoubt:
         desk.store.runs.update("first", state=state)
         assert len(known_to(desk.journal(toy_spec()))) == believed
 
-    def test_a_worker_that_is_killed_while_it_confirms_condemns_nobody(self, desk: ToyJournals) -> None:
+    @pytest.mark.parametrize(
+        ("status", "cause"),
+        [
+            (ItemStatus.CRASHED, "killed by SIGKILL"),
+            (ItemStatus.CRASHED, "killed by SIGSEGV"),
+            (ItemStatus.FAILED, "OSError: [Errno 24] Too many open files"),
+        ],
+    )
+    def test_a_worker_that_dies_while_it_confirms_condemns_nobody(
+        self, desk: ToyJournals, status: ItemStatus, cause: str
+    ) -> None:
         fast = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
         journal = desk.journal(toy_spec(run_id="first"))
         commit_timing(journal, "first", ItemStatus.OK, fast, "")
         candidate = toy_space().rules("w0", 1)[0]
         journal.watch("first", work_of(StageName.CONFIRM, item_of(StageName.CONFIRM, candidate)))
-        killed = JournalEntry(
-            2.0, StageName.CONFIRM, 0, StageName.CONFIRM, 0, ItemStatus.CRASHED, b"", cause="killed by SIGKILL"
-        )
-        journal.commit("first", killed)
+        died = JournalEntry(2.0, StageName.CONFIRM, 0, StageName.CONFIRM, 0, status, b"", cause=cause)
+        journal.commit("first", died)
         desk.store.runs.update("first", state=RunState.FINISHED)
-        assert known_to(desk.journal(toy_spec())) == ()
-        again = Outcome(Status.OK, (6.0,))
-        commit_timing(
-            desk.journal(toy_spec(run_id="second")), "second", ItemStatus.OK, msgspec.msgpack.encode(again), ""
-        )
+        (known,) = known_to(desk.journal(toy_spec()))
+        assert (known.outcome.median_us, known.confirmed) == (5.0, None)
         (measurement,) = desk.store.measurements.find()
-        assert (measurement.outcome.median_us, measurement.believed_us) == (5.0, 6.0)
+        assert measurement.believed_us == 5.0
+
+    def test_what_does_not_run_when_it_is_confirmed_is_not_believed(self, desk: ToyJournals) -> None:
+        fast = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
+        journal = desk.journal(toy_spec(run_id="first"))
+        commit_timing(journal, "first", ItemStatus.OK, fast, "")
+        candidate = toy_space().rules("w0", 1)[0]
+        journal.watch("first", work_of(StageName.CONFIRM, item_of(StageName.CONFIRM, candidate)))
+        wrong = msgspec.msgpack.encode(Outcome(Status.WRONG_RESULT, cause="not finite"))
+        journal.commit("first", JournalEntry(2.0, StageName.CONFIRM, 0, StageName.CONFIRM, 0, ItemStatus.OK, wrong))
+        (measurement,) = desk.store.measurements.find()
+        assert measurement.believed_us == float("inf")
 
     def test_a_damaged_run_is_not_asked(self, desk: ToyJournals) -> None:
         commit_timing(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGSEGV")

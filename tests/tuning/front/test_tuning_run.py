@@ -6,7 +6,7 @@ import pytest
 
 from kintune.core.failure_report import decode_report
 from kintune.core.model import ModelRef
-from kintune.errors import JobFailed
+from kintune.errors import JobFailed, StorageError
 from kintune.records import RunState, Store
 from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.request import TuneRequest
@@ -24,6 +24,36 @@ def test_who_is_told_of_a_failure_is_told_where_the_details_are(tmp_path: Path, 
         ticket.open(board_about("Cortex-A76"), cores=1, pipelined=False)
         with pytest.raises(JobFailed, match=f"^it died; details in {told.format(log=log)}$"):
             ticket.conclude(JobEnd(JobEnding.FAILED, cause="it died"))
+
+
+def test_a_run_whose_files_cannot_be_written_is_not_over(tmp_path: Path) -> None:
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt", log=str(tmp_path / "run.log"))
+    with Store.open(":memory:") as store:
+        run = TuningRun(request, store, MeasurementSite("pi5", 1, 4, "Cortex-A76"))
+        run.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        with pytest.raises(StorageError, match="no space left; the same command goes on from here"):
+            run.conclude(JobEnd(JobEnding.HALTED, cause="net.kt.unproven: cannot be written: no space left"))
+        assert store.runs.get(run.run_id).state is RunState.RUNNING
+        assert TuningRun(request, store, MeasurementSite("pi5", 1, 4, "Cortex-A76")).run_id == run.run_id
+
+
+@pytest.mark.parametrize(
+    ("state", "left"),
+    [
+        (RunState.RUNNING, RunState.INTERRUPTED),
+        (RunState.FINISHED, RunState.FINISHED),
+        (RunState.FAILED, RunState.FAILED),
+    ],
+)
+def test_only_a_run_that_is_not_over_can_be_interrupted(tmp_path: Path, state: RunState, left: RunState) -> None:
+    """Another run's result may be there already when the interrupt comes."""
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt", log=str(tmp_path / "run.log"))
+    with Store.open(":memory:") as store:
+        run = TuningRun(request, store, MeasurementSite("pi5", 1, 4, "Cortex-A76"))
+        run.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        store.runs.update(run.run_id, state=state)
+        run.interrupted()
+        assert store.runs.get(run.run_id).state is left
 
 
 def test_a_run_that_failed_leaves_a_report(tmp_path: Path) -> None:

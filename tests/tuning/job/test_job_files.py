@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kintune.core.model import Constant, ModelRef
-from kintune.errors import InputError, ModelError
+from kintune.errors import ModelError, StorageError
 from kintune.tuning.job.job_files import JobFiles
 from kintune.wire.staging import MADE_VARIABLE, READY, STAGING_VARIABLE, staged_name
 from tests.support.toy_tools import toy_spec
@@ -58,5 +58,5 @@ def test_results_are_handed_over_if_they_were_written(staging: Path) -> None:
         JobFiles.hand_over(f"/front/{name}")
     assert [path.name for path in (staging / "made").glob(f"*{READY}")] == [f"net.kt.unproven{READY}"]
     os.mkdir(JobFiles.place_of("/front/net.kt.alone"))
-    with pytest.raises(InputError, match=r"^net\.kt\.alone cannot be handed over: Is a directory$"):
+    with pytest.raises(StorageError, match=r"^net\.kt\.alone cannot be handed over: Is a directory$"):
         JobFiles.hand_over("/front/net.kt.alone")

@@ -54,6 +54,11 @@ def test_a_job_may_refuse_when_it_is_opened(bench: ScriptedEngine) -> None:
     assert (end.ending, end.cause) == (JobEnding.REFUSED, "trials must be positive")
 
 
+def test_a_job_that_has_no_room_for_its_files_when_it_is_opened_can_be_gone_on_with(bench: ScriptedEngine) -> None:
+    end = bench.run(Plot((), full="/tmp: no space left"))
+    assert (end.ending, end.cause) == (JobEnding.HALTED, "/tmp: no space left")
+
+
 def test_large_payloads_pass_both_ways(bench: ScriptedEngine) -> None:
     size = 24 << 20
     story = told(bench.run(Plot(((work("w", Deed(Act.BIG, number=size), echo("x" * size), worker="device"),),))))

@@ -14,6 +14,7 @@ from kintune.scheduler.policies import Fair, Sequential
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.workers.engine.job_run import JobEnding, JobLaunch
+from kintune.workers.engine.journal import JournalEntry
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
 from kintune.workers.engine.settings import EngineSettings
@@ -71,6 +72,18 @@ def test_a_refusal_ends_the_job_with_its_line(bench: ScriptedEngine, worker: str
     assert bench.journal.history("j") == ()
 
 
+@pytest.mark.parametrize("worker", ["build", "device", "job"])
+def test_a_file_that_cannot_be_written_halts_the_job_until_there_is_room(tmp_path: Path, worker: str) -> None:
+    journal = MemoryJournal()
+    deed = Deed(Act.FULL, "out.kt: no space left", once=str(tmp_path / "full"))
+    plot = Plot(((work("w", echo("a"), deed, worker=worker),),))
+    end = ScriptedEngine(tmp_path / "log", journal).run(plot)
+    assert (end.ending, end.cause, end.finished) == (JobEnding.HALTED, "out.kt: no space left", None)
+    assert {event.index for event in journal.history("j")} <= {0}
+    story = told(ScriptedEngine(tmp_path / "log", journal).run(plot))
+    assert ends(story.events)["w", 1] == (ItemStatus.OK, b"out.kt: no space left")
+
+
 def test_a_stale_answer_is_refused_and_counted(bench: ScriptedEngine) -> None:
     story = told(bench.run(Plot(((work("w", Deed(Act.STALE, "a"), echo("b"), worker="device"),),))))
     assert ends(story.events) == {("w", 0): (ItemStatus.OK, b"a"), ("w", 1): (ItemStatus.OK, b"b")}
@@ -109,6 +122,28 @@ def test_a_job_process_killed_in_its_own_stage_runs_it_again(bench: ScriptedEngi
     assert [event.attempt for event in story.events] == [0, 1]
 
 
+def test_a_stage_goes_on_where_its_job_s_next_process_dies_while_it_starts(
+    bench: ScriptedEngine, tmp_path: Path
+) -> None:
+    """The second process has been given the stage's item, and is gone before it could be sent."""
+    sprung = tmp_path / "sprung"
+    sprung.touch()  # so that the first process passes
+    deed = Deed(Act.KILL, "picked", signal.SIGKILL, once=str(tmp_path / "killed"))
+    trap = Trap(Moment.START, once=str(sprung))
+    plot = Plot(((work("select", deed, worker="job"),),), traps=(trap,))
+    begun: list[str] = []
+
+    def began(job: str, stage: Work) -> None:
+        begun.append(stage.stage.id)
+        if len(begun) == 1:
+            sprung.unlink()
+
+    with bench.engine as engine:
+        end = engine.run([JobLaunch("j", JOB, plot.encode())], on_stage=began)["j"]
+    assert sprung.exists()
+    assert ends(told(end).events) == {("select", 0): (ItemStatus.OK, b"picked")}
+
+
 def test_a_stage_that_always_kills_its_job_fails_it_with_its_last_words(bench: ScriptedEngine) -> None:
     end = bench.run(Plot(((work("select", Deed(Act.KILL, number=signal.SIGSEGV), worker="job"),),)))
     assert end.ending is JobEnding.FAILED
@@ -130,6 +165,19 @@ def test_a_job_that_says_nothing_is_not_waited_for_for_ever(tmp_path: Path) -> N
     end = ScriptedEngine(tmp_path / "log", MemoryJournal(), settings).run(Plot((), silent=True))
     assert end.ending is JobEnding.FAILED
     assert "took more than 0.2 s to open the job" in end.cause
+
+
+@pytest.mark.parametrize(("repeats", "ending"), [(("job",), JobEnding.FINISHED), ((), JobEnding.FAILED)])
+def test_what_a_job_must_do_again_gets_the_time_that_it_took(
+    tmp_path: Path, repeats: tuple[str, ...], ending: JobEnding
+) -> None:
+    journal = MemoryJournal()
+    journal.commit("j", JournalEntry(1.0, "prepare", 0, "job", 0, ItemStatus.OK, b"", seconds=10.0))
+    plot = Plot(((work("prepare", echo("p"), worker="job"),), (work("w", echo("b")),)), opening_s=2.5)
+    settings = EngineSettings(reply_timeout_s=1.0, job_deaths=1)
+    with ScriptedEngine(tmp_path / "log", journal, settings).engine as engine:
+        end = engine.run([JobLaunch("j", JOB, plot.encode(), repeats=repeats)])["j"]
+    assert end.ending is ending, end
 
 
 @pytest.mark.parametrize("full_at", range(len(CHAIN_ENDS)))

@@ -339,6 +339,21 @@ def test_what_a_worker_elsewhere_refuses_ends_nobodys_job(bench: Bench) -> None:
     assert [status for status, _ in answers(end).values()] == [ItemStatus.FAILED, ItemStatus.OK]
 
 
+def test_a_full_disk_elsewhere_ends_nobodys_job(bench: Bench) -> None:
+    """Others may have room."""
+    bench.join()
+    end = bench.run((work("profile", Deed(Act.FULL, text="no space left"), Deed(text="p"), worker="device"),))
+    assert [status for status, _ in answers(end).values()] == [ItemStatus.FAILED, ItemStatus.OK]
+
+
+def test_a_job_that_finds_no_room_elsewhere_tries_again(two: Bench, tmp_path: Path) -> None:
+    two.join(node(two, "red", 2))
+    full = Deed(Act.FULL, text="out.kt: no space left", once=str(tmp_path / "full"))
+    end = two.run((work("package", full, worker="job"),), command=ANYWHERE)
+    assert answers(end) == {("package", 0): (ItemStatus.OK, b"out.kt: no space left")}
+    assert "package failed and is tried again: out.kt: no space left" in two.log.read_text()
+
+
 def test_jobs_do_not_live_with_those_who_only_build_nor_where_nothing_can_be_done(two: Bench, tmp_path: Path) -> None:
     """One host takes no jobs, the other is left alone for a while; the job waits for it."""
     two.join(node(two, "red", 8)._replace(job_limits=None))

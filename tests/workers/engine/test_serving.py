@@ -7,16 +7,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 
-from kintune.core.messages import ItemStatus, Work
+from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.stage import Demand, Stage
-from kintune.errors import EngineError
+from kintune.errors import DamagedRecord, EngineError, WireError
 from kintune.scheduler.events import Event, JobEnded
 from kintune.scheduler.policies import Fair
 from kintune.scheduler.resources import Device, Host
@@ -172,6 +174,43 @@ def test_a_dead_process_does_not_end_the_service(serving: Serving) -> None:
     serving.engine.add(quick("a"))
     serving.serve()
     assert serving.ends["a"].ending is JobEnding.FINISHED
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (partial(DamagedRecord, "events", "a/0"), "its checksum is wrong"),
+        (msgspec.ValidationError, "Object missing required field `x`"),
+        (WireError, "what was built cannot be read"),
+        (ValueError, "'odd' is not a valid ItemStatus"),
+    ],
+)
+def test_a_job_whose_past_cannot_be_read_fails_and_the_others_go_on(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, error: Callable[[str], Exception], words: str, reads: int
+) -> None:
+    """Be it when the job begins or when its process is opened."""
+    history = serving.journal.history
+    asked = Counter[str]()
+
+    def read(job: str) -> Sequence[Committed]:
+        asked[job] += 1
+        if job == "a" and asked[job] > reads:
+            raise error(words)
+        return history(job)
+
+    def ended(job: str) -> None:
+        if len(serving.ends) == 2:
+            serving.engine.leave()
+
+    monkeypatch.setattr(serving.journal, "history", read)
+    serving.on_end = ended
+    serving.engine.add(quick("a"))
+    serving.engine.add(quick("b"))
+    serving.serve()
+    assert {job: end.ending for job, end in serving.ends.items()} == {"a": JobEnding.FAILED, "b": JobEnding.FINISHED}
+    assert "what was done so far cannot be read: " in serving.ends["a"].cause
+    assert words in serving.ends["a"].cause
 
 
 def test_a_job_that_gives_up_with_its_process_gone_lets_go_of_what_else_it_runs(serving: Serving) -> None:

@@ -24,6 +24,7 @@ from kintune.service.orchestrator.run_factory import RunFactory
 from kintune.service.webhooks import Webhooks
 from kintune.tuning.front.journal import TuningJournal
 from kintune.tuning.front.tuning_run import TuningRun
+from kintune.tuning.job.outcomes import REPEATED
 from kintune.wire.channel import UNREADABLE
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
@@ -261,8 +262,9 @@ class JobController:
         command, home = self._factory.command, self._factory.home
         encoded = msgspec.msgpack.encode(spec)
         launch = JobLaunch(
-            tuning_run.run_id, command, encoded, job.priority, home=home, files=spec.files, output=spec.output
-        )
+            tuning_run.run_id, command, encoded, job.priority, home=home, files=spec.files, output=spec.output,
+            repeats=REPEATED,
+        )  # fmt: skip
         self._engine.add(launch)
 
     def _run_of(self, job: str) -> str | None:

@@ -30,6 +30,7 @@ from kintune.tuning.front.placement import Placement, choose_placement, holding
 from kintune.tuning.front.publishing import discard
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.tuning_run import TuningRun
+from kintune.tuning.job.outcomes import REPEATED
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.local import LocalEngine, Observe
 
@@ -170,7 +171,8 @@ class _Driver:
         spec = tuning_run.open(about, cores=cores, pipelined=scheduling.pipelined)
         journal.enter(spec, about.compiler, use_known=not tuning_run.request.fresh)
         command = self._placement.on_host(scheduling.job_module)
-        return JobLaunch(tuning_run.run_id, command, msgspec.msgpack.encode(spec), tuning_run.request.priority)
+        encoded, priority = msgspec.msgpack.encode(spec), tuning_run.request.priority
+        return JobLaunch(tuning_run.run_id, command, encoded, priority, repeats=REPEATED)
 
     def _conclude(self, tuning_run: TuningRun, ends: Mapping[str, JobEnd]) -> Ending:
         end = ends[tuning_run.run_id]

@@ -14,6 +14,7 @@ from kintune.core.report import ModelIdentity, SubgraphReport
 from kintune.core.stage_results import Prepared, StageName
 from kintune.errors import KintuneError
 from kintune.records import Measurement, Run, Store
+from kintune.wire.channel import UNREADABLE
 from kintune.workers.engine.job_run import JobEnd
 
 __all__ = ["failure_report"]
@@ -48,10 +49,13 @@ def _prepared(store: Store, run_id: str) -> Prepared | None:
     """What the run's model was cut into, the last time; None if it did not come so far."""
     try:
         history = store.events.history(run_id)
-    except KintuneError:  # the records are damaged, which is not what the report is about
+    except (KintuneError, ValueError):  # the records are damaged, which is not what the report is about
         return None
     done = [event for event in history if event.kind == StageName.PREPARE and event.status is ItemStatus.OK]
-    return msgspec.msgpack.decode(done[-1].payload, type=Prepared) if done else None
+    try:
+        return msgspec.msgpack.decode(done[-1].payload, type=Prepared) if done else None
+    except UNREADABLE:  # another version has written it
+        return None
 
 
 def _subgraphs(prepared: Prepared | None, measured: list[Measurement]) -> tuple[SubgraphReport, ...]:

@@ -76,7 +76,7 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
             write_with_error(source, proof.norm_error)
         _keep(Path(source), packaged, proof)
         os.replace(source, output)
-    except InputError as error:
+    except (InputError, StorageError) as error:
         raise StorageError(f"{error}; the same command goes on from here") from error
     except OSError as error:
         raise StorageError(

@@ -27,7 +27,7 @@ from kintune.errors import RecordsError
 from kintune.records import Measurement, Store
 from kintune.search.family import Subject
 from kintune.transfer.choice import TransferChoice, choose, expand
-from kintune.transfer.gather import UninformativeFailures
+from kintune.transfer.gather import UninformativeFailures, is_uninformative
 from kintune.tuning.job.outcomes import MEASURING, built_of, check_answer, profiled_of
 from kintune.workers.engine.journal import JournalEntry
 
@@ -295,6 +295,8 @@ class RunLog:
         elif entry.kind == StageName.CONFIRM:
             profiled = _decode(payload, Profiled)
             candidate = self._measured(profiled.candidate, profiled.outcome)
+            if entry.status is ItemStatus.CRASHED or is_uninformative(profiled.outcome):
+                return  # the time that made it a finalist is still the best that is known of it
             self._write_measurements()
             self._store.measurements.confirm(self._device_type, self._compiler, candidate, profiled.outcome)
         elif entry.status is not ItemStatus.OK:

@@ -74,14 +74,14 @@ class TuningRun:
             InputError: the model or another input was refused.
             JobFailed: the job ended without a result, or without a proof.
             NumericsError: the outputs differ.
-            StorageError: the result cannot be written.
+            StorageError: the result, or another file of the job, cannot be written; the run stays unfinished.
         """
         if self._run is None:
             raise JobFailed(f"{self.request.model.name} was never started")
         try:
             summary = self._summary(end)
             skipped = publish(self._spec.output, summary)
-        except StorageError:
+        except StorageError:  # the run is not over: the same command goes on with it
             raise
         except KintuneError:
             self._store.runs.update(self.run_id, state=RunState.FAILED)
@@ -110,8 +110,9 @@ class TuningRun:
         return report
 
     def interrupted(self) -> None:
-        """Mark the run as interrupted; the same command resumes it."""
-        self._store.runs.update(self.run_id, state=RunState.INTERRUPTED)
+        """Mark the run as interrupted, unless it is over already; the same command resumes it."""
+        if not self._store.runs.get(self.run_id).state.final:
+            self._store.runs.update(self.run_id, state=RunState.INTERRUPTED)
 
     def _find_unfinished(self) -> Run | None:
         """Return the run to resume, if any; with `fresh`, unfinished runs are abandoned."""
@@ -167,7 +168,10 @@ class TuningRun:
         Raises:
             InputError: the job was refused.
             JobFailed: the job failed or has not finished.
+            StorageError: a file of the job could not be written.
         """
+        if end.ending is JobEnding.HALTED:
+            raise StorageError(f"{end.cause}; the same command goes on from here")
         if end.ending is JobEnding.REFUSED:
             raise InputError(end.cause)
         if end.finished is None:

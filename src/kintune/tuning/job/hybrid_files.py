@@ -39,7 +39,8 @@ def write_partitioned(
     region computes in is in `precisions`, as in `Region`.
 
     Raises:
-        InputError: the graph is too large, or the file cannot be written.
+        InputError: the graph is too large.
+        StorageError: the file cannot be written.
     """
     open_shapes = spec.options.other_shapes == "onnxruntime"
     regions = tuple(
@@ -62,7 +63,8 @@ def take_other_shapes(path: str, manifest: Manifest, networks: Networks, precisi
     What the network computes in is in `precisions`, as in `Region`.
 
     Raises:
-        InputError: the model is too large for that, or the file cannot be written.
+        InputError: the model is too large for that.
+        StorageError: the file cannot be written.
         OrderError: the model is no ONNX file.
     """
     if networks.onnx_path is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import msgspec
 
 from kintune.core.config import JobSpec
-from kintune.errors import InputError, KintuneError
+from kintune.errors import KintuneError, StorageError
 from kintune.models.constants import located
 from kintune.wire.staging import find, hand_over, place_of
 
@@ -61,10 +61,10 @@ class JobFiles:
         """Have a result brought to the front, if it was written.
 
         Raises:
-            InputError: it cannot be read again.
+            StorageError: it cannot be read again.
         """
         try:
             if os.path.exists(place_of(path)):
                 hand_over(path)
         except OSError as error:
-            raise InputError(f"{os.path.basename(path)} cannot be handed over: {error.strerror}") from error
+            raise StorageError(f"{os.path.basename(path)} cannot be handed over: {error.strerror}") from error

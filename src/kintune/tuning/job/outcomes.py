@@ -15,7 +15,7 @@ from kintune.core.stage_results import BaselineLatencies, Profiled, StageName, V
 from kintune.errors import WireError
 from kintune.wire.channel import UNREADABLE
 
-__all__ = ["MEASURING", "NEEDED", "VERDICTS", "built_of", "check_answer", "profiled_of", "rounding_note"]
+__all__ = ["MEASURING", "NEEDED", "REPEATED", "VERDICTS", "built_of", "check_answer", "profiled_of", "rounding_note"]
 
 Answer = TypeVar("Answer")
 
@@ -31,6 +31,9 @@ NEEDED = frozenset(
     }
 )
 """The stages that a result needs: they are tried again, and the job fails if they fail."""
+
+REPEATED = (StageName.PREPARE,)
+"""The stages that a job's process does again when it is opened with their results."""
 
 VERDICTS = ("BuildError: ", "NumericsError: ")
 """Beginnings of the causes of failures that come from the programs, so that another try would fail as well."""

@@ -6,7 +6,6 @@ Half of these files choose the ranges of tensors and the layers that are quantis
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from kintune.models.quantisation.quantiser import Feeds, Quantiser, check_unquan
 from kintune.models.quantisation.switched import SwitchedModel
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.runtime.inputs import load_fitting
+from kintune.runtime.stored_zip import folder_beside
 from kintune.tuning.job.quantised_file import QuantisedModel, quantised_once
 from kintune.validate.score import ScoreOrder, score
 
@@ -64,8 +64,8 @@ def quantise(spec: JobSpec) -> QuantisedModel:
         load_fitting(inputs, file)
 
     def write(written: Path) -> Quantised:
-        with tempfile.TemporaryDirectory(prefix="kintune-int8-", dir=written.parent) as directory:
-            return _Quantisation(spec, path, inputs, constants, Path(directory)).write(written)
+        with folder_beside(written, "kintune-int8-") as directory:
+            return _Quantisation(spec, path, inputs, constants, directory).write(written)
 
     options = (spec.options.max_error, spec.options.metric)
     return quantised_once(spec, path, spec.calibration_files, options, write)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -43,6 +42,7 @@ from kintune.models.importer import load
 from kintune.runtime.executable import Executable
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
 from kintune.runtime.manifest import Manifest, Narrow
+from kintune.runtime.stored_zip import folder_beside
 from kintune.runtime.vm_executable import VmExecutable
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import narrow, program_of
@@ -341,7 +341,7 @@ class TvmBackend:
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
         target = tvm.target.Target(_target(spec))
         if networks.hybrid is not None and not built:
-            with tempfile.TemporaryDirectory(prefix="kintune-regions-", dir=Path(path).parent) as directory:
+            with folder_beside(Path(path), "kintune-regions-") as directory:
                 files, kept = [], 0
                 precisions = [self._precisions([network], chosen) for network in networks.networks]
                 for number, network in enumerate(networks.networks):

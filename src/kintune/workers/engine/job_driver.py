@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from kintune.core.messages import Accept, Finished, OfferStages, Open, StageClosed, Stop, Work
+from kintune.errors import DamagedRecord, WireError
 from kintune.scheduler.events import (
     Cancel,
     GiveUp,
@@ -25,7 +26,9 @@ from kintune.scheduler.events import (
     StageReady,
     Start,
 )
+from kintune.wire.channel import UNREADABLE
 from kintune.wire.job_loop import JOB_WORKER
+from kintune.wire.worker_loop import one_line
 from kintune.workers.engine.engine_context import EngineContext
 from kintune.workers.engine.job_process import JobProcess
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
@@ -37,25 +40,34 @@ from kintune.workers.engine.worker_pool import Slot
 
 __all__ = ["JobDriver"]
 
+_NO_HISTORY = (DamagedRecord, WireError, KeyError, ValueError, *UNREADABLE)
+"""What a journal raises of one job: an event is damaged, or of a version that this one does not understand."""
+
 
 class JobDriver:
     """One job on its way from launch to end."""
 
     def __init__(self, launch: JobLaunch, context: EngineContext) -> None:
-        self.job = JobRun(launch, offset=context.journal.active_seconds(launch.job))
+        self.job = JobRun(launch)
         self._context = context
         self._process: JobProcess | None = None
         self._node: str | None = None
         self._called_off = False
+        self.repeated_s = 0.0
         self._recorder = Recorder(self.job, context)
-        self.job.remember(context.journal.history(launch.job))
 
     def begin(self) -> None:
-        """Make the job known to the scheduler and start its process."""
+        """Make the job known to the scheduler and start its process; a job whose past cannot be read has failed."""
         now, launch = self._context.clock(), self.job.launch
         deadline = None if launch.deadline_s is None else now + launch.deadline_s
         self._context.tell(JobAdded(now, launch.job, launch.priority, deadline, launch.home))
-        self._spawn()
+        try:
+            self.job.offset = self._context.journal.active_seconds(launch.job)
+            self.job.remember(self._context.journal.history(launch.job))
+        except _NO_HISTORY as error:
+            self._has_no_past(error)
+        else:
+            self._spawn()
 
     def stop(self, reason: str) -> None:
         """Have the job finish with what there is: its droppable stages do not begin another item."""
@@ -135,7 +147,12 @@ class JobDriver:
 
     def opening(self) -> Iterable[Open | Stop]:
         """Everything committed so far, and that the job was asked to stop if it was."""
-        history = tuple(self._context.journal.history(self.job.id))
+        try:
+            history = tuple(self._context.journal.history(self.job.id))
+        except _NO_HISTORY as error:
+            self._has_no_past(error)
+            return
+        self.repeated_s = self.job.repeated_seconds(history)
         yield Open(self.job.id, self.job.launch.spec, history)
         if self.job.stop_reason is not None:
             yield Stop(self.job.stop_reason)
@@ -180,6 +197,21 @@ class JobDriver:
         """The job was given something wrong; no retry can help."""
         self._conclude(JobEnding.REFUSED, cause=cause)
 
+    def unwritten(self, cause: str) -> None:
+        """The job has no room for its files: it is left as it is.  On a host elsewhere that is like a death."""
+        if self._node is not None and self._process is not None:
+            self._process.abort(cause)
+        else:
+            self._conclude(JobEnding.HALTED, cause=cause)
+
+    def not_begun(self, work_item: WorkItem) -> None:
+        """Keep the item for the next process."""
+        run = work_item.owner
+        assert isinstance(run, StageRun)
+        run.under_way -= 1
+        run.pending.appendleft(work_item.item.index)
+        self._context.stalled.append(partial(self._feed, run))
+
     def died(self, how: str) -> None:
         """Replace the process, unless that has not helped for too long."""
         job = self.job
@@ -199,6 +231,10 @@ class JobDriver:
         self._context.nodes.leave(self.job.id)
         self._process = None  # it knows this driver: all that the job had would wait for the garbage collector
         self._context.left(self.job.id)
+
+    def _has_no_past(self, error: Exception) -> None:
+        cause = f"what was done so far cannot be read: {one_line(error)}"
+        self._conclude(JobEnding.FAILED, cause=cause)  # the other jobs are none the worse
 
     def _why_not(self, work: Work) -> str | None:
         if work.stage.job != self.job.id:
@@ -246,6 +282,11 @@ class JobDriver:
         if self.job.runs.get(run.work.stage.id) is run:
             if end.refused:
                 self.refused(end.cause)
+            elif end.unwritten and run.work.worker == JOB_WORKER and self._node is not None:
+                del self.job.runs[run.work.stage.id]
+                self._release_failed(run, end.cause)
+            elif end.unwritten:  # it is not committed, so that it is done again
+                self.unwritten(end.cause)
             elif end.lost and run.work.worker == JOB_WORKER:
                 del self.job.runs[run.work.stage.id]
                 self._release_failed(run, f"the job's process {end.cause}")

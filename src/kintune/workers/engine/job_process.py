@@ -32,7 +32,9 @@ __all__ = ["JobListener", "JobProcess"]
 
 
 class JobListener(Protocol):
-    """Who is told what a job's process says."""
+    """Who is told what a job's process says.  `repeated_s` is how long that took which its opening has it do again."""
+
+    repeated_s: float
 
     def opening(self) -> Iterable[Open | Stop]:
         """What the process is to be told first, now that it is up."""
@@ -48,6 +50,12 @@ class JobListener(Protocol):
 
     def refused(self, cause: str) -> None:
         """What the job was given is wrong."""
+
+    def unwritten(self, cause: str) -> None:
+        """A file that the job needs cannot be written for now."""
+
+    def not_begun(self, work_item: WorkItem) -> None:
+        """The process dies before it was sent this item; the next one can do it."""
 
     def died(self, how: str) -> None:
         """The process is gone, with its item if it had one."""
@@ -150,11 +158,15 @@ class JobProcess:
                 except WireError as error:
                     self._kill(ItemStatus.CRASHED, str(error))
                     return
-                self._expect("to open the job", self._settings.reply_timeout_s)
                 for opening in self._listener.opening():
                     self.tell(opening)
+                if not self._leaving:
+                    again = self._settings.repeat_factor * self._listener.repeated_s
+                    self._expect("to open the job", self._settings.reply_timeout_s + again)
             case ItemFailed(stage="", refused=True):
                 self._listener.refused(message.cause)
+            case ItemFailed(stage="", unwritten=True):
+                self._listener.unwritten(message.cause)
             case ItemDone() | ItemFailed():
                 self._connection.answer(message)
             case OfferStages():
@@ -173,8 +185,7 @@ class JobProcess:
         if self._leaving:
             self._listener.left()
             return
-        self._connection.death(ItemStatus.CRASHED, how)
-        self._listener.died(how)
+        self._die(ItemStatus.CRASHED, how)
 
     @property
     def _alarm(self) -> tuple[Child, str]:
@@ -203,6 +214,13 @@ class JobProcess:
         self._reactor.clear_alarm(self._alarm)
         self._reactor.detach(self._connection.child)
         self._connection.child.kill(why)
+        self._die(status, why)
+
+    def _die(self, status: ItemStatus, why: str) -> None:
+        work_item = self._connection.work_item
+        if work_item is not None and work_item.sent_at is None:
+            self._connection.withdraw()
+            self._listener.not_begun(work_item)
         self._connection.death(status, why)
         self._listener.died(why)
 

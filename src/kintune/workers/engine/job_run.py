@@ -9,7 +9,7 @@ from enum import Enum
 
 import msgspec
 
-from kintune.core.messages import Begin, Committed, Finished, Item, Work
+from kintune.core.messages import Begin, Committed, Finished, Item, ItemStatus, Work
 from kintune.core.stage import Stage
 from kintune.scheduler.resources import Placement
 from kintune.wire.job_loop import JOB_WORKER
@@ -27,6 +27,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     lost.  It is brought the `files` of the front that its specification names, and what it makes is brought back where
     a path begins with `output`.  `deadline_s` is when it should be over, in seconds from its launch;
     policies may take it into account.  `home` is the host on which its process lives, where there are others.
+    `repeats` are the kinds of its own stages that a process does again when it is opened with their results.
     """
 
     job: str
@@ -37,6 +38,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     home: str | None = None
     files: tuple[str, ...] = ()
     output: str = ""
+    repeats: tuple[str, ...] = ()
 
 
 class JobEnding(str, Enum):
@@ -45,6 +47,7 @@ class JobEnding(str, Enum):
     FINISHED = "finished"  # by its own account, which may say that it failed
     REFUSED = "refused"  # something handed in is wrong; `cause` is the line for the user
     FAILED = "failed"  # a stage could not be done, or its process could not be kept alive
+    HALTED = "halted"  # a file could not be written, as `cause` says; the same job can be gone on with
     CANCELLED = "cancelled"  # somebody wanted it no longer
 
 
@@ -113,7 +116,7 @@ class JobRun:
     """
 
     launch: JobLaunch
-    offset: float
+    offset: float = 0.0
     stopwatch: StageClock = field(default_factory=StageClock)
     works: dict[str, Work] = field(default_factory=dict)
     runs: dict[str, StageRun] = field(default_factory=dict)
@@ -136,6 +139,11 @@ class JobRun:
         """These items need not run (again)."""
         for event in events:
             self.committed.setdefault(event.stage, set()).add(event.index)
+
+    def repeated_seconds(self, history: Iterable[Committed]) -> float:
+        """How long the stages took that a process does again when it is opened with this history."""
+        kinds = self.launch.repeats
+        return sum(event.seconds for event in history if event.kind in kinds and event.status is ItemStatus.OK)
 
     def without_the_past(self, stage: Stage, offered: Container[str]) -> Stage:
         """The stage without those in its `after` that were done in an earlier session, of which no scheduler knows."""

@@ -111,7 +111,7 @@ class WorkerConnection:
 class ItemEnd(msgspec.Struct, frozen=True):
     """How one item ended, `seconds` after it was sent.
 
-    `refused` means that no retry can help.
+    `refused` means that no retry can help, `unwritten` that a file could not be written for now.
     """
 
     status: ItemStatus
@@ -119,6 +119,7 @@ class ItemEnd(msgspec.Struct, frozen=True):
     cause: str = ""
     seconds: float = 0.0
     refused: bool = False
+    unwritten: bool = False
 
     @property
     def lost(self) -> bool:
@@ -157,7 +158,13 @@ class WorkItem:
         seconds = now - (self.sent_at or now)
         if isinstance(answer, ItemDone):
             return ItemEnd(ItemStatus.OK, answer.payload, seconds=seconds)
-        return ItemEnd(ItemStatus.FAILED, cause=tidy(answer.cause), seconds=seconds, refused=answer.refused)
+        return ItemEnd(
+            ItemStatus.FAILED,
+            cause=tidy(answer.cause),
+            seconds=seconds,
+            refused=answer.refused,
+            unwritten=answer.unwritten,
+        )
 
     def died(self, status: ItemStatus, cause: str, now: float) -> ItemEnd:
         """The process was killed, or killed itself, with the item."""

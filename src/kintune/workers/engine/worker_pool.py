@@ -194,10 +194,10 @@ class WorkerPool:
         return True
 
     def _believed(self, slot: Slot, answer: ItemDone | ItemFailed) -> ItemDone | ItemFailed:
-        """What a worker elsewhere refuses has failed: others may be able to do it, and it ends nobody's job."""
+        """What a worker elsewhere refuses, or cannot write there, has failed: others may do it; it ends no job."""
         elsewhere = isinstance(self._command(slot), RemoteCommand)
-        if elsewhere and isinstance(answer, ItemFailed) and answer.refused:
-            return msgspec.structs.replace(answer, refused=False)
+        if elsewhere and isinstance(answer, ItemFailed):
+            return msgspec.structs.replace(answer, refused=False, unwritten=False)
         return answer
 
     def _command(self, slot: Slot) -> AnyCommand | None:
