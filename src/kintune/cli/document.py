@@ -20,7 +20,7 @@ JsonTarget = str
 
 
 def _check(_context: click.Context, _option: click.Parameter, value: str) -> JsonTarget:
-    return value if value in ("", "-") else str(check_writable(value, "--json"))
+    return value if value in ("", "-") else str(check_writable(value, "--json", stream=True))
 
 
 json_option = click.option(

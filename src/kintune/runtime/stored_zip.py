@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.errors import InputError
+from kintune.files import followed
 
 __all__ = [
     "MANIFEST",
@@ -121,6 +122,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A temporary file beside `path` that takes its place at the end, or is removed on failure."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: cannot be written: not a regular file")
+    path = followed(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:

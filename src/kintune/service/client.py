@@ -30,7 +30,7 @@ import httpx
 
 from kintune.core.backoff import BackOff
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
-from kintune.files import check_readable, check_writable, readable_files
+from kintune.files import check_readable, check_writable, move_into_place, readable_files
 
 __all__ = ["SERVICE_VARIABLE", "TOKEN_VARIABLE", "Client", "ServiceError"]
 
@@ -220,7 +220,7 @@ class Client:
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
                         file.write(chunk)
-            os.replace(part, target)
+            move_into_place(part, target)
         except httpx.TransportError as error:
             raise ServiceError(f"{self.address} broke off ({error}); try again") from error
         except OSError as error:

@@ -58,7 +58,7 @@ def command(
     """
     if picture:
         check_picture(picture)
-        check_writable(picture, "--picture")
+        check_writable(picture, "--picture", stream=True)
     families = inquire(
         api.Model.parse(model, shapes, constants).ref,
         algorithm,

@@ -56,7 +56,7 @@ def command(
     """
     if picture:
         check_picture(picture)
-        check_writable(picture, "--picture")
+        check_writable(picture, "--picture", stream=True)
     drawn: list[str] = []
 
     def draw(name: str, scenario: Scenario, history: ScheduleHistory) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from kintune.core.stage_results import (
     ValidationResult,
 )
 from kintune.errors import InputError, JobFailed, NumericsError, StorageError
+from kintune.files import move_into_place
 from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.partition.keeping import hand_over_all, hand_over_plans, keep_regions, limit_region_threads
 from kintune.records import Run
@@ -75,7 +75,7 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         if proof.norm_error is not None:
             write_with_error(source, proof.norm_error)
         _keep(Path(source), packaged, proof)
-        os.replace(source, output)
+        move_into_place(source, output)
     except InputError as error:
         raise StorageError(f"{error}; the same command goes on from here") from error
     except OSError as error:
