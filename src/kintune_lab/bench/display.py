@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from kintune.terminal.formatting import clock, duration
+from kintune.terminal.lasting_stream import lasting
 from kintune_lab.bench.directory import CellRecord
 from kintune_lab.experiment.experiment import Cell, CellProgress
 
@@ -140,10 +141,10 @@ class _Live:
 
 
 def open_bench_display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> BenchDisplay:
-    """The display that suits `stream` (standard error unless told)."""
+    """The display that suits `stream` (standard error unless told); it outlives that stream."""
     if quiet:
         return _Silence()
-    stream = stream or sys.stderr
+    stream = lasting(stream or sys.stderr)
     return _Live(title, stream) if stream.isatty() else _Plain(title, stream)
 
 
