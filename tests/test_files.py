@@ -112,6 +112,14 @@ def test_what_standard_output_goes_to_is_not_replaced(tmp_path: Path) -> None:
     assert link.is_symlink()
 
 
+def test_a_place_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.mkdir(place)
+    for check in (check_writable, check_readable):
+        with pytest.raises(InputError, match=r"\\xff/x' is not UTF-8"):
+            check(f"{place}/x", "the file")
+
+
 def test_what_is_to_be_read_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "x.npz").touch()
     assert check_readable(tmp_path / "x.npz", "the inputs") == tmp_path / "x.npz"

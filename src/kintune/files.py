@@ -177,7 +177,12 @@ def _write_out(descriptor: int, data: bytes) -> None:
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(Path(path).expanduser()))
+    target = os.path.abspath(Path(path).expanduser())
+    try:
+        target.encode()
+    except UnicodeEncodeError as error:  # it cannot be written to documents and records
+        raise InputError(f"{os.fsencode(target)!r} is not UTF-8; name another place, or rename it") from error
+    return Path(target)
 
 
 def _umask() -> int:

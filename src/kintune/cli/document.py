@@ -39,7 +39,7 @@ def write_document(target: JsonTarget, document: msgspec.Struct) -> None:
         return
     text = msgspec.json.format(msgspec.json.encode(document).decode(), indent=2) + "\n"
     if target == "-":
-        click.echo(text, nl=False)
+        click.echo(text.encode(), nl=False)
     else:
         write_whole(Path(target), text.encode())
 
