@@ -10,6 +10,7 @@ import msgspec
 
 from kintune.cli.widths import prose_width
 from kintune.files import check_writable, write_whole
+from kintune.terminal.table import printable
 
 __all__ = ["JsonTarget", "echo", "json_option", "write_document"]
 
@@ -48,7 +49,9 @@ def echo(line: str, target: JsonTarget = "") -> None:
     """Print a line for people; it goes to standard error when `--json -` has taken standard output.
 
     On a terminal, a line of prose that is too long for it goes on in the next one; a command to be copied does not.
+    Names may come from others: blanks stand in place of their control characters.
     """
+    line = printable(line)
     width = None if target == "-" else prose_width()
     if width is None or len(line) <= width or line.startswith(_COMMANDS):
         click.echo(line, err=target == "-")

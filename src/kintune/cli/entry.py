@@ -18,6 +18,7 @@ import click
 from kintune.cli.root import root
 from kintune.cli.widths import help_width
 from kintune.errors import InputError, KintuneError, StorageError
+from kintune.terminal.table import printable
 
 __all__ = ["ExitCode", "main"]
 
@@ -132,7 +133,7 @@ def _never_refuse(stream: TextIO | None) -> None:
 
 def _say(message: str) -> None:
     with contextlib.suppress(OSError):  # nobody is there to be told
-        click.echo(f"kintune: {' '.join(message.split())}", err=True)
+        click.echo(f"kintune: {' '.join(printable(message).split())}", err=True)
 
 
 def _let_go(stream: TextIO | None) -> None:

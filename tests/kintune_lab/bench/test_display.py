@@ -72,3 +72,12 @@ class Broken(io.StringIO):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_broken_stream_does_not_end_a_bench(terminal: bool) -> None:
     play(Broken(terminal))
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_control_characters_do_not_reach_the_terminal(stream: io.StringIO) -> None:
+    display = open_bench_display("a: 1 cell", stream=stream)
+    display.failed(end_record(start_record(CELL), CellState.FAILED, 61.0, ValueError("\x1b[2Jcleared\x07")))
+    display.close()
+    assert " [2Jcleared" in stream.getvalue()
+    assert "\x07" not in stream.getvalue()
