@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.finite_range import FiniteRange
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.terminal.formatting import duration
@@ -32,11 +33,9 @@ __all__ = ["command"]
 @click.option("--setup", "labels", multiple=True, metavar="LABEL", help="Play only this setup; may be given again.")
 @click.option("--audit", is_flag=True, help="Check every decision against books kept apart; slower.")
 @click.option("--picture", metavar="FILE", default="", help="Draw who ran where: a .png or .svg for each setup.")
-@click.option(
-    "--until", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only."
-)
+@click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only.")
 @click.option("--live", is_flag=True, help="Play with real processes that sleep, as well.")
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="How many times faster, live.")
+@click.option("--speed", type=FiniteRange(min=0, min_open=True), default=1.0, help="How many times faster, live.")
 @json_option
 def command(
     source: str,
