@@ -66,6 +66,12 @@ def test_a_pipe_at_the_output_is_left_alone(output: str) -> None:
     assert Path(output).is_fifo()
 
 
+def test_the_report_of_what_lay_there_before_is_removed(output: str, tmp_path: Path) -> None:
+    (tmp_path / "model.report.json").write_text("of another one")
+    publish(output, summary(output))
+    assert not (tmp_path / "model.report.json").exists()
+
+
 def test_the_end_of_a_link_is_replaced(output: str, tmp_path: Path) -> None:
     Path(output).symlink_to(tmp_path / "real.kt")
     publish(output, summary(output))

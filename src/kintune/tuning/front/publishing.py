@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kintune.core.candidate import FULL_PRECISION
 from kintune.core.config import JobSpec
+from kintune.core.failure_report import remove_report
 from kintune.core.hybrid import Region
 from kintune.core.report import (
     CombinationReport,
@@ -49,7 +50,8 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
 
     It gets the threads of each kernel that the proof has chosen.
 
-    If the untuned network is faster than the tuned one, the untuned one is published.
+    If the untuned network is faster than the tuned one, the untuned one is published.  A report beside `output` is
+    removed, since it is of what lay there before.
 
     Raises:
         NumericsError: the outputs differ.
@@ -76,6 +78,7 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
             write_with_error(source, proof.norm_error)
         _keep(Path(source), packaged, proof)
         move_into_place(source, output)
+        remove_report(output)
     except InputError as error:
         raise StorageError(f"{error}; the same command goes on from here") from error
     except OSError as error:
