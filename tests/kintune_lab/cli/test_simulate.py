@@ -121,3 +121,11 @@ def test_bad_input_is_one_line(kintune: Kintune, arguments: list[str], said: str
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert result.err.count("\n") == 1
+
+
+def test_no_line_is_wider_than_the_terminal(kintune: Kintune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    _title, _note, *table = kintune("simulate", "two.toml").out.splitlines()
+    assert table[0].split()[:3] == ["setup", "all", "done"]
+    assert table[0].endswith("measured  difference")
+    assert max(map(len, table)) <= 60
