@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from kintune.errors import InputError
-from kintune.files import check_readable, check_writable, write_whole
+from kintune.files import check_readable, check_writable, move_into_place, write_whole
 
 
 def test_checking_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -37,10 +40,84 @@ def test_a_place_that_cannot_be_written_is_named(path: str, said: str) -> None:
         check_writable(path, "the output")
 
 
-def test_a_device_can_be_written_to() -> None:
-    target = check_writable(os.devnull, "--json")
-    write_whole(target, b"gone")
-    assert Path(os.devnull).is_char_device()
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(check_writable(pipe, "--json", stream=True), b"text")
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.write_bytes(b"new")
+    with pytest.raises(InputError, match=r"the output .*pipe is a device or a pipe, which a file cannot replace"):
+        check_writable(pipe, "the output")
+    with pytest.raises(OSError, match="a device or a pipe"):
+        move_into_place(file, pipe)
+    assert pipe.is_fifo()
+    assert file.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        write_whole(check_writable(device, "--json", stream=True), b"gone")
+    except PermissionError:
+        pytest.skip("devices cannot be made or opened here")
+    with pytest.raises(InputError, match="is a device"):
+        check_writable(device, "the output")
+    assert device.is_char_device()
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    for name in ("there.kt", "later.kt"):
+        link, real = tmp_path / name, tmp_path / "store" / name
+        link.symlink_to(real)
+        if name == "there.kt":
+            real.write_bytes(b"old")
+        assert check_writable(link, "the output") == real
+        write_whole(link, b"new")
+        assert real.read_bytes() == b"new"
+        (tmp_path / "made").write_bytes(b"newer")
+        move_into_place(tmp_path / "made", link)
+        assert real.read_bytes() == b"newer"
+        assert link.is_symlink()
+
+
+_SAYS = """
+import sys
+from pathlib import Path
+from kintune.files import check_writable, write_whole
+print("before")
+write_whole(check_writable(sys.argv[1], "--json", stream=True), b"text\\n")
+print("after")
+"""
+
+
+def test_what_standard_output_goes_to_is_not_replaced(tmp_path: Path) -> None:
+    link, out = tmp_path / "stdout", tmp_path / "out.json"
+    link.symlink_to("/proc/self/fd/1")
+    with out.open("wb") as file:
+        subprocess.run([sys.executable, "-c", _SAYS, link], stdout=file, check=True)
+    assert out.read_text() == "before\ntext\nafter\n"
+    assert link.is_symlink()
+
+
+def test_a_place_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.mkdir(place)
+    for check in (check_writable, check_readable):
+        with pytest.raises(InputError, match=r"\\xff/x' is not UTF-8"):
+            check(f"{place}/x", "the file")
 
 
 def test_what_is_to_be_read_must_be_there(tmp_path: Path) -> None:

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import IO
 
 from kintune.errors import InputError
 
-__all__ = ["check_readable", "check_writable", "readable_files", "sha256_of", "write_whole"]
+__all__ = [
+    "check_readable",
+    "check_writable",
+    "followed",
+    "is_stream",
+    "move_into_place",
+    "readable_files",
+    "sha256_of",
+    "write_whole",
+]
 
 _BLOCK = 1 << 20  # bytes that are hashed at once
 
 
-def check_writable(path: str | os.PathLike[str], what: str) -> Path:
+def check_writable(path: str | os.PathLike[str], what: str, *, stream: bool = False) -> Path:
     """The absolute path of a file that can be created or replaced; `what` names it in errors.  Leaves nothing behind.
 
+    A link is followed: what it leads to is replaced.  With `stream`, a device or a pipe will do as well, which
+    `write_whole` writes to.
+
     Raises:
-        InputError: the directory is missing or cannot be written to, or `path` is a directory itself.
+        InputError: the directory is missing or cannot be written to, or `path` is a directory itself, or, without
+            `stream`, no regular file.
     """
     target = _absolute(path)
     if target.is_dir():
         raise InputError(f"{what} {path} is a directory; name a file in it")
-    if target.exists() and not target.is_file():  # a device or a pipe
+    if is_stream(target):
+        if not stream:
+            raise InputError(f"{what} {path} is a device or a pipe, which a file cannot replace; name a file")
         if not os.access(target, os.W_OK):
             raise InputError(f"{what} {path} cannot be written to")
         return target
+    if stream and _standard_stream(target) is not None:
+        return target
+    target = followed(target)
     if not target.parent.is_dir():
         raise InputError(f"{what} {path}: there is no directory {target.parent}; create it first")
     try:
@@ -86,13 +106,19 @@ def sha256_of(file: IO[bytes]) -> bytes:
 def write_whole(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
 
+    A link is followed.  A device and a pipe are written to, and so is the file that this process's output goes to.
+
     Raises:
         InputError: the disk refuses; nothing half-written is left.
     """
     try:
-        if path.exists() and not path.is_file():
+        if (standard := _standard_stream(path)) is not None:
+            _write_out(standard, data)
+            return
+        if is_stream(path):
             path.write_bytes(data)
             return
+        path = followed(path)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -108,8 +134,55 @@ def write_whole(path: Path, data: bytes) -> None:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def is_stream(path: Path) -> bool:
+    """Whether it is a device or a pipe, which must not be replaced by a file."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def move_into_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Rename a file to `target`, or to what that leads to if it is a link.
+
+    Raises:
+        OSError: the disk refuses, or `target` is a device or a pipe.
+    """
+    if is_stream(Path(target)):
+        raise OSError(errno.EINVAL, "it is a device or a pipe, which a file cannot replace")
+    os.replace(source, followed(Path(target)))
+
+
+def followed(path: Path) -> Path:
+    """Where a file of this path lies, or would lie: the end of a link."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def _standard_stream(path: Path) -> int | None:
+    """Which of the process's own streams goes to the file at `path`, as it is with `/dev/stdout`; None if none does."""
+    for descriptor in (1, 2):
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except OSError:  # there is no such file, or the stream is closed
+            continue
+    return None
+
+
+def _write_out(descriptor: int, data: bytes) -> None:
+    """Write to one of the process's own streams, behind what was said before."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
 def _absolute(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(Path(path).expanduser()))
+    target = os.path.abspath(Path(path).expanduser())
+    try:
+        target.encode()
+    except UnicodeEncodeError as error:  # it cannot be written to documents and records
+        raise InputError(f"{os.fsencode(target)!r} is not UTF-8; name another place, or rename it") from error
+    return Path(target)
 
 
 def _umask() -> int:

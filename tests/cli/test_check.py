@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kintune.errors import EngineError
+from kintune.runtime.merging import merge
 from kintune.validate.baseline_protocol import BaselineContext
 from kintune.validate.latency_check import LatencyCheck
 from tests.support.toy_model import write_model
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from tests.support.command import Kintune
 
 
-def write_original(path: Path, name: str = "x") -> None:
+def write_original(path: Path, name: str = "x", size: int = 1000) -> None:
     """The network of `write_model` as an ONNX file."""
-    weight = numpy_helper.from_array(np.ones(1000, np.float32), "w")
-    tensor = [helper.make_tensor_value_info(each, TensorProto.FLOAT, [1000]) for each in (name, "out")]
+    weight = numpy_helper.from_array(np.ones(size, np.float32), "w")
+    tensor = [helper.make_tensor_value_info(each, TensorProto.FLOAT, [size]) for each in (name, "out")]
     nodes = [helper.make_node("Add", [name, "w"], ["t"]), helper.make_node("Add", ["t", "w"], ["out"])]
     graph = helper.make_graph(nodes, "toy", tensor[:1], tensor[1:], [weight])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
@@ -81,6 +82,7 @@ def test_a_model_of_its_name_beside_it_is_taken(kintune: Kintune, asked: Asked) 
         (["original.onnx"], "original.onnx"),
         (["toy.kt", "--model", "missing.onnx"], "no such file"),
         (["toy.kt", "--model", "other.onnx"], "has the inputs y, the executable x"),
+        (["toy.kt", "--model", "larger.onnx"], "its input x is 2000, and 1000 in the executable"),
         (["toy.kt", "--model", "original.onnx", "--at-most", "0"], "--at-most must be more than 0, and is 0"),
         (["toy.kt", "--model", "original.onnx", "--at-most", "nan"], "--at-most must be more than 0, and is nan"),
         (["toy.kt", "--model", "original.onnx", "--seconds", "-1"], "--seconds must be more than 0, and is -1"),
@@ -93,9 +95,21 @@ def test_wrong_input_is_one_line_before_any_work(
     kintune: Kintune, asked: Asked, tmp_path: Path, arguments: list[str], line: str
 ) -> None:
     write_original(tmp_path / "other.onnx", "y")
+    write_original(tmp_path / "larger.onnx", size=2000)
     said = kintune("check", *arguments)
     assert (said.code, said.out, said.err.count("\n"), asked) == (2, "", 1, [])
     assert line in said.err
+
+
+def test_the_variant_that_runs_here_is_checked(kintune: Kintune, asked: Asked, tmp_path: Path) -> None:
+    foreign = write_model(tmp_path / "foreign.kt", machine="s390x", threads=7)
+    merge([foreign, write_model(tmp_path / "own.kt", threads=1)], tmp_path / "fat.kt")
+    assert kintune("check", "fat.kt", "--model", "original.onnx").code == 0
+    assert asked[0][0].threads == 1
+    merge([foreign, write_model(tmp_path / "other.kt", machine="riscv64")], tmp_path / "none.kt")
+    said = kintune("check", "none.kt", "--model", "original.onnx")
+    assert said.code == 2
+    assert "variant 0 is built for s390x" in said.err
 
 
 def test_what_does_not_run_is_a_failure(kintune: Kintune, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

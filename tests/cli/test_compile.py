@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,3 +49,10 @@ def test_wrong_input_is_one_line(kintune: Kintune, arguments: tuple[object, ...]
     assert told.code == 2
     assert said in told.err
     assert told.err.count("\n") == 1
+
+
+def test_a_pipe_is_no_output(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:
+    os.mkfifo("pipe")
+    told = kintune("compile", ZOO, "-o", "pipe")
+    assert (told.code, fake_front.requests) == (2, [])
+    assert "the output pipe is a device or a pipe" in told.err

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -38,6 +39,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
     [
         (InputError("x.onnx: no such file"), 2, "kintune: error: x.onnx: no such file"),
         (InputError("two\nlines"), 2, "kintune: error: two lines"),
+        (InputError("red\x1b[31m: no such\x07"), 2, "kintune: error: red [31m: no such"),
         (JobFailed("nothing was measured"), 1, "kintune: error: nothing was measured"),
         (KeyboardInterrupt(), 130, "kintune: interrupted"),
         (Interrupted(signal.SIGTERM), 143, "kintune: interrupted"),
@@ -168,3 +170,21 @@ def test_nobody_needs_to_listen(stream: str) -> None:
     assert done.returncode == 0
     done = in_shell(f"{RUN} tune there-is-none.onnx {stream}")
     assert done.returncode == 2
+
+
+def test_an_argument_that_is_not_utf8_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kintune", "compile", b"net\xff.onnx"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert r"b'net\xff.onnx' is not UTF-8" in done.stderr
+
+
+def test_what_the_terminal_lacks_is_written_as_an_escape() -> None:
+    code = (
+        "import click, sys; from kintune.cli import entry; entry.root.main = lambda **_: click.echo('a \u2192 b'); "
+        "sys.exit(entry.main([]))"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (0, b"a \\u2192 b\n")

@@ -106,3 +106,11 @@ def test_bad_input_is_one_line(kintune: Kintune, where: Path, arguments: list[st
     said = kintune("records", "pretrain", *arguments, "--records", where)
     assert (said.code, said.out) == (2, "")
     assert arguments[1] in said.err
+
+
+def test_no_line_is_wider_than_the_terminal(kintune: Kintune, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    said = kintune("records", "pretrain", "--records", where)
+    _about, head, *rows = said.out.splitlines()
+    assert head.split() == ["family", "ranked", "right", "of", "unseen", "workloads"]
+    assert max(map(len, [head, *rows])) <= 50

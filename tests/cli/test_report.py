@@ -115,3 +115,13 @@ def test_a_report_that_cannot_be_written_does_not_hide_what_was_found(
     assert said.code == 2
     assert "1.08x as fast as onnxruntime" in said.out
     assert "cannot write" in said.err
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(kintune: Kintune) -> None:
+    evil = "net\x1b[2J\n\x9b"
+    report = example_report(notes=(evil,))
+    model = msgspec.structs.replace(report.model, name=evil)
+    Path("x.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(report, model=model)))
+    said = kintune("report", "x.json")
+    assert "net [2J  " in said.out
+    assert not {"\x1b", "\x9b"} & set(said.out)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +146,19 @@ def test_a_file_that_cannot_be_written_or_read_is_named(store: Store, tmp_path: 
         export_records(store, tmp_path / "missing" / "records.jsonl.gz")
     with pytest.raises(RecordsError, match=r"missing\.jsonl\.gz: cannot be read"):
         import_records(store, tmp_path / "missing.jsonl.gz")
+
+
+def test_a_link_is_followed_and_a_pipe_is_left_alone(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    link, real, pipe = tmp_path / "link.kr", tmp_path / "store" / "real.kr", tmp_path / "pipe"
+    link.symlink_to(real)
+    export_records(store, link)
+    assert link.is_symlink()
+    assert real.is_file()
+    os.mkfifo(pipe)
+    with pytest.raises(StorageError, match="a device or a pipe"):
+        export_records(store, pipe)
+    assert pipe.is_fifo()
 
 
 def test_any_damaged_byte_refuses_the_whole_file(store: Store, other: Store, tmp_path: Path) -> None:

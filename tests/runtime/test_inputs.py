@@ -115,6 +115,19 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
     np.savez(tmp_path / "cut.npz", a=np.arange(100))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-60])
+    np.savez_compressed(tmp_path / "zlib.npz", a=np.arange(100))
+    packed = (tmp_path / "zlib.npz").read_bytes()
+    start = 30 + int.from_bytes(packed[26:28], "little") + int.from_bytes(packed[28:30], "little")
+    (tmp_path / "zlib.npz").write_bytes(packed[:start] + b"\xff" * 8 + packed[start + 8 :])
+    entry = packed.index(b"PK\x01\x02")
+    changed = {"secret.npz": (6, 8, 1), "method.npz": (8, 10, 99)}  # of both headers: encrypted, an unknown method
+    for name, (here, there, value) in changed.items():
+        content = bytearray(packed)
+        content[here] = content[entry + there] = value
+        (tmp_path / name).write_bytes(content)
+    for name in (*changed, "zlib.npz"):
+        with pytest.raises(InputError, match=rf"{name}: not an \.npz file"):
+            load_inputs(tmp_path / name)
     for name in ("text.npz", "empty.npz", "single.npy", "objects.npz", "cut.npz", "missing.npz"):
         with pytest.raises(InputError, match=name) as caught:
             load_inputs(tmp_path / name)

@@ -70,7 +70,9 @@ def test_the_executable_has_the_manifest_of_what_was_chosen(tmp_path: Path) -> N
         write_model(tmp_path / "b.kt", threads=1),
         write_model(tmp_path / "c.kt", machine="s390x"),
     ]
+    (tmp_path / "fat.report.json").write_text("of another one")
     executable = Executable.open(merge(given, tmp_path / "fat.kt").path)
+    assert not (tmp_path / "fat.report.json").exists()
     assert (executable.variant.number, executable.manifest.machine, executable.manifest.threads) == (1, HERE, 1)
     assert [each.machine for each in executable.variants] == ["riscv64", HERE, "s390x"]
     executable.save(tmp_path / "again.kt")

@@ -250,6 +250,15 @@ def test_unwritable_places_are_named(tmp_path: Path) -> None:
         write_package(tmp_path, VARIANTS, weights())
 
 
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    link, real = tmp_path / "link.kt", tmp_path / "store" / "real.kt"
+    link.symlink_to(real)
+    write_package(link, VARIANTS, weights())
+    assert link.is_symlink()
+    assert real.is_file()
+
+
 def test_thread_counts_are_written_to_another_file_or_in_place(tmp_path: Path) -> None:
     plain, changed = write_model(tmp_path / "plain.kt"), tmp_path / "changed.kt"
     write_with_thread_counts(plain, changed, ({0: 1, 1: 2},))

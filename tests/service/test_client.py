@@ -140,7 +140,9 @@ def test_a_result_is_downloaded(server: Server, model: Path, tmp_path: Path) -> 
         job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
         server.step(job, JobStatus.CHECKING)
         server.step(job, JobStatus.DONE, "converged", executable=server.application.blobs.put_bytes(b"program"))
+        (tmp_path / "net.report.json").write_text("of another one")
         assert client.download(job, tmp_path / "net.kt").read_bytes() == b"program"
+        assert not (tmp_path / "net.report.json").exists()
         with pytest.raises(InputError, match="has no log"):
             client.download(job, tmp_path / "log", "log")
 

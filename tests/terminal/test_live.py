@@ -8,7 +8,7 @@ from rich.console import Console
 
 from kintune.core.report import FastestBaseline, LatencyForecast
 from kintune.core.stage_results import StageName
-from kintune.terminal.display import open_fleet_display
+from kintune.terminal.display import open_display, open_fleet_display
 from kintune.terminal.live import LiveDisplay, LiveFleet, fleet_picture, picture
 from tests.support.reports import example_progress
 
@@ -152,3 +152,22 @@ def test_no_picture_is_wider_than_the_terminal(width: int) -> None:
     console.print(picture("resnet18, target native", example_progress()))
     console.print(fleet_picture("2 models", ["resnet18", "mobilenet_v2"], [example_progress(), None]))
     assert max(len(line.rstrip()) for line in console.file.getvalue().splitlines()) <= width  # type: ignore[attr-defined]
+
+
+EVIL = "net\x1b[2J\x9b\x07"
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_control_characters_of_names_do_not_reach_the_terminal(stream: io.StringIO) -> None:
+    for display in (
+        open_fleet_display(EVIL, [EVIL], stream=stream),
+        open_fleet_display("", [EVIL], stream=stream),
+    ):
+        display.show(0, example_progress(subgraph=EVIL, failures={EVIL: 1}))
+        display.close()
+    single = open_display(EVIL, stream=stream)
+    single.show(example_progress(subgraph=EVIL, failures={EVIL: 1}))
+    single.close()
+    assert "net [2J" in stream.getvalue()
+    for evil in ("\x1b[2J\x9b", "\x9b", "\x07"):
+        assert evil not in stream.getvalue()

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from kintune.core.report import CurvePoint, Latencies, SubgraphReport
+from kintune.core.config import Metric
+from kintune.core.report import CurvePoint, Latencies, StopReason, SubgraphReport
 from kintune.terminal.curve_picture import curve_svg
 from kintune.terminal.report_page import report_page
 from tests.core.test_failure_report import FAILURE, REPORTS
@@ -51,6 +52,29 @@ def test_the_headline_says_what_was_won() -> None:
     assert '<h1>resnet18: 15.0 ms, <span class="faster">1.08x as fast as onnxruntime (16.2 ms)</span></h1>' in page
     slower = example_report(latency_ms=Latencies.of({"tuned": [15.5], "onnxruntime": [12.7]}))
     assert '<span class="slower">slower than onnxruntime' in report_page(slower).decode()
+
+
+def test_what_was_compiled_is_not_said_to_be_tuned() -> None:
+    page = report_page(example_report(reason=StopReason.COMPILED, latency_ms=Latencies.of({}))).decode()
+    assert "<h1>resnet18: compiled in 12:34 with what is known, without measuring anything</h1>" in page
+    assert "not timed as a whole" not in page
+
+
+def test_an_error_that_a_budget_limits_is_not_held_against_the_tolerance() -> None:
+    options = msgspec.structs.replace(example_report().options, precision="bf16", max_error=0.02)
+    report = example_report(
+        options=options, within_tolerance=None, max_abs_error=0.5, max_rel_error=0.1, norm_error=0.012
+    )
+    subgraphs = (msgspec.structs.replace(report.subgraphs[0], precision="bf16"), *report.subgraphs[1:])
+    report = msgspec.structs.replace(report, subgraphs=subgraphs)
+    page = report_page(report).decode()
+    assert "within" not in page
+    assert "Error of its outputs: 0.012 of their norm, of 0.02 that is allowed" in page
+    metric = Metric("<b>", "top1", "", 0.01, 0.75)
+    page = report_page(
+        msgspec.structs.replace(report, score=0.745, options=msgspec.structs.replace(options, metric=metric))
+    ).decode()
+    assert "Its score by &lt;b&gt;:top1 is 0.745" in page
 
 
 def test_it_tells_of_operators_failures_and_versions() -> None:

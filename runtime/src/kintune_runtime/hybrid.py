@@ -196,7 +196,7 @@ class HybridExecutable(BaseExecutable):
         try:
             context = idle.pop()
         except IndexError:  # others run at this moment, or none has run yet
-            context = whole.context(threads, plan)
+            context = whole.context(threads, whole._plan_for((fed,)))
         try:
             return context.run(fed)
         finally:
@@ -351,7 +351,7 @@ class HybridContext:
                 return self._executable._run_fed(self._session, fed)
             context = self._own.get(plan)
             if context is None:
-                context = self._own[plan] = self._whole.context(self._threads, plan)
+                context = self._own[plan] = self._whole.context(self._threads, self._whole._plan_for((fed,)))
             return context.run(fed)
         return self._executable._run(self._session, self._plan, inputs)
 

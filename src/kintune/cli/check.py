@@ -21,9 +21,10 @@ from kintune.models import zoo
 from kintune.models.constants import parse_constants
 from kintune.models.ref import parse_ref
 from kintune.profiling.timing import read_original
+from kintune.runtime.executable import Executable
 from kintune.runtime.inputs import load_fitting
-from kintune.runtime.package import Manifest, read_manifest
-from kintune.runtime.requirements import why_not_here
+from kintune.runtime.package import Manifest, read_manifests
+from kintune.runtime.requirements import why_none_here
 from kintune.terminal.formatting import milliseconds
 from kintune.validate.baseline_protocol import BaselineContext
 from kintune.validate.baselines import KINTUNE, BaselineModel
@@ -130,18 +131,22 @@ def _check_numbers(at_most: float, seconds: float) -> None:
 
 
 def _manifest(executable: str) -> Manifest:
-    """What the file says of itself.
+    """What the file says of the variant that runs here.
 
     Raises:
         InputError: it cannot be read, or does not run here.
     """
     check_readable(executable, "FILE.kt")
-    manifest = read_manifest(executable)
-    if is_gpu(manifest.target):
+    manifests = read_manifests(executable)
+    if is_gpu(manifests[0].target):
         raise InputError(f"{executable}: is for a GPU, where onnxruntime is not timed")
-    if (why := why_not_here(manifest)) is not None:
+    if (why := why_none_here(manifests)) is not None:
         raise InputError(f"{executable}: {why}")
-    return manifest
+    if len(manifests) == 1:
+        return manifests[0]
+    opened = Executable.open(executable)
+    opened.close()
+    return opened.manifest
 
 
 def _original(executable: str, manifest: Manifest, model: str | None, constants: tuple[str, ...]) -> ModelRef:

@@ -10,6 +10,7 @@ import msgspec
 
 from kintune.cli.widths import prose_width
 from kintune.files import check_writable, write_whole
+from kintune.terminal.table import printable
 
 __all__ = ["JsonTarget", "echo", "json_option", "write_document"]
 
@@ -20,7 +21,7 @@ JsonTarget = str
 
 
 def _check(_context: click.Context, _option: click.Parameter, value: str) -> JsonTarget:
-    return value if value in ("", "-") else str(check_writable(value, "--json"))
+    return value if value in ("", "-") else str(check_writable(value, "--json", stream=True))
 
 
 json_option = click.option(
@@ -39,7 +40,7 @@ def write_document(target: JsonTarget, document: msgspec.Struct) -> None:
         return
     text = msgspec.json.format(msgspec.json.encode(document).decode(), indent=2) + "\n"
     if target == "-":
-        click.echo(text, nl=False)
+        click.echo(text.encode(), nl=False)
     else:
         write_whole(Path(target), text.encode())
 
@@ -48,7 +49,9 @@ def echo(line: str, target: JsonTarget = "") -> None:
     """Print a line for people; it goes to standard error when `--json -` has taken standard output.
 
     On a terminal, a line of prose that is too long for it goes on in the next one; a command to be copied does not.
+    Names may come from others: blanks stand in place of their control characters.
     """
+    line = printable(line)
     width = None if target == "-" else prose_width()
     if width is None or len(line) <= width or line.startswith(_COMMANDS):
         click.echo(line, err=target == "-")

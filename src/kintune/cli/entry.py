@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import click
 from kintune.cli.root import root
 from kintune.cli.widths import help_width
 from kintune.errors import InputError, KintuneError, StorageError
+from kintune.terminal.table import printable
 
 __all__ = ["ExitCode", "main"]
 
@@ -54,11 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     streams = sys.stdout, sys.stderr
+    for stream in streams:
+        _never_refuse(stream)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if (strange := next((one for one in given if not _is_text(one)), None)) is not None:
+        _say(f"error: {os.fsencode(strange)!r} is not UTF-8; name it otherwise, or rename the file")
+        return ExitCode.WRONG_INPUT
     if COMPLETION_VARIABLE in os.environ:
         import kintune.cli.completion  # noqa: F401  (its import tells click of our shells)
     try:
         code = root.main(
-            args=None if arguments is None else list(arguments),
+            args=given,
             prog_name="kintune",
             standalone_mode=False,
             terminal_width=help_width(),
@@ -107,9 +115,25 @@ def _explain(error: Exception) -> ExitCode:
     return ExitCode.FAILED
 
 
+def _is_text(argument: str) -> bool:
+    """Whether it was UTF-8; what is not cannot be written to documents and records."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _never_refuse(stream: TextIO | None) -> None:
+    """Have characters that the terminal's encoding lacks written as escapes."""
+    if isinstance(stream, io.TextIOWrapper):
+        with contextlib.suppress(OSError, ValueError):  # it is broken or closed
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _say(message: str) -> None:
     with contextlib.suppress(OSError):  # nobody is there to be told
-        click.echo(f"kintune: {' '.join(message.split())}", err=True)
+        click.echo(f"kintune: {' '.join(printable(message).split())}", err=True)
 
 
 def _let_go(stream: TextIO | None) -> None:

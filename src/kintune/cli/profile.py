@@ -56,8 +56,8 @@ def command(
 
     FILE.kt holds machine code: run only what you trust.
     """
-    html = None if html_target is None else check_writable(html_target, "--html")
-    trace = None if trace_target is None else check_writable(trace_target, "--trace")
+    html = None if html_target is None else check_writable(html_target, "--html", stream=True)
+    trace = None if trace_target is None else check_writable(trace_target, "--trace", stream=True)
     arrays = None if inputs is None else read_arrays(inputs)
     original = None if model is None else Model.parse(model, constants=constants)
     found = profile(executable, arrays, model=original, threads=threads or 0, runs=runs)

@@ -7,12 +7,22 @@ import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
+from kintune.cli.widths import output_width
 from kintune.errors import InputError
 from kintune.records import Damage, Store
 from kintune.search.family import algorithms
+from kintune.terminal.table import Column, table_lines
 from kintune.transfer.pretrain import LEAST_SAMPLES, Pretrained, pretrain
 
 __all__ = ["PretrainDocument", "PretrainedModel", "command"]
+
+_COLUMNS = (
+    Column("family", yields=True),
+    Column("workloads", right=True, optional=True),
+    Column("samples", right=True, optional=True),
+    Column("ranked right", right=True),
+    Column("of unseen workloads", right=True),
+)
 
 
 class PretrainedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,21 +127,29 @@ def _table(document: PretrainDocument, about: dict[str, str]) -> list[str]:
             "tune a model or import records first"
         )
     group = ("", "", "")
-    width = max((len(model.family) for model in document.models), default=0)
-    for model in document.models:
+    width = output_width()
+    head, *rows = table_lines(_COLUMNS, [_row(model) for model in document.models], width and max(0, width - 2))
+    for model, row in zip(document.models, rows, strict=True):
         conditions = (model.device_type, model.compiler, model.features)
         if conditions != group:
             group = conditions
             lines.append(f"{about[model.device_type]} ({model.device_type[:8]}), {model.compiler}")
-            lines.append(f"  {'family':<{width}}  workloads  samples  ranked right  of unseen workloads")
-        lines.append(
-            f"  {model.family:<{width}}  {model.workloads:>9}  {model.samples:>7}  {_share(model.accuracy):>12}  "
-            f"{_share(model.unseen):>19}"
-        )
+            lines.append(f"  {head}")
+        lines.append(f"  {row}")
     if document.damaged:
         records = "record" if document.damaged == 1 else "records"
         lines.append(f"left out {document.damaged} damaged {records}; 'kintune records check' says which")
     return lines
+
+
+def _row(model: PretrainedModel) -> tuple[str, ...]:
+    return (
+        model.family,
+        str(model.workloads),
+        str(model.samples),
+        _share(model.accuracy),
+        _share(model.unseen),
+    )
 
 
 def _share(accuracy: float | None) -> str:

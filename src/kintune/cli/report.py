@@ -39,7 +39,7 @@ def command(run: str, html_target: str | None, records: str | None, json_target:
     Of an id, its beginning will do; 'kintune records list' names all.  A run that failed has a report as well: what was
     tried, and why nothing came of it.
     """
-    html = None if html_target is None else check_writable(html_target, "--html")
+    html = None if html_target is None else check_writable(html_target, "--html", stream=True)
     report = find_report(run, records)
     write_document(json_target, report)
     for line in _lines(report, table_width()):

@@ -69,7 +69,7 @@ def command(executable: str, inputs: str, output: str | None, json_target: JsonT
     FILE.kt holds machine code: run only what you trust.
     """
     if not Path(inputs).is_dir():
-        target = None if output is None else check_writable(output, "--output")
+        target = None if output is None else check_writable(output, "--output", stream=True)
         results = opening.open(executable).run(read_arrays(inputs))
         if target is not None:
             write_arrays(target, _tensors(results))

@@ -19,6 +19,7 @@ from kintune.models.combinations import combine_shapes, parse_shapes
 from kintune.models.constants import constant_values, parse_constants
 from kintune.service.client import Client
 from kintune.service.job_request import JobRequest
+from kintune.terminal.table import printable
 
 __all__ = ["command"]
 
@@ -125,10 +126,14 @@ def command(
         echo(job["id"], json_target)
         try:
             if wait or output:
-                with JobDisplay(f"{stored['name']}, job {job['id']}", lambda line: click.echo(line, err=True)) as news:
+                with JobDisplay(f"{stored['name']}, job {job['id']}", _say) as news:
                     client.wait(job["id"], news)
             if output:
                 client.download(job["id"], output)
                 click.echo(f"The executable is {output}", err=True)
         finally:
             write_document(json_target, JobDocument(job=client.job(job["id"])))
+
+
+def _say(line: str) -> None:
+    click.echo(printable(line), err=True)

@@ -87,7 +87,7 @@ def command(
                 priorities=priorities or None,
                 bundling=bundling,
                 pipelined=not no_pipeline,
-                schedule=None if schedule is None else str(check_writable(schedule, "--schedule")),
+                schedule=None if schedule is None else str(check_writable(schedule, "--schedule", stream=True)),
                 progress=progress,
                 on_failure=reports.failed,
                 return_exceptions=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -10,7 +11,7 @@ import msgspec
 from kintune.core.config import Options
 from kintune.core.report import REPORT_SCHEMA, CampaignReport, ModelIdentity, RunReport, SubgraphReport
 
-__all__ = ["AnyReport", "FailureReport", "decode_report", "report_path", "report_schema"]
+__all__ = ["AnyReport", "FailureReport", "decode_report", "remove_report", "report_path", "report_schema"]
 
 
 _SUFFIX = ".kt"
@@ -65,6 +66,15 @@ def report_path(output: str) -> Path:
     """Returns where the report of a run lies whose executable is written to `output`: `MODEL.report.json`."""
     path = Path(output)
     return path.with_name(f"{path.stem if path.suffix == _SUFFIX else path.name}.report.json")
+
+
+def remove_report(output: str | os.PathLike[str]) -> None:
+    """Remove the report that lies beside an executable, once another one has taken that executable's place.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    report_path(os.fspath(output)).unlink(missing_ok=True)
 
 
 def decode_report(content: bytes) -> AnyReport:

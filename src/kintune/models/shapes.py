@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
     from kintune.core.model import Constant
 
-__all__ = ["ELEMENT_TYPES", "Dimension", "bind", "fit_constants", "resolve", "unknown_constant", "with_constants"]
+__all__ = [
+    "ELEMENT_TYPES",
+    "Dimension",
+    "bind",
+    "contradicting",
+    "fit_constants",
+    "resolve",
+    "unknown_constant",
+    "with_constants",
+]
 
 Dimension: TypeAlias = "int | str"
 """A size, or the name of an open dimension ("" when it has none)."""
@@ -87,6 +96,23 @@ def resolve(
         if math.prod(shape) > _LARGEST_INPUT:
             raise ShapeError(f"{label}: input {name} with shape {_text(shape)} is too large")
     return fixed
+
+
+def contradicting(label: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+    """The first input of `shapes` that cannot have its shape in the model, with both; None when all can.
+
+    Raises:
+        ModelError: an input that is no tensor, or of an element type that cannot be handled.
+    """
+    sizes: dict[str, int] = {}
+    for value in model.graph.input:
+        if value.name in shapes:
+            declared = _declared(label, value)
+            try:
+                _unify(label, value.name, declared, shapes[value.name], sizes)
+            except ShapeError:
+                return f"its input {value.name} is {_text(declared or ())}, and {_text(shapes[value.name])}"
+    return None
 
 
 def fit_constants(label: str, model: ModelProto, constants: Mapping[str, Constant]) -> dict[str, NDArray[Any]]:

@@ -15,7 +15,7 @@ from kintune.errors import EngineError, ModelError
 from kintune.models.constants import store_constant
 from kintune.models.graph_file import open_graph
 from kintune.models.onnx_path import onnx_path_of
-from kintune.models.shapes import fit_constants
+from kintune.models.shapes import contradicting, fit_constants
 from kintune.models.source_graph import GraphNode, onnx_graph
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileNodesTurn, ProfileTurn
@@ -73,7 +73,7 @@ def read_original(ref: ModelRef, combination: Combination) -> Original:
     """What to run in onnxruntime.
 
     Raises:
-        ModelError: it is no ONNX file, or has other inputs than the executable.
+        ModelError: it is no ONNX file, or has other inputs than the executable, or other shapes.
     """
     path = onnx_path_of(ref)
     file = open_graph(path, own=True)
@@ -84,6 +84,11 @@ def read_original(ref: ModelRef, combination: Combination) -> Original:
         raise ModelError(
             f"{path}: has the inputs {', '.join(theirs) or 'none'}, the executable {', '.join(own) or 'none'}; "
             "name the model that it was made of, and --constant for inputs that were fixed"
+        )
+    shapes = {tensor.name: tensor.shape for tensor in combination.inputs}
+    if (apart := contradicting(str(path), file.graph, shapes)) is not None:
+        raise ModelError(
+            f"{path}: {apart} in the executable; name the model that it was made of, as in zoo:NAME?batch=8"
         )
     constants = {name: store_constant(name, array, typed=True) for name, array in values.items()}
     return Original(str(path), constants, onnx_graph(file.graph.graph))

@@ -25,6 +25,7 @@ from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome
 from kintune.core.workload import Subgraph
 from kintune.errors import RecordsError, StorageError
+from kintune.files import followed, move_into_place
 from kintune.records.measurements import Measurement
 from kintune.records.runs import RunState
 from kintune.records.store import Store
@@ -99,7 +100,7 @@ def export_records(
         DamagedRecord: a record is damaged.
         StorageError: the file cannot be written.
     """
-    target = Path(path)
+    target = followed(Path(path))
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with store.snapshot():
@@ -108,7 +109,7 @@ def export_records(
             measurements = [m for m in found if m.run_id not in failed or (m.confirmed or m.outcome).ok]
             with partial.open("wb") as plain, gzip.GzipFile("", "wb", compresslevel=6, fileobj=plain, mtime=0) as file:
                 _write(file, _contents(store, measurements))
-        partial.replace(target)
+        move_into_place(partial, target)
     except OSError as error:
         raise StorageError(f"{target}: cannot be written ({error.strerror or error})") from error
     finally:

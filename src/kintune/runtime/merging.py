@@ -11,6 +11,7 @@ import bisect
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.core.execution_plan import ExecutionPlan, PlannedTensor
+from kintune.core.failure_report import remove_report
 from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable
@@ -75,6 +77,8 @@ def merge(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str
         _check_another_cpu(variants[:number], variant)
     shared, weights, made = _combined(variants)
     write_package(target, made, weights)
+    with suppress(OSError):
+        remove_report(target)  # it is of what lay there before
     return Merged(
         target,
         tuple(variant.manifest for variant in variants),

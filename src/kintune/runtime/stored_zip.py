@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.errors import InputError, StorageError, StorageFull
+from kintune.files import followed
 
 __all__ = [
     "MANIFEST",
@@ -129,6 +130,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: cannot be written: not a regular file")
+    path = followed(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:

@@ -23,6 +23,7 @@ from sqlalchemy import URL, make_url
 
 from kintune.core.version import __version__
 from kintune.errors import EnvironmentProblem, InputError, StorageError
+from kintune.files import move_into_place
 from kintune.service.blob_store import BlobStore
 from kintune.service.settings import ServiceSettings
 
@@ -70,7 +71,7 @@ def back_up(settings: ServiceSettings, target: Path) -> int:
                 with content.open(digest) as file:
                     tar.addfile(tar.gettarinfo(arcname=f"content/{digest}", fileobj=file), file)
                 count += 1
-        os.replace(part, target)
+        move_into_place(part, target)
     except OSError as error:
         raise StorageError(f"{target}: cannot be written ({error.strerror or error})") from error
     finally:

@@ -29,8 +29,9 @@ from typing import Any
 import httpx
 
 from kintune.core.backoff import BackOff
+from kintune.core.failure_report import remove_report
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
-from kintune.files import check_readable, check_writable, readable_files
+from kintune.files import check_readable, check_writable, move_into_place, readable_files
 
 __all__ = ["SERVICE_VARIABLE", "TOKEN_VARIABLE", "Client", "ServiceError"]
 
@@ -203,7 +204,8 @@ class Client:
     def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
         """Writes a job's `executable` or `log` to a file, whole or not at all; returns the file's path.
 
-        `what` may also be `export/wheel`, or `export/onnx` or `export/c` for a zip of what `kintune export` writes.
+        `what` may also be `export/wheel`, or `export/onnx` or `export/c` for a zip of what `kintune export` writes.  A
+        report beside an executable that was there before is removed.
 
         Raises:
             StorageError: the file cannot be written.
@@ -220,7 +222,9 @@ class Client:
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
                         file.write(chunk)
-            os.replace(part, target)
+            move_into_place(part, target)
+            if what == "executable":
+                remove_report(target)
         except httpx.TransportError as error:
             raise ServiceError(f"{self.address} broke off ({error}); try again") from error
         except OSError as error:

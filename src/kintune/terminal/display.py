@@ -16,6 +16,7 @@ from kintune.terminal.formatting import (
     describe_stage,
 )
 from kintune.terminal.lasting_stream import lasting
+from kintune.terminal.table import printable
 
 __all__ = ["Display", "FleetDisplay", "PlainDisplay", "Silence", "open_display", "open_fleet_display"]
 
@@ -119,7 +120,7 @@ class PlainDisplay:
         self._written_s = report.elapsed_s
 
     def _write(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
+        self._stream.write(f"{printable(line)}\n")
         self._stream.flush()
 
 
@@ -162,7 +163,8 @@ class _PrefixedStream:
 
 class _PlainFleet:
     def __init__(self, title: str, names: Sequence[str], stream: TextIO, interval_s: float) -> None:
-        stream.write(f"{title}\n")
+        names = [printable(name) for name in names]
+        stream.write(f"{printable(title)}\n")
         width = max(len(name) for name in names)
         streams = [cast("TextIO", _PrefixedStream(name.ljust(width), stream)) for name in names]
         self._displays = [PlainDisplay("waiting for its turn", each, interval_s) for each in streams]

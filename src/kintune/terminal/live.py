@@ -25,6 +25,7 @@ from kintune.terminal.formatting import (
     milliseconds,
     times,
 )
+from kintune.terminal.table import printable
 
 __all__ = ["LiveDisplay", "LiveFleet", "fleet_picture", "picture"]
 
@@ -71,7 +72,7 @@ class LiveDisplay:
 
     def _picture(self) -> RenderableType:
         if self._last is None:
-            return Text(self._title, style="bold")
+            return Text(printable(self._title), style="bold")
         report, shown = self._last
         return picture(self._title, _later(report, self._now() - shown))
 
@@ -86,18 +87,18 @@ def _later(report: ProgressReport, seconds: float) -> ProgressReport:
 
 def picture(title: str, report: ProgressReport) -> RenderableType:
     """Render the report of one run."""
-    rows: list[RenderableType] = [Text(title, style="bold")]
+    rows: list[RenderableType] = [Text(printable(title), style="bold")]
     rows.append(_effort(report))
-    rows.append(Text(describe_estimate(report), style="green" if _is_ahead(report) else ""))
+    rows.append(Text(printable(describe_estimate(report)), style="green" if _is_ahead(report) else ""))
     if said := describe_forecast(report):
-        rows.append(Text(said))
-    rows.append(Text(describe_stage(report), style="cyan"))
+        rows.append(Text(printable(said)))
+    rows.append(Text(printable(describe_stage(report)), style="cyan"))
     if report.fastest_baseline is not None and (said := describe_untuned(report)):
-        rows.append(Text(said, style="dim"))
+        rows.append(Text(printable(said), style="dim"))
     if said := describe_failures(report):
-        rows.append(Text(said, style="yellow" if report.failures else "dim"))
+        rows.append(Text(printable(said), style="yellow" if report.failures else "dim"))
     if said := describe_interference(report.trials, report.disturbed):
-        rows.append(Text(said, style="yellow"))
+        rows.append(Text(printable(said), style="yellow"))
     if report.families:
         rows.append(_family_table(report))
     return Group(*rows)
@@ -112,7 +113,7 @@ def _is_ahead(report: ProgressReport) -> bool:
 
 def _effort(report: ProgressReport) -> RenderableType:
     """Render trials and times, after a progress bar where the end is known."""
-    said = Text(describe_effort(report))
+    said = Text(printable(describe_effort(report)))
     if report.trials_total:
         done = report.trials / report.trials_total
     elif report.time_left_s is not None:
@@ -130,7 +131,7 @@ def _family_table(report: ProgressReport) -> Table:
     for name in ("subgraphs", "trials", "best gain"):
         table.add_column(name, justify="right")
     for family in report.families:
-        table.add_row(family.key, str(family.subgraphs), str(family.trials), times(family.best_gain))
+        table.add_row(Text(printable(family.key)), str(family.subgraphs), str(family.trials), times(family.best_gain))
     return table
 
 
@@ -182,18 +183,18 @@ def fleet_picture(title: str, names: Sequence[str], reports: Sequence[ProgressRe
     table.add_column("now")
     for name, report in zip(names, reports, strict=True):
         if report is None:
-            table.add_row(name, "", "", "", "", "", Text("waiting for its turn", style="dim"))
+            table.add_row(Text(printable(name)), "", "", "", "", "", Text("waiting for its turn", style="dim"))
             continue
         table.add_row(
-            name,
+            Text(printable(name)),
             f"{report.trials} of {report.trials_total}" if report.trials_total else str(report.trials),
             clock(report.elapsed_s),
             "" if report.time_left_s is None else duration(report.time_left_s),
             "" if report.best_ms is None else milliseconds(report.best_ms),
             _against(report, is_compared),
-            Text(describe_stage(report), style="cyan"),
+            Text(printable(describe_stage(report)), style="cyan"),
         )
-    return Group(Text(title, style="bold"), table)
+    return Group(Text(printable(title), style="bold"), table)
 
 
 def _against(report: ProgressReport, is_compared: bool) -> str:

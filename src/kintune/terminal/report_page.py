@@ -7,13 +7,13 @@ from html import escape
 
 from kintune.core.config import Options
 from kintune.core.failure_report import AnyReport, FailureReport
-from kintune.core.report import BaselineVerdict, CampaignReport, RunReport, SubgraphReport
+from kintune.core.report import BaselineVerdict, CampaignReport, RunReport, StopReason, SubgraphReport
 from kintune.profiling.page import profile_section
 from kintune.profiling.page_style import html_document
 from kintune.terminal.comparison import describe_result
 from kintune.terminal.curve_picture import curve_svg
 from kintune.terminal.formatting import clock, milliseconds
-from kintune.terminal.summary import REASONS
+from kintune.terminal.summary import REASONS, error_lines, gain_lines
 
 __all__ = ["report_page"]
 
@@ -60,7 +60,9 @@ def _head(report: RunReport) -> Iterator[str]:
     verdict = fastest.verdict if fastest is not None else None
     kind = {BaselineVerdict.FASTER: "faster", BaselineVerdict.SLOWER: "slower"}.get(verdict, "") if verdict else ""
     name = escape(report.model.name)
-    if latency.tuned is None:
+    if latency.tuned is None and report.reason is StopReason.COMPILED:
+        yield f"<h1>{escape(gain_lines(report)[0].rstrip('.'))}</h1>"
+    elif latency.tuned is None:
         yield f"<h1>{name}: tuned, not timed as a whole</h1>"
     else:
         said = describe_result(latency)
@@ -73,11 +75,8 @@ def _head(report: RunReport) -> Iterator[str]:
     )
     if report.within_tolerance is False:
         yield '<p class="note">The result does NOT compute the same as the model within the tolerance asked for.</p>'
-    elif report.max_abs_error is not None and report.max_rel_error is not None:
-        yield (
-            f'<p class="facts">Largest error of its outputs: {report.max_abs_error:.2g} absolute, '
-            f"{report.max_rel_error:.2g} relative, within the tolerance.</p>"
-        )
+    for line in error_lines(report):
+        yield f'<p class="facts">{escape(line)}</p>'
     for note in report.notes:
         yield f'<p class="note">{escape(note)}</p>'
 

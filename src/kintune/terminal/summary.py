@@ -12,7 +12,7 @@ from kintune.core.report import BaselineVerdict, RunReport, StopReason
 from kintune.terminal.comparison import describe_against, describe_result
 from kintune.terminal.formatting import clock, describe_interference, milliseconds
 
-__all__ = ["REASONS", "summarize"]
+__all__ = ["REASONS", "error_lines", "gain_lines", "summarize"]
 
 _MAX_CAUSES = 6
 REASONS = {
@@ -34,11 +34,11 @@ def summarize(report: RunReport, written: Path | None = None) -> list[str]:
     """
     return [
         *_bad_news(report),
-        *_gain(report),
+        *gain_lines(report),
         *report.notes,
         *_latencies(report),
         *_combinations(report),
-        *_errors(report),
+        *error_lines(report),
         *_regions(report),
         *_search(report),
         *_others(report),
@@ -55,7 +55,7 @@ def _bad_news(report: RunReport) -> list[str]:
     return []
 
 
-def _gain(report: RunReport) -> list[str]:
+def gain_lines(report: RunReport) -> list[str]:
     """What was won, first over all; then a line on each combination of shapes that is slower than another runtime."""
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
@@ -106,7 +106,8 @@ def _combinations(report: RunReport) -> list[str]:
     return lines
 
 
-def _errors(report: RunReport) -> list[str]:
+def error_lines(report: RunReport) -> list[str]:
+    """How far its outputs are from the model's, and what computes narrower than the model's types."""
     if report.max_abs_error is None or report.max_rel_error is None:
         return ["Its outputs were not compared with a reference."]
     if report.quantised is not None and report.quantised.int8:

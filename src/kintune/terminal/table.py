@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Column", "shortened", "table_lines"]
+__all__ = ["Column", "printable", "shortened", "table_lines"]
 
 _GAP = "  "
 _LEAST = 12  # columns that a cell keeps when it is shortened
@@ -30,7 +30,7 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     Where there is no room, the cells of columns that yield are shortened, then optional columns are left out from the
     right, and then the widest are shortened.  Control characters are left out: cells may come from others.
     """
-    cells = [[_printable(cell) for cell in row] for row in ([column.title for column in columns], *rows)]
+    cells = [[printable(cell) for cell in row] for row in ([column.title for column in columns], *rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
     kept = list(range(len(columns))) if width is None else _kept(widths, columns, width)
     columns, widths = [columns[at] for at in kept], [widths[at] for at in kept]
@@ -76,5 +76,6 @@ def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) 
     return _GAP.join(parts).rstrip()
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Returns the text with blanks in place of control characters, which a terminal would obey."""
     return "".join(character if character.isprintable() else " " for character in text)

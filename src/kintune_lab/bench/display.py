@@ -6,6 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from kintune.terminal.formatting import clock, duration
+from kintune.terminal.lasting_stream import lasting
+from kintune.terminal.table import printable
 from kintune_lab.bench.directory import CellRecord
 from kintune_lab.experiment.experiment import Cell, CellProgress
 
@@ -70,7 +72,7 @@ class _Plain:
             self.say(f"  {clock(elapsed_s)} {_state(progress)}{_left(left_s)}")
 
     def say(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
+        self._stream.write(f"{printable(line)}\n")
         self._stream.flush()
 
     def done(self, record: CellRecord) -> None:
@@ -117,7 +119,7 @@ class _Live:
     def failed(self, record: CellRecord) -> None:
         from rich.text import Text
 
-        self._live.console.print(Text(f"{record.cell.title}: {_failure(record)}", style="red"))
+        self._live.console.print(Text(printable(f"{record.cell.title}: {_failure(record)}"), style="red"))
 
     def close(self) -> None:
         self._live.stop()
@@ -128,22 +130,22 @@ class _Live:
         from rich.table import Table
         from rich.text import Text
 
-        rows: list[RenderableType] = [Text(self._title, style="bold")]
+        rows: list[RenderableType] = [Text(printable(self._title), style="bold")]
         if self._counted:
             line = Table.grid(padding=(0, 1))
             line.add_row(ProgressBar(total=1.0, completed=self._share, width=40), Text(self._counted))
             rows.append(line)
         if self._cell:
-            rows.append(Text(self._cell, style="cyan"))
-        rows.append(Text(self._state))
+            rows.append(Text(printable(self._cell), style="cyan"))
+        rows.append(Text(printable(self._state)))
         return Group(*rows)
 
 
 def open_bench_display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> BenchDisplay:
-    """The display that suits `stream` (standard error unless told)."""
+    """The display that suits `stream` (standard error unless told); it outlives that stream."""
     if quiet:
         return _Silence()
-    stream = stream or sys.stderr
+    stream = lasting(stream or sys.stderr)
     return _Live(title, stream) if stream.isatty() else _Plain(title, stream)
 
 

@@ -11,10 +11,12 @@ import click
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option, records_option, shape_option
+from kintune.cli.widths import output_width
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.search.family import algorithms
 from kintune.terminal.formatting import count
+from kintune.terminal.table import shortened
 from kintune_lab.families.document import FamiliesDocument, Member
 from kintune_lab.families.inquiry import inquire
 from kintune_lab.families.relation_map import LEGEND, check_picture, draw_picture, draw_text
@@ -58,7 +60,7 @@ def command(
     """
     if picture:
         check_picture(picture)
-        check_writable(picture, "--picture")
+        check_writable(picture, "--picture", stream=True)
     families = inquire(
         api.Model.parse(model, shapes, constants).ref,
         algorithm,
@@ -110,7 +112,8 @@ def _table(families: FamiliesDocument) -> list[str]:
             said = [f"{number:>{widths[0]}}", f"{loops:<{widths[1]}}"]
             said += [f"{figure:>{width}}" for figure, width in zip(figures, widths[2:], strict=True) if width]
             lines.append("  " + "  ".join([*said, member.signature]))
-    return lines
+    width = output_width()
+    return lines if width is None else [shortened(line, width) for line in lines]
 
 
 def _cells(member: Member) -> tuple[str, ...]:

@@ -11,9 +11,12 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.finite_range import FiniteRange
+from kintune.cli.widths import output_width
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.terminal.formatting import duration
+from kintune.terminal.table import Column, table_lines
 from kintune_lab.families.relation_map import check_picture
 from kintune_lab.simulate.gantt import draw_gantt
 from kintune_lab.simulate.history import ScheduleHistory
@@ -25,6 +28,15 @@ from kintune_lab.simulate.spec import Scenario, Setup, read_schedule_spec
 
 __all__ = ["command"]
 
+_COLUMNS = (
+    Column("setup", yields=True),
+    Column("all done", right=True),
+    *(Column(title, right=True, optional=True) for title in ("over bound", "worst", "mean job", "hosts", "devices")),
+    *(Column(title, right=True, optional=True) for title in ("wait for hosts", "for devices", "longest wait")),
+    *(Column(title, right=True, optional=True) for title in ("share", "fairness")),
+)
+_MEASURED_COLUMNS = (Column("measured", right=True), Column("difference", right=True))
+
 
 @click.command("simulate", short_help="Play schedules in virtual time.")
 @click.argument("source", metavar="SPEC.toml|SCHEDULE.jsonl")
@@ -32,11 +44,9 @@ __all__ = ["command"]
 @click.option("--setup", "labels", multiple=True, metavar="LABEL", help="Play only this setup; may be given again.")
 @click.option("--audit", is_flag=True, help="Check every decision against books kept apart; slower.")
 @click.option("--picture", metavar="FILE", default="", help="Draw who ran where: a .png or .svg for each setup.")
-@click.option(
-    "--until", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only."
-)
+@click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only.")
 @click.option("--live", is_flag=True, help="Play with real processes that sleep, as well.")
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="How many times faster, live.")
+@click.option("--speed", type=FiniteRange(min=0, min_open=True), default=1.0, help="How many times faster, live.")
 @json_option
 def command(
     source: str,
@@ -56,7 +66,7 @@ def command(
     """
     if picture:
         check_picture(picture)
-        check_writable(picture, "--picture")
+        check_writable(picture, "--picture", stream=True)
     drawn: list[str] = []
 
     def draw(name: str, scenario: Scenario, history: ScheduleHistory) -> None:
@@ -115,30 +125,9 @@ def _lines(simulated: Simulated) -> list[str]:
         f"({many}; use is the mean over hosts and devices, waits are the sums over all stages)",
     ]
     measured = any(outcome.measured_s is not None for outcome in simulated.outcomes)
-    head = [
-        "setup",
-        "all done",
-        "over bound",
-        "worst",
-        "mean job",
-        "hosts",
-        "devices",
-        "wait for hosts",
-        "for devices",
-        "longest wait",
-        "share",
-        "fairness",
-    ]
-    if measured:
-        head += ["measured", "difference"]
-    rows = [head, *(_row(outcome, measured) for outcome in simulated.outcomes)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
-    for row in rows:
-        first, *others = (
-            cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append("  ".join([first, *others]).rstrip())
-    return lines
+    columns = [*_COLUMNS, *(_MEASURED_COLUMNS if measured else ())]
+    rows = [_row(outcome, measured) for outcome in simulated.outcomes]
+    return [*lines, *table_lines(columns, rows, output_width())]
 
 
 def _row(outcome: SimulationOutcome, measured: bool) -> list[str]:

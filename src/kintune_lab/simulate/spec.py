@@ -139,6 +139,8 @@ class _Reader:
                 self._document.refuse((*place, "policy"), f"there is no policy {setup.policy!r}; there are {known}")
             if setup.copies < 1:
                 self._document.refuse((*place, "copies"), "copies: must be 1 or more")
+            if setup.measured_s is not None and not 0 < setup.measured_s < float("inf"):
+                self._document.refuse((*place, "measured_s"), f"measured_s = {setup.measured_s:g}: must be above 0")
             for kind, factor in setup.interference.items():
                 if not 1 <= factor < float("inf"):
                     self._document.refuse(

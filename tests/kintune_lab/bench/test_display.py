@@ -53,3 +53,31 @@ def test_a_terminal_shows_the_cell_and_keeps_what_failed() -> None:
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
 def test_quiet_says_nothing(stream: io.StringIO) -> None:
     assert play(stream, quiet=True) == ""
+
+
+class Broken(io.StringIO):
+    """A terminal, or a file, that takes no more."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_broken_stream_does_not_end_a_bench(terminal: bool) -> None:
+    play(Broken(terminal))
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_control_characters_do_not_reach_the_terminal(stream: io.StringIO) -> None:
+    display = open_bench_display("a: 1 cell", stream=stream)
+    display.failed(end_record(start_record(CELL), CellState.FAILED, 61.0, ValueError("\x1b[2Jcleared\x07")))
+    display.close()
+    assert " [2Jcleared" in stream.getvalue()
+    assert "\x07" not in stream.getvalue()

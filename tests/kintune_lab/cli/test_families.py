@@ -100,3 +100,11 @@ def test_what_the_inquiry_refuses_is_one_line(kintune: Kintune, answers: dict[st
     answers["answer"] = InputError("network: too few samples")
     said = kintune("families", "zoo:resnet18")
     assert (said.code, said.err) == (2, "kintune: error: network: too few samples\n")
+
+
+def test_no_line_of_the_table_is_wider_than_the_terminal(
+    kintune: Kintune, answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    lines = kintune("families", "zoo:resnet18").out.splitlines()
+    assert "  1  conv2d 112x112x64 over 32    3x  2.00 MFLO..." in lines

@@ -108,6 +108,9 @@ def test_a_recording_is_played_under_other_policies(kintune: Kintune) -> None:
         (["two.toml", "--setup", "fair"], "there is no such setup in two; there are 'sequential'"),
         (["two.toml", "--seeds", "0"], "0 is not in the range"),
         (["two.toml", "--speed", "0"], "0.0 is not in the range"),
+        (["two.toml", "--live", "--speed", "nan"], "is not a finite number"),
+        (["two.toml", "--live", "--speed", "inf"], "is not a finite number"),
+        (["two.toml", "--picture", "p.png", "--until", "nan"], "is not a finite number"),
         (["two.toml", "--picture", "p.txt"], ".png or .svg"),
         (["two.toml", "--picture", "missing/p.png"], "there is no directory"),
         (["two.toml", "--json", "missing/o.json"], "there is no directory"),
@@ -118,3 +121,11 @@ def test_bad_input_is_one_line(kintune: Kintune, arguments: list[str], said: str
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert result.err.count("\n") == 1
+
+
+def test_no_line_is_wider_than_the_terminal(kintune: Kintune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    _title, _note, *table = kintune("simulate", "two.toml").out.splitlines()
+    assert table[0].split()[:3] == ["setup", "all", "done"]
+    assert table[0].endswith("measured  difference")
+    assert max(map(len, table)) <= 60

@@ -70,6 +70,8 @@ def test_a_graph_has_stages_of_its_own(tmp_path: Path) -> None:
         ('type = "gpu"', 'type = "gpu"\nhost = "nowhere"', 7, "there is no host 'nowhere'"),
         ('policy = "fair"', 'policy = "fairest"', 13, "there is no policy 'fairest'; there are sequential"),
         ('policy = "fair"', 'policy = "fair"\ncopies = 0', 14, "copies: must be 1 or more"),
+        ('policy = "fair"', 'policy = "fair"\nmeasured_s = 0', 14, "measured_s = 0: must be above 0"),
+        ('policy = "fair"', 'policy = "fair"\nmeasured_s = nan', 14, "measured_s = nan: must be above 0"),
         ('policy = "fair"', 'policy = "fair"\ninterference = { update = 0.5 }', 14, "interference of update = 0.5"),
         ('policy = "fair"\n', 'policy = "fair"\n' + FAIR, 14, "the setup 'fair' stands twice"),
         ('policy = "fair"\n', 'policy = "fair"\n[faults]\nspan_s = 0\n', 15, "span_s = 0: must be above 0"),

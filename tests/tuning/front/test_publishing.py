@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -56,6 +57,26 @@ def summary(output: str, proof: ValidationResult | None = PROOF, *, untuned: boo
 
 def proof(**changes: object) -> ValidationResult:
     return msgspec.structs.replace(PROOF, **changes)
+
+
+def test_a_pipe_at_the_output_is_left_alone(output: str) -> None:
+    os.mkfifo(output)
+    with pytest.raises(StorageError, match="a device or a pipe"):
+        publish(output, summary(output))
+    assert Path(output).is_fifo()
+
+
+def test_the_report_of_what_lay_there_before_is_removed(output: str, tmp_path: Path) -> None:
+    (tmp_path / "model.report.json").write_text("of another one")
+    publish(output, summary(output))
+    assert not (tmp_path / "model.report.json").exists()
+
+
+def test_the_end_of_a_link_is_replaced(output: str, tmp_path: Path) -> None:
+    Path(output).symlink_to(tmp_path / "real.kt")
+    publish(output, summary(output))
+    assert Path(output).is_symlink()
+    assert (tmp_path / "real.kt").read_text() == "tuned"
 
 
 def test_what_is_proven_ships(output: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kintune.core.candidate import FULL_PRECISION
 from kintune.core.config import JobSpec
+from kintune.core.failure_report import remove_report
 from kintune.core.hybrid import Region
 from kintune.core.report import (
     CombinationReport,
@@ -33,6 +33,7 @@ from kintune.core.stage_results import (
     ValidationResult,
 )
 from kintune.errors import InputError, JobFailed, NumericsError, StorageError
+from kintune.files import move_into_place
 from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.partition.keeping import hand_over_all, hand_over_plans, keep_regions, limit_region_threads
 from kintune.records import Run
@@ -49,7 +50,8 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
 
     It gets the threads of each kernel that the proof has chosen.
 
-    If the untuned network is faster than the tuned one, the untuned one is published.
+    If the untuned network is faster than the tuned one, the untuned one is published.  A report beside `output` is
+    removed, since it is of what lay there before.
 
     Raises:
         NumericsError: the outputs differ.
@@ -75,7 +77,8 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         if proof.norm_error is not None:
             write_with_error(source, proof.norm_error)
         _keep(Path(source), packaged, proof)
-        os.replace(source, output)
+        move_into_place(source, output)
+        remove_report(output)
     except (InputError, StorageError) as error:
         raise StorageError(f"{error}; the same command goes on from here") from error
     except OSError as error:

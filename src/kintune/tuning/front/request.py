@@ -87,7 +87,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         fresh=config.fresh,
         inputs=tuple(map(str, inputs)),
         calibration=tuple(map(str, calibration)),
-        log=None if config.log is None else str(check_writable(config.log, "the log")),
+        log=None if config.log is None else str(check_writable(config.log, "the log", stream=True)),
         priority=config.priority,
     )
 
