@@ -61,11 +61,18 @@ class TuningJob:
         for event in history:
             self._stages.used(event.stage)
             state.fold(event)
-        if state.packaged is not None and not self._backend.kept(state.packaged):
-            state.packaged, state.proof = None, None
-        if state.draft is not None and not self._backend.kept(state.draft):
-            state.draft = None
+        self._forget_lost_files()
         return self._next()
+
+    def _forget_lost_files(self) -> None:
+        """Forget what was compiled into files that are gone, or are not what was written: it is compiled again."""
+        state, kept = self._state, self._backend.kept
+        if state.packaged is not None and not kept(state.packaged):
+            state.packaged, state.proof = None, None
+        if state.draft is not None and not kept(state.draft):
+            state.draft = None
+        if state.narrowing.draft is not None and not kept(state.narrowing.draft):
+            state.narrowing.draft = None
 
     def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
         """Take in an event; returns the progress after the last one of a batch (`more` is False)."""

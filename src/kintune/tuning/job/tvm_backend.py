@@ -255,7 +255,7 @@ class TvmBackend:
     def kept(self, packaged: Packaged) -> bool:
         """Return whether the files that an earlier process of this job wrote still exist at the current output path."""
         here = self._spec is not None and packaged.tuned == f"{self._spec.output}{UNPROVEN}"
-        files = (packaged.tuned, packaged.untuned, *packaged.each_alone)
+        files = (packaged.tuned, packaged.untuned, packaged.beside, *packaged.each_alone)
         return here and all(Path(JobFiles.place_of(path)).exists() for path in files if path is not None)
 
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
