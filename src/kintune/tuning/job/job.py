@@ -164,7 +164,8 @@ class TuningJob:
     def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:
         """Add the networks that compute each subgraph twice, for the comparison of single subgraphs."""
         apart = self._backend.set_apart(wanted.chosen, self._state.kernels)
-        return msgspec.structs.replace(packaged, each_alone=apart.paths, left_out=apart.left_out)
+        digests = packaged.digests | apart.digests
+        return msgspec.structs.replace(packaged, each_alone=apart.paths, left_out=apart.left_out, digests=digests)
 
     # -- next stages ------------------------------------------------------------------------------------------
 
