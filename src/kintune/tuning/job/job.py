@@ -60,7 +60,8 @@ class TuningJob:
         self._planner = Planner(state, self._stages)
         for event in history:
             self._stages.used(event.stage)
-            state.fold(event)
+            if not state.failure:
+                state.fold(event)
         self._forget_lost_files()
         return self._next()
 
