@@ -19,6 +19,7 @@ from kintune.core.workload import Subgraph
 __all__ = [
     "ALONE_FILE",
     "BOARD_FILE",
+    "QUANTISED_DATA",
     "QUANTISED_FILE",
     "UNPROVEN",
     "UNTUNED_FILE",
@@ -53,6 +54,9 @@ UNTUNED_FILE = ".untuned"
 
 QUANTISED_FILE = ".int8.onnx"
 """Suffix of the model once it is quantised, where the user has asked for that."""
+
+QUANTISED_DATA = ".data"
+"""Suffix, after that, of the weights of such a model, where they are too large for the file itself."""
 
 BOARD_FILE = ".board"
 """Suffix, after any of the others, of the same network for the virtual machine of a board behind an RPC server."""
@@ -201,7 +205,7 @@ class Packaged(msgspec.Struct, frozen=True):
     With `hybrid`, the tuned executable runs partly in onnxruntime.  `quantised` is the model as it was quantised,
     which the executable was compiled from; None where it was compiled from the user's own.  It has so many tensors
     between kernels `kept` in bf16; where it is tried, `beside` is the network to be timed beside it: without those,
-    or in fp32.
+    or in fp32.  `digests` has the SHA-256 of each network's file: another run may have written files of these names.
     """
 
     tuned: str
@@ -216,15 +220,17 @@ class Packaged(msgspec.Struct, frozen=True):
     quantised: str | None = None
     kept: int = 0
     beside: str | None = None
+    digests: dict[str, str] = {}
 
 
 class PerProgramCheck(msgspec.Struct, frozen=True):
     """The networks that compute subgraphs twice: a file for each combination of shapes, None where there is none, and
-    who is in none of them.
+    who is in none of them.  `digests` are as in `Packaged`.
     """
 
     paths: tuple[str | None, ...]
     left_out: tuple[str, ...] = ()
+    digests: dict[str, str] = {}
 
 
 class DraftResult(msgspec.Struct, frozen=True):

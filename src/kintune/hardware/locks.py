@@ -30,6 +30,12 @@ OnWait: TypeAlias = Callable[[str], None]
 
 _HOLDER_LIMIT = 300
 
+_held: set[tuple[int, int]] = set()
+"""The files (device, inode) that this process has locked.
+
+Process ids do not tell: two containers that share a directory of locks may each have a process of the same id.
+"""
+
 
 def default_lock_directory() -> Path:
     """Where this user's processes keep their locks.
@@ -64,22 +70,29 @@ class DeviceLock:
             DeviceError: the lock's file cannot be made.
             OrderError: this process holds the lock already, and would wait for itself.
         """
-        if self._fd is not None:
-            raise OrderError(f"the lock on {self._name!r} is held; release it first")
-        fd = self._open()
-        try:
-            self._lock(fd, on_wait)
-            _write(fd, f"{os.getpid()} {' '.join(sys.argv)}"[:_HOLDER_LIMIT])
-        except BaseException:
-            os.close(fd)
-            raise
-        self._fd = fd
+        self._take(on_wait)
 
-    def release(self) -> None:
-        """Give the lock back, if it is held."""
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; returns whether it was.
+
+        Raises:
+            DeviceError: the lock's file cannot be made.
+            OrderError: this process holds the lock already.
+        """
+        try:
+            self._take(None, waits=False)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self, *, remove: bool = False) -> None:
+        """Give the lock back, if it is held; with `remove`, its file goes, as nobody will want a lock of this name."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, 0)
+                if remove and _is_at(self._fd, self._path):
+                    self._path.unlink()
+            _held.discard(_inode(self._fd))
             os.close(self._fd)
             self._fd = None
 
@@ -91,6 +104,23 @@ class DeviceLock:
             yield
         finally:
             self.release()
+
+    def _take(self, on_wait: OnWait | None, *, waits: bool = True) -> None:
+        """Take the lock; once more where its file was removed in between, since others lock the new one."""
+        if self._fd is not None:
+            raise OrderError(f"the lock on {self._name!r} is held; release it first")
+        while self._fd is None:
+            fd = self._open()
+            try:
+                if self._lock(fd, on_wait, waits=waits):
+                    on_wait = None
+                if _is_at(fd, self._path):
+                    _write(fd, f"{os.getpid()} {' '.join(sys.argv)}"[:_HOLDER_LIMIT])
+                    _held.add(_inode(fd))
+                    self._fd = fd
+            finally:
+                if self._fd is None:
+                    os.close(fd)
 
     def _open(self) -> int:
         try:
@@ -105,16 +135,25 @@ class DeviceLock:
                 f"name a writable directory in {LOCK_DIRECTORY_VARIABLE}"
             ) from error
 
-    def _lock(self, fd: int, on_wait: OnWait | None) -> None:
+    def _lock(self, fd: int, on_wait: OnWait | None, *, waits: bool) -> bool:
+        """Lock the open file; returns whether somebody had to be waited for.
+
+        Raises:
+            BlockingIOError: another process holds it, and one is not to wait.
+            OrderError: this process holds it.
+        """
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(fd, _HOLDER_LIMIT * 4, 0).decode(errors="replace") or "another process"
-            if holder.split()[0] == str(os.getpid()):
+            if _inode(fd) in _held:
                 raise OrderError(f"this process holds the lock on {self._name!r} already; release it first") from None
+            if not waits:
+                raise
             if on_wait is not None:
-                on_wait(holder)
+                on_wait(os.pread(fd, _HOLDER_LIMIT * 4, 0).decode(errors="replace") or "another process")
             fcntl.flock(fd, fcntl.LOCK_EX)
+            return True
+        return False
 
 
 @contextmanager
@@ -131,6 +170,20 @@ def cores_lock(cores: Iterable[int], on_wait: OnWait | None = None, directory: P
         for core in sorted(set(cores)):
             stack.enter_context(DeviceLock(f"core-{core}", directory).holding(on_wait))
         yield
+
+
+def _inode(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether a path still names the open file: somebody may have cleaned up the directory."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    return (status.st_dev, status.st_ino) == _inode(fd)
 
 
 def _write(fd: int, text: str) -> None:

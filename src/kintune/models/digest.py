@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,14 +16,16 @@ from onnx import ModelProto
 
 from kintune.core.candidate import digest_of
 from kintune.core.model import Constant
+from kintune.errors import ModelError
 from kintune.files import sha256_of
-from kintune.models.graph_file import GraphFile
+from kintune.models.graph_file import GraphFile, external_weights
 from kintune.models.onnx_nodes import nodes
 
-__all__ = ["exported_digest", "onnx_digest"]
+__all__ = ["exported_digest", "external_digest", "onnx_digest"]
 
 _ONNX_FORM = b"kintune onnx 1"
 _EXPORTED_FORM = b"kintune exported 1"
+_LOCATION = b"location"  # the key under which an ONNX file names another one
 
 
 def onnx_digest(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -37,6 +40,26 @@ def onnx_digest(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> str:
         parts += [name.encode(), f"{values.dtype.name} {values.shape}".encode(), content]
     parts += [f"{name}={shape}".encode() for name, shape in sorted(shapes.items())]
     return digest_of(*parts)
+
+
+def external_digest(path: Path, *, own: bool = False) -> str:
+    """Digest of the weights that an ONNX file keeps in other files; empty where it keeps none there.
+
+    A file that does not name another one is only searched for such a name, which takes little time and memory.
+
+    Raises:
+        ModelError: the file, or one that it names, cannot be read.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(_LOCATION) < 0:
+                return ""
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    parts: list[bytes] = []
+    for name, values in external_weights(path, own=own):
+        parts += [name.encode(), hashlib.sha256(_elements(values)).digest()]
+    return digest_of(*parts) if parts else ""
 
 
 def exported_digest(

@@ -22,7 +22,7 @@ from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nested_tensors, nodes, so
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["GraphFile", "open_graph", "readable_names"]
+__all__ = ["GraphFile", "external_weights", "open_graph", "readable_names"]
 
 _LARGE = 64 * 1024
 _PROTOBUF_LIMIT = 2**31 - 1
@@ -86,6 +86,22 @@ def open_graph(path: Path, *, own: bool = False) -> GraphFile:
     """
     with readable_names(path):
         return _take_apart(path, _parse(path), own=own)
+
+
+def external_weights(path: Path, *, own: bool = False) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the names and values of the weights that an ONNX file keeps in other files; these are mapped, not loaded.
+
+    `own` is as in `open_graph`.
+
+    Raises:
+        ModelError: when it is no ONNX file, is damaged, or keeps weights where they may not be read from.
+    """
+    with readable_names(path):
+        graph = _parse(path)
+        external = ExternalData(path, own=own)
+        for tensor in (*graph.graph.initializer, *nested_tensors(graph)):
+            if tensor.data_location == TensorProto.EXTERNAL:
+                yield tensor.name, external.read(tensor)
 
 
 def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:

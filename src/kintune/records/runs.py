@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any
 
@@ -147,8 +147,8 @@ class Runs:
                 return _run(row)
         raise RecordsError(f"records: no run {run_id}; `kintune records list` names all")
 
-    def find_unfinished(self, key: str) -> Run | None:
-        """Returns the latest run of this key that can be resumed, or None.
+    def find_unfinished(self, key: str, passing_over: Collection[str] = ()) -> Run | None:
+        """Returns the latest run of this key that can be resumed, and has none of these ids; None if there is none.
 
         Raises:
             DamagedRecord: its row changed.
@@ -156,7 +156,7 @@ class Runs:
         unfinished = [state.value for state in RunState if not state.final]
         query = (
             select(runs)
-            .where(runs.c.key == key, runs.c.state.in_(unfinished))
+            .where(runs.c.key == key, runs.c.state.in_(unfinished), runs.c.run_id.not_in(passing_over))
             .order_by(runs.c.created.desc(), runs.c.run_id.desc())
             .limit(1)
         )

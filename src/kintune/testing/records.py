@@ -249,6 +249,7 @@ class RecordsConformance:
         changed = store.runs.get("one")
         assert (changed.state, changed.active_seconds, changed.model_digest) == (RunState.INTERRUPTED, 2.5, "d")
         assert store.runs.find_unfinished("key") == changed
+        assert store.runs.find_unfinished("key", ["one"]) is None
         store.runs.update("one", state=RunState.FINISHED, summary=b"summary")
         assert store.runs.find_unfinished("key") is None
         with pytest.raises(RecordsError, match="run one is finished and cannot become running"):

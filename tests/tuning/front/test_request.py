@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import onnx
 import pytest
 
 from kintune.core.config import Options, TuneConfig
@@ -12,6 +13,7 @@ from kintune.core.latency_target import COMPARED, COMPARED_NARROW
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.model import Constant, ModelRef
 from kintune.errors import InputError
+from kintune.testing.small_onnx import write_small_onnx
 from kintune.tuning.front.request import TuneRequest, check_until, request_of, run_key
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
@@ -54,7 +56,7 @@ def test_where_things_go_makes_no_difference(changes: dict[str, object]) -> None
     assert key(**changes) == key()
 
 
-@pytest.mark.parametrize("constant", ["TVM_VERSION", "ELEMENTARY", "FEATURES"])
+@pytest.mark.parametrize("constant", ["TVM_VERSION", "ELEMENTARY", "FEATURES", "__version__"])
 def test_what_another_version_has_begun_is_other_work(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = key()
     monkeypatch.setattr(f"kintune.tuning.front.request.{constant}", "another")
@@ -84,6 +86,19 @@ def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
     original, copied, edited = (key(model=ModelRef("onnx", str(path), path.stem)) for path in paths)
     assert original == copied
     assert original != edited
+
+
+def test_weights_beside_a_file_belong_to_its_content(tmp_path: Path) -> None:
+    path = write_small_onnx(tmp_path / "net.onnx")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="net.data", size_threshold=0)
+    model, beside = ModelRef("onnx", str(path), "net", own=True), tmp_path / "net.data"
+    before, weights = key(model=model), beside.read_bytes()
+    beside.write_bytes(bytes(len(weights)))
+    assert key(model=model) != before
+    beside.write_bytes(weights)
+    assert key(model=model) == before
+    beside.unlink()
+    assert key(model=model) != before  # the job says what is wrong
 
 
 @pytest.mark.parametrize("where", [{"device": "cuda"}, {"device": "cuda:1+cuda:2"}, {"target": "cuda -arch=sm_90"}])

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kintune.core.failure_report import decode_report
 from kintune.core.model import ModelRef
-from kintune.errors import JobFailed, StorageError
+from kintune.errors import JobFailed, OrderError, StorageError
+from kintune.hardware.locks import DeviceLock, default_lock_directory
 from kintune.records import RunState, Store
 from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.request import TuneRequest
@@ -72,3 +78,72 @@ def test_a_run_that_failed_leaves_a_report(tmp_path: Path) -> None:
         kept = store.runs.get(run.run_id)
         assert kept.state is RunState.FAILED
         assert decode_report(kept.summary or b"") == report
+
+
+SITE = MeasurementSite("pi5", 1, 4, "Cortex-A76")
+
+HOLDER = """
+import sys
+from kintune.tuning.front.run_lock import RunLock
+lock = RunLock.take(sys.argv[1])
+print("held" if lock else "not held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def another_process_works_on(run_id: str) -> Iterator[None]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, run_id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "held\n"
+            yield
+        finally:
+            process.kill()
+
+
+def test_a_run_that_another_process_works_on_is_left_alone() -> None:
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt")
+    with Store.open(":memory:") as store:
+        first = TuningRun(request, store, SITE)
+        first.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        first.interrupted()
+        with another_process_works_on(first.run_id):
+            assert TuningRun(request, store, SITE).run_id != first.run_id
+            fresh = TuningRun(msgspec.structs.replace(request, fresh=True), store, SITE)
+            assert fresh.run_id != first.run_id
+            assert store.runs.get(first.run_id).state is RunState.INTERRUPTED
+        assert TuningRun(request, store, SITE).run_id == first.run_id
+        TuningRun(msgspec.structs.replace(request, fresh=True), store, SITE)
+        assert store.runs.get(first.run_id).state is RunState.ABANDONED
+
+
+def test_a_run_is_locked_from_its_beginning_to_its_end() -> None:
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt")
+    with Store.open(":memory:") as store:
+        run = TuningRun(request, store, SITE)
+        assert not _is_free(run.run_id)
+        run.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        assert not _is_free(run.run_id)
+        again = TuningRun(request, store, SITE)  # by this process itself
+        assert again.run_id == run.run_id
+        with pytest.raises(JobFailed):
+            run.conclude(JobEnd(JobEnding.FAILED, cause="it died"))
+        assert _is_free(run.run_id)
+        dropped = TuningRun(request, store, SITE)
+        run_id = dropped.run_id
+        del dropped
+        assert _is_free(run_id)
+    assert not list(default_lock_directory().glob("run-*"))
+
+
+def _is_free(run_id: str) -> bool:
+    lock = DeviceLock(f"run-{run_id}")
+    try:
+        free = lock.try_acquire()
+    except OrderError:  # this process holds it
+        return False
+    lock.release(remove=True)
+    return free

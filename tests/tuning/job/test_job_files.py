@@ -52,6 +52,18 @@ def test_here_nothing_has_another_name() -> None:
     assert files.place_of("/front/net.kt.unproven") == "/front/net.kt.unproven"
 
 
+def test_a_digest_tells_what_was_written_from_what_others_wrote(tmp_path: Path) -> None:
+    path = str(tmp_path / "net.kt.unproven")
+    digests = []
+    for content in (b"ours", b"theirs", b"ours"):
+        Path(path).write_bytes(content)
+        digests.append(JobFiles.digests(path, None))
+    assert digests[0] == digests[2] != digests[1]
+    Path(f"{path}.board").write_bytes(b"of the board")
+    assert JobFiles.digests(path) == {**digests[0], f"{path}.board": JobFiles.digests(f"{path}.board")[f"{path}.board"]}
+    assert JobFiles.digests(str(tmp_path / "gone")) == {str(tmp_path / "gone"): ""}
+
+
 def test_results_are_handed_over_if_they_were_written(staging: Path) -> None:
     Path(JobFiles.place_of("/front/net.kt.unproven")).write_bytes(b"executable")
     for name in ("net.kt.unproven", "net.kt.untuned"):

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import JobSpec, Options
 from kintune.core.knowledge import Knowledge
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import StageName, Summary, Updated
+from kintune.core.stage_results import Prepared, StageName, Summary, Updated
 from kintune.search import session
 from kintune.search.family import Samples
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
@@ -77,6 +78,29 @@ class TestResuming:
             assert lost.counts(StageName.PACKAGE) == 2
             assert lost.history[-1].kind == StageName.PROVE
 
+    def test_a_run_does_not_go_on_with_another_network(self, uninterrupted: Rehearsal) -> None:
+        for change in ({"model_digest": "another"}, {"sketches": ()}, {"subgraphs": ()}):
+            journal = PlainJournal(uninterrupted.history[:40], knowledge=KNOWLEDGE)
+            again = Rehearsal(lambda change=change: _Changed(change), SHORT, _Rough(), journal=journal).run()
+            assert len(again.history) == 40
+            assert again.finished is not None
+            assert again.finished.failed
+            assert "another network than when this run began" in again.finished.reason
+
+    def test_what_was_only_compiled_is_compiled_again_where_it_is_gone(self) -> None:
+        def interrupt(rehearsal: Rehearsal) -> None:
+            if rehearsal.history[-1].kind == StageName.CHECK:
+                rehearsal.kill()
+
+        wanted = toy_spec(Options(trials=None, search=False))
+        first = Rehearsal(ToyTools, wanted, interfere=interrupt).run()
+        for keeps, drafts in ((True, 1), (False, 2)):
+            journal = PlainJournal(first.history)
+            again = Rehearsal(lambda keeps=keeps: ToyTools(keeps=keeps), wanted, journal=journal).run()
+            assert again.counts(StageName.DRAFT) == drafts
+            assert again.counts(StageName.CHECK) == 1
+            assert ended(again).packaged is not None
+
     def test_a_run_interrupted_while_confirming_goes_on_searching(self) -> None:
         """A second Ctrl-C near the end: what was confirmed stays so, and the budget that is left is used."""
 
@@ -118,6 +142,17 @@ class TestFamiliesThatChange:
             again = Rehearsal(ToyTools, SHORT, _Rough(), journal=journal).run()
             assert again.picks == whole.picks, f"cut after {cut} events"
             assert _decided(ended(again)) == _decided(ended(whole)), f"cut after {cut} events"
+
+
+class _Changed(ToyTools):
+    """Prepares another network than before."""
+
+    def __init__(self, change: Mapping[str, object]) -> None:
+        super().__init__()
+        self._change = change
+
+    def prepare(self, spec: JobSpec) -> Prepared:
+        return msgspec.structs.replace(super().prepare(spec), **self._change)
 
 
 class _BySamples:

@@ -16,7 +16,7 @@ from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import Built, ValidationContext, ValidationItem
 from kintune.core.stage_results import Prepared, StageName, ValidationResult
 from kintune.tuning.job.precision_choice import MARGIN
-from tests.support.rehearsal import Cast, Rehearsal
+from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
@@ -376,6 +376,23 @@ def test_a_compilation_that_is_killed_goes_on(space: NarrowSpace) -> None:
     errors = {"w0": 1e-4, "w1": 2 * BUDGET, "w2": 1e-4}
     cut = Rehearsal(lambda: NarrowTools(space), toy_spec(wanted), RuleCast(space, errors), interfere=kill).run()
     assert narrow_of(cut) == {"w0": "bf16", "w2": "bf16"}
+
+
+def test_a_network_in_tried_precisions_whose_file_is_gone_is_compiled_again(space: NarrowSpace) -> None:
+    def interrupt(rehearsal: Rehearsal) -> None:
+        if rehearsal.history[-1].kind == StageName.PRECISION:
+            rehearsal.kill()
+
+    cast = NarrowCast(space, dict.fromkeys(["w0", "w1", "w2"], 1e-4))
+    first = Rehearsal(lambda: NarrowTools(space), toy_spec(options()), cast, interfere=interrupt).run()
+    for keeps, compiled_networks in ((True, 1), (False, 2)):
+        tools = NarrowTools(space)
+        tools.keeps = keeps
+        journal = PlainJournal(first.history)
+        again = Rehearsal(lambda tools=tools: tools, toy_spec(options()), cast, journal=journal).run()
+        tried = [event.kind for event in again.history].index(StageName.ERROR)
+        assert [e.kind for e in again.history[:tried]].count(StageName.PRECISION) == compiled_networks
+        assert narrow_of(again) == dict.fromkeys(["w0", "w1", "w2"], "bf16")
 
 
 def test_what_is_compiled_is_proven_without_being_timed() -> None:

@@ -91,6 +91,7 @@ def test_they_are_built_into_one_file_with_the_weights_once(ready: tuple[TvmBack
         drafts = space.verify([c for c in space.rules(subgraph.workload, 8) if c.sketch in direct][:1])
         chosen[subgraph.workload] = next((d.candidate for d in drafts if d), Candidate.untuned(subgraph.workload))
     packaged = backend.package(chosen, {})
+    assert backend.kept(packaged)
     session = onnxruntime.InferenceSession(folder / "small.onnx")
     for path in (packaged.tuned, str(packaged.untuned)):
         executable = open_executable(path)
@@ -107,6 +108,21 @@ def test_they_are_built_into_one_file_with_the_weights_once(ready: tuple[TvmBack
         packings.setdefault(subgraph.weights, set()).add(backend.packing(chosen[subgraph.workload]))
     assert all(len(of_one) == 1 for weights_read, of_one in packings.items() if weights_read)
     assert several.weights.nbytes < 1.25 * weights
+
+
+def test_files_that_another_run_has_written_since_are_not_kept(ready: tuple[TvmBackend, Prepared, Path]) -> None:
+    backend, prepared, _ = ready
+    drafted = backend.draft({s.workload: Candidate.untuned(s.workload) for s in prepared.subgraphs}, {}).packaged
+    assert drafted is not None
+    assert backend.kept(drafted)
+    kept = Path(drafted.tuned).read_bytes()
+    Path(drafted.tuned).write_bytes(b"another run's")
+    assert not backend.kept(drafted)
+    Path(drafted.tuned).unlink()
+    assert not backend.kept(drafted)
+    assert not backend.kept(msgspec.structs.replace(drafted, digests={drafted.tuned: ""}))
+    Path(drafted.tuned).write_bytes(kept)
+    assert backend.kept(drafted)
 
 
 def test_one_combination_goes_back_to_onnxruntime(ready: tuple[TvmBackend, Prepared, Path]) -> None:

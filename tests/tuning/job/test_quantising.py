@@ -100,6 +100,20 @@ def test_what_an_earlier_process_wrote_is_used(spec: JobSpec, monkeypatch: pytes
     assert quantise(with_budget(spec, 0.4)).quantised.int8 == 4  # another budget is another model
 
 
+def test_a_process_that_is_killed_while_it_writes_leaves_nothing_to_use(
+    spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = quantise(spec)
+    narrow = with_budget(spec, 0.4)
+    with monkeypatch.context() as patched:
+        patched.setattr("kintune.tuning.job.quantised_file.os.replace", _never)
+        with pytest.raises(AssertionError):
+            quantise(narrow)
+        assert not Path(f"{spec.output}.int8.onnx.json").exists()
+    assert quantise(spec) == first
+    assert Path(f"{spec.output}.int8.onnx.json").exists()
+
+
 def _never(*_: object) -> Quantiser:
     raise AssertionError("nothing is to be quantised again")
 

@@ -90,6 +90,40 @@ def test_a_process_does_not_wait_for_itself(tmp_path: Path) -> None:
             lock.acquire()
 
 
+def test_a_holder_of_the_same_process_id_in_another_container_is_waited_for(tmp_path: Path) -> None:
+    with another_process(tmp_path, "0") as holder:
+        (tmp_path / "core-0.lock").write_text(f"{os.getpid()} kintune tune")
+        with cores_lock([0], lambda _: holder.send_signal(signal.SIGKILL), tmp_path):
+            pass
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_on_the_new_one(tmp_path: Path) -> None:
+    path, told = tmp_path / "core-0.lock", []
+    with another_process(tmp_path, "0") as holder:
+
+        def clean_up(text: str) -> None:
+            told.append(text)
+            path.unlink()
+            holder.send_signal(signal.SIGKILL)
+
+        lock = DeviceLock("core-0", tmp_path)
+        with lock.holding(clean_up):
+            assert len(told) == 1
+            assert path.read_text().startswith(f"{os.getpid()} ")
+            with pytest.raises(OrderError):
+                DeviceLock("core-0", tmp_path).acquire()
+
+
+def test_a_lock_may_be_taken_only_if_it_is_free(tmp_path: Path) -> None:
+    lock = DeviceLock("core-0", tmp_path)
+    with another_process(tmp_path, "0"):
+        assert not lock.try_acquire()
+        assert not lock.held
+    assert lock.try_acquire()
+    lock.release(remove=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failure_half_way_gives_back_what_was_taken(tmp_path: Path) -> None:
     with DeviceLock("core-1", tmp_path).holding(), pytest.raises(OrderError), cores_lock([0, 1], directory=tmp_path):
         pass

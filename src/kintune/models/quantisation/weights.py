@@ -14,6 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from kintune.core.stage_results import QUANTISED_DATA
 from kintune.errors import ModelError, cause_line
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS
 from kintune.models.quantisation.layer_choice import Layer
@@ -93,7 +94,8 @@ class WeightQuantiser:
         if all(entry.domain != _DOMAIN for entry in model.opset_import):
             model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
         large = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > _MOST_BYTES
-        onnx.save(model, written, save_as_external_data=large, location=f"{written.name}.data" if large else None)
+        location = f"{written.name}{QUANTISED_DATA}" if large else None
+        onnx.save(model, written, save_as_external_data=large, location=location)
 
     def _quantised(self, product: _Product, made: list[TensorProto]) -> list[NodeProto]:
         """The nodes in the place of a product; weights are added to `made`."""

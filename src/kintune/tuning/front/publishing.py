@@ -24,6 +24,7 @@ from kintune.core.report import (
 from kintune.core.stage_results import (
     ALONE_FILE,
     BOARD_FILE,
+    QUANTISED_DATA,
     QUANTISED_FILE,
     UNPROVEN,
     UNTUNED_FILE,
@@ -104,7 +105,8 @@ def _keep(path: Path, packaged: Packaged, proof: ValidationResult) -> None:
 def discard(output: str) -> None:
     """Remove the files beside `output` that are needed for the proof only."""
     alone = (f"{ALONE_FILE}{number or ''}" for number in range(MOST_COMBINATIONS))
-    for suffix in (UNPROVEN, UNTUNED_FILE, QUANTISED_FILE, f"{QUANTISED_FILE}.json", *alone):
+    quantised = (f"{QUANTISED_FILE}{suffix}" for suffix in ("", QUANTISED_DATA, ".json"))
+    for suffix in (UNPROVEN, UNTUNED_FILE, *quantised, *alone):
         Path(f"{output}{suffix}").unlink(missing_ok=True)
         Path(f"{output}{suffix}{BOARD_FILE}").unlink(missing_ok=True)
 

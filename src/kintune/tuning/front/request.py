@@ -15,8 +15,8 @@ from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, pars
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
 from kintune.core.model import ModelRef, spell_shapes
 from kintune.core.narrow_options import check_narrow_options
-from kintune.core.version import ELEMENTARY, FEATURES
-from kintune.errors import InputError
+from kintune.core.version import ELEMENTARY, FEATURES, __version__
+from kintune.errors import InputError, ModelError
 from kintune.files import check_writable, readable_files, sha256_of
 from kintune.hardware.gpu_target import GPU
 from kintune.hardware.software import TVM_VERSION
@@ -239,15 +239,18 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     """Return the run key: a digest of the owner, the model, the options, and the measurement conditions.
 
     A model in a file is identified by its content, so that a copy has the same key and an edited file has another one.
-    The key differs for another processor, compiler, protocol or feature extraction, since decisions of such a run could
+    Weights that a user's own ONNX file keeps beside it belong to that content.  The key differs for another version of
+    Kintune, and for another processor, compiler, protocol or feature extraction, since decisions of such a run could
     not be repeated here, nor its times compared.
     """
     model = request.model
     source = _content(Path(model.source)) if os.path.exists(model.source) else model.source
     parts = (model.kind, source, sorted(model.shapes.items()), sorted(model.options.items()))
     protocol = (MeasurementProtocol(threads=threads).version, OPERANDS)
-    device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, protocol, FEATURES)
+    device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, protocol, FEATURES, __version__)
     mine: tuple[object, ...] = (owner,) if owner else ()
+    if weights := _weights_beside(model):
+        mine = (*mine, "weights", weights)
     if model.constants:
         mine = (*mine, "constants", describe_constants(model.constants))
     if model.more_shapes:
@@ -255,6 +258,18 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     if request.calibration:
         mine = (*mine, "calibration", [_content(Path(path)) for path in request.calibration])
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
+
+
+def _weights_beside(model: ModelRef) -> str:
+    """The digest of weights in other files; empty where there are none, or where the job is going to refuse them."""
+    from kintune.models.digest import external_digest  # these import numpy
+
+    if model.kind != ONNX or not model.own:  # others' models may not name files
+        return ""
+    try:
+        return external_digest(Path(model.source), own=True)
+    except ModelError:
+        return ""
 
 
 def _content(path: Path) -> str:

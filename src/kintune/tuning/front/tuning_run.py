@@ -23,6 +23,7 @@ from kintune.tuning.front.failure import failure_report
 from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.publishing import publish, report_of
 from kintune.tuning.front.request import TuneRequest, refuse_several_shapes, run_key
+from kintune.tuning.front.run_lock import RunLock
 from kintune.tuning.narrow import avoided_extensions, known_speeds
 from kintune.workers.engine.job_run import JobEnd, JobEnding
 
@@ -38,14 +39,19 @@ class TuningRun:
         """Find the run to resume, or make the id of a new one; nothing is written yet.
 
         Requests of different owners have different runs.  Messages of failures refer to `details`, or to the log's
-        path.
+        path.  The run is locked until it is over or interrupted, or nobody refers to this any more.
+
+        Raises:
+            DeviceError: the file of a lock cannot be made.
         """
         self.request = request
         self._store = store
         self._site = site
         self._key = run_key(request, site.threads, site.cpu, owner)
+        self._lock: RunLock | None = None
         self._unfinished = self._find_unfinished()
         self.run_id = self._unfinished.run_id if self._unfinished else secrets.token_hex(6)
+        self._lock = self._lock or RunLock.take(self.run_id)
         self.log = (
             Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{self.run_id}.log")
         )
@@ -76,6 +82,12 @@ class TuningRun:
             NumericsError: the outputs differ.
             StorageError: the result, or another file of the job, cannot be written; the run stays unfinished.
         """
+        try:
+            return self._conclude(end)
+        finally:
+            self._unlock()
+
+    def _conclude(self, end: JobEnd) -> RunReport:
         if self._run is None:
             raise JobFailed(f"{self.request.model.name} was never started")
         try:
@@ -113,14 +125,32 @@ class TuningRun:
         """Mark the run as interrupted, unless it is over already; the same command resumes it."""
         if not self._store.runs.get(self.run_id).state.final:
             self._store.runs.update(self.run_id, state=RunState.INTERRUPTED)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _find_unfinished(self) -> Run | None:
-        """Return the run to resume, if any; with `fresh`, unfinished runs are abandoned."""
-        unfinished = self._store.runs.find_unfinished(self._key)
-        while self.request.fresh and unfinished is not None:
-            self._store.runs.update(unfinished.run_id, state=RunState.ABANDONED)
-            unfinished = self._store.runs.find_unfinished(self._key)
-        return unfinished
+        """Return the run to resume, if any, locked; with `fresh`, unfinished runs are abandoned.
+
+        Those that other processes work on are left alone.
+        """
+        runs, others = self._store.runs, list[str]()
+        while (found := runs.find_unfinished(self._key, others)) is not None:
+            lock = RunLock.take(found.run_id)
+            if lock is None:
+                others.append(found.run_id)
+                continue
+            found = runs.get(found.run_id)
+            if not found.state.final and not self.request.fresh:
+                self._lock = lock
+                return found
+            if not found.state.final:  # else another process has just ended it
+                runs.update(found.run_id, state=RunState.ABANDONED)
+            lock.release()
+        return None
 
     def _specify(self, about: DeviceDescription, cores: int, *, pipelined: bool) -> JobSpec:
         request, site = self.request, self._site

@@ -92,5 +92,5 @@ class CompilerBackend(Protocol):
         ...
 
     def kept(self, packaged: Packaged) -> bool:
-        """Return whether the files that an earlier process of this job wrote still exist at the current output path."""
+        """Return whether what an earlier process of this job wrote is still there, unchanged, at the current output."""
         ...

@@ -60,12 +60,20 @@ class TuningJob:
         self._planner = Planner(state, self._stages)
         for event in history:
             self._stages.used(event.stage)
-            state.fold(event)
-        if state.packaged is not None and not self._backend.kept(state.packaged):
-            state.packaged, state.proof = None, None
-        if state.draft is not None and not self._backend.kept(state.draft):
-            state.draft = None
+            if not state.failure:
+                state.fold(event)
+        self._forget_lost_files()
         return self._next()
+
+    def _forget_lost_files(self) -> None:
+        """Forget what was compiled into files that are gone, or are not what was written: it is compiled again."""
+        state, kept = self._state, self._backend.kept
+        if state.packaged is not None and not kept(state.packaged):
+            state.packaged, state.proof = None, None
+        if state.draft is not None and not kept(state.draft):
+            state.draft = None
+        if state.narrowing.draft is not None and not kept(state.narrowing.draft):
+            state.narrowing.draft = None
 
     def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
         """Take in an event; returns the progress after the last one of a batch (`more` is False)."""
@@ -157,7 +165,8 @@ class TuningJob:
     def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:
         """Add the networks that compute each subgraph twice, for the comparison of single subgraphs."""
         apart = self._backend.set_apart(wanted.chosen, self._state.kernels)
-        return msgspec.structs.replace(packaged, each_alone=apart.paths, left_out=apart.left_out)
+        digests = packaged.digests | apart.digests
+        return msgspec.structs.replace(packaged, each_alone=apart.paths, left_out=apart.left_out, digests=digests)
 
     # -- next stages ------------------------------------------------------------------------------------------
 

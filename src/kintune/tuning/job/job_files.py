@@ -9,7 +9,9 @@ from contextlib import contextmanager
 import msgspec
 
 from kintune.core.config import JobSpec
+from kintune.core.stage_results import BOARD_FILE
 from kintune.errors import KintuneError, StorageError
+from kintune.files import sha256_of
 from kintune.models.constants import located
 from kintune.wire.staging import find, hand_over, place_of
 
@@ -57,6 +59,23 @@ class JobFiles:
         return place_of(path)
 
     @staticmethod
+    def digests(*paths: str | None) -> dict[str, str]:
+        """The SHA-256 of the networks written under these paths, and of what they have for boards.
+
+        It is empty for a file that is gone; None stands for one that was not written at all.
+
+        Raises:
+            StorageError: a file cannot be read.
+        """
+        found: dict[str, str] = {}
+        for path in paths:
+            if path is not None:
+                found[path] = _digest(place_of(path))
+                if board := _digest(place_of(f"{path}{BOARD_FILE}")):
+                    found[f"{path}{BOARD_FILE}"] = board
+        return found
+
+    @staticmethod
     def hand_over(path: str) -> None:
         """Have a result brought to the front, if it was written.
 
@@ -68,3 +87,14 @@ class JobFiles:
                 hand_over(path)
         except OSError as error:
             raise StorageError(f"{os.path.basename(path)} cannot be handed over: {error.strerror}") from error
+
+
+def _digest(path: str) -> str:
+    """The SHA-256 of a file; empty if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return sha256_of(file).hex()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error

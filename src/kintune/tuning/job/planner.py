@@ -44,6 +44,7 @@ class Planner:
         self.reason = ""
         self._state = state
         self._stages = stages
+        self._has_drafted_again = False
         self._drafted: set[Candidate] = set()  # for which a build for a draft was offered
         self._offered: dict[str, tuple[int, str]] = {}  # by stage: number of the round, and kind
 
@@ -91,7 +92,9 @@ class Planner:
         options = state.spec.options
         if not options.search:
             self.reason = self.reason or COMPILED
-            return self._close(asked_to_stop) if options.is_proven and self.idle else []
+            if not self.idle:
+                return []
+            return self._close(asked_to_stop) if options.is_proven else self._draft_again()
         if state.baselines.wanted is not None and not asked_to_stop:
             return [self._offer(self._stages.baseline(state.baselines.wanted), _OWN)] if self.idle else []
         if state.wants_peak and not asked_to_stop:
@@ -106,6 +109,13 @@ class Planner:
         if awaited:
             return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
         return self._close(asked_to_stop)
+
+    def _draft_again(self) -> list[Work]:
+        """Return the stage that compiles what was found good, where nothing else ships and its file is gone; once."""
+        if self._state.draft is not None or not self._state.checked or self._has_drafted_again:
+            return []
+        self._has_drafted_again = True
+        return [self._offer(self._stages.draft(self._state.checked, alone=False), _OWN)]
 
     def _close(self, asked_to_stop: str) -> list[Work]:
         """Return the next stage that chooses precisions, packages the network or proves it; none once it is proven."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,8 +14,8 @@ from kintune.core.candidate import digest_of
 from kintune.core.config import JobSpec
 from kintune.core.model import ModelRef
 from kintune.core.quantisation import Quantised
-from kintune.core.stage_results import QUANTISED_FILE
-from kintune.files import sha256_of
+from kintune.core.stage_results import QUANTISED_DATA, QUANTISED_FILE
+from kintune.files import sha256_of, write_whole
 from kintune.models.constants import describe_constants
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import open_graph
@@ -46,12 +48,29 @@ def quantised_once(
     written, key = Path(f"{spec.output}{QUANTISED_FILE}"), _key(spec, path, inputs, options)
     quantised = _written_before(written, key)
     if quantised is None:
-        quantised = write(written)
-        Path(f"{written}{_JSON}").write_bytes(msgspec.json.encode((key, quantised)))
+        quantised = _write(written, key, write)
     if not quantised.int8:
         return QuantisedModel(spec.model, str(path), quantised)
     ref = msgspec.structs.replace(spec.model, kind=ONNX, source=str(written), options={}, own=True)
     return QuantisedModel(ref, str(written), quantised)
+
+
+def _write(written: Path, key: str, write: Callable[[Path], Quantised]) -> Quantised:
+    """Write the model, and then what it was made from: a process that is killed leaves no file that looks like another.
+
+    Large weights lie in another file, which the model names, so both are written elsewhere under their own names.
+    """
+    note = Path(f"{written}{_JSON}")
+    note.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kintune-quantised-", dir=written.parent) as directory:
+        quantised = write(Path(directory, written.name))
+        for name in (f"{written.name}{QUANTISED_DATA}", written.name):
+            if (made := Path(directory, name)).exists():
+                os.replace(made, written.with_name(name))
+            else:
+                written.with_name(name).unlink(missing_ok=True)
+    write_whole(note, msgspec.json.encode((key, quantised)))
+    return quantised
 
 
 def _written_before(written: Path, key: str) -> Quantised | None:

@@ -47,6 +47,7 @@ from kintune.tuning.job.handover import handover_note, next_handover, returned_n
 from kintune.tuning.job.narrowing import Narrowing
 from kintune.tuning.job.network_check import NetworkCheck
 from kintune.tuning.job.outcomes import MEASURING, NEEDED, VERDICTS, rounding_note
+from kintune.tuning.job.preparing_again import prepare_again
 from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.statistics import JobStatistics
 from kintune.tuning.job.target import BaselinesAndTarget
@@ -258,11 +259,11 @@ class JobState:
         self.spec = msgspec.structs.replace(
             self.spec, conservative=prepared.conservative, handed_over=prepared.handed_over
         )
-        self.is_wrong, self.culprit = False, None
-        if not self._is_prepared_here:
-            self._backend.prepare(self.spec)
+        self.is_wrong, self.culprit, self.check, self.draft = False, None, None, None
+        if not self._is_prepared_here and (change := prepare_again(self._backend, self.spec, prepared)):
+            self.failure = change
+            return
         self.prepared = prepared
-        self.check, self.draft = None, None
         self.notes += [note for note in prepared.notes if note not in self.notes]
         self.spec = self.spec.of_network(prepared.subgraphs)
         self._stages.prepared(prepared)

@@ -187,6 +187,7 @@ class TvmBackend:
                 quantised=self._quantised_file,
                 kept=kept,
                 beside=other,
+                digests=JobFiles.digests(path, other),
             )
         )
 
@@ -250,13 +251,16 @@ class TvmBackend:
             hybrid=networks.hybrid is not None,
             quantised=self._quantised_file,
             kept=kept,
+            digests=JobFiles.digests(tuned, reference),
         )
 
     def kept(self, packaged: Packaged) -> bool:
-        """Return whether the files that an earlier process of this job wrote still exist at the current output path."""
-        here = self._spec is not None and packaged.tuned == f"{self._spec.output}{UNPROVEN}"
-        files = (packaged.tuned, packaged.untuned, *packaged.each_alone)
-        return here and all(Path(JobFiles.place_of(path)).exists() for path in files if path is not None)
+        """Return whether what an earlier process of this job wrote is still there, unchanged, at the current output."""
+        if self._spec is None or packaged.tuned != f"{self._spec.output}{UNPROVEN}":
+            return False
+        files = (packaged.tuned, packaged.untuned, packaged.beside, *packaged.each_alone)
+        digests = JobFiles.digests(*files)
+        return digests == packaged.digests and all(digests.values())
 
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Compile the networks that compute each subgraph a second time, untuned, and write them beside the output."""
@@ -283,7 +287,7 @@ class TvmBackend:
             paths[-1] = path
             compared |= here
         left_out = {workload for workload, candidate in chosen.items() if candidate.sketch != UNTUNED} - compared
-        return PerProgramCheck(tuple(paths), tuple(sorted(left_out)))
+        return PerProgramCheck(tuple(paths), tuple(sorted(left_out)), JobFiles.digests(*paths))
 
     @property
     def _quantised_file(self) -> str | None:
