@@ -56,7 +56,7 @@ def load(
     fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.  A list of shapes has the result run
     with each of them: `{"ids": [(1, 32), (1, 64)]}`; lists of several inputs go together, the first with the first.
     `constants` fixes the values of
-    inputs for good, which the result then no longer has: numbers, lists, arrays, or paths of `.npy` files.
+    inputs, which the result then lacks; the values are numbers, lists, arrays, or paths of `.npy` files.
 
     Raises:
         ModelError: the model cannot be used; `ShapeError` where a shape is missing or wrong.

@@ -10,13 +10,13 @@
     |   |-- RecordsError            a records file cannot be used
     |   |   `-- DamagedRecord
     |   |-- EnvironmentProblem      what is installed cannot work
-    |   `-- OrderError              a call that makes no sense yet
+    |   `-- OrderError              a call that needs another call before it
     |-- StorageError                records or results cannot be read or written now (exit code 2)
     |   `-- StorageFull             there is no space left
     |-- RunError                    a network cannot run now: no memory, a context in use, a kernel that fails
     |-- BuildError                  a program could not be compiled
     |-- DeviceError                 a device cannot be used
-    |   `-- DeviceUnwell            what a device measures or a host builds is of no use for now
+    |   `-- DeviceUnwell            a device or host whose results cannot be used for now
     |-- EngineError                 a process could not be started or kept running
     |-- SchedulerError              an event or a decision that the scheduler's state does not allow
     |-- WireError                   a peer sent something that is not a message

@@ -34,7 +34,7 @@ def test_urls_of_services(service: str, url: str) -> None:
 
 @pytest.mark.parametrize("service", ["", "ftp://here", "here:many", "ws://", "ws://here/somewhere"])
 def test_what_is_no_address(service: str) -> None:
-    with pytest.raises(InputError, match="is no address; name HOST:PORT"):
+    with pytest.raises(InputError, match="is not an address; give HOST:PORT"):
         agent_url(service)
 
 
@@ -68,15 +68,15 @@ def test_no_file_and_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (("device", "start", "--service", "here:1"), "Missing option '--type'"),
         (("worker", "start"), "Missing option '--service'"),
         (("worker", "start", "--service", "here:1", "--cores", "4096"), "--cores 4096: this process may use"),
-        (("worker", "start", "--service", "nowhere at all"), "is no address"),
+        (("worker", "start", "--service", "nowhere at all"), "is not an address"),
         (("device", "start", "--service", "here:1", "--type", "pi", "--device", "gpu"), "device 'gpu'"),
         (("device", "start", "--service", "here:1", "--type", "pi", "--device", "cpu:4096"), "there is no core 4096"),
         ((*PI, "--rpc", "127.0.0.1:9090"), "name its CPU and its cores, for instance with --target 'llvm"),
         ((*PI, "--rpc", "127.0.0.1:9090", "--target", "llvm"), "name its CPU and its cores"),
         ((*PI, "--rpc", "board:9090", *A_CPU), "is not on this machine's loopback"),
         ((*PI, "--rpc", "9090", *A_CPU), "name it as HOST:PORT, or as HOST:PORT/KEY"),
-        ((*PI, "--rpc", "127.0.0.1:9090", *A_CPU, "--device", "cpu:0"), "leave --device and --urgent away"),
-        ((*PI, "--threads", "4"), "--threads goes with --rpc"),
+        ((*PI, "--rpc", "127.0.0.1:9090", *A_CPU, "--device", "cpu:0"), "leave --device and --urgent out"),
+        ((*PI, "--threads", "4"), "--threads is for --rpc"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(kintune: Kintune, arguments: tuple[str, ...], said: str) -> None:

@@ -52,8 +52,8 @@ def test_a_first_estimate_says_what_it_rests_on(kintune: Kintune, answers: dict[
     assert said.out.splitlines() == [
         "resnet18: 3.63 GFLOP a run, 46.8 MB of weights; 21 distinct subgraphs, 17 of them worth tuning",
         "With 2 threads this machine does 400 GFLOP and reads 20.0 GB a second, so no program takes less than 9.08 ms",
-        "The records know nothing of its subgraphs yet",
-        "1000 trials take about 8 min (a first guess, since no run has shown otherwise)",
+        "The records have no measurements of its subgraphs yet",
+        "1000 trials take about 8 min (a rough guess, since there is no past run)",
     ]
 
 
@@ -65,8 +65,8 @@ def test_the_time_of_other_runtimes_is_said(kintune: Kintune, answers: dict[str,
 def test_what_records_give_is_said(kintune: Kintune, answers: dict[str, Any]) -> None:
     answers["answer"] = msgspec.structs.replace(ESTIMATE, known=KnownDevice(17, 900, 15.2), judged_by_runs=True)
     out = kintune("estimate", "zoo:resnet18").out
-    assert "know 900 programs for 17 of the 21 subgraphs; with the best, about 15.2 ms\n" in out
-    assert "(judged by past runs)" in out
+    assert "900 programs for 17 of the 21 subgraphs; with the best, about 15.2 ms\n" in out
+    assert "(from past runs)" in out
 
 
 def test_the_document_is_the_estimate(kintune: Kintune, answers: dict[str, Any]) -> None:
@@ -96,9 +96,9 @@ def test_of_several_shapes_one_run_with_each_is_said(kintune: Kintune, answers: 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (10.0, 12.5, "it will likely take 10.0 ms to 12.5 ms, 1.20x to 1.50x as fast (judged by 34 subgraphs tuned"),
-        (12.5, 30.0, "0.50x to 1.20x as fast (judged by 34 subgraphs tuned here before); whether tuning pays is not"),
-        (15.0, 30.0, "0.50x to 1.00x as fast (judged by 34 subgraphs tuned here before); tuning will hardly pay"),
+        (10.0, 12.5, "it will likely take 10.0 ms to 12.5 ms, 1.20x to 1.50x as fast (from 34 subgraphs tuned"),
+        (12.5, 30.0, "0.50x to 1.20x as fast (from 34 subgraphs tuned here before); a gain is uncertain"),
+        (15.0, 30.0, "0.50x to 1.00x as fast (from 34 subgraphs tuned here before); a gain is unlikely"),
     ],
 )
 def test_the_likely_gain_is_foretold(
@@ -114,11 +114,11 @@ def test_the_likely_gain_is_foretold(
 def test_without_a_baseline_the_latency_is_foretold(kintune: Kintune, answers: dict[str, Any]) -> None:
     answers["answer"] = msgspec.structs.replace(ESTIMATE, forecast=Forecast(10.0, 20.0, 0))
     line = kintune("estimate", "zoo:resnet18").out.splitlines()[3]
-    assert line == "Tuned, it will likely take 10.0 ms to 20.0 ms (a first guess, since nothing was tuned here before)"
+    assert line == "Tuned, it will likely take 10.0 ms to 20.0 ms (a rough guess, since nothing was tuned here before)"
 
 
 def test_a_baseline_that_was_disturbed_foretells_nothing_for_certain(kintune: Kintune, answers: dict[str, Any]) -> None:
     foretold = Forecast(10.0, 12.0, 34, FastestBaseline("onnxruntime", 60.0), spread=2.0)
     answers["answer"] = msgspec.structs.replace(ESTIMATE, forecast=foretold)
     line = kintune("estimate", "zoo:resnet18").out.splitlines()[3]
-    assert line.endswith("; other programs use the cores, so this is not certain")
+    assert line.endswith("; other programs use the cores, so this is uncertain")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def test_commands_stand_under_headings_common_ones_first(kintune: Kintune) -> None:
     said = kintune("--help").out
-    headings = ["A model:", "A tuned model elsewhere:", "A service:", "Records and this machine:", "The laboratory:"]
+    headings = ["A model:", "Deployment:", "A service:", "Records and this machine:", "The laboratory:"]
     places = [said.index(heading) for heading in headings]
     assert places == sorted(places)
     assert places[0] < said.index("\n  tune ") < said.index("\n  run ") < said.index("\n  evaluate ") < places[1]

@@ -152,7 +152,7 @@ def test_a_document_that_cannot_be_written_does_not_hide_the_summary(
         (["--shape", "x=1x{2,3}", "--shape", "y={1,2,3}"], "x has 2 alternative shapes and y has 3"),
         (["--shape", "x=1x{2,2}"], "the shapes x=1x2 are named twice"),
         (["--shape", "x=1x{2,3}", "--device", "cuda"], "several shapes in one result are for this machine's CPU"),
-        (["--shape", "x=1x2", "x=1x3"], "x=1x3 is no model: the shell has expanded the braces of --shape"),
+        (["--shape", "x=1x2", "x=1x3"], "x=1x3 is not a model: the shell has expanded the braces of --shape"),
         (["--schedule", "missing/schedule.jsonl"], "there is no directory"),
         (["zoo:resnet18", "--output", "missing"], "the output missing is not a directory"),
         (["zoo:resnet18", "--priority", "2"], "there are 1 of them for 2 models"),

@@ -174,7 +174,7 @@ def test_speeds_with_shorter_numbers_are_measured_once(monkeypatch: pytest.Monke
         amx, vectors, refused, of_bytes = check_narrow(where, again=again)
         assert asked == ["narrow"] * times
     assert (amx.verdict, amx.name, amx.finding) == (Verdict.GOOD, "bf16 by AMX", "works, 4.1 times fp32")
-    assert vectors.finding == "works, 0.7 times fp32: it is not offered"
+    assert vectors.finding == "works, 0.7 times fp32: it is not used"
     assert (refused.verdict, refused.finding) == (Verdict.NOTE, "the kernel of this system does not permit it")
     assert of_bytes.finding == "works, 3.9 times fp32"
     assert faster_precisions(speeds) == {"bf16", "int8"}

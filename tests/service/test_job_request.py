@@ -31,7 +31,7 @@ def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"device": ""}, "device '' is no name"),
+        ({"device": ""}, "device '' is not a name"),
         ({"precision": "int8"}, "upload some and name them in calibrate"),
         ({"calibrate": (1,)}, "calibrate is for a narrower precision"),
         ({"precision": "int8", "calibrate": (1, 1)}, "each once"),
@@ -39,7 +39,7 @@ def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
         ({"weights": 3}, "weights must be 4 or 8, and is 3"),
         ({"weights": 8.0}, "weights must be 4 or 8, and is 8.0"),
         ({"max_error": 0.1}, "give precision bf16, int8 or auto, or weights 4 or 8, as well"),
-        ({"device": "../../etc"}, "is no name of a device type"),
+        ({"device": "../../etc"}, "is not a name of a device type"),
         ({"until": "0"}, "the latency must be more than 0, and is 0"),
         ({"until": "nan"}, "the latency must be more than 0, and is nan"),
         ({"until": "openvino*0.8"}, "a service compares with onnxruntime alone"),

@@ -84,7 +84,7 @@ def test_a_token_is_one_machines(case: RegistryCase) -> None:
     case.registry.admit(token, join(), 2.0)  # again: its line was cut
     with pytest.raises(InputError, match="this token belongs to the machine 'board-1', which is another one"):
         case.registry.admit(token, join("board-2", identity="m2"), 3.0)
-    with pytest.raises(InputError, match="this token belongs to the machine 'board-1'; come under that name"):
+    with pytest.raises(InputError, match="this token belongs to the machine 'board-1'; join with that name"):
         case.registry.admit(token, join("board-2"), 3.0)
 
 
@@ -130,7 +130,7 @@ def test_a_type_that_is_forgotten_is_said_anew(case: RegistryCase) -> None:
 
 def test_what_is_no_description_stays_out(case: RegistryCase) -> None:
     broken = msgspec.structs.replace(join(), devices=(OfferedDevice("cpu", "pi5", (), b"\xc1"),))
-    with pytest.raises(InputError, match="what it says of itself is no description"):
+    with pytest.raises(InputError, match="its description is invalid"):
         case.registry.admit(case.token(), broken, 1.0)
 
 

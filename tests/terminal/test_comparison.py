@@ -92,7 +92,7 @@ def test_without_others_the_untuned_network_is_what_there_is() -> None:
             24.0,
             True,
             "likely 19.7 ms to 24.0 ms at the end (0.98 to 1.20 of onnxruntime); "
-            "it will hardly be faster than onnxruntime",
+            "it is unlikely to be faster than onnxruntime",
         ),
     ],
 )

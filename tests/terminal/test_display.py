@@ -60,7 +60,7 @@ def test_the_first_forecast_is_a_milestone() -> None:
 
 def test_that_others_use_the_cores_is_said() -> None:
     (line,) = lines_of(example_progress(disturbed=200))
-    assert line.endswith("; other programs use the cores: 200 of 384 programs had to be timed again")
+    assert line.endswith("; other programs use the cores: 200 of 384 candidates had to be timed again")
 
 
 def test_routine_reports_are_ten_seconds_apart() -> None:

@@ -36,7 +36,7 @@ def test_notes_come_after_what_was_won() -> None:
 
 def test_wrong_outputs_are_said_before_the_gain() -> None:
     lines = summarize(example_report(within_tolerance=False))
-    assert "NOT compute the same" in lines[0]
+    assert "by MORE than the tolerance" in lines[0]
     assert any("against a tolerance" in line for line in lines)
 
 
@@ -55,7 +55,7 @@ def test_what_could_not_be_measured_is_not_claimed() -> None:
 
 def test_failures_are_counted_by_cause_over_all_subgraphs() -> None:
     lines = summarize(example_report())
-    start = lines.index("7 candidates failed, which is normal as long as most do not:")
+    start = lines.index("7 candidates failed; this is normal if it is a minority:")
     assert [line.split() for line in lines[start + 1 : start + 3]] == [
         ["4", "run", "failed"],
         ["3", "build", "timed", "out"],
@@ -64,7 +64,7 @@ def test_failures_are_counted_by_cause_over_all_subgraphs() -> None:
 
 def test_many_causes_are_cut_short() -> None:
     many = SubgraphReport("a", 1, 1.0, "dense", 9, None, {f"cause {i}": 9 - i for i in range(9)})
-    assert "  and 3 more causes; the log has them all" in summarize(example_report(subgraphs=(many,)))
+    assert "  and 3 more causes; the log lists all" in summarize(example_report(subgraphs=(many,)))
 
 
 def test_a_runtime_that_was_not_compared_says_why() -> None:
@@ -82,14 +82,14 @@ def test_the_summary_ends_with_where_the_file_is_and_what_comes_next() -> None:
 
 def test_what_the_search_started_from_is_one_line() -> None:
     def said(*use: int) -> list[str]:
-        return [line for line in summarize(example_report(knowledge=KnowledgeUse(*use))) if " of kin" in line]
+        return [line for line in summarize(example_report(knowledge=KnowledgeUse(*use))) if " of similar" in line]
 
     assert said() == []
-    assert said(12, 2, 9) == ["Started from 12 programs and 2 models of kin; 9 of the programs measured came of them."]
-    assert said(1) == ["Started from 1 program of kin."]
+    assert said(12, 2, 9) == ["Started from 12 programs and 2 models of similar workloads; 9 trials came from them."]
+    assert said(1) == ["Started from 1 program of similar workloads."]
     assert said(0, 1, 0, 2) == [
-        "Started from 1 model of kin.",
-        "2 records of kin could not be read; 'kintune records check' says which.",
+        "Started from 1 model of similar workloads.",
+        "2 records of similar workloads are unusable; run 'kintune records check'.",
     ]
 
 
@@ -99,7 +99,7 @@ def test_many_disturbed_measurements_are_said_with_what_to_do(trials: int, distu
     (place, *_) = [*(n for n, line in enumerate(lines) if line.startswith("Other programs use the cores")), None]
     assert (place is not None) == said
     if place is not None:
-        assert f"{disturbed} of {trials} programs" in lines[place]
+        assert f"{disturbed} of {trials} candidates" in lines[place]
         assert "--threads" in lines[place + 1]
 
 

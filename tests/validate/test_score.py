@@ -65,7 +65,7 @@ def test_a_function_that_knows_of_it_is_told_which_data_to_use(model: str) -> No
     ("module", "function", "said"),
     [
         ("metrics", "nothing", "metric metrics:nothing: it returned NoneType instead of a number"),
-        ("metrics", "undefined", "metric metrics:undefined: it returned nan, which is no score"),
+        ("metrics", "undefined", "metric metrics:undefined: it returned nan, which is not a valid score"),
         ("metrics", "broken", "metric metrics:broken: it raised KeyError: 'no such sample'"),
         ("metrics", "leaves", "metric metrics:leaves: its process ended with code 3"),
         ("metrics", "absent", "metric metrics:absent: metrics has no function absent"),

@@ -1,4 +1,4 @@
-"""What executables of each kind have in common: what they take and give, and how they are timed."""
+"""The common part of all kinds of executables: their inputs and outputs, and how they are timed."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class HybridExecutable(BaseExecutable):
         self._load()
 
     def _load(self) -> None:
-        """Make the session of the usual number of threads, so that what is wrong with the file is said now."""
+        """Make the session of the usual number of threads, so that errors in the file are reported now."""
         self._session(0)
 
     @property
@@ -91,7 +91,7 @@ class HybridExecutable(BaseExecutable):
 
     @property
     def variant(self) -> Variant:
-        """For which CPU its regions are: the one variant of the file."""
+        """The only variant of the file: the CPU that its regions are for."""
         about = self._manifest["executable"]
         isa = tuple(about.get("isa", ()))
         return Variant(0, 1, about.get("machine", ""), about.get("cpu", ""), isa, self._threads)
@@ -356,7 +356,7 @@ class HybridContext:
         return self._executable._run(self._session, self._plan, inputs)
 
     def close(self) -> None:
-        """Let go of the session.  Closing twice is fine."""
+        """Release the session.  Closing twice is fine."""
         self._session = self._whole = None
         self._own.clear()
 

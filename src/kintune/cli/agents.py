@@ -41,7 +41,7 @@ def joining_options(command: Command) -> Command:
         "--service",
         required=True,
         metavar="ADDRESS",
-        help="Where the service lets machines in, HOST:PORT; wss://HOST:PORT behind TLS.",
+        help="The service's address for machines, HOST:PORT; wss://HOST:PORT behind TLS.",
     )(command)
     command = click.option(
         "--token-file",
@@ -49,7 +49,7 @@ def joining_options(command: Command) -> Command:
         help=f"A file with this machine's token.  [default: ${TOKEN_VARIABLE}]",
     )(command)
     return click.option(
-        "--name", metavar="NAME", default=platform.node, help="What this machine is called there.  [default: its own]"
+        "--name", metavar="NAME", default=platform.node, help="This machine's name at the service.  [default: its own]"
     )(command)
 
 
@@ -67,7 +67,7 @@ def agent_url(service: str) -> str:
     except ValueError:
         fine = False
     if not fine:
-        raise InputError(f"--service {service!r}: is no address; name HOST:PORT, or wss://HOST:PORT")
+        raise InputError(f"--service {service!r}: is not an address; give HOST:PORT, or wss://HOST:PORT")
     return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{PATH}"
 
 
@@ -116,13 +116,13 @@ def note(line: str) -> None:
 _GB = 1024  # memory is reported in whole GB, so that a system update does not change it
 
 
-@click.command("start", short_help="Build here what a service wants to try.")
+@click.command("start", short_help="Build programs here for a service.")
 @joining_options
 @click.option("-j", "--cores", type=int, metavar="N", help="How many cores to lend.  [default: all]")
 def start_worker(service: str, token_file: str | None, name: str, cores: int | None) -> None:
     """Join a service as a host that builds programs, until Ctrl-C.
 
-    It dials out: no port of it has to be open.  When the line is cut it dials again.
+    It connects to the service: it needs no open port.  After a lost connection it connects again.
     """
     require_tried_versions()
     usable = tuple(sorted(os.sched_getaffinity(0)))
@@ -136,9 +136,9 @@ def start_worker(service: str, token_file: str | None, name: str, cores: int | N
 _NATIVE = "native"
 
 
-@click.command("start", short_help="Measure here what a service wants to know.")
+@click.command("start", short_help="Measure programs here for a service.")
 @joining_options
-@click.option("--type", "type_", required=True, metavar="TYPE", help="What devices like this one are called there.")
+@click.option("--type", "type_", required=True, metavar="TYPE", help="The device type's name at the service.")
 @click.option(
     "--device",
     default=DEVICE,
@@ -151,9 +151,9 @@ _NATIVE = "native"
     "--rpc",
     metavar="HOST:PORT",
     help="Instead of a device of this machine, a board without Python, where TVM's RPC server runs; HOST:PORT is this "
-    "machine's end of a tunnel to it. HOST:PORT/KEY: what a tracker has under that key.",
+    "machine's end of a tunnel to it. HOST:PORT/KEY: a board that a tracker has under that key.",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="With --rpc: how many threads programs have there.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="With --rpc: the threads of programs on the board.")
 def start_device(
     service: str,
     token_file: str | None,
@@ -167,8 +167,8 @@ def start_device(
 ) -> None:
     """Join a service as a device, until Ctrl-C.
 
-    What this machine is and reaches at its best is measured first.  It dials out: no port of it has to be open.  When
-    the line is cut it dials again.  Nobody else may use its cores meanwhile.
+    This machine's properties and peak are measured first.  It connects to the service: it needs no open port.  After
+    a lost connection it connects again.  No other program may use its cores meanwhile.
     """
     require_tried_versions()
     if rpc is not None:
@@ -180,7 +180,7 @@ def start_device(
 
     else:
         if threads is not None:
-            raise InputError("--threads goes with --rpc; of this machine's cores name some, as in --device cpu:2-3")
+            raise InputError("--threads is for --rpc; for this machine, select cores, as in --device cpu:2-3")
         chosen = choose_devices(device)
         gpus = {one: own.gpu.index for one, own in chosen.items() if own.gpu is not None}
         devices = OfferedDevices(type_, {one: own.cores for one, own in chosen.items()}, gpus)
@@ -203,11 +203,11 @@ def _board(rpc: str, type_: str, target: str, threads: int | None, *, plain: boo
     address = parse_address(rpc)
     if target == _NATIVE or threads is None:
         raise InputError(
-            f"--rpc {rpc}: the board cannot be asked what it is; name its CPU and its cores, for instance with "
+            f"--rpc {rpc}: the board cannot describe itself; name its CPU and its cores, for instance with "
             "--target 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72' --threads 4"
         )
     if not plain:
-        raise InputError(f"--rpc {rpc}: leave --device and --urgent away; they are for devices of this machine")
+        raise InputError(f"--rpc {rpc}: leave --device and --urgent out; they are for devices of this machine")
     return OfferedBoard(type_, address, threads)
 
 

@@ -64,12 +64,12 @@ class LatencyCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     default=1.0,
     show_default=True,
     metavar="RATIO",
-    help="The largest share of onnxruntime's latency that passes.",
+    help="The largest allowed ratio to onnxruntime's latency.",
 )
 @click.option(
     "--model",
     metavar="MODEL",
-    help="The ONNX file that it was made of, or zoo:NAME.  [default: one of its name beside FILE.kt]",
+    help="Its original ONNX file, or zoo:NAME.  [default: NAME.onnx beside FILE.kt]",
 )
 @constant_option
 @click.option("--input", "inputs", metavar="FILE.npz", help="Run on these inputs.  [default: random ones]")
@@ -88,7 +88,7 @@ def command(
 ) -> int:
     """Time the tuned model FILE.kt and onnxruntime on the original in turns, on this machine.
 
-    The exit code is 1 if it takes more than --at-most of onnxruntime's latency, which ends a job of continuous
+    The exit code is 1 if it takes more than --at-most of onnxruntime's latency, which fails a job of continuous
     integration.  A model that runs with several combinations of shapes must pass with each.
 
     FILE.kt holds machine code: run only what you trust.
@@ -164,7 +164,7 @@ def _original(executable: str, manifest: Manifest, model: str | None, constants:
         return parse_ref(str(beside), constants=fixed)
     if name in zoo.names():
         return parse_ref(f"zoo:{name}", constants=fixed)
-    raise InputError(f"{executable}: was made of {name}; name its ONNX file with --model, there is no {beside}")
+    raise InputError(f"{executable}: was built from {name}; name its ONNX file with --model, there is no {beside}")
 
 
 def _context(
@@ -186,6 +186,6 @@ def _lines(document: LatencyCheckDocument) -> list[str]:
             f"{milliseconds(found.onnxruntime_ms)}: {found.ratio:.3f} of it "
             f"(8 of 10 of {found.rounds} rounds between {found.low:.3f} and {found.high:.3f})"
         )
-    verdict = "passed" if document.passed else "slower than that"
-    lines.append(f"At most {document.at_most:g} of {document.baseline}'s latency was asked for: {verdict}.")
+    verdict = "passed" if document.passed else "failed"
+    lines.append(f"At most {document.at_most:g} of {document.baseline}'s latency is allowed: {verdict}.")
     return lines

@@ -29,9 +29,9 @@ __all__ = ["command"]
     COMPILE_FIELDS,
     help={
         "target": "What to compile for; 'native' is this machine.",
-        "device": "What it will run on, as for 'kintune tune'.",
-        "seed": "Seed of the inputs that are drawn.",
-        "output": "Where the executable goes.",
+        "device": "The device that the result runs on, as for 'kintune tune'.",
+        "seed": "Seed of random inputs.",
+        "output": "The executable to write.",
     },
 )
 @quiet_option
@@ -50,8 +50,8 @@ def command(
 
     Each subgraph gets the fastest program that was ever measured for this device, else one by rule.  The result runs
     once and is compared with onnxruntime or PyTorch.  With a narrower precision, or weights of fewer bits, the error at
-    the outputs is measured, and the network is timed against the one in fp32.  'kintune tune' begins with the same, and
-    goes on from there.
+    the outputs is measured, and the network is timed against the one in fp32.  'kintune tune' starts with these steps,
+    then searches.
     """
     loaded = api.Model.parse(model, shapes, constants)
     with showing([loaded.name], quiet=quiet, verbose=verbose) as progress, ending_by_signals():

@@ -80,10 +80,10 @@ def script_for(shell: str) -> str:
     return _SHELLS[shell](root, {}, "kintune", VARIABLE).source()
 
 
-@click.command("completion", short_help="Print the script for completion in a shell.")
+@click.command("completion", short_help="Print the shell completion script.")
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 def command(shell: str) -> None:
-    """Print the script that has SHELL complete commands, options, files and names of models.
+    """Print the script with which SHELL completes commands, options, files and names of models.
 
     Put the line  eval "$(kintune completion bash)"  into ~/.bashrc, or the same with zsh into ~/.zshrc.  For fish,
     write the script to a file: kintune completion fish > ~/.config/fish/completions/kintune.fish

@@ -33,13 +33,13 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command("doctor", short_help="Check that this machine can tune.")
 @records_option
-@click.option("--measure", is_flag=True, help="Measure anew what this machine reaches at its best.")
+@click.option("--measure", is_flag=True, help="Measure the peak of this machine again.")
 @json_option
 def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     """Check that this machine can tune: software, compiler, cores, records.
 
-    What it reaches at its best, in arithmetic and from memory, is measured once and kept in the records, where searches
-    look it up.  The exit code is 1 when something has to be mended first.
+    Its peak, in arithmetic and memory bandwidth, is measured once and kept in the records, where searches
+    read it.  The exit code is 1 if something must be fixed first.
     """
     machine = inspect_machine()
     checks = [*check_software(), *check_gpus(), *check_quota(), *check_records(records)]
@@ -70,7 +70,7 @@ def _describe(machine: Machine) -> list[str]:
         f"{machine.usable_cores} usable by this process; Kintune uses {threads}",
         f"{'memory':<16} {count(machine.memory, 'B')}",
         f"{'caches':<16} {caches}",
-        f"{'instructions':<16} {' '.join(machine.features) or 'none that matter'}",
+        f"{'instructions':<16} {' '.join(machine.features) or 'none that Kintune uses'}",
     ]
 
 
@@ -84,4 +84,4 @@ def _list(checks: list[Check]) -> list[str]:
 
 
 def _conclude(can_tune: bool) -> str:
-    return "This machine can tune." if can_tune else "This machine cannot tune before what is marked BAD is mended."
+    return "This machine can tune." if can_tune else "This machine cannot tune before the checks marked BAD are fixed."

@@ -46,7 +46,7 @@ def write_document(target: JsonTarget, document: msgspec.Struct) -> None:
 
 
 def echo(line: str, target: JsonTarget = "") -> None:
-    """Print a line for people; it goes to standard error when `--json -` has taken standard output.
+    """Print a line of text; it goes to standard error if `--json -` uses standard output.
 
     On a terminal, a line of prose that is too long for it goes on in the next one; a command to be copied does not.
     Names may come from others: blanks stand in place of their control characters.

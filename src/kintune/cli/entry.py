@@ -1,4 +1,4 @@
-"""Where the command line enters: runs a command, and turns every error into one line and an exit code."""
+"""The entry point of the command line: runs a command, and turns every error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIGNALLED = 128  # and the number of the signal, as shells have it
 
 
 class ExitCode(IntEnum):
-    """What the shell is told."""
+    """The exit codes of the command."""
 
     OK = 0
     FAILED = 1

@@ -17,7 +17,7 @@ _HARDLY = 1.05  # times as fast at most, below which nobody needs to tune
 _DISTURBED = 1.4  # by which a baseline's runs differ where other programs use the cores
 
 
-@click.command("estimate", short_help="Say what tuning a model will take, before doing it.")
+@click.command("estimate", short_help="Estimate the time and the gain of tuning a model.")
 @click.argument("model")
 @shape_option
 @constant_option
@@ -36,7 +36,7 @@ def command(
     records: str | None,
     json_target: JsonTarget,
 ) -> None:
-    """Say what tuning MODEL will take: operations, the latency that no program can beat, what is known, the time.
+    """Estimate tuning of MODEL: operations, a lower bound of the latency, known measurements, the duration.
 
     The model is imported and split as for tuning, the machine's peak is measured unless the records know it, and other
     runtimes are timed for a second, so that the likely gain can be told.
@@ -71,11 +71,11 @@ def _lines(estimate: Estimate) -> list[str]:
     if known.measurements:
         reach = f"; with the best, about {milliseconds(known.latency_ms)}" if known.latency_ms else ""
         covered = f"{known.workloads} of the {estimate.subgraphs} subgraphs"
-        lines.append(f"The records know {known.measurements} programs for {covered}{reach}")
+        lines.append(f"The records have {known.measurements} programs for {covered}{reach}")
     else:
-        lines.append("The records know nothing of its subgraphs yet")
+        lines.append("The records have no measurements of its subgraphs yet")
     lines.extend(_foretold(estimate.forecast))
-    basis = "judged by past runs" if estimate.judged_by_runs else "a first guess, since no run has shown otherwise"
+    basis = "from past runs" if estimate.judged_by_runs else "a rough guess, since there is no past run"
     first = f", {duration(estimate.baseline_seconds)} of it for other runtimes" if estimate.baseline_seconds else ""
     lines.append(f"{estimate.trials} trials take about {duration(estimate.seconds)}{first} ({basis})")
     return lines
@@ -85,19 +85,19 @@ def _foretold(found: Forecast | None) -> list[str]:
     """What tuning will likely reach, and whether it pays."""
     if found is None or found.high_ms <= 0:
         return []
-    basis = f"judged by {found.judged_by} subgraphs tuned here before"
+    basis = f"from {found.judged_by} subgraphs tuned here before"
     if not found.judged_by:
-        basis = "a first guess, since nothing was tuned here before"
+        basis = "a rough guess, since nothing was tuned here before"
     reach = f"it will likely take {milliseconds(found.low_ms)} to {milliseconds(found.high_ms)}"
     if found.baseline is None or (gains := found.gains) is None:
         return [f"Tuned, {reach} ({basis})"]
     pays = ""
     if found.spread > _DISTURBED:
-        pays = "; other programs use the cores, so this is not certain"
+        pays = "; other programs use the cores, so this is uncertain"
     elif gains[1] < _HARDLY:
-        pays = "; tuning will hardly pay"
+        pays = "; a gain is unlikely"
     elif gains[0] < 1.0:
-        pays = "; whether tuning pays is not certain"
+        pays = "; a gain is uncertain"
     return [
         f"{found.baseline.name} takes {milliseconds(found.baseline.ms)}; tuned, {reach}, {times(gains[0])} to "
         f"{times(gains[1])} as fast ({basis}){pays}"

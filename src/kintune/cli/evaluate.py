@@ -111,7 +111,7 @@ class _Way(NamedTuple):
 @click.option("--repeats", type=click.IntRange(min=1), default=50, show_default=True, help="Timed runs of a stream.")
 @click.option("--warmups", type=click.IntRange(min=0), default=3, show_default=True, help="Untimed runs before them.")
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of a run.  [default: as tuned]")
-@click.option("--streams", type=click.IntRange(1, 1024), default=1, show_default=True, help="Requests at once.")
+@click.option("--streams", type=click.IntRange(1, 1024), default=1, show_default=True, help="Concurrent requests.")
 @click.option("--kernels", is_flag=True, help="Time each kernel inside the network too.")
 @click.option("--variant", type=click.IntRange(min=0), help="Time this variant.  [default: the best for this CPU]")
 @json_option
@@ -232,7 +232,7 @@ def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
         )
     else:
         yield (
-            f"{document.streams} streams: {document.per_second:.1f} requests a second; half took at most "
+            f"{document.streams} streams: {document.per_second:.1f} requests a second; 50 of 100 took at most "
             f"{milliseconds(document.median_ms)}, 99 of 100 at most {milliseconds(document.p99_ms)}"
         )
     if document.kernels:

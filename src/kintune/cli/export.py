@@ -32,7 +32,7 @@ class ExportDocument(msgspec.Struct, frozen=True, kw_only=True):
     required=True,
     help="c: a library and headers; onnx: an operator for onnxruntime; wheel: a Python package.",
 )
-@click.option("--name", default="", help="What the Python package is called.  [default: the model's name]")
+@click.option("--name", default="", help="The name of the Python package.  [default: the model's name]")
 @click.option(
     "--runtime",
     metavar="WHEEL",

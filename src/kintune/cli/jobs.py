@@ -18,12 +18,12 @@ from kintune.service.client import Client
 __all__ = ["cancel", "download", "finish", "list_jobs", "logs", "priority", "retry", "show", "watch"]
 
 
-@click.command("show", short_help="Show where it stands, and how it came there.")
+@click.command("show", short_help="Show the state and the history of a job.")
 @click.argument("job")
 @service_options
 @json_option
 def show(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
-    """Show JOB with all its steps."""
+    """Show JOB with all its state transitions."""
     with Client(service, token) as client:
         found = client.job(job)
     write_document(json_target, JobDocument(job=found))
@@ -35,12 +35,12 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
         echo(f"  {at}  {step['state']:10} {step['reason']}".rstrip(), json_target)
 
 
-@click.command("watch", short_help="Show how it goes, until it is over.")
+@click.command("watch", short_help="Show the progress of a job until it ends.")
 @click.argument("job")
 @service_options
 @json_option
 def watch(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
-    """Show how JOB goes; the exit code is 1 if it fails."""
+    """Show the progress of JOB until it ends; the exit code is 1 if it fails."""
     with Client(service, token) as client, JobDisplay(f"job {job}", lambda line: echo(line, json_target)) as news:
         try:
             client.wait(job, news)
@@ -49,7 +49,7 @@ def watch(job: str, token: str | None, service: str | None, json_target: JsonTar
                 write_document(json_target, JobDocument(job=client.job(job)))
 
 
-@click.command("logs", short_help="What its processes have said.")
+@click.command("logs", short_help="Print the log of a job.")
 @click.argument("job")
 @service_options
 def logs(job: str, token: str | None, service: str | None) -> None:
@@ -59,70 +59,70 @@ def logs(job: str, token: str | None, service: str | None) -> None:
         click.echo(path.read_text(errors="replace"), nl=False)
 
 
-@click.command("finish", short_help="End it with the best that was found so far.")
+@click.command("finish", short_help="End the search; keep the best result so far.")
 @click.argument("job")
 @service_options
 @json_option
 def finish(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
-    """End the search of JOB; its result is what was found so far."""
+    """End the search of JOB; its result is the best one so far."""
     with Client(service, token) as client:
         found = client.finish(job)
     write_document(json_target, JobDocument(job=found))
     echo(job_line(found, time.time()), json_target)
 
 
-@click.command("priority", short_help="Give it another priority.")
+@click.command("priority", short_help="Change the priority of a job.")
 @click.argument("job")
 @click.argument("weight", metavar="NUMBER", type=FiniteRange(0, 100, min_open=True))
 @service_options
 @json_option
 def priority(job: str, weight: float, token: str | None, service: str | None, json_target: JsonTarget) -> None:
-    """Give JOB the priority NUMBER: of what is scarce, 2 gets twice as much as 1."""
+    """Set the priority of JOB to NUMBER: 2 gets twice as much of a scarce resource as 1."""
     with Client(service, token) as client:
         found = client.prioritize(job, weight)
     write_document(json_target, JobDocument(job=found))
     echo(job_line(found, time.time()), json_target)
 
 
-@click.command("cancel", short_help="End it without a result.")
+@click.command("cancel", short_help="Cancel a job; it has no result.")
 @click.argument("job")
 @service_options
 @json_option
 def cancel(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
-    """End JOB without a result; what it has measured is kept."""
+    """Cancel JOB without a result; its measurements are kept."""
     with Client(service, token) as client:
         found = client.cancel(job)
     write_document(json_target, JobDocument(job=found))
     echo(job_line(found, time.time()), json_target)
 
 
-@click.command("retry", short_help="Go on with one that failed or was cancelled.")
+@click.command("retry", short_help="Retry a failed or cancelled job.")
 @click.argument("job")
 @service_options
 @json_option
 def retry(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
-    """Go on with JOB as a new one; prints its id."""
+    """Continue JOB as a new job; prints the new id."""
     with Client(service, token) as client:
         found = client.retry(job)
     write_document(json_target, JobDocument(job=found))
     echo(found["id"], json_target)
 
 
-@click.command("download", short_help="Fetch the result.")
+@click.command("download", short_help="Download the result of a job.")
 @click.argument("job")
 @service_options
-@click.option("-o", "--output", metavar="FILE.kt", required=True, help="Where it goes.")
+@click.option("-o", "--output", metavar="FILE.kt", required=True, help="The file to write.")
 def download(job: str, token: str | None, service: str | None, output: str) -> None:
-    """Fetch the executable of JOB."""
+    """Download the executable of JOB."""
     with Client(service, token) as client:
         click.echo(f"The executable is {client.download(job, output)}")
 
 
 @click.command("jobs", short_help="List your jobs at a service.")
 @service_options
-@click.option("--state", "states", multiple=True, help="Only those in this state; may be given again.")
-@click.option("--everybody", is_flag=True, help="All users' jobs, for who may see them.")
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many.")
+@click.option("--state", "states", multiple=True, help="Only jobs in this state; can be repeated.")
+@click.option("--everybody", is_flag=True, help="List the jobs of all users; needs an admin token.")
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Most jobs that are listed.")
 @json_option
 def list_jobs(
     token: str | None,

@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group whose commands stand in a table; called without a command, it shows its help.
+    """A group whose commands are listed in a table; called without a command, it shows its help.
 
     `extend` returns the table with the commands of other packages; it is called when a command is not in the table, or
     when all commands are listed.

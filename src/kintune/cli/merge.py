@@ -42,12 +42,12 @@ class MergeDocument(msgspec.Struct, frozen=True, kw_only=True):
     shared_nbytes: int
 
 
-@click.command("merge", short_help="Make one file of a model tuned on several machines.")
+@click.command("merge", short_help="Merge files of one model, tuned on several machines.")
 @click.argument("executables", metavar="A.kt B.kt...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="FILE.kt", required=True, help="Where the merged file goes.")
 @json_option
 def command(executables: tuple[str, ...], output: str, json_target: JsonTarget) -> None:
-    """Write one file with what all files hold: the same model, tuned on different machines.
+    """Merge several files into one: the same model, tuned on different machines.
 
     The runtime picks what suits the CPU when it opens the file: what was tuned on a CPU of the same name, else what
     uses the most of its extensions, else the first. 'kintune evaluate' says what was picked.

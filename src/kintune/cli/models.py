@@ -58,7 +58,7 @@ class ModelsDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.command("models", short_help="List the models of the zoo.")
 @json_option
 def command(json_target: JsonTarget) -> None:
-    """List the models of the zoo: published networks with weights drawn from a seed, for trying things out.
+    """List the models of the zoo: published networks with random weights from a seed, for tests and examples.
 
     Use one as zoo:NAME, with options as in zoo:bert_base?batch=8&sequence=64.
     """

@@ -39,9 +39,9 @@ _WITHOUT = {
 """What happens without an option of `TuneConfig` whose default is None."""
 
 _SWITCHED_OFF = {
-    "carry": "Do not try a subgraph's good programs on its siblings.",
-    "onnxruntime": "Leave no node to onnxruntime: refuse what cannot be compiled, and keep what is slower.",
-    "kin": "Do not start from what other networks' subgraphs have taught.",
+    "carry": "Do not try a subgraph's good programs on others of its family.",
+    "onnxruntime": "Run no node in onnxruntime: refuse nodes that cannot be compiled, and keep slower ones.",
+    "kin": "Do not start from the programs and models of other networks' subgraphs.",
 }
 """The help of an option that switches off what is on by default."""
 
@@ -50,14 +50,14 @@ shape_option = click.option(
     "shapes",
     multiple=True,
     metavar="INPUT=1x3x224x224",
-    help="Fix the shape of an input whose dimensions are dynamic; once for each.  Alternatives in braces, and in "
-    "quotes, make one result that runs with all of them: 'ids=1x{32,64}'.",
+    help="Fix the shape of an input with dynamic dimensions; can be repeated.  Alternatives in braces, and in "
+    "quotes, give one result that runs with all of them: 'ids=1x{32,64}'.",
 )
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
 
 verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="Show a line for each step, in place of a picture that is drawn anew."
+    "-v", "--verbose", is_flag=True, help="Show a line for each step, instead of a display that is redrawn."
 )
 
 constant_option = click.option(
@@ -65,7 +65,7 @@ constant_option = click.option(
     "constants",
     multiple=True,
     metavar="INPUT=VALUE",
-    help="Fix the value of an input for good: sizes=1,3,8,8, flag=true or table=FILE.npy; once for each.",
+    help="Make an input a constant: sizes=1,3,8,8, flag=true or table=FILE.npy; can be repeated.",
 )
 
 

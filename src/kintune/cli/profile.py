@@ -18,7 +18,7 @@ __all__ = ["command"]
 
 _SECTIONS: Sections = (
     ("What is profiled", ("model", "constants", "inputs", "threads", "runs")),
-    ("What is shown and written", ("top", "html_target", "trace_target", "json_target")),
+    ("Output", ("top", "html_target", "trace_target", "json_target")),
 )
 
 
@@ -31,9 +31,9 @@ _SECTIONS: Sections = (
 @click.option("--input", "inputs", metavar="FILE.npz", help="Run on these inputs.  [default: random ones]")
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of a run.  [default: as tuned]")
 @click.option("--runs", type=click.IntRange(min=1), default=50, show_default=True, help="Timed runs.")
-@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Calls in the table.")
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Rows of the table.")
 @click.option("--html", "html_target", metavar="FILE", help="Write a page with all calls and their nodes.")
-@click.option("--trace", "trace_target", metavar="FILE", help="Write a trace that Perfetto shows.")
+@click.option("--trace", "trace_target", metavar="FILE", help="Write a trace for Perfetto.")
 @json_option
 def command(
     executable: str,

@@ -23,7 +23,7 @@ def showing(names: Sequence[str], *, quiet: bool, verbose: bool) -> Iterator[Pro
         InputError: both options are given.
     """
     if quiet and verbose:
-        raise InputError("--quiet and --verbose: leave one of both away")
+        raise InputError("--quiet and --verbose exclude each other; leave one of them out")
     if not verbose:
         yield not quiet
         return

@@ -196,12 +196,12 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Damage, ...]
 
 
-@click.command("check", short_help="Look for damage, and remove it if told so.")
-@click.option("--remove", is_flag=True, help="Remove what is damaged, with all that depends on it.")
+@click.command("check", short_help="Check the records for damage; remove it on request.")
+@click.option("--remove", is_flag=True, help="Remove damaged records, and all records that depend on them.")
 @records_option
 @json_option
 def check(remove: bool, records: str | None, json_target: JsonTarget) -> int:
-    """Read all records and name what is damaged.  The exit code is 1 when damage is left."""
+    """Read all records and list damaged ones.  The exit code is 1 if damage remains."""
     with Store.open(records, create=False, verify=False) as store:
         where = store.where
         damage = _plain(store.check())
@@ -224,4 +224,4 @@ def _conclude(where: str, damage: Sequence[Damage], left: Sequence[Damage]) -> s
         return f"{where}: sound"
     if not left:
         return f"{where}: {len(damage)} damaged, all removed"
-    return f"{where}: {len(left)} damaged; 'kintune records check --remove' takes out what can be taken out"
+    return f"{where}: {len(left)} damaged; 'kintune records check --remove' removes what can be removed"

@@ -63,16 +63,16 @@ class ExportDocument(msgspec.Struct, frozen=True, kw_only=True):
     skipped: dict[str, int]
 
 
-@click.command("export", short_help="Write what was measured to a file.")
+@click.command("export", short_help="Write measurements to a file.")
 @click.argument("file", metavar="FILE", required=False)
 @metaschedule_option
-@click.option("--run", "run_id", metavar="RUN", help="Only what this run measured.  [default: everything]")
+@click.option("--run", "run_id", metavar="RUN", help="Only the measurements of this run.  [default: all]")
 @records_option
 @json_option
 def export(
     file: str | None, metaschedule: str | None, run_id: str | None, records: str | None, json_target: JsonTarget
 ) -> None:
-    """Write what was measured to FILE, which 'kintune records import' reads on any machine.
+    """Write all measurements to FILE, which 'kintune records import' reads on any machine.
 
     With --metaschedule, write a database of stock MetaSchedule instead.
     """
@@ -110,7 +110,7 @@ class ImportDocument(msgspec.Struct, frozen=True, kw_only=True):
     skipped: dict[str, int]
 
 
-@click.command("import", short_help="Add what a file holds.")
+@click.command("import", short_help="Add the measurements in a file.")
 @click.argument("file", metavar="FILE", required=False)
 @metaschedule_option
 @records_option

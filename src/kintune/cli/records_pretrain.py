@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 class PretrainedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A family's model: what it was trained on, and which share of pairs it orders rightly.
+    """A family's model: what it was trained on, and which share of pairs it orders correctly.
 
     `accuracy` is that of samples held out, `unseen` that of whole workloads held out; None where there are none.
     """
@@ -43,7 +43,7 @@ class PretrainedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, trained: Pretrained) -> PretrainedModel:
-        """What is told of a model."""
+        """The description of a trained model."""
         version = trained.known.version
         return cls(
             device_type=version.device_type,
@@ -68,7 +68,7 @@ class PretrainDocument(msgspec.Struct, frozen=True, kw_only=True):
     damaged: int
 
 
-@click.command("pretrain", short_help="Train family models from what was measured.")
+@click.command("pretrain", short_help="Train the cost models of families from measurements.")
 @click.option(
     "--families",
     "algorithm",
@@ -82,7 +82,7 @@ class PretrainDocument(msgspec.Struct, frozen=True, kw_only=True):
 @records_option
 @json_option
 def command(algorithm: str, device: str | None, seed: int, records: str | None, json_target: JsonTarget) -> None:
-    """Train a model for each family of workloads from everything measured, and keep it: later runs start from it.
+    """Train a cost model for each family of workloads from all measurements, and store it: later runs start from it.
 
     Times are only comparable on the same type of device with the same compiler, so each has models of its own.  The
     table says how well a model that has not seen them orders two programs of a workload: right is 1, by chance 0.5.

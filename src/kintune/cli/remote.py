@@ -42,9 +42,9 @@ class JobsDocument(msgspec.Struct, frozen=True, kw_only=True):
 def service_options(command: Command) -> Command:
     """Add the options `--service` and `--token`."""
     command = click.option(
-        "--service", metavar="URL", help="The service.  [default: $KINTUNE_SERVICE, or this machine]"
+        "--service", metavar="URL", help="The service's address.  [default: $KINTUNE_SERVICE, or this machine]"
     )(command)
-    return click.option("--token", metavar="TOKEN", help="Who you are.  [default: $KINTUNE_TOKEN]")(command)
+    return click.option("--token", metavar="TOKEN", help="Your token.  [default: $KINTUNE_TOKEN]")(command)
 
 
 def job_line(job: Mapping[str, Any], now: float) -> str:

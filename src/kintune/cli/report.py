@@ -28,15 +28,15 @@ _MAX_SLOWEST = 5
 _MOST_CALLS = 10
 
 
-@click.command("report", short_help="Show what came of a run, also as a page.")
+@click.command("report", short_help="Show the report of a run, also as an HTML page.")
 @click.argument("run", metavar="RUN")
-@click.option("--html", "html_target", metavar="FILE", help="Write a page to send to a colleague: one file.")
+@click.option("--html", "html_target", metavar="FILE", help="Write the report as one self-contained HTML file.")
 @records_option
 @json_option
 def command(run: str, html_target: str | None, records: str | None, json_target: JsonTarget) -> None:
-    """Show what came of RUN: MODEL.kt with its report beside it, a report, or the id of a run in the records.
+    """Show the report of RUN: MODEL.kt with its report beside it, a report, or the id of a run in the records.
 
-    Of an id, its beginning will do; 'kintune records list' names all.  A run that failed has a report as well: what was
+    A prefix of an id is enough; 'kintune records list' names all.  A run that failed has a report as well: what was
     tried, and why nothing came of it.
     """
     html = None if html_target is None else check_writable(html_target, "--html", stream=True)

@@ -37,7 +37,7 @@ class RunReports:
         self._failures: dict[int, FailureReport] = {}
 
     def failed(self, number: int, report: FailureReport) -> None:
-        """Take the report of a run of which nothing came."""
+        """Take the report of a run without a result."""
         self._failures[number] = report
 
     def written(self, number: int) -> Path | None:

@@ -21,9 +21,9 @@ TUNE_SECTIONS: Sections = (
     ("When to stop", ("trials", "minutes", "until")),
     ("The result", ("output", "precision", "weights", "max_error", "metric", "max_drop", "calibrate", "rtol", "atol",
                     "onnxruntime", "other_shapes", "share")),
-    ("What is shown and written", ("quiet", "verbose", "wait", "json_target", "log", "webhook")),
+    ("Output and logs", ("quiet", "verbose", "wait", "json_target", "log", "webhook")),
     ("Where it is measured", ("service", "token", "target", "device", "threads")),
-    ("What is known", ("records", "fresh", "kin")),
+    ("Records", ("records", "fresh", "kin")),
     ("Several models", ("policy", "priorities", "priority", "bundling", "no_pipeline", "schedule")),
     ("The search, for experts", ("families", "foresee", "carry", "round_size", "seed")),
 )  # fmt: skip

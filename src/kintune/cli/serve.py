@@ -26,15 +26,15 @@ __all__ = ["command"]
 
 
 _SECTIONS: Sections = (
-    ("Where it keeps and listens", ("data", "host", "port", "database", "agents")),
-    ("What measures", ("device", "device_name", "jobs_at_once", "policy")),
+    ("Data and addresses", ("data", "host", "port", "database", "agents")),
+    ("Devices and scheduling", ("device", "device_name", "jobs_at_once", "policy")),
     ("Limits", ("minutes", "keep_days", "local_webhooks")),
     ("Clusters, for experts", ("engine", "cores_a_job", "grow_to", "grow_after", "alike", "part")),
 )
 
 
-@click.command("serve", cls=SectionedCommand, sections=_SECTIONS, short_help="Tune models as a service.")
-@click.option("--data", default="kintune-service", show_default=True, metavar="DIR", help="Where everything is kept.")
+@click.command("serve", cls=SectionedCommand, sections=_SECTIONS, short_help="Run a service that tunes models.")
+@click.option("--data", default="kintune-service", show_default=True, metavar="DIR", help="The directory of all data.")
 @click.option(
     "--database",
     default="",
@@ -44,32 +44,32 @@ _SECTIONS: Sections = (
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8190, show_default=True, help="The port to listen on.")
-@click.option("--device", default="cpu", show_default=True, help="What times programs, as for 'kintune tune'.")
-@click.option("--device-name", default="local-cpu", show_default=True, help="What users call that type of device.")
+@click.option("--device", default="cpu", show_default=True, help="The device for timing, as for 'kintune tune'.")
+@click.option("--device-name", default="local-cpu", show_default=True, help="The name of that device type for users.")
 @click.option(
     "--agents",
     metavar="HOST:PORT",
     callback=lambda _context, _option, text: _address(text),
-    help="Let machines elsewhere join there: 'kintune device start' and 'kintune worker start'.  [default: nowhere]",
+    help="Where other machines join by 'kintune device start' and 'kintune worker start'.  [default: nowhere]",
 )
 @click.option(
     "--engine",
     default="local",
     show_default=True,
     metavar="ENGINE",
-    help="'ray' to have the nodes of a Ray cluster work as well, or its address, ray://HOST:10001.",
+    help="'ray' to use the nodes of a Ray cluster as well, or its address, ray://HOST:10001.",
 )
 @click.option(
     "--cores-a-job",
     type=click.IntRange(1, 1024),
     metavar="N",
-    help="Cores that a job's own stages and its builds take.  [default: a fair share of this machine's]",
+    help="Cores that the stages and builds of a job use.  [default: a fair share of this machine's]",
 )
 @click.option(
     "--grow-to",
     type=click.IntRange(1, 1_000_000),
     metavar="CORES",
-    help="Have the Ray cluster grow to so many cores when the queue is long.  [default: it stays as it is]",
+    help="Let the Ray cluster grow to this many cores while the queue is long.  [default: no growth]",
 )
 @click.option(
     "--grow-after",
@@ -77,30 +77,30 @@ _SECTIONS: Sections = (
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long the last in the queue is to wait at most.",
+    help="With --grow-to: the longest time that a job should wait in the queue.",
 )
 @click.option(
     "--alike",
     type=FiniteRange(min=1.0, min_open=True),
     default=1.5,
     show_default=True,
-    help="How many times as long the reference kernel may take on a device as on others of its type.",
+    help="Largest ratio of the time of the reference kernel on a device to that on others of its type.",
 )
-@click.option("--policy", default="predictive", show_default=True, help="Who goes first.")
-@click.option("-j", "--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="The others wait.")
+@click.option("--policy", default="predictive", show_default=True, help="Which job is scheduled first.")
+@click.option("-j", "--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="Concurrent jobs.")
 @click.option(
     "--minutes",
     type=FiniteRange(0, MOST_MINUTES, min_open=True),
     default=30.0,
     show_default=True,
-    help="The budget of jobs that name none.",
+    help="The time limit of jobs that give none.",
 )
 @click.option(
     "--keep-days",
     type=FiniteRange(min=0),
     default=90.0,
     show_default=True,
-    help="How long models are kept; 0: for ever.",
+    help="Days for which models are kept; 0: for ever.",
 )
 @click.option("--local-webhooks", is_flag=True, help="Let webhooks call this machine and its private networks.")
 @click.option(
@@ -132,7 +132,7 @@ def command(
 ) -> None:
     """Start the REST API, the portal and the tuner on this machine, until Ctrl-C.
 
-    Everything is kept in one directory; the same command goes on where it was.
+    All data are kept in one directory; the same command continues where it stopped.
     """
     policy_of(policy)
     place = choose_placement(device, None)
@@ -159,7 +159,7 @@ def command(
     _check_kept(settings)
     JobHosts(settings, place)
     if grow_to and engine == "local":
-        raise InputError(f"--grow-to {grow_to}: this machine cannot grow; name a Ray cluster with --engine")
+        raise InputError(f"--grow-to {grow_to}: only a Ray cluster can grow; name one with --engine")
     ray_address(engine)
     if part != "web" and agents[1]:
         _check_port(f"--agents {agents[0]}:{agents[1]}", *agents)
@@ -186,7 +186,7 @@ def _check_kept(settings: ServiceSettings) -> None:
         )
     raise InputError(
         f"--data {settings.data}: this service is kept in files, not in PostgreSQL; leave --database (and "
-        "$KINTUNE_DATABASE) away, or begin anew in another directory"
+        "$KINTUNE_DATABASE) out, or start a new service in another directory"
     )
 
 
@@ -221,7 +221,7 @@ def _check_port(option: str, host: str, port: int) -> None:
         raise InputError(f"{option}: {host!r} is no name of a machine") from error
     except OSError as error:
         raise InputError(
-            f"{option}: the service cannot listen there ({error.strerror}); name another port, or end what listens"
+            f"{option}: the service cannot listen there ({error.strerror}); name another port, or free this one"
         ) from error
 
 
@@ -237,12 +237,12 @@ def _check_access(settings: ServiceSettings) -> None:
         return
     if not _is_loopback(settings.host):
         raise InputError(
-            f"--host {settings.host}: nobody has a token yet, so the service listens on this machine only; make one "
+            f"--host {settings.host}: no token exists yet, so the service listens on this machine only; create one "
             f"with: kintune service add-token --data {settings.data} --user NAME --scope admin"
         )
     click.echo(
-        "Nobody has a token yet, so the service listens on this machine only, and whoever is at it may do everything.  "
-        f"From the first token on, everybody needs one: kintune service add-token --data {settings.data} --user NAME",
+        "No token exists yet, so the service listens on this machine only, and its users may do everything.  "
+        f"Once a token exists, every user needs one: kintune service add-token --data {settings.data} --user NAME",
         err=True,
     )
 

@@ -117,10 +117,10 @@ class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.command("add-user", short_help="Add a user.")
 @click.argument("name")
 @data_option
-@click.option("--jobs", type=click.IntRange(min=0), default=Quota().jobs, show_default=True, help="Jobs at once.")
+@click.option("--jobs", type=click.IntRange(min=0), default=Quota().jobs, show_default=True, help="Most jobs at once.")
 @click.option("--upload-mb", type=click.IntRange(min=0), default=Quota().upload_mb, show_default=True, help="A model.")
 @click.option(
-    "--minutes", type=FiniteRange(min=0), default=Quota().minutes, show_default=True, help="Of tuning within a day."
+    "--minutes", type=FiniteRange(min=0), default=Quota().minutes, show_default=True, help="Minutes of tuning per day."
 )
 def add_user(name: str, data: str, jobs: int, upload_mb: int, minutes: float) -> None:
     """Add the user NAME, with quotas."""
@@ -134,13 +134,13 @@ def add_user(name: str, data: str, jobs: int, upload_mb: int, minutes: float) ->
 @data_option
 @json_option
 def list_users(data: str, json_target: JsonTarget) -> None:
-    """List the users and what they may use."""
+    """List the users and their quotas."""
     with database_at(data) as database:
         users = Users(database).users()
     write_document(json_target, UsersDocument(users=users))
     rows = []
     for user in users:
-        quota, state = user.quota, "locked out" if user.disabled else "may come in"
+        quota, state = user.quota, "locked out" if user.disabled else "active"
         rows.append([user.name, state, str(quota.jobs), f"{quota.upload_mb} MB", f"{quota.minutes:g} min"])
     for line in table_lines(_USER_COLUMNS, rows, output_width()):
         echo(line, json_target)
@@ -151,11 +151,11 @@ def list_users(data: str, json_target: JsonTarget) -> None:
 @data_option
 @click.option("--undo", is_flag=True, help="Let them in again.")
 def lock(name: str, data: str, undo: bool) -> None:
-    """Lock the user NAME out: none of their tokens is taken any more."""
+    """Lock the user NAME out: all their tokens are refused."""
     with database_at(data) as database, database.transaction():
         Users(database).change_user(name, disabled=not undo)
         AuditLog(database).note(time.time(), "unlock" if undo else "lock", name)
-    click.echo(f"{name} {'may come in again' if undo else 'is locked out'}.")
+    click.echo(f"{name} {'is no longer locked out' if undo else 'is locked out'}.")
 
 
 class TokensDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,16 +165,16 @@ class TokensDocument(msgspec.Struct, frozen=True, kw_only=True):
     tokens: list[Token]
 
 
-@click.command("add-token", short_help="Make a token, which is shown once.")
+@click.command("add-token", short_help="Create a token, which is shown once.")
 @data_option
-@click.option("--user", required=True, help="Whose it is; a new user is added.")
+@click.option("--user", required=True, help="The token's user; a new user is created.")
 @click.option("--scope", type=click.Choice([scope.value for scope in Scope]), default="submit", show_default=True)
 @click.option(
-    "--days", type=FiniteRange(0, MOST_DAYS), default=90.0, show_default=True, help="How long it lives; 0: for ever."
+    "--days", type=FiniteRange(0, MOST_DAYS), default=90.0, show_default=True, help="Days until it expires; 0: never."
 )
-@click.option("--label", default="", help="What it is for.")
+@click.option("--label", default="", help="A note on the purpose of the token.")
 def add_token(data: str, user: str, scope: str, days: float, label: str) -> None:
-    """Make a token.  It is written to standard output, and can never be seen again."""
+    """Create a token.  It is written to standard output, and cannot be shown again."""
     now = time.time()
     with database_at(data) as database, database.transaction():
         people = Users(database)
@@ -191,7 +191,7 @@ def add_token(data: str, user: str, scope: str, days: float, label: str) -> None
 @data_option
 @json_option
 def list_tokens(data: str, json_target: JsonTarget) -> None:
-    """List the tokens, without what is secret of them."""
+    """List the tokens, without their secret parts."""
     with database_at(data) as database:
         people = Users(database)
         names, tokens = {user.id: user.name for user in people.users()}, people.tokens()
@@ -234,7 +234,7 @@ class MachinesDocument(msgspec.Struct, frozen=True, kw_only=True):
 @data_option
 @json_option
 def list_machines(data: str, json_target: JsonTarget) -> None:
-    """List the machines that have joined so far, and what types of devices they have brought."""
+    """List the machines that have joined, and the types of their devices."""
     with database_at(data) as database:
         machines, types = machines_in(database), DeviceTypes(database).all()
     write_document(json_target, MachinesDocument(machines=machines, types=types))
@@ -253,25 +253,25 @@ def list_machines(data: str, json_target: JsonTarget) -> None:
         echo(line, json_target)
 
 
-@click.command("forget-type", short_help="Let the next device say what those of a type are.")
+@click.command("forget-type", short_help="Forget the description of a device type.")
 @click.argument("name")
 @data_option
 def forget_type(name: str, data: str) -> None:
-    """Forget what devices of the type NAME are: the next one that joins says it anew.
+    """Forget the description of the device type NAME: the next device that joins describes it again.
 
     Start `kintune device start` on the boards of that type again afterwards: they are measured only then.
     """
     with database_at(data) as database, database.transaction():
         DeviceTypes(database).forget(name)
         AuditLog(database).note(time.time(), "forget type", name)
-    click.echo(f"Forgot what a {name} is.")
+    click.echo(f"Forgot the description of {name}.")
 
 
-@click.command("backup", short_help="Write everything to one file.")
+@click.command("backup", short_help="Write all data of the service to one file.")
 @click.argument("file")
 @data_option
 def backup(file: str, data: str) -> None:
-    """Write users, jobs, models, results and records to FILE, a tar archive.  The service may go on meanwhile.
+    """Write users, jobs, models, results and records to FILE, a tar archive.  The service can run meanwhile.
 
     Whoever can read the file can read everything; tokens are in it as hashes only.
     """
@@ -280,12 +280,12 @@ def backup(file: str, data: str) -> None:
     click.echo(f"{target}: the tables and {count} files, {target.stat().st_size / 1e6:.1f} MB.")
 
 
-@click.command("restore", short_help="Make a service out of a back-up.")
+@click.command("restore", short_help="Restore a service from a back-up.")
 @click.argument("file")
 @data_option
-@click.option("--database", default="", metavar="URL", help="An empty PostgreSQL database, for a back-up of one.")
+@click.option("--database", default="", metavar="URL", help="An empty database, for a back-up of one in PostgreSQL.")
 def restore_(file: str, data: str, database: str) -> None:
-    """Make a service out of the back-up FILE, in a new directory."""
+    """Restore a service from the back-up FILE to a new directory."""
     source = check_readable(file, "FILE")
     settings = restore(source, Path(data).expanduser().absolute(), database)
     rest = " --database URL, the same" if database else ""

@@ -24,7 +24,7 @@ from kintune.terminal.table import printable
 __all__ = ["command"]
 
 
-@click.command("submit", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Have a service make a model fast.")
+@click.command("submit", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Submit a model to a tuning service.")
 @click.argument("model")
 @service_options
 @shape_option
@@ -53,9 +53,9 @@ __all__ = ["command"]
     metavar="FILE.npz|DIR",
     help="With precision int8 or auto: upload these inputs, and quantise the model with ranges found on them.",
 )
-@click.option("--compile-only", is_flag=True, help="Compile it in seconds from what is known; measure nothing.")
-@click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
-@click.option("-o", "--output", metavar="FILE.kt", help="Download the result there; waits for it.")
+@click.option("--compile-only", is_flag=True, help="Compile in seconds from stored measurements; measure no programs.")
+@click.option("--wait", is_flag=True, help="Wait until the job ends, and show its progress.")
+@click.option("-o", "--output", metavar="FILE.kt", help="Wait for the result and download it to this file.")
 @json_option
 def command(
     model: str,
@@ -82,7 +82,7 @@ def command(
     output: str | None,
     json_target: JsonTarget,
 ) -> None:
-    """Hand MODEL, an ONNX file, to a service and have it made fast; prints the job's id."""
+    """Submit MODEL, an ONNX file, to a service for tuning; prints the job's id."""
     if output is not None:
         check_writable(output, "--output")
     if until is not None:

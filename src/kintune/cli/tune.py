@@ -35,11 +35,11 @@ Ending: TypeAlias = "api.Result | KintuneError"
 @shape_option
 @constant_option
 @config_options([name for name in fields_of(TuneConfig) if name != "priority"])
-@click.option("--policy", default="predictive", show_default=True, help="Who goes first among several models.")
-@click.option("--priority", "priorities", type=float, multiple=True, help="A weight for each model, in their order.")
-@click.option("--bundling", is_flag=True, help="A model keeps what its next step needs as well.")
-@click.option("--no-pipeline", is_flag=True, help="Never prepare a round while another is measured.")
-@click.option("--schedule", metavar="FILE.jsonl", help="Record what is scheduled, for 'kintune simulate'.")
+@click.option("--policy", default="predictive", show_default=True, help="Which of several models is scheduled first.")
+@click.option("--priority", "priorities", type=float, multiple=True, help="A priority for each model, in their order.")
+@click.option("--bundling", is_flag=True, help="Reserve the resources of a model's next stage with the current ones.")
+@click.option("--no-pipeline", is_flag=True, help="Do not prepare a round while another is measured.")
+@click.option("--schedule", metavar="FILE.jsonl", help="Record the schedule, for 'kintune simulate'.")
 @quiet_option
 @verbose_option
 @json_option
@@ -67,7 +67,7 @@ def command(
 
     if shapes and (left := [model for model in models[1:] if _LIKE_SHAPE.fullmatch(model)]):
         raise InputError(
-            f"{left[0]} is no model: the shell has expanded the braces of --shape; put its text in quotes, "
+            f"{left[0]} is not a model: the shell has expanded the braces of --shape; put its text in quotes, "
             "as in --shape 'ids=1x{32,64}'"
         )
     if len(models) > 1 and (shapes or constants or options["inputs"] or options["calibrate"]):

@@ -1,4 +1,4 @@
-"""What a tuning job is asked for: model, target, budget, and how its search proceeds."""
+"""The request of a tuning job: model, target, budget, and how its search proceeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Foresee: TypeAlias = Literal["none", "published", "guarded"]
 long as what the family's model predicts holds."""
 
 Budget: TypeAlias = Literal["gradient", "balanced", "prospect"]
-"""Who gets the next round: the subgraph with the steepest expected gain, or the one with the fewest trials.  With
+"""Which subgraph gets the next round: the one with the steepest expected gain, or the one with the fewest trials.  With
 "prospect" it is the steepest one, as far as what the device reaches at its best leaves a gain, and its round is sized
 by that."""
 
@@ -156,7 +156,7 @@ class Options(msgspec.Struct, frozen=True):
 
     @property
     def is_proven(self) -> bool:
-        """Whether the job ends with a result that is packaged and proven.
+        """Whether the job ends with a result that is packaged and validated.
 
         What is only compiled, in the types of the model, is the network of its first check.
         """
@@ -166,7 +166,7 @@ class Options(msgspec.Struct, frozen=True):
 class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is tuned: everything that may be chosen beside the model.
 
-    This is the one place of these options.  The command line, the Python interface and the service take names,
+    These options are defined only here.  The command line, the Python interface and the service take names,
     defaults, limits and help from here (`kintune.core.constraints`).  Paths are texts.  The fields in `COMPILE_FIELDS`
     hold for a compilation without search as well.
     """
@@ -175,7 +175,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[
         str,
         Meta(
-            description="What times programs: 'cpu', which is all cores by turns, or cores of its own: cpu:1, cpu:2-3,"
+            description="The device that times programs: 'cpu' (all cores, shared) or dedicated cores: cpu:1, cpu:2-3,"
             " cpu:2+cpu:3; a GPU: cuda, cuda:1."
         ),
     ] = "cpu"
@@ -192,33 +192,33 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    families: Annotated[str, Meta(description="Which subgraphs learn together: op, hash, measured, ind, none.")] = "op"
-    foresee: Annotated[Foresee, Meta(description="Short rounds for siblings: guarded, published or none.")] = "guarded"
-    carry: Annotated[bool, Meta(description="Try a subgraph's good programs on its siblings.")] = True
-    kin: Annotated[bool, Meta(description="Start from what other networks' subgraphs have taught.")] = True
-    round_size: Annotated[int, Meta(ge=1, description="Programs of a full round.")] | None = None
-    seed: Annotated[int, Meta(ge=0, description="Seed of everything drawn at random.")] = 0
+    families: Annotated[str, Meta(description="Groups that share a cost model: op, hash, measured, ind, none.")] = "op"
+    foresee: Annotated[Foresee, Meta(description="Short rounds in a family: guarded, published or none.")] = "guarded"
+    carry: Annotated[bool, Meta(description="Try a subgraph's good programs on others of its family.")] = True
+    kin: Annotated[bool, Meta(description="Start from programs and models of other networks' subgraphs.")] = True
+    round_size: Annotated[int, Meta(ge=1, description="Number of programs in a full round.")] | None = None
+    seed: Annotated[int, Meta(ge=0, description="Seed of all random choices.")] = 0
     inputs: Annotated[str, Meta(description="Compare on these inputs.")] | None = None
     rtol: Annotated[float, Meta(ge=0, description="Relative tolerance of outputs.")] = 1e-3
     atol: Annotated[float, Meta(ge=0, description="Absolute tolerance of outputs.")] = 1e-3
     onnxruntime: Annotated[
-        bool, Meta(description="Run in onnxruntime what cannot be compiled, and what is no faster compiled.")
+        bool, Meta(description="Run nodes in onnxruntime that cannot be compiled, or are not faster compiled.")
     ] = True
     other_shapes: Annotated[
-        OtherShapes, Meta(description="What the result does with shapes that were not tuned: refuse or onnxruntime.")
+        OtherShapes, Meta(description="How the result handles shapes that were not tuned: refuse or onnxruntime.")
     ] = "refuse"
     precision: Annotated[
         Precision,
         Meta(
-            description="What the result may compute in: fp32, which is the types of the model; bf16 as well, where"
-            " that is faster; int8 as well, for which inputs are needed (calibrate); or auto, whatever the processor"
-            " has."
+            description="The precision of the result: fp32, which is the types of the model; bf16 as well, where"
+            " that is faster; int8 as well, which needs inputs (calibrate); or auto, all that the processor"
+            " supports."
         ),
     ] = "fp32"
     weights: (
         Annotated[
             WeightBits,
-            Meta(description="Quantise the large constant weights of products to so many bits: 4 or 8."),
+            Meta(description="Quantise the large constant weights of products to 4 or 8 bits."),
         ]
         | None
     ) = None
@@ -228,7 +228,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
             Meta(
                 gt=0,
                 le=1,
-                description="With a narrower precision, or weights of fewer bits: the error allowed at the outputs, as"
+                description="With a narrower precision or quantised weights: the error allowed at the outputs, as"
                 " a share of their norm.",
             ),
         ]
@@ -239,12 +239,12 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
             str,
             Meta(
                 description="With a narrower precision, instead of an error: your own score of the network, a function"
-                " MODULE:FUNCTION or FILE.py:FUNCTION that is given what runs it; higher is better."
+                " MODULE:FUNCTION or FILE.py:FUNCTION that is called with the runnable network; higher is better."
             ),
         ]
         | None
     ) = None
-    max_drop: Annotated[float, Meta(ge=0, description="What may be lost of that score.")] | None = None
+    max_drop: Annotated[float, Meta(ge=0, description="The largest loss of that score.")] | None = None
     calibrate: (
         Annotated[
             str,
@@ -253,15 +253,13 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
         | None
     ) = None
     records: Annotated[str, Meta(description="The records file.")] | None = None
-    output: Annotated[str, Meta(description="Where the executable goes; a directory if there are several.")] | None = (
-        None
-    )
-    fresh: Annotated[bool, Meta(description="Neither go on with an unfinished run nor reuse what was measured.")] = (
+    output: Annotated[str, Meta(description="The executable to write; a directory for several models.")] | None = None
+    fresh: Annotated[bool, Meta(description="Neither continue an unfinished run nor reuse stored measurements.")] = (
         False
     )
-    log: Annotated[str, Meta(description="Where the details go.")] | None = None
+    log: Annotated[str, Meta(description="The file of the detailed log.")] | None = None
     priority: Annotated[
-        float, Meta(gt=0, description="Of what is scarce, a model of priority 2 gets twice as much as one of 1.")
+        float, Meta(gt=0, description="A model of priority 2 gets twice as much of a scarce resource as one of 1.")
     ] = 1.0
 
 

@@ -1,4 +1,4 @@
-"""What a device worker says of its device; free of TVM, so that the front can read it."""
+"""The description that a device worker gives of its device; free of TVM, so that the front can read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeviceDescription(msgspec.Struct, frozen=True):
 
     `protocol` is the one for a search: those that confirm differ in repeats only.  `cores` are the processors that its
     threads are pinned to, one on each physical core.  `pulse_us` is what the reference kernel takes (`measure.health`);
-    0 where nobody asked for it.  A network whose weights and largest activations are at most `cool_bytes` keeps its
+    0 where it was not measured.  A network whose weights and largest activations are at most `cool_bytes` keeps its
     weights in the last cache from one inference to the next; 0: none is known to.
     """
 
@@ -39,7 +39,7 @@ class DeviceDescription(msgspec.Struct, frozen=True):
         return self.protocol.with_operands(operands_for(network, self.cool_bytes))
 
     def crowded(self) -> DeviceDescription:
-        """The same device when measurements may share it: another type, since its times are true for nothing else."""
+        """The same device when measurements may share it; a type of its own, as its times are not comparable."""
         kind = self.device_type
         apart = msgspec.structs.replace(kind, protocol=f"{kind.protocol}-crowded")
         return msgspec.structs.replace(self, device_type=apart)
@@ -81,7 +81,7 @@ class Peak(msgspec.Struct, frozen=True):
 
 
 class NarrowSpeed(msgspec.Struct, frozen=True):
-    """How a device computes with shorter numbers by one kind of instructions, such as "AMX" for "bf16".
+    """How fast a device computes with shorter numbers by one kind of instructions, such as "AMX" for "bf16".
 
     `problem` says why it cannot, and is empty where it computes right; `times_fp32` is how many times as fast as fp32 a
     product of matrices is then, data converted on the way.
@@ -94,7 +94,7 @@ class NarrowSpeed(msgspec.Struct, frozen=True):
 
     @property
     def is_faster(self) -> bool:
-        """Whether it pays."""
+        """Whether it computes right and is faster than fp32."""
         return not self.problem and self.times_fp32 > 1.0
 
 

@@ -1,4 +1,4 @@
-"""What is said of a tuning run of which nothing came: the document beside `RunReport`, and the schema of both."""
+"""The report of a tuning run without a result: the counterpart of `RunReport`, and the schema of both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `error` is the class of the error and `cause` its line; `story` has what happened to the job at last.  `trials` were
     measured in all sessions of the run, `seconds` are those of the last one.  `subgraphs` are those that were found,
-    with the best program of each; their families are not told.  A run that could not even begin has no `run_id`.
+    with the best program of each; their families are left out.  A run that could not begin has no `run_id`.
     """
 
     schema_version: int = REPORT_SCHEMA

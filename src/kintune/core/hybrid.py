@@ -28,7 +28,7 @@ class Region(msgspec.Struct, frozen=True):
 
     @property
     def described(self) -> str:
-        """In what its subgraphs compute, for people: "3 in bf16 and 2 in fp32"; empty where that is not known."""
+        """The precisions of its subgraphs in words: "3 in bf16 and 2 in fp32"; empty where that is not known."""
         return " and ".join(f"{count} in {name}" for name, count in sorted(self.precisions.items()) if count)
 
 
@@ -58,5 +58,5 @@ class Hybrid(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What to say of it: "runs partly in onnxruntime (2 LSTM, 1 NonZero)"."""
+        """A short description: "runs partly in onnxruntime (2 LSTM, 1 NonZero)"."""
         return f"runs {'partly' if self.regions else 'wholly'} in onnxruntime ({self.left})"

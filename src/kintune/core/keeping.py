@@ -12,7 +12,7 @@ class Keeping(str, Enum):
 
     NONE = ""
     EXACT = "exact"
-    """What is rounded anyway by all that read it: the results are the same to the bit."""
+    """Only tensors that all their readers round anyway: the results are the same to the bit."""
 
     ALL = "all"
-    """Whatever can be; that adds an error."""
+    """All tensors that can be kept; this adds an error."""

@@ -19,7 +19,7 @@ COMPARED_NARROW = ("openvino_bf16",)
 """Those that a network which may compute narrower is compared with as well."""
 
 FASTEST = "fastest"
-"""In the place of a runtime's name: whichever of them is the fastest."""
+"""In place of a runtime's name: the fastest of the runtimes."""
 
 UNTUNED_NETWORK = "untuned"
 """In the place of a runtime's name: the network with its untuned programs."""
@@ -76,7 +76,7 @@ def parse_target(text: str | float) -> LatencyTarget:
     """Return the target that a user has written: `2.5`, `2.5ms`, `openvino` or `onnxruntime*0.8`.
 
     Raises:
-        InputError: it does not read so, there is no baseline of that name, or a number is not above 0.
+        InputError: it has another form, there is no baseline of that name, or a number is not above 0.
     """
     written = str(text)
     plain = written.strip()

@@ -1,4 +1,4 @@
-"""Under which conditions a time is taken, and what kind of device it is true for.
+"""The conditions under which a time is measured, and the type of device for which it is valid.
 
 Two times may be compared only when their protocols are equal; two records describe the same fact only when their
 device types are equal too.
@@ -16,7 +16,7 @@ from kintune.core.candidate import digest_of
 __all__ = ["FLUSHED", "OPERANDS", "DeviceType", "MeasurementProtocol", "Occurring", "operands_for"]
 
 OPERANDS = ("cold", "cool", "warm")
-"""How warm weights can be."""
+"""The possible cache states of weights before a timed run."""
 
 FLUSHED = "all-but-first"
 """Ends the protocol of boards: there all arguments but the first are flushed, by the compiler's own RPC server."""
@@ -45,7 +45,7 @@ class MeasurementProtocol(msgspec.Struct, frozen=True):
 
 
 class DeviceType(msgspec.Struct, frozen=True):
-    """What a time is true for: equal device types give comparable times.
+    """The conditions for which a time is valid: equal device types give comparable times.
 
     `target` is the compiler's canonical target (JSON), `model` the CPU or GPU as it names itself, `isa` the
     instruction set extensions that matter, sorted, `threads` the threads used, `protocol` the protocol's version and
@@ -65,7 +65,7 @@ class DeviceType(msgspec.Struct, frozen=True):
 
     @property
     def operands(self) -> str:
-        """How warm weights are; empty where its protocol does not say."""
+        """The cache state of weights; empty where the protocol does not say."""
         named = self.protocol.split("-")
         return named[1] if len(named) > 1 and named[1] in OPERANDS else ""
 
@@ -82,17 +82,17 @@ class Occurring(typing.Protocol):
 
     @property
     def weight(self) -> int:
-        """Times."""
+        """The number of occurrences."""
         ...
 
     @property
     def bytes(self) -> float:
-        """Of all its arguments."""
+        """The bytes of all its arguments."""
         ...
 
     @property
     def weight_bytes(self) -> float:
-        """Of its weights."""
+        """The bytes of its weights."""
         ...
 
 

@@ -58,7 +58,7 @@ class Work(msgspec.Struct, frozen=True):
     engine may spread them over as many workers as the stage was granted cores, and runs those on a device one by one.
     `item_timeout_s` bounds the running time of one item; waiting never counts.  Once the run was asked to stop, the
     items of a `droppable` work that have not begun are left out and its stage is closed early.  `files` are paths of
-    the front's machine that items name; a process elsewhere is brought copies (`kintune.wire.staging`).
+    the front's machine that items name; a remote process gets copies (`kintune.wire.staging`).
     """
 
     stage: Stage
@@ -139,7 +139,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    """Leave."""
+    """Exit."""
 
 
 ToWorker: TypeAlias = Open | Begin | Item | Accept | StageClosed | Stop | Shutdown
@@ -185,7 +185,7 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class OfferStages(msgspec.Struct, frozen=True, tag="offer"):
-    """The job wants these done next, in this order.
+    """The stages that the job requests next, in this order.
 
     `ahead` is how many stages of each duration key it thinks it will still ask for after these; None: it cannot tell.
     `seconds` says of some of these keys how long one stage takes, as far as the job can tell.
@@ -197,7 +197,7 @@ class OfferStages(msgspec.Struct, frozen=True, tag="offer"):
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """Something to show to people; not part of the job's truth."""
+    """A progress report for display; not part of the job's committed state."""
 
     payload: bytes
 
@@ -205,7 +205,7 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The job is over: `failed` or not, why (`reason`), and its summary (job-specific bytes).
 
-    `refused` says of one that failed that something handed in was wrong.
+    `refused` says that a failed job had a wrong input.
     """
 
     failed: bool

@@ -1,4 +1,4 @@
-"""What a model is to every room: where it comes from, its inputs and outputs, the constants that it is given."""
+"""A model as all subpackages know it: its source, its inputs and outputs, the constants that it is given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Combination", "Constant", "IndexCheck", "ModelRef", "Tensor", "spell
 
 
 class Constant(msgspec.Struct, frozen=True):
-    """The value that an input of a model has for good, as it was given; the model's own type and shape decide.
+    """The constant value of an input of a model, as it was given; it is converted to the input's type and shape.
 
     `dtype` is numpy's name of the elements' type and `shape` their shape.  The elements are in `data`, one after
     another in row-major order and little endian, or in the .npy file `path` when there are many.  `digest` is that of
@@ -96,7 +96,7 @@ class IndexCheck(msgspec.Struct, frozen=True):
 
 
 class Combination(msgspec.Struct, frozen=True):
-    """What a network takes and gives for one combination of shapes; see `Manifest` for `checks`."""
+    """The inputs and outputs of a network for one combination of shapes; see `Manifest` for `checks`."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]

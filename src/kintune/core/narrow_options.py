@@ -1,4 +1,4 @@
-"""Which of precision, error budget, bits of weights and calibration data go together: the one place of these rules.
+"""Which of precision, error budget, weight bits and calibration data can be combined; defined only here.
 
 The limits of a single option stand with its field (`TuneConfig`, `JobRequest`).
 """

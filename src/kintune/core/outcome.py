@@ -1,4 +1,4 @@
-"""What came of one candidate: a typed value, never a magic number."""
+"""The outcome of one candidate: a typed value, never a magic number."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether there is a time to believe."""
+        """Whether the candidate ran and its times are valid."""
         return self.status is Status.OK
 
     @property

@@ -1,4 +1,4 @@
-"""What a round is to select."""
+"""The plan of a round: how many candidates of which subgraphs it selects."""
 
 from __future__ import annotations
 

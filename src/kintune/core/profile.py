@@ -151,7 +151,7 @@ class RegionProfile(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """It in a few words: "region 1 (19 nodes)"."""
+        """A short name: "region 1 (19 nodes)"."""
         return f"region {self.number} ({_counted(len(self.nodes), 'node')})"
 
 
@@ -215,7 +215,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summed(self) -> str:
-        """What the sum of the calls is one of: "19 kernel calls", or "12 kernel calls and 3 nodes in onnxruntime"."""
+        """The calls that the sum covers: "19 kernel calls", or "12 kernel calls and 3 nodes in onnxruntime"."""
         kernels = _counted(len(self.calls) - len(self.left), "kernel call")
         nodes = f"{_counted(len(self.left), 'node')} in onnxruntime"
         if not self.is_hybrid:

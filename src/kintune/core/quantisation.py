@@ -1,4 +1,4 @@
-"""What a model became when it was quantised: how many of its products, and what error that causes."""
+"""The result of quantising a model: the number of quantised products, and the error that this causes."""
 
 from __future__ import annotations
 

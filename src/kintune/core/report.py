@@ -1,4 +1,4 @@
-"""What came of a tuning run: the value behind the final summary, `--json` and `Result.report`."""
+"""The outcome of a tuning run: the value behind the final summary, `--json` and `Result.report`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StopReason(str, Enum):
 
 
 class BaselineVerdict(str, Enum):
-    """How a network stands against a baseline."""
+    """How the latency of a network compares with a baseline's."""
 
     FASTER = "faster"
     LEVEL = "level"
@@ -82,7 +82,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Latencies(msgspec.Struct, frozen=True):
-    """Median latencies of alternating runs in milliseconds; None for whoever could not run.
+    """Median latencies of interleaved runs in milliseconds; None for a runtime that could not run.
 
     `spread` is by the same names.
     """
@@ -97,7 +97,7 @@ class Latencies(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, samples: Mapping[str, Sequence[float]]) -> Latencies:
-        """Medians and spreads of `samples`: times in milliseconds by contender; who has none is left out."""
+        """Medians and spreads of `samples`: times in milliseconds by runtime; one without times is left out."""
         known = {name: sorted(times) for name, times in samples.items() if times}
         medians = {name: statistics.median(times) for name, times in known.items()}
         spread = {name: Spread(quantile(times, 0.1), quantile(times, 0.9), len(times)) for name, times in known.items()}
@@ -122,7 +122,7 @@ class Latencies(msgspec.Struct, frozen=True):
 
 
 class FastestBaseline(msgspec.Struct, frozen=True):
-    """The fastest other runtime, what it takes in milliseconds, and how the network stands against it.
+    """The fastest other runtime, its latency in milliseconds, and how the network's latency compares with it.
 
     `ratio` is the network's latency by the runtime's, below 1 where the network is faster; None while the network's is
     not known.
@@ -203,7 +203,7 @@ class RegionReport(msgspec.Struct, frozen=True):
 
 
 class CombinationReport(msgspec.Struct, frozen=True):
-    """What came of one combination of shapes: `shapes` are those asked for, by input; the rest is as in `RunReport`."""
+    """The result of one combination of shapes: `shapes` are the requested ones; the rest is as in `RunReport`."""
 
     shapes: dict[str, tuple[int, ...]]
     kernels_ms: float | None
@@ -316,7 +316,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedRun(msgspec.Struct, frozen=True):
-    """A model of which nothing came, and why."""
+    """A model without a result, and the cause."""
 
     model: str
     error: str
@@ -333,7 +333,7 @@ class CampaignReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FamilyProgress(msgspec.Struct, frozen=True):
-    """How far one family of subgraphs has come.
+    """The progress of one family of subgraphs.
 
     `subgraphs` is how many it has, `trials` how many measurements they got in this run, `best_gain` the largest
     untuned / best latency among them (1.0 while nothing better is known).
@@ -357,7 +357,7 @@ class LatencyForecast(msgspec.Struct, frozen=True):
 
 
 class ProgressReport(msgspec.Struct, frozen=True):
-    """Where a tuning job stands.
+    """The progress of a tuning job.
 
     `stage` is the kind of the stage now running (see `kintune.core.stage_results.StageName`), `phase` a few words for
     people ("waiting for the device, held by process 4711").  `trials` of `trials_total` are done; the total is None

@@ -1,4 +1,4 @@
-"""What BUILD and PROFILE are asked and what they answer; free of TVM, so that every process can read it."""
+"""The requests and results of BUILD and PROFILE; free of TVM, so that every process can read it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Built(msgspec.Struct, frozen=True):
     instructions: tuple[str, ...] = ()
 
     def without_object_file(self) -> Built:
-        """The same for those who only run it."""
+        """The same for processes that only run it."""
         return msgspec.structs.replace(self, object_file=b"")
 
 
@@ -88,7 +88,7 @@ class ProfileContext(msgspec.Struct, frozen=True):
     `references` maps a workload digest to its built untuned program, against which every candidate's output is checked
     once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
     `best_us` has the best times known of some workloads: a candidate that takes more than `slow` times as long, or as
-    the fastest of the stage so far, is not worth a second look.  `again` are candidates (digests) that were measured
+    the fastest of the stage so far, is not timed again.  `again` are candidates (digests) that were measured
     before: what they take now is what the others are compared with.
     """
 
@@ -109,7 +109,7 @@ class ProfileItem(msgspec.Struct, frozen=True):
 
 
 class ValidationContext(msgspec.Struct, frozen=True):
-    """Under which conditions a proof is made.
+    """The conditions of a validation.
 
     Everyone runs in fp32 on the same `threads` physical cores.  Outputs agree when |a - b| <= `atol` + `rtol` |b|.
     Latencies are taken in at most `rounds` rounds in which each contender has one turn of at most `runs` timed runs;
@@ -131,7 +131,7 @@ class ValidationContext(msgspec.Struct, frozen=True):
 
 
 class ValidationItem(msgspec.Struct, frozen=True):
-    """Prove one executable: `tuned` is its path, `untuned` that of the same network under the default schedule.
+    """Validate one executable: `tuned` is its path, `untuned` that of the same network under the default schedule.
 
     The model itself is `onnx` (a file) or `exported` (a PyTorch exported program), whichever there is; `compare` names
     the rivals to run on it, which are given `constants` for the inputs that the executables lack.  `inputs` are
@@ -139,14 +139,14 @@ class ValidationItem(msgspec.Struct, frozen=True):
     and the seeds that follow.
     Outputs are compared on each set, times are those on the first.
 
-    Of an executable that runs with several combinations of shapes each is proven by itself: on those sets of inputs
+    Of an executable that runs with several combinations of shapes each is validated by itself: on those sets of inputs
     that have its shapes, or else on inputs that are drawn.
 
     Where the outputs agree only on account of what rounding does, the network in `each_alone` of this combination of
     shapes is run as well, whose subgraphs are called `titles` by workload; those in `left_out` are in none.
 
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
-    then all that know the model, whatever `compare` says.  With `may_hand_over`, what is no faster than onnxruntime
+    then all runtimes of the model, whatever `compare` says.  With `may_hand_over`, what is no faster than onnxruntime
     runs in onnxruntime.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
     it takes long and another reference runs the model, it does not run.  `beside` is another executable of the model:
     with it and with `timed` False, the two are timed in turns.  With a `metric`, the network is right if it does not
@@ -195,5 +195,5 @@ def output_name(workload: str, number: int) -> str:
 
 
 def workload_of(name: str) -> str:
-    """The workload that an output called so is of."""
+    """The workload to which an output of this name belongs."""
     return name.partition(" ")[0]

@@ -44,7 +44,7 @@ __all__ = [
 
 
 UNPROVEN = ".unproven"
-"""Suffix of the executable until its proof has been looked at."""
+"""Suffix of the executable until its validation was accepted."""
 
 ALONE_FILE = ".alone"
 """Suffix of the network that computes each subgraph twice, by its program and the untuned one."""
@@ -179,7 +179,7 @@ class Taught(msgspec.Struct, frozen=True):
 
 
 class DraftPrograms(msgspec.Struct, frozen=True):
-    """What DRAFT and PACKAGE are asked: to compile the network with these programs by workload digest.
+    """The request of DRAFT and PACKAGE: the programs, by workload digest, to compile the network with.
 
     With `alone`, also the network that computes each subgraph a second time with the untuned program.  With
     `keeping`, tensors are kept in bf16 between kernels where they can be.  With `beside`, the network of these programs
@@ -225,7 +225,7 @@ class Packaged(msgspec.Struct, frozen=True):
 
 class PerProgramCheck(msgspec.Struct, frozen=True):
     """The networks that compute subgraphs twice: a file for each combination of shapes, None where there is none, and
-    who is in none of them.  `digests` are as in `Packaged`.
+    the subgraphs that are in none of them.  `digests` are as in `Packaged`.
     """
 
     paths: tuple[str | None, ...]
@@ -270,7 +270,7 @@ class BaselineLatencies(msgspec.Struct, frozen=True):
 class ValidationResult(msgspec.Struct, frozen=True):
     """PROVE's result.
 
-    `latency_ms` has the latencies in milliseconds by who ran ("tuned", "untuned", a rival's name), one entry a timed
+    `latency_ms` has the latencies in milliseconds by name ("tuned", "untuned", a rival's name), one entry a timed
     run, taken in alternation; an untuned network that is slow, or runs on a board, was timed before.  The errors are
     the tuned outputs' largest over all of `compared_with`; they and `within_tolerance` are None when there was nothing
     to compare with.  `disagreement` is one line on the first output that is out of tolerance.  `skipped` says of each
@@ -283,7 +283,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     for that, `region_threads` is as `thread_counts` for the one plan of each of them, and `lost_ms` has the latency
     of the network that was slower than onnxruntime, if it was.  `fixed` says that what runs altogether in onnxruntime
     is faster with the extents of its inputs fixed.  `norm_error` is the largest norm of an output's error, as a share
-    of the norm of that output; None like the other errors.  `score` is the user's own, if he has one.
+    of the norm of that output; None like the other errors.  `score` is by the user's own metric, if there is one.
     `beside_ms` has the median latency of each round of the tuned executable, and then of another that was timed beside
     it; it is empty where there was none.  `calls` are the kernel calls of the network, and its nodes in onnxruntime.
 
@@ -350,7 +350,7 @@ class KnowledgeUse(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A job's last word.
+    """The summary of a finished job.
 
     `notes` has a line on each thing about the result that the user should know.  `reason` says why the search ended;
     `curve` has rows of (seconds of active run time, trials, estimated latency in ms); `kernels_ms` is the weighted

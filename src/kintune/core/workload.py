@@ -1,4 +1,4 @@
-"""One distinct subgraph of a network, and what a family algorithm is told of it."""
+"""One distinct subgraph of a network, and the description of it that family algorithms get."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def check_peak(location: str | None, *, again: bool = False, on_wait: Callable[[
             about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
             peak = device_peak(device, about, store, again=again)
     except KintuneError as error:
-        return Check("measured peak", Verdict.PROBLEM, str(error), "mend what it says; tuning needs the same worker")
+        return Check("measured peak", Verdict.PROBLEM, str(error), "fix this; tuning needs the same worker")
     return Check("measured peak", Verdict.GOOD, described(peak))
 
 
@@ -129,7 +129,7 @@ def check_narrow(
             about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
             speeds = narrow_speeds(device, about, store, again=again)
     except KintuneError as error:
-        return [Check("shorter numbers", Verdict.NOTE, str(error), "none are offered before they were measured")]
+        return [Check("shorter numbers", Verdict.NOTE, str(error), "none is used before it is measured")]
     slow = avoided_extensions(speeds)
     return [
         _narrow_check(speed, avoided=bool(slow) and (speed.instructions, speed.precision) == (BY_AMX, INT8))
@@ -140,19 +140,17 @@ def check_narrow(
 def _narrow_check(speed: NarrowSpeed, *, avoided: bool) -> Check:
     name = f"{speed.precision} by {speed.instructions}"
     if speed.problem:
-        return Check(name, Verdict.NOTE, speed.problem, "it is not offered")
+        return Check(name, Verdict.NOTE, speed.problem, "it is not used")
     finding = f"works, {speed.times_fp32:.1f} times fp32"
     offered = speed.is_faster and not avoided
-    return Check(name, Verdict.GOOD, finding if offered else f"{finding}: it is not offered")
+    return Check(name, Verdict.GOOD, finding if offered else f"{finding}: it is not used")
 
 
 def check_records(location: str | None) -> list[Check]:
     """Open the records at `location` (the default place when None), without creating any."""
     where = location or Store.default_location()
     if "://" not in where and not Path(where).expanduser().exists():
-        return [
-            Check("records", Verdict.NOTE, f"{where} does not exist yet; it is made once there is something to keep")
-        ]
+        return [Check("records", Verdict.NOTE, f"{where} does not exist yet; the first run creates it")]
     try:
         with Store.open(where, create=False) as store:
             counts = store.counts()

@@ -202,4 +202,4 @@ def _reporting() -> Iterator[None]:
     except OSError as error:
         if error.errno == _NO_SPACE:
             raise StorageFull("the service's disk is full; nothing was kept") from error
-        raise StorageError(f"the service's disk refuses: {error.strerror or error}") from error
+        raise StorageError(f"the service cannot use its disk: {error.strerror or error}") from error

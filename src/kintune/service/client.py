@@ -226,7 +226,7 @@ class Client:
             if what == "executable":
                 remove_report(target)
         except httpx.TransportError as error:
-            raise ServiceError(f"{self.address} broke off ({error}); try again") from error
+            raise ServiceError(f"{self.address} closed the connection ({error}); try again") from error
         except OSError as error:
             raise StorageError(f"{path}: cannot be written ({error.strerror})") from error
         finally:

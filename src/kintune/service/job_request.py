@@ -64,47 +64,47 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     inputs whose ids are in `calibrate`.
     """
 
-    device: Annotated[str, Meta(description="The type of device that it must be fast on.")] = "local-cpu"
+    device: Annotated[str, Meta(description="The type of device to tune for.")] = "local-cpu"
     until: (
         Annotated[
             str,
             Meta(
-                description="It is done once it is estimated to take at most this long: milliseconds (8), or a share"
+                description="Stop once the model is estimated to take at most this long: milliseconds (8), or a share"
                 " of a baseline (onnxruntime*0.8)."
             ),
         ]
         | None
     ) = None
-    minutes: Annotated[float, Meta(gt=0, le=MOST_MINUTES, description="It is done after this long.")] | None = None
-    trials: (
-        Annotated[int, Meta(gt=0, le=1_000_000, description="It is done after measuring so many programs.")] | None
-    ) = None
+    minutes: Annotated[float, Meta(gt=0, le=MOST_MINUTES, description="Stop after this long.")] | None = None
+    trials: Annotated[int, Meta(gt=0, le=1_000_000, description="Stop after measuring this many programs.")] | None = (
+        None
+    )
     priority: Annotated[
-        float, Meta(gt=0, le=MOST_PRIORITY, description="Of what is scarce, priority 2 gets twice as much as 1.")
+        float, Meta(gt=0, le=MOST_PRIORITY, description="Priority 2 gets twice as much of a scarce resource as 1.")
     ] = 1.0
     shapes: dict[str, tuple[int | tuple[int, ...], ...]] = {}
     constants: dict[str, Any] = {}
-    seed: Annotated[int, Meta(ge=0, description="Seed of everything drawn at random.")] = 0
-    webhook: Annotated[str, Meta(description="Called when the job is over.")] | None = None
-    share: Annotated[bool, Meta(description="Let others' jobs use what this one measures.")] = False
+    seed: Annotated[int, Meta(ge=0, description="Seed of all random choices.")] = 0
+    webhook: Annotated[str, Meta(description="A URL that is called when the job ends.")] | None = None
+    share: Annotated[bool, Meta(description="Let jobs of other users use the measurements of this job.")] = False
     search: bool = True
     onnxruntime: Annotated[
-        bool, Meta(description="Run in onnxruntime what cannot be compiled, and what is no faster compiled.")
+        bool, Meta(description="Run nodes in onnxruntime that cannot be compiled, or are not faster compiled.")
     ] = True
     other_shapes: Annotated[
-        OtherShapes, Meta(description="What the result does with shapes that were not tuned: refuse or onnxruntime.")
+        OtherShapes, Meta(description="How the result handles shapes that were not tuned: refuse or onnxruntime.")
     ] = "refuse"
     precision: Annotated[
         Precision,
         Meta(
-            description="What the result may compute in: fp32; bf16 as well; int8 as well, which takes calibrate; or"
-            " auto, whatever is fastest."
+            description="The precision of the result: fp32; bf16 as well; int8 as well, which needs calibrate; or"
+            " auto, all that the processor supports."
         ),
     ] = "fp32"
     weights: (
         Annotated[
             WeightBits,
-            Meta(description="Quantise the large constant weights of products to so many bits: 4 or 8."),
+            Meta(description="Quantise the large constant weights of products to 4 or 8 bits."),
         ]
         | None
     ) = None
@@ -114,7 +114,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             Meta(
                 gt=0,
                 le=1,
-                description="With a narrower precision, or weights of fewer bits: the error allowed at the outputs, as"
+                description="With a narrower precision or quantised weights: the error allowed at the outputs, as"
                 " a share of their norm.",
             ),
         ]
@@ -139,7 +139,7 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
         InputError: it does not; the line names the field and what it may be.
     """
     if not TYPE_NAME.fullmatch(wanted.device):
-        raise InputError(f"device {wanted.device[:64]!r} is no name of a device type")
+        raise InputError(f"device {wanted.device[:64]!r} is not a name of a device type")
     check_fields(wanted)
     for name, shape in wanted.shapes.items():
         if not name or len(name) > 256 or len(shape) > _MOST_DIMENSIONS or not _fits(shape):

@@ -114,7 +114,7 @@ class MachineRegistry:
                     f"this token belongs to the machine {mine.name!r}, which is another one; make a token for this one"
                 )
             if mine is not None and mine.name != join.name:
-                raise InputError(f"this token belongs to the machine {mine.name!r}; come under that name")
+                raise InputError(f"this token belongs to the machine {mine.name!r}; join with that name")
             types = self.recognise(join, now)
             row = {
                 "token": token,
@@ -147,7 +147,7 @@ class MachineRegistry:
         try:
             about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
         except UNREADABLE as error:
-            raise InputError(f"device {device.name}: what it says of itself is no description: {error}") from error
+            raise InputError(f"device {device.name}: its description is invalid: {error}") from error
         if device.type in self._own or not TYPE_NAME.fullmatch(device.type):
             raise InputError(f"device {device.name}: its type cannot be called {device.type[:64]!r}; name another one")
         if about.compiler != self._compiler:

@@ -132,11 +132,11 @@ class Supervisor:
         nearest: float | None = None
         for part in self._parts:
             if part.process is not None and (code := part.process.poll()) is not None:
-                self._say(f"{part.name} ended with {code}; it is started again")
+                self._say(f"{part.name} ended with {code} and is restarted")
                 part.process = None
                 part.restarts.ended(code, now)
                 if part.restarts.failed_too_often:
-                    raise EngineError(f"{part.name} dies again and again before it can serve; its last words are above")
+                    raise EngineError(f"{part.name} ends again and again before it can serve; its last output is above")
             if part.process is None:
                 wait = part.restarts.due - now
                 if wait <= 0:

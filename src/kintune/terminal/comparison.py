@@ -1,4 +1,4 @@
-"""How a network stands against other runtimes, in words: the one place of them."""
+"""Describes in words how a network compares with other runtimes; all such texts are defined here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def describe_share(fastest: FastestBaseline) -> str:
 
 
 def describe_against(fastest: FastestBaseline) -> str:
-    """What was won against the fastest other runtime, or that nothing was; empty while that is not known.
+    """The speedup over the fastest other runtime, or that there is none; empty while that is not known.
 
     It stands after the network's own latency: `1.32x as fast as onnxruntime (1.74 ms)`.
     """
@@ -40,7 +40,7 @@ def describe_against(fastest: FastestBaseline) -> str:
 
 
 def describe_result(latency: Latencies) -> str:
-    """What a result has won, in a clause without its latency.
+    """The speedup of a result, in a clause without its latency.
 
     Against the fastest other runtime; where none ran, against the untuned network; empty where there is nothing.
     """
@@ -79,7 +79,7 @@ def describe_forecast(report: ProgressReport) -> str:
     """What the result will likely take: `likely 1.10 to 1.30 ms at the end (0.70 to 0.85 of onnxruntime)`.
 
     Whether little is left to gain is said as well, or that the result will hardly be faster than what else there is.
-    Empty while nothing is foretold.
+    Empty while there is no forecast.
     """
     forecast, fastest = report.forecast, report.fastest_baseline
     if forecast is None:
@@ -89,5 +89,5 @@ def describe_forecast(report: ProgressReport) -> str:
         low, high = forecast.low_ms / fastest.ms, forecast.high_ms / fastest.ms
         said = f"{said} ({low:.2f} to {high:.2f} of {fastest.name})"
         if low >= _HARDLY_FASTER:
-            return f"{said}; it will hardly be faster than {fastest.name}"
+            return f"{said}; it is unlikely to be faster than {fastest.name}"
     return f"{said}; little is left to gain" if forecast.little_left else said

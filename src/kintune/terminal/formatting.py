@@ -105,4 +105,4 @@ def describe_interference(trials: int, disturbed: int) -> str:
     """Say that other programs use the cores, where a quarter of at least 16 trials was disturbed; empty otherwise."""
     if trials < _SOME or disturbed < _MANY * trials:
         return ""
-    return f"other programs use the cores: {disturbed} of {trials} programs had to be timed again"
+    return f"other programs use the cores: {disturbed} of {trials} candidates had to be timed again"

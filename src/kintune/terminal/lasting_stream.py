@@ -1,4 +1,4 @@
-"""A stream that may break, such as a terminal that is closed: whoever writes to it goes on."""
+"""A stream that may break, such as a terminal that is closed: its writers continue after an error."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def network_lines(profile: Profile) -> Iterator[str]:
     else:
         yield f"{took}; {gap}"
     if profile.copies:
-        yield f"beside them, {profile.copies} copies of {count(profile.copied_bytes, 'B')}"
+        yield f"also {profile.copies} copies of {count(profile.copied_bytes, 'B')}"
     if profile.onnxruntime is not None:
         onnx = profile.onnxruntime
         yield (

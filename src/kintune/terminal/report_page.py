@@ -1,4 +1,4 @@
-"""A report as one HTML page to send to a colleague: what was won, the curve, the operators, what failed."""
+"""A report as one HTML page to send to a colleague: the speedup, the curve, the operators, the failures."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _head(report: RunReport) -> Iterator[str]:
         f"{escape(REASONS[report.reason])}. Run {escape(report.run_id)}.</p>"
     )
     if report.within_tolerance is False:
-        yield '<p class="note">The result does NOT compute the same as the model within the tolerance asked for.</p>'
+        yield '<p class="note">The outputs of the result differ from those of the model by MORE than the tolerance.</p>'
     for line in error_lines(report):
         yield f'<p class="facts">{escape(line)}</p>'
     for note in report.notes:
@@ -87,7 +87,7 @@ def _failed_head(report: FailureReport) -> Iterator[str]:
     run = f" Run {escape(report.run_id)}." if report.run_id else ""
     yield f'<p class="facts">{report.trials} programs measured, in {clock(report.seconds)}.{run}</p>'
     if report.story:
-        yield "<details><summary>What happened at last</summary>"
+        yield "<details><summary>The last events</summary>"
         yield from (f"<div>{escape(line)}</div>" for line in report.story)
         yield "</details>"
 
@@ -132,7 +132,7 @@ def _operators(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
         return
     whole = sum(_total_us(each) for each in subgraphs)
     columns = ("operators", "family", "occurs", "a run", "untuned", "together", "share", "GFLOP/s", "tried", "failed")
-    yield "<h2>What the search has gained, by operator</h2><div class=wide><table><thead><tr>"
+    yield "<h2>Gain of the search, by operator</h2><div class=wide><table><thead><tr>"
     yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
     for each in sorted(subgraphs, key=lambda each: -_total_us(each)):
         total = _total_us(each)
@@ -172,7 +172,7 @@ def _times(report: RunReport) -> Iterator[str]:
     spent = report.stage_seconds
     stages = {"choose": spent.select, "build": spent.build, "measure": spent.profile, "learn": spent.update}
     stages["other"] = spent.other
-    yield "<h2>Where the time of tuning went</h2><div class=wide><table><tbody>"
+    yield "<h2>Tuning time by stage</h2><div class=wide><table><tbody>"
     for name, seconds in stages.items():
         yield f"<tr><td>{name}</td><td>{clock(seconds)}</td></tr>"
     yield "</tbody></table></div>"
@@ -188,7 +188,7 @@ def _facts(report: RunReport | FailureReport) -> Iterator[str]:
         "log": report.log or "",
         "digest of the model": report.model.digest,
     }
-    yield "<h2>How it was made</h2><div class=wide><table><tbody>"
+    yield "<h2>Run settings</h2><div class=wide><table><tbody>"
     for name, value in facts.items():
         if value:
             yield f'<tr><td>{name}</td><td class="text">{escape(value)}</td></tr>'

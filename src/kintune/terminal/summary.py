@@ -1,4 +1,4 @@
-"""What is said when a run is over: first what was won against other runtimes, then the details."""
+"""The final summary of a run: first the speedup over other runtimes, then the details."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["REASONS", "error_lines", "gain_lines", "summarize"]
 _MAX_CAUSES = 6
 REASONS = {
     StopReason.TRIALS: "all trials were spent",
-    StopReason.TIME: "the time was spent",
-    StopReason.TARGET_MET: "the wanted latency was reached",
-    StopReason.CONVERGED: "nothing more was to be gained",
+    StopReason.TIME: "the time limit was reached",
+    StopReason.TARGET_MET: "the target latency was reached",
+    StopReason.CONVERGED: "no further gain was expected",
     StopReason.INTERRUPTED: "it was interrupted",
-    StopReason.COMPILED: "no search was asked for",
+    StopReason.COMPILED: "no search was requested",
 }
 """Why a search ended, in words."""
 
@@ -51,7 +51,7 @@ def summarize(report: RunReport, written: Path | None = None) -> list[str]:
 
 def _bad_news(report: RunReport) -> list[str]:
     if report.within_tolerance is False:
-        return ["The result does NOT compute the same as the model within the tolerance asked for."]
+        return ["The outputs of the result differ from the model's by MORE than the tolerance."]
     return []
 
 
@@ -60,7 +60,7 @@ def gain_lines(report: RunReport) -> list[str]:
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
         measured = "without measuring anything" if report.options.error_budget is None else "its error measured"
-        return [f"{name}: compiled in {clock(report.seconds)} with what is known, {measured}."]
+        return [f"{name}: compiled in {clock(report.seconds)} from stored measurements, {measured}."]
     if report.combinations:
         name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
     if latency.tuned is None:
@@ -142,7 +142,7 @@ def _narrow_errors(report: RunReport) -> list[str]:
 def _quantised(report: RunReport, quantised: Quantised) -> list[str]:
     """Lines on what computes in which precision, and the error of onnxruntime with the same graph."""
     counts = " and ".join(f"{count} in {precision}" for precision, count in report.precisions.items() if count)
-    left = f"; left out for their error: {_listed(quantised.left)}" if quantised.left else ""
+    left = f"; left out because of their error: {_listed(quantised.left)}" if quantised.left else ""
     error = (
         "" if quantised.error is None else f"onnxruntime's error with the same quantised graph: {quantised.error:.2g}."
     )
@@ -199,18 +199,18 @@ def _score(report: RunReport) -> list[str]:
         return []
     return [
         f"Its score by {metric.name} is {report.score:g}; that of the original model is {metric.reference:g}, of which"
-        f" {metric.max_drop:g} may be lost."
+        f" {metric.max_drop:g} may be lost at most."
     ]
 
 
-_ON_UNSEEN = "Measured on inputs that the choice had not seen."
-_ON_SEEN = "Measured on the input of the choice: give several with {}, and some are held back from it."
+_ON_UNSEEN = "Measured on inputs that were not used for the choice."
+_ON_SEEN = "Measured on the input that was used for the choice: give several with {} to have some held back."
 
 
-_NOT_QUANTISED = "Nothing was quantised: no part of it could be within the error that is allowed."
+_NOT_QUANTISED = "Nothing was quantised: no part of the model stayed within the allowed error."
 _MOST_NAMES = 4
 
-_ALL_WIDE = "All of it computes in the model's own types: nothing narrower was faster within the error that is allowed."
+_ALL_WIDE = "All of it computes in the model's own types: no narrower type was faster within the allowed error."
 
 
 def _share_of_time(report: RunReport) -> float:
@@ -222,7 +222,7 @@ def _share_of_time(report: RunReport) -> float:
 
 def _search(report: RunReport) -> list[str]:
     if report.reason is StopReason.COMPILED:
-        return [f"{_counted(report.reused_records, 'measured program')} known before; the others are the rule's."]
+        return [f"{_counted(report.reused_records, 'measured program')} known before; the others come from the rule."]
     reused = f", {report.reused_records} known before" if report.reused_records else ""
     return [f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {REASONS[report.reason]}."]
 
@@ -233,7 +233,7 @@ def _others(report: RunReport) -> list[str]:
         return []
     return [
         f"{said[0].upper()}{said[1:]}, which takes time and makes times less certain.",
-        "  Close them, or leave them a core with --threads.",
+        "  End those programs, or leave a core to them with --threads.",
     ]
 
 
@@ -242,10 +242,10 @@ def _kin(report: RunReport) -> list[str]:
     lines = []
     if use.programs or use.models:
         told = [_counted(number, noun) for number, noun in ((use.programs, "program"), (use.models, "model")) if number]
-        carried = f"; {use.measured} of the programs measured came of them" if use.measured else ""
-        lines.append(f"Started from {' and '.join(told)} of kin{carried}.")
+        carried = f"; {_counted(use.measured, 'trial')} came from them" if use.measured else ""
+        lines.append(f"Started from {' and '.join(told)} of similar workloads{carried}.")
     if use.lost:
-        lines.append(f"{_counted(use.lost, 'record')} of kin could not be read; 'kintune records check' says which.")
+        lines.append(f"{_counted(use.lost, 'record')} of similar workloads are unusable; run 'kintune records check'.")
     return lines
 
 
@@ -259,10 +259,10 @@ def _failures(report: RunReport) -> list[str]:
         return []
     shown = list(causes.items())[:_MAX_CAUSES]
     failed = sum(causes.values())
-    lines = [f"{_counted(failed, 'candidate')} failed, which is normal as long as most do not:"]
+    lines = [f"{_counted(failed, 'candidate')} failed; this is normal if it is a minority:"]
     lines.extend(f"  {count:>5}  {cause}" for cause, count in shown)
     if len(causes) > _MAX_CAUSES:
-        lines.append(f"  and {len(causes) - _MAX_CAUSES} more causes; the log has them all")
+        lines.append(f"  and {len(causes) - _MAX_CAUSES} more causes; the log lists all")
     return lines
 
 
@@ -282,5 +282,5 @@ def _next_steps(report: RunReport) -> list[str]:
     if report.reason is StopReason.COMPILED:
         lines.append("      kintune tune makes it faster")
     elif report.reason is not StopReason.CONVERGED:
-        lines.append("      the same command again goes on from what is known")
+        lines.append("      run the same command again to continue the search")
     return lines

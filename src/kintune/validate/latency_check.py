@@ -23,7 +23,7 @@ from kintune.wire.worker_client import WorkerRefused
 __all__ = ["BASELINE", "LatencyCheck", "check_latency"]
 
 BASELINE = "onnxruntime"
-"""What the executable is held against."""
+"""The runtime with which the executable is compared."""
 
 _TURN = BaselineTurn(runs=50, seconds=0.25, warm_seconds=0.02)
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 200
@@ -34,7 +34,7 @@ StartTimed = Callable[[str, BaselineContext], BaselineProcess]
 
 
 class LatencyCheck(msgspec.Struct, frozen=True):
-    """Medians of all runs in milliseconds, and how the first stands to the second.
+    """Medians of all runs in milliseconds, and the ratio of the first to the second.
 
     `ratio` is the median of the ratios of so many `rounds`, `low` and `high` are those between which 8 of 10 of them
     lie.

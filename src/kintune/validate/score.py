@@ -98,7 +98,7 @@ def _scored(order: ScoreOrder) -> float:
     except (TypeError, ValueError):
         raise InputError(f"it returned {type(found).__name__} instead of a number") from None
     if not math.isfinite(number):
-        raise InputError(f"it returned {number}, which is no score")
+        raise InputError(f"it returned {number}, which is not a valid score")
     return number
 
 

@@ -124,7 +124,7 @@ def _sums(each: Sequence[tuple[tuple[float, ...], ...]]) -> tuple[tuple[float, .
 
 
 def _hint(item: ValidationItem, manifest: Manifest) -> str:
-    """What may help where values were drawn that mean nothing to the model: words, or numbers that choose something."""
+    """Advice where values were drawn that mean nothing to the model: words, or numbers that choose something."""
     drawn = [tensor.name for tensor in manifest.inputs if tensor.dtype.startswith(("string", "int", "uint"))]
     if item.inputs or not drawn:
         return ""

@@ -9,9 +9,7 @@ __all__ = ["COMMANDS"]
 _LABORATORY = "The laboratory"
 
 COMMANDS = {
-    "bench": Entry("kintune_lab.cli.bench", "Run a whole matrix of experiments unattended.", section=_LABORATORY),
-    "simulate": Entry("kintune_lab.cli.simulate", "Play schedules in virtual time.", section=_LABORATORY),
-    "families": Entry(
-        "kintune_lab.cli.families", "Show which subgraphs of a model learn together.", section=_LABORATORY
-    ),
+    "bench": Entry("kintune_lab.cli.bench", "Run a matrix of experiments unattended.", section=_LABORATORY),
+    "simulate": Entry("kintune_lab.cli.simulate", "Simulate schedules in virtual time.", section=_LABORATORY),
+    "families": Entry("kintune_lab.cli.families", "Show which subgraphs share a cost model.", section=_LABORATORY),
 }

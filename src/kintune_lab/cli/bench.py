@@ -22,11 +22,11 @@ __all__ = ["command"]
 _FAILED = 1
 
 
-@click.command("bench", short_help="Run a whole matrix of experiments unattended.")
+@click.command("bench", short_help="Run a matrix of experiments unattended.")
 @click.argument("spec", metavar="SPEC.toml")
-@click.option("-o", "--output", metavar="DIR", help="Where the results go.  [default: bench-NAME here]")
-@click.option("--retry-failed", is_flag=True, help="Run cells that have failed once more.")
-@click.option("--report-only", is_flag=True, help="Run nothing; collect what there is and write the report.")
+@click.option("-o", "--output", metavar="DIR", help="The directory of the results.  [default: bench-NAME]")
+@click.option("--retry-failed", is_flag=True, help="Run failed cells again.")
+@click.option("--report-only", is_flag=True, help="Run nothing; collect the existing results and write the report.")
 @click.option("--dry-run", is_flag=True, help="Run nothing; check the spec, import its models, list what would be run.")
 @quiet_option
 @json_option
@@ -39,13 +39,13 @@ def command(
     quiet: bool,
     json_target: JsonTarget,
 ) -> int:
-    """Run every cell of the matrix that SPEC.toml describes, and collect what comes of it in one directory.
+    """Run every cell of the matrix that SPEC.toml describes, and collect the results in one directory.
 
     A bench that was killed goes on by the same command: cells that are done are not run again, and the one that was
     interrupted is run from its start.  A cell that fails is recorded, does not end the rest, and makes the exit code 1.
     """
     if report_only and (dry_run or retry_failed):
-        raise InputError("--report-only runs nothing; leave --dry-run and --retry-failed away")
+        raise InputError("--report-only runs nothing; leave --dry-run and --retry-failed out")
     read = read_bench_spec(spec)
     directory = Path(output or f"bench-{read.name}")
     display = open_bench_display(f"{read.name}: {read.experiment.name}, {_cells(len(read.cells))}", quiet=quiet)
@@ -77,7 +77,7 @@ def _list(bench: BenchRunner, *, retry_failed: bool, target: JsonTarget) -> None
         for method in cell.methods:
             echo(f"{'':12}  - {method.label}", target)
     whole = seconds_left(expected, [])
-    takes = "nobody can say how long" if whole is None else f"about {duration(whole)}"
+    takes = "time unknown" if whole is None else f"about {duration(whole)}"
     echo(f"{_cells(len(due))} to run, {takes}", target)
 
 

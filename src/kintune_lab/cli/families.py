@@ -25,7 +25,7 @@ from kintune_lab.families.samples import LEAST_SAMPLES
 __all__ = ["command"]
 
 
-@click.command("families", short_help="Show which subgraphs of a model learn together.")
+@click.command("families", short_help="Show which subgraphs share a cost model.")
 @click.argument("model")
 @shape_option
 @constant_option
@@ -53,7 +53,7 @@ def command(
     picture: str,
     json_target: JsonTarget,
 ) -> None:
-    """Show the families of MODEL's subgraphs; where records have samples, also how well they rank each other.
+    """Show the families of MODEL's subgraphs; if the records have samples, also how well they rank each other.
 
     Each family shares one cost model.  The relationship map needs measured programs: it shows of each two subgraphs
     how well a model that has learnt from the one ranks the programs of the other.
@@ -128,4 +128,4 @@ def _missing(families: FamiliesDocument, model: str) -> str:
     trials = 4 * LEAST_SAMPLES * max(1, families.tunable)
     said = f"{enough} of {families.tunable} subgraphs have" if enough else "no subgraph has"
     command = f"kintune tune {shlex.quote(model)} --trials {trials}"
-    return f"{said} {LEAST_SAMPLES} measured programs or more; bring them with: {command}"
+    return f"{said} {LEAST_SAMPLES} measured programs or more; measure them with: {command}"

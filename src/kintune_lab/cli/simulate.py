@@ -38,15 +38,15 @@ _COLUMNS = (
 _MEASURED_COLUMNS = (Column("measured", right=True), Column("difference", right=True))
 
 
-@click.command("simulate", short_help="Play schedules in virtual time.")
+@click.command("simulate", short_help="Simulate schedules in virtual time.")
 @click.argument("source", metavar="SPEC.toml|SCHEDULE.jsonl")
-@click.option("--seeds", type=click.IntRange(min=1), help="How many seeds.  [default: as the spec says]")
-@click.option("--setup", "labels", multiple=True, metavar="LABEL", help="Play only this setup; may be given again.")
-@click.option("--audit", is_flag=True, help="Check every decision against books kept apart; slower.")
-@click.option("--picture", metavar="FILE", default="", help="Draw who ran where: a .png or .svg for each setup.")
-@click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only.")
-@click.option("--live", is_flag=True, help="Play with real processes that sleep, as well.")
-@click.option("--speed", type=FiniteRange(min=0, min_open=True), default=1.0, help="How many times faster, live.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds.  [default: as in the spec]")
+@click.option("--setup", "labels", multiple=True, metavar="LABEL", help="Simulate only this setup; can be repeated.")
+@click.option("--audit", is_flag=True, help="Check every decision against independent bookkeeping; slower.")
+@click.option("--picture", metavar="FILE", default="", help="Draw a Gantt chart: a .png or .svg for each setup.")
+@click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", help="End of the chart in seconds.")
+@click.option("--live", is_flag=True, help="Also run real processes that sleep.")
+@click.option("--speed", type=FiniteRange(min=0, min_open=True), default=1.0, help="Speed-up of --live.")
 @json_option
 def command(
     source: str,
@@ -59,7 +59,7 @@ def command(
     speed: float,
     json_target: JsonTarget,
 ) -> None:
-    """Play the jobs of SPEC.toml under each of its setups, and compare what comes of it.
+    """Simulate the jobs of SPEC.toml under each of its setups, and compare the results.
 
     The scheduler is the one that runs tuning jobs; only time is virtual.  SCHEDULE.jsonl is what 'kintune tune
     --schedule' has recorded: its stages are played under other policies as well.
@@ -76,10 +76,10 @@ def command(
             drawn.append(f"The picture of {name} is {path}")
 
     if live and audit:
-        raise InputError("--audit checks what is simulated; leave it or --live away")
+        raise InputError("--audit checks simulated schedules; leave it or --live out")
     if source.endswith(".jsonl"):
         if live:
-            raise InputError("--live plays specs; a recording has been live before")
+            raise InputError("--live runs specs only, not recordings")
         recorded = read_recording(source)
         setups = _chosen(again(recorded), labels, source)
         alone, title = False, ", ".join(dict.fromkeys(recorded.header.names.values()))

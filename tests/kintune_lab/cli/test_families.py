@@ -53,7 +53,7 @@ def test_without_samples_the_command_that_brings_them_is_said(kintune: Kintune, 
     assert said.code == 0
     assert said.out.splitlines()[-1] == (
         "No relationship map: no subgraph has 24 measured programs or more; "
-        "bring them with: kintune tune 'zoo:bert_base?layers=2' --trials 384"
+        "measure them with: kintune tune 'zoo:bert_base?layers=2' --trials 384"
     )
 
 

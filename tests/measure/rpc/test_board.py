@@ -210,7 +210,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_of_something_else(start_stock: Callable[..., int]) -> None:
     from kintune.measure.rpc.session import RpcSession
 
-    with pytest.raises(DeviceError, match="who answers is no RPC server"):
+    with pytest.raises(DeviceError, match="the peer is not an RPC server"):
         RpcSession(Address("127.0.0.1", start_stock("rpc_tracker")), 1)
 
 

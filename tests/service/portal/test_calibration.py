@@ -58,7 +58,7 @@ def test_a_model_is_quantised_with_files_that_are_handed_in(
     choose(chromium, "Precision", "int8 where it is faster")
     wait_for(chromium, "One file for each set of inputs")
     click(chromium, "Make it fast")
-    wait_for(chromium, "int8 needs inputs that tell the ranges")
+    wait_for(chromium, "int8 needs inputs to find the ranges")
 
     send_sets(chromium, tmp_path / "wrong.npz")
     wait_for(chromium, "wrong.npz: it has pixels, and the model takes x. It is left out.")
@@ -96,7 +96,7 @@ def test_weights_of_few_bits_are_asked_for(service: Serving, chromium: webdriver
     write_large(tmp_path / "large.onnx")
     chromium.get(f"{service.url}/new")
     hand_in(chromium, tmp_path / "large.onnx")
-    wait_for(chromium, "How exact, and with what")
+    wait_for(chromium, "Precision and runtime")
     choose(chromium, "Large weights", "8 bits")
     wait_for(chromium, "Largest error")
     click(chromium, "Make it fast")

@@ -81,7 +81,7 @@ def test_a_page_is_reached_by_keyboard(pages: Pages, browser: webdriver.Chrome) 
         focused.append(browser.switch_to.active_element.text)
     assert focused == ["Skip to the content", "Kintune", "Jobs", "New job", "Models", "Devices"]
     browser.switch_to.active_element.send_keys(Keys.ENTER)
-    wait_for(browser, "Who waits")
+    wait_for(browser, "Waiting jobs")
 
 
 @browsed

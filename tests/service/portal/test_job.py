@@ -59,7 +59,7 @@ def test_a_search_shows_where_it_stands(pages: Pages, browser: webdriver.Chrome)
     assert heading(browser) == "resnet50: estimated 1.41 ms, 0.81 of onnxruntime's 1.74 ms"
     said = text(browser)
     for words in (
-        "so far 1.23x as fast as onnxruntime", "384 trials", "about 6 min left", "Finish with what there is",
+        "so far 1.23x as fast as onnxruntime", "384 trials", "about 6 min left", "Finish with the best result",
         "Likely 1.05 ms to 1.45 ms at the end (0.60 to 0.83 of onnxruntime)",
     ):  # fmt: skip
         assert words in said, said
@@ -73,7 +73,7 @@ def test_a_job_under_way_is_given_another_priority(pages: Pages, browser: webdri
     field = browser.find_element(By.CSS_SELECTOR, "input[aria-label='Priority']")
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("3", Keys.ENTER)
-    wait_for(browser, "It will be done.")
+    wait_for(browser, "The service has accepted the request.")
 
 
 def test_a_failure_says_why_and_what_to_do(pages: Pages, browser: webdriver.Chrome) -> None:

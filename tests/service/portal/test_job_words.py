@@ -91,7 +91,7 @@ def test_a_request_is_told_in_words() -> None:
     ("hybrid", "said"),
     [
         (None, "as compiled kernels, without onnxruntime"),
-        (Hybrid((), {"LSTM": 2}, {}, ()), "wholly in onnxruntime (2 LSTM): nothing was faster compiled"),
+        (Hybrid((), {"LSTM": 2}, {}, ()), "entirely in onnxruntime (2 LSTM): no part was faster compiled"),
         (
             Hybrid((REGION, REGION), {"Scan": 1}, {}, ()),
             "2 regions as compiled kernels, the rest in onnxruntime (1 Scan)",

@@ -56,7 +56,7 @@ def test_a_newcomer_gets_a_fast_model(service: Serving, chromium: webdriver.Chro
     onnx.save(network(), model)
 
     chromium.get(service.url)
-    wait_for(chromium, "Nothing yet")
+    wait_for(chromium, "No jobs yet")
     picture(chromium, "1-nothing-yet")
     click(chromium, "New job")
     wait_for(chromium, "Drop an ONNX file")
@@ -89,7 +89,7 @@ def test_a_newcomer_gets_a_fast_model(service: Serving, chromium: webdriver.Chro
 
     chromium.get(f"{service.url}/devices")
     wait_for(chromium, "link the result", "compare the result")  # the last of its stages
-    wait_for(chromium, "Nobody: a new job begins at once")
+    wait_for(chromium, "None: a new job starts at once")
     picture(chromium, "4b-devices", whole=True)
     assert violations(chromium) == []
 
@@ -134,4 +134,4 @@ def test_a_file_that_is_no_model_is_told_in_words(service: Serving, chromium: we
     (tmp_path / "broken.onnx").write_bytes(b"this is no model")
     chromium.get(f"{service.url}/new")
     hand_in(chromium, tmp_path / "broken.onnx")
-    wait_for(chromium, "It cannot be used")
+    wait_for(chromium, "The model cannot be used")

@@ -223,7 +223,7 @@ class TestRegions:
         write_model(Path(f"{output}{UNPROVEN}"))
         packaged = Packaged(f"{output}{UNPROVEN}", {}, onnx=str(tmp_path / "gone.onnx"))
         lost = msgspec.structs.replace(summary(output, proof(regions=())), packaged=packaged)
-        with pytest.raises(StorageError, match=r"gone\.onnx.*the same command goes on from here"):
+        with pytest.raises(StorageError, match=r"gone\.onnx.*the same command continues from here"):
             publish(output, lost)
         assert Path(f"{output}{UNPROVEN}").exists()
 

@@ -74,7 +74,7 @@ class _Causal(NamedTuple):
 
 
 class _NotAttention(Exception):
-    """What looked like attention is something else."""
+    """The operators that looked like attention compute something else."""
 
 
 def find_attention(function: relax.Function) -> Iterator[Attention]:

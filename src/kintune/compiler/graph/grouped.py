@@ -18,7 +18,7 @@ from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pas
 __all__ = ["GROUPED", "SplitGroups", "grouped_convolution"]
 
 GROUPED = "group_conv2d"
-"""How the name of a kernel begins that computes such a convolution."""
+"""The prefix of the names of kernels that compute such a convolution."""
 
 _WITH_EPILOGUE = 4  # of the compiler's kinds of operators
 _LAYOUTS = ("NHWC", "HWIO", "NHWC")

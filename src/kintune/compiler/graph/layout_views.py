@@ -73,7 +73,7 @@ class TensorViews:
         return None if shape is None else TensorView(self._visit(expression), shape, permutations.identity(len(shape)))
 
     def keep(self, variable: relax.Var, view: TensorView) -> None:
-        """A variable of the network has this view from now on."""
+        """Set the view of a variable of the network."""
         self._views[variable] = view
 
     def keep_group(self, variable: relax.Var, stored: relax.Var, order: Order) -> None:

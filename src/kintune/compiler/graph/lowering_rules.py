@@ -60,7 +60,7 @@ _TANH_LIMIT = 0.625
 
 @cache
 def use_vector_functions() -> None:
-    """From now on, this process compiles the elementary functions of float32 to vector arithmetic."""
+    """Register, in this process, rules that lower elementary functions of float32 to vector arithmetic."""
     for name, function in _FUNCTIONS.items():
         tvm.ir.Op.get(name).set_attr("TVectorizable", value=True, plevel=_LEVEL)
         tirx.register_intrin_lowering(name, target="llvm", f=_rule(name, function), level=_LEVEL)
@@ -153,7 +153,7 @@ def _constant(kind: str, value: float) -> Any:
 
 @cache
 def keep_nan() -> None:
-    """From now on, this process legalises maxima, minima, clips and ReLUs so that they keep NaN."""
+    """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they keep NaN."""
     for name, rule in (
         ("relax.maximum", _pairwise(topi.maximum, tirx.max)),
         ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
@@ -272,7 +272,7 @@ _BITS = {"float32": ("<f", "<i", "int32"), "float64": ("<d", "<q", "int64")}
 
 @cache
 def divide_exactly() -> None:
-    """From now on, this process legalises quantising to integers as a division by the step."""
+    """Register, in this process, rules that legalise quantising to integers as a division by the step."""
     usual = tvm.ir.Op.get("relax.quantize").get_attr(_LEGALISE)
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

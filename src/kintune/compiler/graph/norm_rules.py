@@ -93,7 +93,7 @@ class _Place(NamedTuple):
 
 @cache
 def lower_norms() -> None:
-    """From now on, this process lowers norms and softmax by these rules."""
+    """Register these lowering rules for norms and softmax in this process."""
     for name in ("layer_norm", "rms_norm", "instance_norm", "group_norm"):
         _register(f"relax.nn.{name}", _norm)
     _register("relax.nn.softmax", _softmax)

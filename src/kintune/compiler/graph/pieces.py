@@ -50,7 +50,7 @@ _LEGALISE = "FLegalize"
 
 @cache
 def mark_pieces() -> None:
-    """From now on, this process marks the kernels of `split`, `strided_slice` and `concat` that copy pieces."""
+    """Register rules, in this process, that mark kernels of `split`, `strided_slice` and `concat` that copy pieces."""
     for name, attributes, cut_of in (
         ("relax.split", (SLICES, STRIDED_SLICES), _of_split),
         ("relax.strided_slice", (SLICES, STRIDED_SLICES), _of_slice),

@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 
 class Trail(NamedTuple):
-    """How a network came to its kernels: the names of the imported variables, steps, and the steps of each kernel."""
+    """The origin of a network's kernels: the names of the imported variables, steps, and the steps of each kernel."""
 
     variables: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()

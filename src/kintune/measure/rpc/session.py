@@ -73,7 +73,7 @@ def _ask(address: Address, patience_s: float) -> tuple[str, int, str]:
     with socket.create_connection((address.host, address.port), timeout=patience_s) as line:
         line.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
         if base.recvall(line, 4) != struct.pack("<i", base.RPC_TRACKER_MAGIC):
-            raise ConnectionError("who answers is no tracker")
+            raise ConnectionError("the peer is not a tracker")
         base.sendjson(line, [base.TrackerCode.REQUEST, address.key, "", 1])
         code, (host, port, key) = base.recvjson(line)
     if code != base.TrackerCode.SUCCESS:
@@ -95,4 +95,4 @@ def _knock(host: str, port: int, patience_s: float) -> None:
         line.sendall(struct.pack("<ii", base.RPC_MAGIC, len(key)) + key)
         answer = line.recv(4, socket.MSG_WAITALL)
     if answer != struct.pack("<i", base.RPC_CODE_MISMATCH):
-        raise ConnectionError("who answers is no RPC server")
+        raise ConnectionError("the peer is not an RPC server")

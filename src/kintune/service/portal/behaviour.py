@@ -1,4 +1,4 @@
-"""What pages do in the browser without asking the service: theme, copying, uploads, and keeping what a person did."""
+"""The script of the pages: theme, copying, uploads, and keeping the state of controls across updates."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ _SCRIPT = """
     const bar = zone.querySelector('progress'), said = zone.querySelector('[role=status]');
     const most = Number(zone.dataset.most);
     if (file.size > most) {
-      said.textContent = 'That file is larger than you may hand in (' + Math.round(most / 1048576) + ' MB).'; return; }
+      said.textContent = 'That file is larger than your limit (' + Math.round(most / 1048576) + ' MB).'; return; }
     const request = new XMLHttpRequest();
     request.open('POST', '/api/v1/models?name=' + encodeURIComponent(file.name.slice(-200)));
     request.setRequestHeader('Content-Type', 'application/octet-stream');
     request.upload.onprogress = e => { bar.hidden = false; bar.max = e.total; bar.value = e.loaded;
-      said.textContent = e.loaded < e.total ? 'Sending ' + file.name : 'Looking at it'; };
+      said.textContent = e.loaded < e.total ? 'Sending ' + file.name : 'Inspecting the file'; };
     request.onerror = () => { bar.hidden = true; said.textContent = 'The service does not answer; try again.'; };
     request.onload = () => {
       let answer = {};
@@ -75,7 +75,7 @@ _SCRIPT = """
     for (const file of files) {
       const told = {name: file.name};
       said.textContent = 'Sending ' + file.name;
-      if (file.size > most) told.error = 'it is larger than you may hand in (' + Math.round(most / 1048576) + ' MB)';
+      if (file.size > most) told.error = 'it is larger than your limit (' + Math.round(most / 1048576) + ' MB)';
       else try {
         const reply = await fetch('/api/v1/inputs?name=' + encodeURIComponent(file.name.slice(-200)),
           {method: 'POST', headers: {'Content-Type': 'application/octet-stream'}, body: file});

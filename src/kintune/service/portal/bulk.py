@@ -1,4 +1,4 @@
-"""What is done with several jobs at once: a plain form of the list, answered with the list."""
+"""Actions on several jobs at once: a plain form of the list, answered with the list."""
 
 from __future__ import annotations
 

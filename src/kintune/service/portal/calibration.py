@@ -33,7 +33,7 @@ class CalibrationField:
         with ui.element("div").classes("stack full") as self._whole:
             markup(sets_zone(context.visitor.quota.upload_mb))
             self._said = Region("", "stack")
-            self._none = ui.button("Use none of them", on_click=self._forget, color=None)
+            self._none = ui.button("Remove all of them", on_click=self._forget, color=None)
             self._none.props("unelevated no-caps").classes("button")
         ui.on("set_of_inputs", lambda event: self._came(event.args))
         self._show()
@@ -79,7 +79,7 @@ def sets_zone(most_mb: int) -> str:
     """Where files are dropped or chosen; they are sent at once."""
     field = tag("input", type="file", accept=".npz", multiple=True, aria_label="Files with a set of inputs each")
     parts = [
-        tag("p", tag("strong", "Inputs to quantise with: drop .npz files here, or choose some")),
+        tag("p", tag("strong", "Calibration inputs: drop .npz files here, or choose some")),
         field,
         tag("p", "", role="status"),
     ]

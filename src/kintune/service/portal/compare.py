@@ -90,7 +90,7 @@ def _facts(found: Sequence[Compared]) -> str:
     rows = [
         ("latency", [_latency(each, best) for each in found]),
         ("of the fastest runtime", [_share(each) for each in found]),
-        ("asked for", [text(describe_request(each.job.wanted)) for each in found]),
+        ("request", [text(describe_request(each.job.wanted)) for each in found]),
         ("device", [text(each.job.wanted.device) for each in found]),
         ("outputs", [text(describe_error(each.report)[0]) for each in found]),
         ("precision", [text(describe_precision(each.report)) for each in found]),
@@ -176,7 +176,7 @@ def _choice(context: PageContext, chosen: Sequence[str], *, is_open: bool) -> st
         context.visitor, JobFilter(states=frozenset({JobStatus.DONE})), limit=_OFFERED
     )
     if not done:
-        parts = [tag("p", "No job of yours is done yet; two that are can be compared.", class_="faint")]
+        parts = [tag("p", "No job is done yet; two or more finished jobs can be compared.", class_="faint")]
         parts.append(link("New job", "/new", class_="button main"))
         return tag("div", parts, class_="empty")
     now = context.application.now()

@@ -1,4 +1,4 @@
-"""The page of hosts and devices: what runs there, how busy they were over a day, their health, and who waits."""
+"""The page of hosts and devices: what runs there, how busy they were over a day, their health, and the waiting jobs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _stages(context: PageContext) -> str:
 def _health(context: PageContext) -> str:
     now, standings = context.application.now(), context.live_state.standings
     if not standings:
-        return notice("The part of the service that tunes does not answer; jobs wait until it does.", "bad")
+        return notice("The orchestrator does not answer; jobs wait until it does.", "bad")
     use, tallies = context.live_state.use(_SHOWN_S), context.live_state.tallies(_SHOWN_S)
     names = (("host or device", False), ("state", False), ("busy", True), ("measured", False))
     rows = (_standing(each, use.get(each.id, 0.0), tallies.get(each.id), now) for each in standings)
@@ -111,7 +111,7 @@ def _day(context: PageContext) -> str:
         parts.append(tag("div", _columns(shares), class_="day", role="img", aria_label=said, title=said))
     ticks = tag("div", "".join(tag("span", words) for words in ("24 h ago", "12 h ago", "now")), class_="ticks")
     chart = tag("div", [*parts, tag("div"), ticks], class_="lanes")
-    under = tag("p", "A column is a quarter of an hour; known since the web part of the service began.",
+    under = tag("p", "A column is a quarter of an hour; data begin when the web part of the service started.",
                 class_="faint small")  # fmt: skip
     return tag("section", [tag("h2", "The last day"), chart, under], class_="card")
 
@@ -128,9 +128,9 @@ def _columns(shares: Sequence[float]) -> str:
 def _waiting(context: PageContext) -> str:
     now, visitor = context.application.now(), context.visitor
     found = context.application.listing.waiting()
-    parts = [tag("h2", "Who waits")]
+    parts = [tag("h2", "Waiting jobs")]
     if not found:
-        free = "Nobody: a new job begins at once." if context.live_state.standings else "Nobody."
+        free = "None: a new job starts at once." if context.live_state.standings else "None."
         parts.append(tag("p", free, class_="faint"))
         return tag("section", parts, class_="card")
     rows = []
@@ -139,14 +139,14 @@ def _waiting(context: PageContext) -> str:
         name = link(each.model, f"/jobs/{job.id}") if mine else text("another user's job")
         cells = [
             tag("td", name, class_="name"),
-            tag("td", text(each.owner) if mine else "", data_label="who"),
+            tag("td", text(each.owner) if mine else "", data_label="user"),
             tag("td", text(describe_request(job.wanted)) if mine else ""),
             tag("td", text(job.wanted.device), data_label="device"),
             tag("td", duration(now - job.created), class_="num", data_label="waits"),
         ]
         rows.append(tag("tr", cells))
-    names = (("job", False), ("who", False), ("asked for", False), ("device", False), ("waits", True))
-    parts.append(table("Jobs that wait", [Heading(name, number) for name, number in names], rows, class_="cards"))
+    names = (("job", False), ("user", False), ("request", False), ("device", False), ("waits", True))
+    parts.append(table("Waiting jobs", [Heading(name, number) for name, number in names], rows, class_="cards"))
     if len(found) > _MOST_WAITING:
         parts.append(tag("p", f"and {len(found) - _MOST_WAITING} more", class_="faint"))
     return tag("section", parts, class_="card")

@@ -1,4 +1,4 @@
-"""What all pages of the portal share: who is signed in, links to the other pages, dark or light, and their mounting."""
+"""Shared parts of all portal pages: the signed-in user, links to other pages, the theme, and their mounting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LINKS = (("Jobs", "/"), ("New job", "/new"), ("Models", "/models"), ("Devices",
 
 
 class PageContext:
-    """What a page needs: the application state, the live state, the use cases, and who is there."""
+    """What a page needs: the application state, the live state, the use cases, and the visitor."""
 
     def __init__(
         self, application: ApplicationState, live_state: LiveState, use_cases: UseCases, request: Request

@@ -1,4 +1,4 @@
-"""Who runs where, as a chart of bars: a row for each host and device, a colour for each kind of stage."""
+"""A Gantt chart of running stages: a row for each host and device, a colour for each kind of stage."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["DESCRIBED", "Bar", "bars_of", "gantt"]
 
 DESCRIBED = {
     "prepare": "read and lower the model",
-    "draft": "make programs to begin with",
-    "check": "see that the network is right",
+    "draft": "compile the network to check it",
+    "check": "compare the outputs with a reference",
     "baseline": "time other runtimes",
     "peak": "measure the machine's peak",
     "select": "choose programs",
-    "build": "compile them",
-    "profile": "time them",
-    "update": "learn from the times",
-    "confirm": "time the best again",
+    "build": "compile the programs",
+    "profile": "time the programs",
+    "update": "train the cost models",
+    "confirm": "time the best programs again",
     "precision": "choose narrower parts",
     "error": "measure the error",
     "package": "link the result",
     "prove": "compare the result",
-    "explain": "find the node at fault",
+    "explain": "find the failing node",
     "other": "work of the service",
 }
 """What each kind of stage does."""

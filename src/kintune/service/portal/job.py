@@ -1,4 +1,4 @@
-"""The page of one job: what was won, its curve, its operators, what can be downloaded; up to date while it runs."""
+"""The page of one job: its speedup, curve, operators and downloads, kept up to date while it runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def job_page(context: PageContext, job: str) -> None:
 
 
 class Outcome(NamedTuple):
-    """What came of a job that is done; without `manifests` where its executable is gone or cannot be read."""
+    """The outcome of a finished job; without `manifests` if its executable is gone or cannot be read."""
 
     report: RunReport
     manifests: tuple[Manifest, ...]
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
     @property
     def has_exports(self) -> bool:
-        """Whether other programs than Kintune can be given it."""
+        """Whether it can be exported for programs without Kintune."""
         return bool(self.manifests) and not is_gpu(self.manifests[0].target)
 
 
@@ -169,7 +169,7 @@ class JobView:
         if outcome is None:
             self._chart.show("")
             self._result.show(
-                notice("Its report is gone, or was written by another version.") if job.report is not None else ""
+                notice("Its report was deleted, or was written by another version.") if job.report is not None else ""
             )
             return
         report = outcome.report
@@ -203,7 +203,7 @@ class JobView:
                 path = self._context.application.blobs.path(job.log)
                 tail, is_cut = _end_of(path.read_bytes())
             except (KintuneError, OSError):
-                tail = "It is gone."
+                tail = "The log was deleted."
         said = parts.history(self._context.application.jobs.steps(job))
         return said + parts.log_part(job, tail, is_cut=is_cut) + tag("p", f"Job {job.id}", class_="faint small mono")
 
@@ -225,7 +225,7 @@ class JobView:
                     _button("Compare with others", lambda: ui.navigate.to(f"/compare?job={job.id}"))
                 return
             if can_finish:
-                _button("Finish with what there is", lambda: self._command(JobCommand.FINISH))
+                _button("Finish with the best result", lambda: self._command(JobCommand.FINISH))
             _button("Cancel", lambda: self._command(JobCommand.CANCEL), "danger")
             field = ui.number("Priority", value=job.priority, min=0.01, max=100)
             field.props("outlined dense stack-label").classes("short").mark("priority")
@@ -237,7 +237,7 @@ class JobView:
                 raise InputError(f"a priority is more than 0, and at most {MOST_PRIORITY:g}")
             asked = (self._context.submitter, self._context.address, self._job.id, kind, value)
             self._context.use_cases.command(*asked)
-            ui.notify("It will be done.")
+            ui.notify("The service has accepted the request.")
 
     def _retry(self) -> None:
         with telling():

@@ -37,7 +37,7 @@ _WEIGHTS = {0: "as they are", 4: "4 bits", 8: "8 bits"}
 
 
 class JobForm:
-    """What is wanted of a model; `submit` hands it in."""
+    """The form of a new job for a model; `request` returns what its fields say."""
 
     def __init__(self, context: PageContext, model: StoredModel) -> None:
         self.context = context
@@ -166,9 +166,9 @@ def _precision(form: JobForm) -> Reader:
     def read(wanted: dict[str, Any]) -> None:
         sets = calibration.ids if chosen.value in _QUANTISING else ()
         if chosen.value == "int8" and not sets:
-            raise InputError("int8 needs inputs that tell the ranges of the values: hand in .npz files, or choose bf16")
+            raise InputError("int8 needs inputs to find the ranges of the values: upload .npz files, or choose bf16")
         if sets and weights.value:
-            raise InputError("inputs and Large weights both quantise the model: leave one of the two out")
+            raise InputError("calibration inputs and Large weights both quantise the model: leave one out")
         wanted["precision"] = chosen.value
         wanted["weights"] = weights.value or None
         wanted["max_error"] = error.value if may_err() else None
@@ -179,7 +179,7 @@ def _precision(form: JobForm) -> Reader:
 
 def _onnxruntime(form: JobForm) -> Reader:
     del form
-    field = ui.checkbox("Leave nothing to onnxruntime").mark("no-onnxruntime")
+    field = ui.checkbox("Run no node in onnxruntime").mark("no-onnxruntime")
 
     def read(wanted: dict[str, Any]) -> None:
         wanted["onnxruntime"] = not field.value
@@ -202,11 +202,11 @@ def _further(form: JobForm) -> Reader:
     trials = _outlined(ui.number("Programs at most", min=1, step=1)).mark("trials")
     trials.props('clearable hint="Empty: as many as the time allows"')
     priority = _outlined(ui.number("Priority", value=1.0, min=0.01, max=100)).mark("priority")
-    priority.props('hint="Of what is scarce, 2 gets twice as much as 1"')
+    priority.props('hint="2 gets twice as much of a scarce resource as 1"')
     seed = _outlined(ui.number("Seed", value=0, min=0, step=1)).mark("seed")
     webhook = _outlined(ui.input("Webhook", placeholder="https://host/path", validation=webhook_problem))
-    webhook.props('clearable hint="Called when the job is over"').mark("webhook")
-    share = ui.checkbox("Let others' jobs use what this one measures").mark("share")
+    webhook.props('clearable hint="A URL that is called when the job ends"').mark("webhook")
+    share = ui.checkbox("Share the measurements with other users' jobs").mark("share")
 
     def read(wanted: dict[str, Any]) -> None:
         wanted["trials"] = None if trials.value is None else int(trials.value)
@@ -219,9 +219,9 @@ def _further(form: JobForm) -> Reader:
 
 
 FIELDS: Mapping[str, tuple[Callable[[JobForm], Reader], ...]] = {
-    "How fast": (_until, _minutes, _device),
+    "Target": (_until, _minutes, _device),
     "Inputs": (_constants, _shapes, _other_shapes),
-    "How exact, and with what": (_precision, _onnxruntime, _search),
+    "Precision and runtime": (_precision, _onnxruntime, _search),
     "Further options": (_further,),
 }
 """The fields by their headings, in the order in which they are shown and read."""

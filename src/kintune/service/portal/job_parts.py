@@ -44,7 +44,7 @@ _SHADES = 6
 
 
 def stand(job: Job, said: str, doing: str, device: str) -> str:
-    """Where it stands on its way, and what is going on."""
+    """The state of the job, and the stages that run now."""
     parts = [tag("div", [chip(job.state.value, job.state.value), tag("span", text(said))], class_="line")]
     if not job.state.over:
         at = _WAY.index(job.state)
@@ -57,7 +57,7 @@ def stand(job: Job, said: str, doing: str, device: str) -> str:
             )
             for number, state in enumerate(_WAY)
         )
-        parts.append(tag("ol", steps, class_="stage-step", aria_label="Its way"))
+        parts.append(tag("ol", steps, class_="stage-step", aria_label="Progress of the job"))
         parts.append(tag("p", text(f"Now: {doing or 'waiting for its turn'}"), class_="faint small"))
     asked = f"{describe_request(job.wanted)}; on {device}; handed in {moment(job.created)} UTC"
     parts.append(tag("p", text(asked), class_="faint small"))
@@ -68,7 +68,7 @@ def failures(job: Job) -> str:
     """Why it has no result, and what to do."""
     if job.state is JobStatus.FAILED:
         return notice(f"It failed: {job.reason or 'no cause is known'}", "bad") + tag(
-            "p", "What it has measured is kept: trying again goes on from there. The log below has the details.",
+            "p", "Its measurements are kept, and a retry continues from them. The log below has the details.",
             class_="faint",
         )  # fmt: skip
     if job.state is JobStatus.CANCELLED:
@@ -77,7 +77,7 @@ def failures(job: Job) -> str:
 
 
 def latencies(report: RunReport) -> str:
-    """Who takes how long, as bars, timed in turns; an untuned network that is far slower has no bar of its length."""
+    """Latencies by runtime, as bars, timed in turns; an untuned network that is far slower has no bar of its length."""
     latency = report.latency_ms
     medians = {"Kintune": latency.tuned, **latency.rivals, "untuned": latency.untuned}
     ran = {name: value for name, value in medians.items() if value is not None}
@@ -120,7 +120,7 @@ def result_facts(report: RunReport, hybrid: Hybrid | None) -> str:
     if report.failures:
         some = list(report.failures.items())[:_MOST_CAUSES]
         causes = ", ".join(f"{cause} {count}" for cause, count in some)
-        facts["Failed candidates"] = text(f"{sum(report.failures.values())} ({causes}); a few always do")
+        facts["Failed candidates"] = text(f"{sum(report.failures.values())} ({causes}); a few failures are normal")
     listed = "".join(tag("dt", name) + tag("dd", value) for name, value in facts.items())
     notes = "".join(notice(note) for note in report.notes)
     return _card("Result", tag("dl", listed, class_="facts") + notes)
@@ -139,7 +139,7 @@ def where_part(hybrid: Hybrid | None) -> str:
         tag("h3", "As Kintune's kernels"), tag("ul", regions),
         tag("h3", f"In onnxruntime: {text(hybrid.left)}"), tag("ul", why),
     ]  # fmt: skip
-    return _card("What runs where", parts)
+    return _card("Runtime of each node", parts)
 
 
 def operators_table(operators: Sequence[Operator], *, is_profiled: bool) -> str:
@@ -151,7 +151,7 @@ def operators_table(operators: Sequence[Operator], *, is_profiled: bool) -> str:
         ("of all", True), ("untuned", True), ("GFLOP/s", True), ("tried", True),
     )  # fmt: skip
     rows = (_operator_row(each) for each in operators[:_MOST_ROWS])
-    title = "What the search has gained" if is_profiled else "Where the time goes"
+    title = "Gain of the search" if is_profiled else "Where the time goes"
     shown = table(title, [Heading(name, number) for name, number in names], rows)
     said = "Times of one run of each, as measured alone."
     if not is_profiled:
@@ -211,7 +211,7 @@ def _family_part(family: Family, largest: float) -> str:
 
 
 def families_under_way(families: Iterable[FamilyProgress]) -> str:
-    """What each family has got of the search, and what it has gained."""
+    """The trials and the gain of each family so far."""
     found = sorted(families, key=lambda family: -family.trials)
     most = max((family.trials for family in found), default=0)
     if not found:
@@ -227,7 +227,7 @@ def families_under_way(families: Iterable[FamilyProgress]) -> str:
             tag("td", f"{times(family.best_gain)} untuned", class_="num"),
         ]
         rows.append(tag("tr", cells))
-    return _card("Families, by what was tried", table("Families", headings, rows))
+    return _card("Families, by programs measured", table("Families", headings, rows))
 
 
 def downloads(job: Job, name: str, size: int | None, *, has_exports: bool, hybrid: Hybrid | None) -> str:
@@ -261,7 +261,7 @@ def _snippet(each: Snippet) -> str:
 
 
 def history(steps: Sequence[JobStep]) -> str:
-    """How it came here."""
+    """The state transitions of the job."""
     rows = (
         tag("tr", [tag("td", moment(step.at)), tag("td", chip(step.state.value, step.state.value)), _reason(step)])
         for step in steps
@@ -275,15 +275,15 @@ def _reason(step: JobStep) -> str:
 
 
 def log_part(job: Job, tail: str, *, is_cut: bool) -> str:
-    """The end of the log, and the way to all of it."""
+    """The end of the log, and a link to all of it."""
     if job.log is None:
-        words = "The log is here when the job is over." if not job.state.over else "It has no log."
+        words = "The log is shown here when the job ends." if not job.state.over else "It has no log."
         return tag("details", [tag("summary", "Log"), tag("p", words, class_="faint")], id="log")
     parts = [
         tag("summary", "Log"),
         tag("p", "The last lines:", class_="faint small") if is_cut else "",
-        tag("pre", text(tail) or "Nothing was said.", tabindex="0"),
-        tag("p", link("All of it", f"/api/v1/jobs/{job.id}/log", download=f"{job.id}.log")),
+        tag("pre", text(tail) or "The log is empty.", tabindex="0"),
+        tag("p", link("The whole log", f"/api/v1/jobs/{job.id}/log", download=f"{job.id}.log")),
     ]
     return tag("details", parts, id="log")
 

@@ -71,7 +71,7 @@ def _taken(latency_ms: float | None, fastest: FastestBaseline | None) -> str:
 
 
 def outlook_of(fastest: FastestBaseline | None) -> tuple[str, str]:
-    """Whether it pays, in a clause, and whether that is "good" or "bad" news."""
+    """How the network compares with the fastest runtime, in a clause, and whether that is "good" or "bad"."""
     if fastest is None or fastest.verdict is None:
         return "", ""
     kind = {BaselineVerdict.FASTER: "good", BaselineVerdict.SLOWER: "bad"}.get(fastest.verdict, "")
@@ -147,7 +147,7 @@ def describe_where(hybrid: Hybrid | None) -> str:
     if hybrid is None:
         return "as compiled kernels, without onnxruntime"
     if not hybrid.regions:
-        return f"wholly in onnxruntime ({hybrid.left}): nothing was faster compiled"
+        return f"entirely in onnxruntime ({hybrid.left}): no part was faster compiled"
     number = len(hybrid.regions)
     regions = "one region as compiled kernels" if number == 1 else f"{number} regions as compiled kernels"
     if not hybrid.operators:

@@ -35,7 +35,7 @@ _COLUMNS = (
     ("state", "State", False),
     ("latency", "Latency", True),
     ("gain", "Of the fastest runtime", True),
-    ("who", "Who", False),
+    ("who", "User", False),
     ("created", "When", True),
 )
 
@@ -121,7 +121,7 @@ def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _form(context: PageContext, query: JobQuery, visitor: Visitor) -> str:
-    search = tag("input", type="search", name="q", value=query.text, placeholder="model, device, who or id", id="q",
+    search = tag("input", type="search", name="q", value=query.text, placeholder="model, device, user or id", id="q",
                  class_="native")  # fmt: skip
     states = (
         tag(
@@ -167,7 +167,7 @@ def _list(context: PageContext, query: JobQuery) -> str:
     shown = table("Jobs", headings, rows, class_="cards")
     actions = [
         tag("span", "none chosen", id="chosen", class_="faint", role="status"),
-        _action("Finish with what there is", "finish", "1-99"),
+        _action("Finish with the best result", "finish", "1-99"),
         _action("Try again", "retry", "1-99"),
         _action("Cancel", "cancel", "1-99", danger=True),
         tag(
@@ -175,7 +175,7 @@ def _list(context: PageContext, query: JobQuery) -> str:
             data_needs="2-5", disabled=True, id="do-compare",
         ),
     ]  # fmt: skip
-    bar = tag("div", actions, class_="line", role="group", aria_label="With the chosen jobs")
+    bar = tag("div", actions, class_="line", role="group", aria_label="Actions on the selected jobs")
     form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action="/jobs/actions", class_="stack")
     return form + _pages(query, offset, len(found), total)
 
@@ -223,7 +223,7 @@ def _row(context: PageContext, listed: ListedJob, now: float) -> str:
         tag("td", state, class_="reason"),
         tag("td", latency, class_="num", data_label="latency") if latency else tag("td", class_="num"),
         tag("td", gain, class_="num", data_label="of the fastest") if gain else tag("td", class_="num"),
-        tag("td", text(listed.owner), data_label="who"),
+        tag("td", text(listed.owner), data_label="user"),
         tag("td", when, class_="num", data_label="when"),
     ]
     return tag("tr", cells)
@@ -237,11 +237,11 @@ def _why(listed: ListedJob, report: ProgressReport | None) -> str:
 
 def _nothing(query: JobQuery) -> str:
     if query.is_narrow or query.page > 1:
-        parts = [tag("p", "No job is like that."), link("Show all jobs", "/", class_="button")]
+        parts = [tag("p", "No job matches."), link("Show all jobs", "/", class_="button")]
     else:
         parts = [
-            tag("h2", "Nothing yet"),
-            tag("p", "Hand in a model, say how fast it must be, and watch it get faster.", class_="faint"),
+            tag("h2", "No jobs yet"),
+            tag("p", "Submit a model, give a target latency, and watch the search.", class_="faint"),
             link("New job", "/new", class_="button main"),
         ]
     return tag("div", parts, class_="empty")

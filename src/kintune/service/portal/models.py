@@ -1,4 +1,4 @@
-"""The page of a visitor's models: what each is, what was won with it, and a way to a new job or out of here."""
+"""The page of a visitor's models: each with its best result, a link to a new job, and a button to delete it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ async def models_page(context: PageContext) -> None:
     models = context.application.models.page(context.visitor, last, _A_PAGE)
     heading("Models")
     if context.query.get("refused"):
-        markup(notice("That model is kept: a job that is not over needs it.", "bad"))
+        markup(notice("That model was not deleted: an unfinished job needs it.", "bad"))
     if not models:
         parts = [
             tag("h2", "No models yet" if last is None else "No more models"),
-            tag("p", "Hand in an ONNX file to have it made fast.", class_="faint"),
+            tag("p", "Submit an ONNX file to have it tuned.", class_="faint"),
             link("New job", "/new", class_="button main"),
         ]
         markup(tag("div", parts, class_="card empty"))
@@ -46,7 +46,7 @@ async def models_page(context: PageContext) -> None:
         ("size", True),
         ("weights", True),
         ("best result", True),
-        ("handed in", True),
+        ("submitted", True),
         ("", False),
     )
     headings = [Heading(name or tag("span", "what to do", class_="hidden"), number) for name, number in names]
@@ -77,7 +77,7 @@ def _row(context: PageContext, model: StoredModel, now: float) -> str:
         tag("td", _size(model.size), class_="num", data_label="size"),
         tag("td", count(found.parameters) if found.parameters else "", class_="num", data_label="weights"),
         tag("td", best, class_="num", data_label=f"best of {total}") if best else tag("td", class_="num"),
-        tag("td", tag("time", ago(model.created, now), title=kept or None), class_="num", data_label="handed in"),
+        tag("td", tag("time", ago(model.created, now), title=kept or None), class_="num", data_label="submitted"),
         tag("td", tag("form", forget, method="post", action=f"/models/{model.id}/forget")),
     ]
     return tag("tr", cells)

@@ -1,4 +1,4 @@
-"""The page of a new job: hand in a model or choose one, read what was found at once, say what is wanted."""
+"""The page of a new job: upload or choose a model, see what its inspection found, and set the options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_OPERATORS = 12
 
 @page("/new", "New job")
 async def new_job_page(context: PageContext) -> None:
-    """First a model, then what is wanted of it."""
+    """First the model, then the options of the job."""
     heading("New job")
     chosen = context.query.get("model", "")
     if not chosen:
@@ -39,7 +39,7 @@ async def new_job_page(context: PageContext) -> None:
     markup(_found(model), "card")
     findings = model.findings or Findings()
     if findings.problem:
-        markup(link("Hand in another file", "/new", class_="button main"))
+        markup(link("Submit another file", "/new", class_="button main"))
         return
     markup(tag("div", _past(context, model), class_="stack"))
     with ui.element("section").classes("card stack"):
@@ -79,14 +79,14 @@ def _known_models(context: PageContext) -> str:
     if not usable:
         return ""
     items = (tag("li", link(model.name, f"/new?model={model.id}")) for model in usable)
-    return tag("section", [tag("h2", "Or take one of your models"), tag("ul", items)], class_="card")
+    return tag("section", [tag("h2", "Or choose one of your models"), tag("ul", items)], class_="card")
 
 
 def _found(model: StoredModel) -> str:
     findings = model.findings or Findings()
     parts = [tag("h2", text(model.name))]
     if findings.problem:
-        return "".join([*parts, notice(f"It cannot be used: {findings.problem}.", "bad")])
+        return "".join([*parts, notice(f"The model cannot be used: {findings.problem}.", "bad")])
     inputs = (tag("li", text(f"input {each.name}: {spelled(each)}, {each.dtype}")) for each in findings.inputs)
     parts.append(tag("ul", inputs))
     most = [f"{name} x{times}" for name, times in list(findings.operators.items())[:_MOST_OPERATORS]]
@@ -98,7 +98,7 @@ def _found(model: StoredModel) -> str:
     left = left_to_onnxruntime(findings.operators)
     if left:
         named = ", ".join(f"{name} x{times}" for name, times in left.items())
-        parts.append(notice(f"These will run in onnxruntime, since there is no compiler for them: {named}."))
+        parts.append(notice(f"These operators will run in onnxruntime, since they cannot be compiled: {named}."))
     else:
         parts.append(notice("Every operator can be compiled.", "good"))
     open_inputs = [each.name for each in findings.inputs if None in each.shape]
@@ -108,7 +108,7 @@ def _found(model: StoredModel) -> str:
 
 
 def _past(context: PageContext, model: StoredModel) -> str:
-    """What became of earlier jobs with this model, and what is to be expected of a new one."""
+    """The results of earlier jobs with this model, and the forecast for a new one."""
     application, parts = context.application, []
     wanted = JobFilter(model=model.id, states=frozenset({JobStatus.DONE}))
     try:

@@ -1,4 +1,4 @@
-"""What a new job will likely take and reach, foretold from earlier jobs on the same type of device.  Pure."""
+"""Forecasts what a new job will take and reach, from earlier jobs on the same type of device.  Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ def describe_outlook(past: PastJobs, ahead: int, minutes_ahead: float, at_once: 
     lines = []
     if len(past.seconds) >= _LEAST:
         low, high = _range(past.seconds)
-        lines.append(f"Foretold: {_between(duration(low), duration(high))}, judged by {len(past.seconds)} jobs here.")
+        lines.append(f"Forecast: {_between(duration(low), duration(high))}, from {len(past.seconds)} jobs here.")
     else:
-        lines.append(
-            "Foretold: nothing yet, since too few jobs were done here; the minutes below are the most it takes."
-        )
+        lines.append("Forecast: none yet, since too few jobs were done here; it takes at most the minutes below.")
     if len(past.shares) >= _LEAST:
         least, most = _range(past.shares)
         ends = _between(f"{least:.2f}", f"{most:.2f}")
-        lines.append(f"Earlier results take {ends} of the time of the fastest other runtime.")
+        lines.append(f"Earlier results have {ends} of the latency of the fastest other runtime.")
     if ahead >= at_once:
         wait = duration(60 * minutes_ahead / max(1, at_once))
         lines.append(f"{ahead} job{'' if ahead == 1 else 's'} ahead of it: it waits for {wait} at most.")

@@ -22,7 +22,7 @@ _DAYS_S = 7 * 86400
 
 @ui.page("/sign-in", title="Sign in · Kintune", dark=None)
 def sign_in_page(request: Request, wrong: str = "") -> None:
-    """Where a token is handed in."""
+    """The form in which a user enters a token."""
     with frame(None, theme=request.cookies.get(THEME_COOKIE)):
         heading("Sign in")
         field = tag(
@@ -39,9 +39,9 @@ def sign_in_page(request: Request, wrong: str = "") -> None:
             tag("div", tag("button", "Sign in", type="submit", class_="button main")),
         ]
         parts = [
-            notice("That token is not valid (any more), or is one for machines.", "bad") if wrong else "",
+            notice("That token is invalid or expired, or is for machines.", "bad") if wrong else "",
             tag("form", form, method="post", action="/sign-in", class_="stack"),
-            tag("p", "Whoever runs this service makes tokens: kintune service add-token --user NAME", class_="faint"),
+            tag("p", "The service's operator makes tokens: kintune service add-token --user NAME", class_="faint"),
         ]
         markup(tag("div", parts, class_="stack"), "card")
 

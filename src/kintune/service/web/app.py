@@ -112,7 +112,7 @@ class _Metrics(Collector):
             "kintune_measurements", "Candidates measured in the last five minutes.", labels=["device"]
         )
         disturbed = GaugeMetricFamily(
-            "kintune_measurements_disturbed", "Those of them that were disturbed and timed again.", labels=["device"]
+            "kintune_measurements_disturbed", "Candidates that were disturbed and timed again.", labels=["device"]
         )
         for device, tally in self._live_state.tallies(_MINUTES_S).items():
             measured.add_metric([device], tally.measured)

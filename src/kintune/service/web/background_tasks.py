@@ -66,7 +66,7 @@ class BackgroundTasks:
             self._news.clear()
 
     async def _call(self, call: Webhook) -> None:
-        succeeded, outcome = False, "its address is none of the public internet"
+        succeeded, outcome = False, "its address is not on the public internet"
         try:
             body = await asyncio.to_thread(_body, self._application, call)
             if self._application.settings.local_webhooks:

@@ -40,7 +40,7 @@ async def upload(
     request: Request,
     visitor: Submitter,
     application: ApplicationOf,
-    name: Annotated[str, Query(max_length=256, description="What you call it.")] = "inputs",
+    name: Annotated[str, Query(max_length=256, description="A name for the set of inputs.")] = "inputs",
 ) -> InputsOut:
     """Hand in an .npz file with a set of inputs as the body of the request; name its id in `calibrate` of a job."""
     return InputsOut.of(await receive_inputs(application, visitor, name, request.stream(), address_of(request)))

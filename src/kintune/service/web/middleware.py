@@ -40,7 +40,7 @@ class LimitBodies:
             message = await receive()
             had += len(message.get("body", b""))
             if had > most:
-                raise HTTPException(413, "that is more than may be sent")
+                raise HTTPException(413, "the request is larger than allowed")
             return message
 
         await self._app(scope, counted, send)

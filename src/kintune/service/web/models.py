@@ -45,7 +45,7 @@ async def upload(
     request: Request,
     visitor: Submitter,
     application: ApplicationOf,
-    name: Annotated[str, Query(max_length=256, description="What you call it.")] = "model",
+    name: Annotated[str, Query(max_length=256, description="A name for the model.")] = "model",
 ) -> ModelOut:
     """Hand in an ONNX file as the body of the request; answered with what looking at it has found."""
     return ModelOut.of(await receive(application, visitor, name, request.stream(), address_of(request)))
@@ -111,17 +111,17 @@ async def inspect_upload(path: pathlib.Path) -> Findings:
         try:
             output = await asyncio.wait_for(_read_output(process), _LOOK_S)
         except asyncio.TimeoutError:
-            return Findings(problem=f"looking at it took more than {_LOOK_S:g} seconds")
+            return Findings(problem=f"its inspection took more than {_LOOK_S:g} seconds")
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
     if output is None:
-        return Findings(problem="there is more to say about it than may be: it has too many inputs, outputs or names")
+        return Findings(problem="the findings of its inspection are too long: it has too many inputs, outputs or names")
     try:
         return msgspec.json.decode(output, type=Findings)
     except msgspec.MsgspecError:
-        return Findings(problem="looking at it needs more memory than is allowed, or it is damaged")
+        return Findings(problem="its inspection needs more memory than is allowed, or it is damaged")
 
 
 async def _read_output(process: asyncio.subprocess.Process) -> bytes | None:

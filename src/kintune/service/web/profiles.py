@@ -61,7 +61,7 @@ def _profile(job: str, visitor: Visitor, application: ApplicationState) -> Profi
         with application.blobs.open(found.report) as file:
             report = msgspec.json.decode(file.read(), type=RunReport)
     except msgspec.MsgspecError as error:
-        raise OrderError(f"job {found.id}: another version has written its report; try the job again") from error
+        raise OrderError(f"job {found.id}: its report was written by another version; retry the job") from error
     if report.profile is None:
         raise NotFound(f"job {found.id} has no profile; download its result and call kintune profile")
     return msgspec.structs.replace(report.profile, executable=f"{name}.kt", model=name)  # not where it lies here

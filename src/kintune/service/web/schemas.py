@@ -55,7 +55,7 @@ class JobRequestIn(_Strict):
         description="Shapes of inputs whose dimensions are dynamic; or lists of shapes that the result runs with.",
     )
     constants: dict[str, bool | int | float | list[Any]] = Field(
-        {}, max_length=64, description="Values of inputs that are fixed for good: numbers, true or false, or lists."
+        {}, max_length=64, description="Values of inputs that become constants: numbers, true or false, or lists."
     )
     seed: int = _field("seed", lt=1 << 63)
     webhook: str | None = _field("webhook", max_length=2048)
@@ -70,7 +70,7 @@ class JobRequestIn(_Strict):
         max_length=MOST_CALIBRATION,
         description="With precision int8 or auto: the ids of uploaded sets of inputs to quantise the model with.",
     )
-    search: bool = Field(True, description="False: compile it from what is known; programs are not measured.")
+    search: bool = Field(True, description="False: compile from stored measurements; programs are not measured.")
 
     def wanted(self) -> JobRequest:
         """As the service has it."""
@@ -84,7 +84,7 @@ class JobRequestIn(_Strict):
 
 
 class JobIn(_Strict):
-    """A model of yours, and what is wanted of it."""
+    """A model of the user, and the request for a job."""
 
     model: int = Field(ge=1, lt=1 << 62)
     wanted: JobRequestIn = Field(default_factory=lambda: JobRequestIn.model_validate({}))
@@ -97,7 +97,7 @@ class PriorityIn(_Strict):
 
 
 class StepOut(BaseModel):
-    """A job came into this state."""
+    """A state transition of a job."""
 
     state: str
     reason: str
@@ -114,14 +114,14 @@ class JobOut(BaseModel):
 
     id: str
     model: int
-    model_name: str = Field("", description="The name of its model, where one job or a list is asked for.")
+    model_name: str = Field("", description="The name of its model; empty in other answers than of one job or a list.")
     state: str
-    reason: str = Field(description="Why it is in this state; what to do about it, if it failed.")
+    reason: str = Field(description="Why the job is in this state; if it failed, what to do about it.")
     priority: float
     wanted: dict[str, Any]
     retry_of: str | None
-    progress: dict[str, Any] | None = Field(description="Where the search stands; only to be shown.")
-    latency_ms: float | None = Field(None, description="What its result takes; an estimate while it is under way.")
+    progress: dict[str, Any] | None = Field(description="The progress of the search; for display only.")
+    latency_ms: float | None = Field(None, description="The latency of the result; an estimate while the job runs.")
     fastest_baseline: dict[str, Any] | None = Field(
         None, description="The fastest other runtime: `name`, `ms`, and the job's latency as a share of that (`ratio`)."
     )
@@ -172,7 +172,7 @@ class ModelOut(BaseModel):
     size: int = Field(description="Bytes.")
     created: float
     expires: float | None
-    findings: dict[str, Any] | None = Field(description="What looking at it has found; null until somebody has.")
+    findings: dict[str, Any] | None = Field(description="The findings of the model's inspection; null before it.")
 
     @classmethod
     def of(cls, model: StoredModel) -> ModelOut:

@@ -197,7 +197,7 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
         raise InputError("there is no model to tune")
     if policy(scheduling.policy).overbooks and len(requests) > 1 and requests[0].device == "cpu":
         raise InputError(
-            f"policy {scheduling.policy!r} would measure on cores that others work on; give the device its own: "
+            f"policy {scheduling.policy!r} would measure on cores that other stages use; give the device its own: "
             "--device cpu:1"
         )
     outputs: dict[str, str] = {}
@@ -220,7 +220,7 @@ def _check_distinct(runs: Sequence[TuningRun]) -> None:
         other = by_run.setdefault(tuning_run.run_id, tuning_run)
         if other is not tuning_run:
             raise InputError(
-                f"{other.request.output} and {tuning_run.request.output} are the same work, which is under way "
+                f"{other.request.output} and {tuning_run.request.output} are the same work, which is running "
                 "already; ask for it once"
             )
 

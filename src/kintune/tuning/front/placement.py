@@ -155,7 +155,7 @@ def choose_placement(device: str, threads: int | None) -> Placement:
         raise TargetError(f"device {device!r}: no core is left to build on; leave it one, or measure on 'cpu'")
     if threads not in (None, len(devices[0])):
         raise TargetError(
-            f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of both away"
+            f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of the two out"
         )
     return Placement(devices, host, tuple(each.gpu for each in chosen if each.gpu is not None))
 
@@ -189,9 +189,9 @@ def choose_devices(device: str) -> dict[str, OwnDevice]:
             f"device {device!r}: there is no core {missing[0]}; this process may use {', '.join(map(str, usable))}"
         )
     if twice := [core for core in wanted if wanted.count(core) > 1]:
-        raise TargetError(f"device {device!r}: core {twice[0]} stands twice")
+        raise TargetError(f"device {device!r}: core {twice[0]} is given twice")
     if len({len(cores) for cores in devices}) > 1:
-        raise TargetError(f"device {device!r}: the devices have unlike numbers of cores, and times would not compare")
+        raise TargetError(f"device {device!r}: the devices have different numbers of cores, so their times differ")
     return {f"{DEVICE}:{_text(cores)}": OwnDevice(cores) for cores in devices}
 
 
@@ -208,9 +208,9 @@ def _choose_gpus(device: str) -> dict[str, OwnDevice]:
         there = ", ".join(map(str, gpus)) or "none at all"
         raise TargetError(f"device {device!r}: there is no GPU {missing[0]}; `nvidia-smi` knows {there}")
     if twice := [number for number in numbers if numbers.count(number) > 1]:
-        raise TargetError(f"device {device!r}: GPU {twice[0]} stands twice")
+        raise TargetError(f"device {device!r}: GPU {twice[0]} is given twice")
     if len({(gpus[number].name, gpus[number].architecture) for number in numbers}) > 1:
-        raise TargetError(f"device {device!r}: the GPUs are not alike, and times would not compare")
+        raise TargetError(f"device {device!r}: the GPUs differ, so their times would not be comparable")
     if alone := [number for number in numbers if not gpus[number].shared]:
         raise TargetError(
             f"device {device!r}: GPU {alone[0]} takes one process at a time, and a proof needs two; "

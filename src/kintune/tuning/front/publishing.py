@@ -64,7 +64,7 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         raise JobFailed("the result could not be proven, so it was not written; the run's log says why")
     if proof.within_tolerance is False:
         raise NumericsError(
-            f"the tuned network does not compute what {' and '.join(proof.compared_with)} computes, so it was not "
+            f"the outputs of the tuned network differ from those of {' and '.join(proof.compared_with)}, so it was not "
             f"written: {proof.disagreement}"
         )
     skipped = dict(proof.skipped)
@@ -81,10 +81,10 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         move_into_place(source, output)
         remove_report(output)
     except (InputError, StorageError) as error:
-        raise StorageError(f"{error}; the same command goes on from here") from error
+        raise StorageError(f"{error}; the same command continues from here") from error
     except OSError as error:
         raise StorageError(
-            f"{output} cannot be written: {error.strerror}; the same command goes on from here"
+            f"{output} cannot be written: {error.strerror}; the same command continues from here"
         ) from error
     return skipped
 

@@ -132,7 +132,7 @@ def check_until(until: str, model: ModelRef, compare: Sequence[str], device: str
     reasons = {name: make_baseline(name).unavailable(files) for name in names}
     if all(reasons.values()):
         why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none is to be compared"
-        raise InputError(f"until {until!r} cannot be told for {model.name}: {why}")
+        raise InputError(f"until {until!r} cannot be determined for {model.name}: {why}")
 
 
 def _check_precision(config: TuneConfig, model: ModelRef) -> None:
@@ -176,7 +176,7 @@ def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
     if _is_for_gpu(config):
         raise InputError(f"{model.name}: other shapes run in onnxruntime only if the result is for a CPU")
     if not config.onnxruntime:
-        raise InputError("other shapes cannot run in onnxruntime where no node may; leave one of the two options out")
+        raise InputError("other shapes cannot run in onnxruntime if no node may; leave one of the two options out")
 
 
 def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:

@@ -40,7 +40,7 @@ __all__ = ["Networks", "PartitionedModel", "ShapedNetwork", "load_networks", "lo
 
 
 class PartitionedModel(NamedTuple):
-    """A model that runs partly in onnxruntime: what it takes and gives, and its graph, partitioned."""
+    """A model that runs partly in onnxruntime: its inputs and outputs, and its partitioned graph."""
 
     digest: str
     combination: Combination
@@ -93,7 +93,7 @@ class Networks(NamedTuple):
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
-        """What the model takes and gives, with each combination of its shapes."""
+        """The inputs and outputs of the model, with each combination of its shapes."""
         if self.hybrid is not None:
             return (self.hybrid.combination,)
         return tuple(network.combination for network in self.networks)

@@ -329,7 +329,7 @@ class StageFactory:
         )
 
     def proof_s(self, tuned_s: float, untuned_s: float) -> float:
-        """Return the estimated seconds of the proof of a network, from the seconds of one run, tuned and untuned.
+        """Return the estimated seconds of the validation of a network, from the seconds of one run, tuned and untuned.
 
         Of several combinations of shapes, these are the seconds of one run of each.
         """

@@ -45,7 +45,7 @@ class JobStatistics:
         return self.at - self.search_from
 
     def taught(self, programs: int, models: int, lost: int) -> None:
-        """Note what the job was taught of other workloads; `lost` counts what could not be used."""
+        """Note the knowledge of other workloads that the job was given; `lost` counts what could not be used."""
         self.knowledge = KnowledgeUse(programs, models, self.knowledge.measured, lost)
 
     def count(self, candidate: Candidate, outcome: Outcome, *, trial: bool, of_kin: bool = False) -> None:

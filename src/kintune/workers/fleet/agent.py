@@ -119,7 +119,7 @@ class Agent:
             case TurnedAway(cause=cause, later=False):
                 raise InputError(f"the service turns this machine away: {cause}")
             case TurnedAway(cause=cause):
-                self._note(f"the service turns this machine away for now: {cause}")
+                self._note(f"the service refuses this machine for now: {cause}")
         return None
 
     async def _obey(self, transport: Transport, supervisor: ProcessSupervisor, fetcher: FileFetcher) -> None:
@@ -145,7 +145,7 @@ class Agent:
                 case Kill():
                     supervisor.kill(order.process)
                 case TurnedAway():
-                    self._note(f"the service wants this machine no more: {order.cause}")
+                    self._note(f"the service has removed this machine: {order.cause}")
                     return
                 case Welcome():
                     pass

@@ -73,7 +73,7 @@ def _offered(
     device: str, type_: str, arguments: tuple[str, ...], limits: ResourceLimits, tell: Callable[[str], None]
 ) -> OfferedDevice:
     """A device whose worker was asked what it is, and did what it can."""
-    tell(f"measuring what {device} is and reaches at its best")
+    tell(f"measuring the properties and the peak of {device}")
     with interview(_DEVICE_WORKER, (*arguments, "--pulse"), limits=limits) as worker:
         about = msgspec.msgpack.decode(worker.about, type=DeviceDescription)
         peak = msgspec.msgpack.decode(worker.ask("peak"), type=Peak)
