@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tvm
 
 PAGE = (Path(__file__).parents[2] / "docs/ci.md").read_text()
-INSTALL = "python3 -m venv .venv && .venv/bin/pip install kintune"
+INSTALL = 'python3 -m venv .venv && .venv/bin/pip install "$KINTUNE_WHEELS"/*.whl'
 
 
 def shell_recipe() -> list[str]:

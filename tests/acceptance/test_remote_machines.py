@@ -202,7 +202,7 @@ def test_who_is_not_what_it_says_is_turned_away_in_one_line(fleet: Fleet) -> Non
     board.wait_until("joined as board-1")
     other = fleet.start("worker", "start", "--name", "board-2", token=token)
     assert other.process.wait(60) == 2
-    assert "this token belongs to the machine 'board-1'; come under that name" in other.said.splitlines()[-1]
+    assert "this token belongs to the machine 'board-1'; join with that name" in other.said.splitlines()[-1]
     nobody = fleet.start("worker", "start", "--name", "host-2", token=_written(token.with_name("wrong"), "kt_wrong"))
     assert nobody.process.wait(60) == 2
     assert "the service refuses this machine: this takes a valid token" in nobody.said.splitlines()[-1]

@@ -43,6 +43,7 @@ bundling = true
 @pytest.fixture(autouse=True)
 def _a_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     (tmp_path / "two.toml").write_text(SPEC)
 
 

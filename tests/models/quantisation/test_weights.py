@@ -15,11 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from kintune.errors import ModelError
 from kintune.models.quantisation.weights import BLOCK, WeightQuantiser, dequantised, quantised_blocks
 
-DRAW = np.random.default_rng(0)
-
 
 def drawn(*shape: int) -> Any:
-    return (DRAW.standard_normal(shape) * 0.05).astype(np.float32)
+    """Values that depend on the shape alone."""
+    return (np.random.default_rng(shape).standard_normal(shape) * 0.05).astype(np.float32)
 
 
 def write_network(path: Path) -> dict[str, Any]:
