@@ -53,7 +53,7 @@ def tune_kin(place: Place, *arguments: object, channels: int = 24) -> dict[str, 
     assert command.wait() == 0, command.err
     told = report(place, "kin.json")
     used: dict[str, int] = told["knowledge"]
-    assert ("of kin" in command.out) == (used["programs"] > 0)
+    assert ("of similar workloads" in command.out) == (used["programs"] > 0)
     return used
 
 
