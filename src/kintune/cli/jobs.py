@@ -6,6 +6,7 @@ import tempfile
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +15,7 @@ from kintune.cli.finite_range import FiniteRange
 from kintune.cli.remote import JobDisplay, JobDocument, JobsDocument, job_line, job_table, service_options
 from kintune.cli.widths import output_width
 from kintune.service.client import Client
+from kintune.service.job_request import MOST_PRIORITY
 
 __all__ = ["cancel", "download", "finish", "list_jobs", "logs", "priority", "retry", "show", "watch"]
 
@@ -66,22 +68,18 @@ def logs(job: str, token: str | None, service: str | None) -> None:
 def finish(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """End the search of JOB; its result is the best one so far."""
     with Client(service, token) as client:
-        found = client.finish(job)
-    write_document(json_target, JobDocument(job=found))
-    echo(job_line(found, time.time()), json_target)
+        _show_state(client.finish(job), json_target)
 
 
 @click.command("priority", short_help="Change the priority of a job.")
 @click.argument("job")
-@click.argument("weight", metavar="NUMBER", type=FiniteRange(0, 100, min_open=True))
+@click.argument("weight", metavar="NUMBER", type=FiniteRange(0, MOST_PRIORITY, min_open=True))
 @service_options
 @json_option
 def priority(job: str, weight: float, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Set the priority of JOB to NUMBER: 2 gets twice as much of a scarce resource as 1."""
     with Client(service, token) as client:
-        found = client.prioritize(job, weight)
-    write_document(json_target, JobDocument(job=found))
-    echo(job_line(found, time.time()), json_target)
+        _show_state(client.prioritize(job, weight), json_target)
 
 
 @click.command("cancel", short_help="Cancel a job; it has no result.")
@@ -91,9 +89,7 @@ def priority(job: str, weight: float, token: str | None, service: str | None, js
 def cancel(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Cancel JOB without a result; its measurements are kept."""
     with Client(service, token) as client:
-        found = client.cancel(job)
-    write_document(json_target, JobDocument(job=found))
-    echo(job_line(found, time.time()), json_target)
+        _show_state(client.cancel(job), json_target)
 
 
 @click.command("retry", short_help="Retry a failed or cancelled job.")
@@ -141,3 +137,9 @@ def list_jobs(
         return
     for line in job_table(found, time.time(), output_width()):
         echo(line, json_target)
+
+
+def _show_state(job: dict[str, Any], json_target: JsonTarget) -> None:
+    """Writes the document of a job after a command, and a line with its state."""
+    write_document(json_target, JobDocument(job=job))
+    echo(job_line(job, time.time()), json_target)

@@ -158,8 +158,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/cancel")
-        return answer
+        return self._command(job, "cancel")
 
     def finish(self, job: str) -> dict[str, Any]:
         """Ends a job with the best that was found so far; returns the job as it is now, before that has happened.
@@ -168,8 +167,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/finish")
-        return answer
+        return self._command(job, "finish")
 
     def prioritize(self, job: str, priority: float) -> dict[str, Any]:
         """Gives a job another `priority`, up to 100; returns the job as it is now, before that has happened.
@@ -178,8 +176,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/priority", json={"priority": priority})
-        return answer
+        return self._command(job, "priority", {"priority": priority})
 
     def retry(self, job: str) -> dict[str, Any]:
         """Goes on with a job that failed or was cancelled; returns the new job that does so.
@@ -188,8 +185,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/retry")
-        return answer
+        return self._command(job, "retry")
 
     def report(self, job: str) -> dict[str, Any]:
         """Returns the report of a job that is done: the document of `kintune tune --json`.
@@ -288,6 +284,11 @@ class Client:
                     kind = line.removeprefix("event: ")
                 elif line.startswith("data: "):
                     yield kind, json.loads(line.removeprefix("data: "))
+
+    def _command(self, job: str, command: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Sends a command to a job; returns the job that the service answers with."""
+        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/{command}", json=body)
+        return answer
 
     def _ask(self, method: str, path: str, content: Callable[[], Iterator[bytes]] | None = None, **more: Any) -> Any:
         """Sends a request, again while the service does not answer; returns its JSON answer, None where it is empty.

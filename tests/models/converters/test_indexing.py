@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,39 +14,14 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.errors import InputError, ModelError
+from kintune.models.ref import parse_ref
 from tests.support.examples import compiled_examples
+from tests.support.untuned import build_untuned
 
 pytestmark = pytest.mark.tvm
 
 OPSET = 18
 Array = NDArray[Any]
-
-
-def built(path: Path, *, by_vm: bool = False) -> Any:
-    """The network in a file, with the compiler's default schedules."""
-    import tvm
-
-    from kintune.compiler.graph.executable import build_executable, build_vm_executable, describe_build
-    from kintune.compiler.graph.lower import lower
-    from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
-    from kintune.runtime.target import resolve_target
-
-    model = load(parse_ref(str(path)))
-    text = resolve_target("native", 1)
-    target = tvm.target.Target(json.loads(text))
-    manifest = describe_build(
-        model_name=model.name,
-        model_digest=model.digest,
-        target=text,
-        threads=1,
-        inputs=model.inputs,
-        outputs=model.outputs,
-        checks=model.checks,
-        chosen={},
-    )
-    build = build_vm_executable if by_vm else build_executable
-    return build(lower(model.module, target), {}, target, manifest)
 
 
 def indexed(operator: str, data: Array, indices: Array, updates: Array | None = None, **attributes: Any) -> list[Any]:
@@ -129,7 +103,7 @@ def every_operator() -> list[list[Any]]:
 @pytest.mark.parametrize("computed", [False, True], ids=["given", "computed"])
 def test_indices_that_lie_inside(tmp_path: Path, computed: bool) -> None:
     model, feeds = network(every_operator(), computed)
-    executable = built(written(tmp_path, model))
+    executable = build_untuned(parse_ref(str(written(tmp_path, model))))
     assert [tensor.name for tensor in executable.outputs] == [f"y{i}" for i in range(len(every_operator()))]
     found = executable.run(feeds)
     for name, values in expected(model, feeds).items():
@@ -139,7 +113,7 @@ def test_indices_that_lie_inside(tmp_path: Path, computed: bool) -> None:
 @pytest.mark.parametrize("computed", [False, True], ids=["given", "computed"])
 def test_an_index_outside_is_an_error_that_names_it(tmp_path: Path, computed: bool) -> None:
     model, feeds = network(every_operator(), computed)
-    executable = built(written(tmp_path, model))
+    executable = build_untuned(parse_ref(str(written(tmp_path, model))))
     before = executable.run(feeds)
     for i, (operator, (data, index, *_), attributes) in enumerate(every_operator()):
         axis = attributes.get("axis", attributes.get("batch_dims", 0)) % data.ndim
@@ -171,7 +145,7 @@ def test_nothing_is_written_outside(tmp_path: Path) -> None:
         indexed("Gather", np.ones((4, 3), np.float32), np.array([10**9, -(10**9)])),
     ]
     model, feeds = network(nodes, True)
-    executable = built(written(tmp_path, model), by_vm=True)
+    executable = build_untuned(parse_ref(str(written(tmp_path, model))), by_vm=True)
     assert executable.manifest.checks
     object.__setattr__(executable, "manifest", unchecked(executable.manifest))
     found = executable.run(feeds)
@@ -188,7 +162,6 @@ def unchecked(manifest: Any) -> Any:
 
 def test_an_index_that_cannot_be_outside_is_not_checked(tmp_path: Path) -> None:
     from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
 
     data = np.zeros((4, 3), np.float32)
     nodes = [
@@ -228,7 +201,7 @@ def test_an_index_that_cannot_be_outside_is_not_checked(tmp_path: Path) -> None:
         "x": np.random.default_rng(1).standard_normal(data.shape).astype(np.float32),
         "i": np.array([-9, -1, 0, 3, 700]),
     }
-    found = built(path).run(feeds)
+    found = build_untuned(parse_ref(str(path))).run(feeds)
     for name, values in expected(model, feeds).items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 
@@ -260,7 +233,7 @@ def test_a_branch_that_is_not_taken_may_be_outside(tmp_path: Path) -> None:
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=10,
     )
-    executable = built(written(tmp_path, model))
+    executable = build_untuned(parse_ref(str(written(tmp_path, model))))
     x = np.arange(4, dtype=np.float32) + 1
     assert executable.run({"x": x, "i": np.array([3, 1])})["y"].tolist() == [4, 2]
     assert executable.run({"x": x, "i": np.array([3, 800])})["y"].tolist() == [1, 1]
@@ -268,7 +241,6 @@ def test_a_branch_that_is_not_taken_may_be_outside(tmp_path: Path) -> None:
 
 def test_what_reads_from_nothing_is_refused(tmp_path: Path) -> None:
     from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
 
     model, _ = network([indexed("GatherElements", np.zeros((0, 2), np.float32), np.zeros((1, 2), np.int64))], False)
     with pytest.raises(ModelError, match="without elements"):
@@ -294,7 +266,7 @@ def test_drawn_nodes_agree_or_refuse_as_the_reference_does(tmp_path: Path, data:
         else indexed(operator, values, index, axis=axis)
     )
     model, feeds = network([node], draw(st.booleans()))
-    executable = built(written(tmp_path, model))
+    executable = build_untuned(parse_ref(str(written(tmp_path, model))))
     try:
         wanted = expected(model, feeds)
     except Exception:

@@ -8,6 +8,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from kintune.errors import InputError, ModelError
+from kintune.models.ref import parse_ref
+from tests.support.untuned import build_untuned
 
 pytestmark = pytest.mark.tvm
 
@@ -75,7 +77,7 @@ def test_an_image_that_there_is_not_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=10)
     path.write_bytes(model.SerializeToString())
-    executable = built(path)
+    executable = build_untuned(parse_ref(str(path)))
     executable.run(feeds)
     for number in (2, -1, 10**6):
         with pytest.raises(InputError, match=str(number)):
@@ -84,31 +86,3 @@ def test_an_image_that_there_is_not_is_an_error(tmp_path: Path) -> None:
         wrong[3, 0] = number
         with pytest.raises(InputError, match=str(number)):
             executable.run({**feeds, "numbered": wrong})
-
-
-def built(path: Path) -> Any:
-    """The network in a file, with the compiler's default schedules."""
-    import json
-
-    import tvm
-
-    from kintune.compiler.graph.executable import build_executable, describe_build
-    from kintune.compiler.graph.lower import lower
-    from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
-    from kintune.runtime.target import resolve_target
-
-    model = load(parse_ref(str(path)))
-    text = resolve_target("native", 1)
-    target = tvm.target.Target(json.loads(text))
-    manifest = describe_build(
-        model_name=model.name,
-        model_digest=model.digest,
-        target=text,
-        threads=1,
-        inputs=model.inputs,
-        outputs=model.outputs,
-        checks=model.checks,
-        chosen={},
-    )
-    return build_executable(lower(model.module, target), {}, target, manifest)

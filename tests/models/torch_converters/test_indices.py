@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from kintune.errors import InputError
 from kintune.models.torch_export import export_module
 from tests.support.tools import require
+from tests.support.untuned import build_untuned
 
 torch = require("torch")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
@@ -58,30 +58,6 @@ def inputs() -> dict[str, Any]:
     }
 
 
-def built(module: Any, directory: Path, given: Any) -> Any:
-    import tvm
-
-    from kintune.compiler.graph.executable import build_executable, describe_build
-    from kintune.compiler.graph.lower import lower
-    from kintune.models.importer import load
-    from kintune.runtime.target import resolve_target
-
-    model = load(export_module(module, given, directory))
-    text = resolve_target("native", 1)
-    target = tvm.target.Target(json.loads(text))
-    manifest = describe_build(
-        model_name=model.name,
-        model_digest=model.digest,
-        target=text,
-        threads=1,
-        inputs=model.inputs,
-        outputs=model.outputs,
-        checks=model.checks,
-        chosen={},
-    )
-    return build_executable(lower(model.module, target), {}, target, manifest)
-
-
 class Puts(torch.nn.Module):  # type: ignore[misc]
     """Writes by indices in all places that they may have."""
 
@@ -109,7 +85,7 @@ def test_index_put_agrees_with_pytorch(tmp_path: Path) -> None:
         torch.tensor([True, False, True]),
     )
     module = Puts().eval()
-    executable = built(module, tmp_path, given)
+    executable = build_untuned(export_module(module, given, tmp_path))
     with torch.no_grad():
         wanted = [value.numpy() for value in module(*given)]
     for ours, theirs in zip(executable.run(*(value.numpy() for value in given)).values(), wanted, strict=True):
@@ -121,7 +97,7 @@ def test_index_put_agrees_with_pytorch(tmp_path: Path) -> None:
 )
 def test_lookups_agree_with_pytorch_and_fail_where_it_fails(tmp_path: Path, change: Any) -> None:
     module = Lookups(change).eval()
-    executable = built(module, tmp_path, tuple(inputs().values()))
+    executable = build_untuned(export_module(module, tuple(inputs().values()), tmp_path))
     good = inputs()
     arrays = {name: value.numpy() for name, value in good.items()}
     with torch.no_grad():
@@ -148,6 +124,7 @@ def test_an_index_smaller_than_what_it_writes_to(tmp_path: Path) -> None:
 
     x, at = torch.arange(24.0).reshape(2, 3, 4), torch.tensor([[[1], [0]]])
     given = {"x": x, "at": at, "source": torch.tensor([[[100.0], [200.0]]])}
-    found = built(Scatter(), tmp_path, given).run({name: value.numpy() for name, value in given.items()})
+    executable = build_untuned(export_module(Scatter(), given, tmp_path))
+    found = executable.run({name: value.numpy() for name, value in given.items()})
     for ours, expected in zip(found.values(), Scatter()(**given), strict=True):
         np.testing.assert_array_equal(ours, expected.numpy())

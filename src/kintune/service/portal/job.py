@@ -227,7 +227,7 @@ class JobView:
             if can_finish:
                 _button("Finish with the best result", lambda: self._command(JobCommand.FINISH))
             _button("Cancel", lambda: self._command(JobCommand.CANCEL), "danger")
-            field = ui.number("Priority", value=job.priority, min=0.01, max=100)
+            field = ui.number("Priority", value=job.priority, min=0.01, max=MOST_PRIORITY)
             field.props("outlined dense stack-label").classes("short").mark("priority")
             field.on("change", lambda: self._command(JobCommand.PRIORITY, field.value))
 

@@ -11,7 +11,7 @@ from nicegui import ui
 from kintune.core.config import DEFAULT_MAX_ERROR
 from kintune.core.latency_target import parse_target
 from kintune.errors import InputError
-from kintune.service.job_request import JobRequest, check_webhook, read_constants, read_shape
+from kintune.service.job_request import MOST_PRIORITY, JobRequest, check_webhook, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
 from kintune.service.portal.calibration import CalibrationField
 from kintune.service.portal.frame import PageContext, markup
@@ -201,7 +201,7 @@ def _further(form: JobForm) -> Reader:
     del form
     trials = _outlined(ui.number("Programs at most", min=1, step=1)).mark("trials")
     trials.props('clearable hint="Empty: as many as the time allows"')
-    priority = _outlined(ui.number("Priority", value=1.0, min=0.01, max=100)).mark("priority")
+    priority = _outlined(ui.number("Priority", value=1.0, min=0.01, max=MOST_PRIORITY)).mark("priority")
     priority.props('hint="2 gets twice as much of a scarce resource as 1"')
     seed = _outlined(ui.number("Seed", value=0, min=0, step=1)).mark("seed")
     webhook = _outlined(ui.input("Webhook", placeholder="https://host/path", validation=webhook_problem))
