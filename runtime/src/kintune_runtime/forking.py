@@ -1,4 +1,4 @@
-"""What is made anew in a child process: the threads that held locks, or ran something, are its parent's."""
+"""Notifies objects in a child process of the fork: threads that held their locks exist only in the parent."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["Forked", "watch_forks"]
 
 
 class Forked(Protocol):
-    """What wants to know of a fork."""
+    """An object that renews its locks and other state of threads after a fork."""
 
     def _after_fork(self) -> None:
-        """Is called in the child process, by its only thread."""
+        """Renew the state; called in the child process, by its only thread."""
 
 
 _alive: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def watch_forks(each: Forked) -> None:
-    """From now on, as long as it lives, `each` is told in child processes that there was a fork."""
+    """Call `_after_fork` of this object in child processes, for as long as the object lives."""
     _alive.add(each)
 
 
