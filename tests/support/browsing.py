@@ -34,6 +34,16 @@ REDRAWN = (StaleElementReferenceException,)
 """What happens when a page changes while it is read: it is read again."""
 
 _LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+_WAIT_FOR_ANIMATIONS = """
+    const done = arguments[0];
+    const running = () => document.getAnimations().filter(
+        (each) => each.playState === "running" && each.effect.getComputedTiming().endTime !== Infinity);
+    const look = () => {
+        const left = running();
+        if (left.length === 0) done(); else Promise.allSettled(left.map((each) => each.finished)).then(look);
+    };
+    look();
+"""
 _CLICKED = "self::a or self::button or self::summary or self::div[contains(concat(' ', @class, ' '), ' q-item ')]"
 
 
@@ -143,7 +153,11 @@ def picture(browser: webdriver.Chrome, name: str, *, whole: bool = False) -> Non
 
 
 def violations(browser: webdriver.Chrome) -> list[str]:
-    """What axe-core finds on the page, of levels A and AA of the Web Content Accessibility Guidelines."""
+    """What axe-core finds on the page, of levels A and AA of the Web Content Accessibility Guidelines.
+
+    It is asked when nothing fades in or out any more: words that are half shown have little contrast.
+    """
+    browser.execute_async_script(_WAIT_FOR_ANIMATIONS)
     if not browser.execute_script("return !!window.axe"):
         browser.execute_script((files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
     found: dict[str, Any] = browser.execute_async_script(
