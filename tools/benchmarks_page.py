@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
 PAGE = ROOT / "docs/benchmarks.md"
-LONGEST = 150
+LONGEST = 190
 SECOND = "benchmarks_service.md"
 """The page on the scheduler and the service."""
 SUPERSEDED = (
@@ -36,7 +36,14 @@ NEWEST = "compare-seven-xeon-2026-11-26"
 """The comparison that was made last, where several have one date."""
 COMPARED = ("Kintune", "onnxruntime", "OpenVINO", "of onnxruntime", "of OpenVINO")
 # Processors by the compiler's name of the target.  It took the Intel Xeon for a rocketlake.
-PROCESSORS = {"znver3": "Zen 3", "znver4": "Zen 4", "znver5": "Zen 5", "rocketlake": "Intel Xeon"}
+PROCESSORS = {
+    **{"znver3": "Zen 3", "znver4": "Zen 4", "znver5": "Zen 5"},
+    **{"rocketlake": "Intel Xeon", "emeraldrapids": "Intel Xeon"},
+}
+PACKAGES_PAGES = {
+    "Intel Xeon": "notebook/2026-11-27-small-devices.md",
+    "Zen 5": "notebook/2026-11-28-packages-zen5.md",
+}
 
 
 def read(results: Path, name: str) -> Any:
@@ -70,6 +77,12 @@ def processor(report: dict[str, Any]) -> str:
     return PROCESSORS[json.loads(report["target"])["mcpu"]]
 
 
+def machine_of(path: Path) -> str:
+    """The machine of a comparison, by the name of the file of its records; empty where none was kept."""
+    names = [each.name.split(".")[0] for each in path.parent.glob("records-*")]
+    return next((PROCESSORS[name.rpartition("-")[2]] for name in names), "")
+
+
 def date_of(path: Path) -> str:
     """What a file's name ends with."""
     return path.stem[-10:]
@@ -82,41 +95,45 @@ def against(latency: dict[str, float]) -> list[str]:
 
 
 def packages(results: Path) -> list[str]:
-    """Trained networks out of packages: of each the last comparison that it was in."""
-    found: dict[str, dict[str, Any]] = {}
-    compared: dict[str, dict[str, Any]] = {}
+    """Trained networks out of packages, a table a machine: of each network the last comparison that it was in."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    dates: dict[str, set[str]] = {}
     for path in sorted(
         results.glob("*/comparison.json"), key=lambda each: (_last_day(each), each.parent.name == NEWEST)
     ):
         document = json.loads(path.read_text())
         for name, file in document["comparisons"][0].get("files", {}).items():
-            if str(file["model"]).startswith("models/packages/") and file["correct"]:
-                found[name], compared[name] = file, document
+            if str(file["model"]).startswith("models/packages/") and file["correct"] and file.get("precision", "fp32") == "fp32":
+                found.setdefault(machine_of(path), {})[name] = file
+                dates.setdefault(machine_of(path), set()).add(document["days"][-1])
     if not found:
         return []
-    machines = {machine for document in compared.values() for machine in document["cpus"]}
-    dates = {document["days"][-1] for document in compared.values()}
-    files = sorted(found.items(), key=lambda one: one[1]["ratio_onnxruntime"])
+    lines = [
+        "## Trained networks, two minutes of tuning each",
+        "",
+        "Networks as they ship in Python packages. Milliseconds.",
+    ]
+    for machine, files in sorted(found.items()):
+        lines += ["", f"{machine}, {', '.join(sorted(dates[machine]))}:", "", *_packages_of(files)]
+    return [*lines, "", f"Pages: {', '.join(f'[{machine}]({page})' for machine, page in PACKAGES_PAGES.items())}."]
+
+
+def _packages_of(files: dict[str, dict[str, Any]]) -> list[str]:
+    """The table of one machine, and the means over it."""
     others = ("onnxruntime", "openvino")
     body = []
-    for name, file in files:
+    for name, file in sorted(files.items(), key=lambda one: one[1]["ratio_onnxruntime"]):
         times = [short(file[f"{runtime}_ms"]) for runtime in ("kintune", *others)]
         ratios = [f"{file[f'ratio_{other}']:.2f}" for other in others]
         runs_in = (
             "Kintune" if file["whole"] else file["runs_in"] if not file["regions"] else f"{file['regions']} regions"
         )
         body.append([name, *times, *ratios, runs_in])
-    of = [mean([file[f"ratio_{other}"] for _, file in files]) for other in others]
+    of = [mean([file[f"ratio_{other}"] for file in files.values()]) for other in others]
     return [
-        "## Trained networks, two minutes of tuning each",
-        "",
-        "Networks as they ship in Python packages. "
-        f"Machine: {', '.join(sorted(machines))}; {', '.join(sorted(dates))}. Milliseconds.",
-        "",
         *table(["network", *COMPARED, "runs in"], body),
         "",
-        f"Geometric mean over the {len(files)} networks: {of[0]:.2f} of onnxruntime's time, {of[1]:.2f} of OpenVINO's. "
-        "[Page](notebook/2026-11-27-small-devices.md).",
+        f"Geometric mean over the {len(files)} networks: {of[0]:.2f} of onnxruntime's time, {of[1]:.2f} of OpenVINO's.",
     ]
 
 
@@ -164,14 +181,24 @@ def comparisons(results: Path) -> list[str]:
 
 
 def zoo(results: Path) -> list[str]:
-    """Networks of the zoo, ten minutes each."""
-    body = []
-    for path in sorted(results.glob("end-to-end-*-10min-*.json")):
+    """Networks of the zoo in fp32: of each the last result on each machine."""
+    last: dict[tuple[str, str], list[str]] = {}
+    for path in results.glob("end-to-end-*-10min-*.json"):
         report = read(results, path.name)
-        seconds = f"{report['seconds']:.0f}"
-        body.append(
-            [report["model"]["name"], processor(report), date_of(path), *against(report["latency_ms"]), seconds]
-        )
+        row = [report["model"]["name"], processor(report), date_of(path), *against(report["latency_ms"])]
+        _keep_newer(last, [*row, f"{report['seconds']:.0f}"])
+    for path in results.glob("*/comparison.json"):
+        if _undated(path) in SUPERSEDED:
+            continue
+        document = json.loads(path.read_text())
+        for file in document["comparisons"][0].get("files", {}).values():
+            if str(file["model"]).startswith("zoo:") and file["correct"] and file.get("precision", "fp32") == "fp32":
+                latency = {
+                    "tuned": file["kintune_ms"],
+                    **{name: file[f"{name}_ms"] for name in ("onnxruntime", "openvino")},
+                }
+                row = [file["model"].removeprefix("zoo:"), machine_of(path), document["days"][-1], *against(latency)]
+                _keep_newer(last, [*row, f"{file['seconds']:.0f}"])
     return [
         "## Networks of the zoo, ten minutes of tuning at most",
         "",
@@ -179,21 +206,29 @@ def zoo(results: Path) -> list[str]:
         "",
         *table(
             ["network", "machine", "date", *COMPARED, "seconds"],
-            body,
+            [row for _, row in sorted(last.items())],
         ),
         "",
-        "Pages: [Intel Xeon](notebook/2026-11-22-four-networks-xeon.md), "
-        "[Zen 5](notebook/2026-11-24-four-networks-zen5.md), [Zen 4](notebook/2026-11-25-two-networks-zen4.md).",
+        "Pages: [Intel Xeon](notebook/2026-11-27-programs-again.md), [Zen 5](notebook/2026-11-28-programs-zen5.md), "
+        "[Zen 4](notebook/2026-11-25-two-networks-zen4.md).",
     ]
+
+
+def _keep_newer(last: dict[tuple[str, str], list[str]], row: list[str]) -> None:
+    """Keep a row of a network and a machine, unless one of a later day is there."""
+    network, machine, day = row[:3]
+    there = last.get((network, machine))
+    if there is None or there[2] < day:
+        last[network, machine] = row
 
 
 def narrow(headline: dict[str, Any]) -> list[str]:
     """What computes narrower than fp32, beside other runtimes at the same precision."""
     shown = headline["narrow"]
-    head = ["network", "computes in", "Kintune", "in fp32", "others at that precision", "error of the norm"]
+    head = ["network", "machine", "computes in", "Kintune", "in fp32", "others at that precision", "error of the norm"]
     body = [
         [
-            *(row[key] for key in ("network", "precision", "kintune", "fp32", "others", "error")),
+            *(row[key] for key in ("network", "machine", "precision", "kintune", "fp32", "others", "error")),
             f"[page]({row['page']})",
         ]
         for row in shown["rows"]
@@ -201,7 +236,7 @@ def narrow(headline: dict[str, Any]) -> list[str]:
     return [
         "## Within an error budget",
         "",
-        f"Machine: {shown['machine']}; {shown['date']}. Milliseconds. {shown['says']}",
+        f"Milliseconds. {shown['says']}",
         "",
         *table([*head, "where"], body),
     ]
