@@ -43,6 +43,12 @@ def test_what_is_not_onnx_is_refused(tmp_path: Path, content: bytes) -> None:
         open_graph(tmp_path / "a.onnx")
 
 
+def test_onnxruntimes_own_format_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.ort").write_bytes(b"\x18\0\0\0ORTM" + bytes(100))
+    with pytest.raises(ModelError, match="is in onnxruntime's own format; give the ONNX file that it was made from"):
+        open_graph(tmp_path / "a.ort")
+
+
 def test_a_file_that_disappeared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be read: No such file"):
         open_graph(tmp_path / "a.onnx")

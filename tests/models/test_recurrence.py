@@ -7,12 +7,13 @@ import pytest
 from kintune.models.recurrence import GRU, LSTM, RNN, Recurrence, parse_recurrence
 
 KINDS = [
-    Recurrence(cell, direction, 7, 2, 20, reset_after=after, relu=relu, lengths=lengths)
+    Recurrence(cell, direction, 7, 2, 20, reset_after=after, relu=relu, lengths=lengths, peepholes=peepholes)
     for cell, direction, lengths in itertools.product(
         (LSTM, GRU, RNN), ("forward", "reverse", "bidirectional"), (False, True)
     )
     for after in ((False, True) if cell == GRU else (False,))
     for relu in ((False, True) if cell == RNN else (False,))
+    for peepholes in ((False, True) if cell == LSTM else (False,))
 ]
 
 

@@ -22,11 +22,11 @@ _OTHER = {"Sigmoid": "HardSigmoid", "Tanh": "Softsign"}
 class Layer(NamedTuple):
     """An operator of ONNX on `steps` of `batch` sequences, between a product before it and a sum after it.
 
-    `given` says which optional operands there are: b(ias), l(engths), h, c (initial states); `fixed` which operands are
-    weights of the file: w, r and those of `given`.  `short` lengths differ, others are all `steps`.
+    `given` says which optional operands there are: b(ias), l(engths), h, c (initial states), p(eepholes); `fixed` which
+    operands are weights of the file: w, r and those of `given`.  `short` lengths differ, others are all `steps`.
 
-    `twist` makes it something else: "clip", "coupled" (forget gate from input gate), "peepholes", "activation", or
-    "last activation" (of one gate, in the last direction alone).
+    `twist` makes it something else: "clip", "coupled" (forget gate from input gate), "activation", or "last activation"
+    (of one gate, in the last direction alone).
     """
 
     cell: str = "LSTM"
@@ -51,8 +51,8 @@ class Layer(NamedTuple):
         """The nearest layer that there is."""
         layer = self
         if self.cell != "LSTM":
-            given = self.given.replace("c", "")
-            twist = self.twist if self.twist not in ("coupled", "peepholes") else "clip"
+            given = self.given.replace("c", "").replace("p", "")
+            twist = self.twist if self.twist != "coupled" else "clip"
             layer = self._replace(given=given, outputs=self.outputs[:2], twist=twist)
         if self.cell == "RNN":
             layer = layer._replace(lower_case=False)  # onnxruntime does not know it
@@ -73,7 +73,7 @@ class Layer(NamedTuple):
             "w": numbers(d, rows, self.features), "r": numbers(d, rows, self.hidden), "b": numbers(d, 2 * rows),
             "l": lengths.astype(np.int32), "h": numbers(*state), "c": numbers(*state), "p": numbers(d, 3 * self.hidden),
         }  # fmt: skip
-        present = {"w", "r", *self.given, *("p" if self.twist == "peepholes" else "")}
+        present = {"w", "r", *self.given}
         names = [name if name in present else "" for name in ("wrblhcp" if self.cell == "LSTM" else "wrblh")]
         while not names[-1]:
             names.pop()

@@ -26,6 +26,7 @@ __all__ = ["GraphFile", "external_weights", "open_graph", "readable_names"]
 
 _LARGE = 64 * 1024
 _PROTOBUF_LIMIT = 2**31 - 1
+_ORT_MARK = b"ORTM"  # from the fifth byte of a file in onnxruntime's own format
 _OLDEST_IR = 3
 _WEIGHTS_APART = 4  # the version of the format since which weights need not be inputs as well
 
@@ -180,6 +181,8 @@ def _parse(path: Path) -> ModelProto:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
     if not content:
         raise ModelError(f"{path}: the file is empty")
+    if content[4:8] == _ORT_MARK:
+        raise ModelError(f"{path}: is in onnxruntime's own format; give the ONNX file that it was made from")
     model = ModelProto()
     try:
         model.ParseFromString(content)

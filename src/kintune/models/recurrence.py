@@ -15,6 +15,7 @@ __all__ = [
     "GATES",
     "GRU",
     "LSTM",
+    "PEEPHOLES",
     "REVERSE",
     "RNN",
     "VECTOR",
@@ -26,12 +27,15 @@ LSTM, GRU, RNN = "lstm", "gru", "rnn"
 GATES = {LSTM: 4, GRU: 3, RNN: 1}
 """How many gates a cell has.  In order: input, output, forget, cell; update, reset, hidden; the hidden one alone."""
 
+PEEPHOLES = 3
+"""How many gates of an LSTM may read the cell: the first three, the forget and the input gate before the step."""
+
 FORWARD, REVERSE, BIDIRECTIONAL = "forward", "reverse", "bidirectional"
 _DIRECTIONS = (FORWARD, REVERSE, BIDIRECTIONAL)
 
 _TEXT = re.compile(
     r"(?P<cell>lstm|gru|rnn) (?P<direction>[a-z]+) steps=(?P<steps>\d+) batch=(?P<batch>\d+) hidden=(?P<hidden>\d+)"
-    r"(?P<after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?"
+    r"(?P<after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?(?P<peepholes> peepholes)?"
 )
 VECTOR = 16
 """Units are padded to a multiple of so many: the elements of the longest vectors."""
@@ -43,6 +47,7 @@ class Recurrence:
 
     `reset_after` is of a GRU: the reset gate is applied after the product with the recurrent weights.  `relu` is of an
     RNN: it takes the place of the hyperbolic tangent.  With `lengths`, each sequence has a length of its own.
+    `peepholes` are of an LSTM: its input, output and forget gates also read the cell.
 
     The kernel takes, in order (`S` steps, `B` sequences, `D` directions, `G` gates, `H` units, all float32):
 
@@ -50,6 +55,7 @@ class Recurrence:
     - `recurrent` [D, H, G, P]: from each unit to each gate of each unit; P is `padded`, and what is beyond H is 0;
     - `bias` [D, H], only with `reset_after`: what is added to the hidden gate's recurrent product;
     - `initial_h`, and for an LSTM `initial_c` [D, B, H];
+    - `peepholes` [D, 3, H], only with `peepholes`: from the cell of each unit to its first three gates;
     - `lengths` int32 [B], only with `lengths`, from 0 to S;
 
     and writes `y` [S, D, B, H], `last_h` and for an LSTM `last_c` [D, B, H].  Where a sequence has ended, `y` is 0 and
@@ -64,6 +70,7 @@ class Recurrence:
     reset_after: bool = False
     relu: bool = False
     lengths: bool = False
+    peepholes: bool = False
 
     @property
     def gates(self) -> int:
@@ -91,6 +98,8 @@ class Recurrence:
         found.append(("initial_h", (d, b, h)))
         if self.cell == LSTM:
             found.append(("initial_c", (d, b, h)))
+        if self.peepholes:
+            found.append(("peepholes", (d, PEEPHOLES, h)))
         if self.lengths:
             found.append(("lengths", (b,)))
         return tuple(found)
@@ -105,7 +114,10 @@ class Recurrence:
     @property
     def text(self) -> str:
         """It in a line, which starts with the cell; `parse_recurrence` reads it."""
-        flags = (" reset_after", self.reset_after), (" relu", self.relu), (" lengths", self.lengths)
+        flags = (
+            *((" reset_after", self.reset_after), (" relu", self.relu), (" lengths", self.lengths)),
+            (" peepholes", self.peepholes),
+        )
         sizes = f"steps={self.steps} batch={self.batch} hidden={self.hidden}"
         return f"{self.cell} {self.direction} {sizes}" + "".join(flag for flag, given in flags if given)
 
@@ -116,6 +128,10 @@ class Recurrence:
         """
         value = f"{name}[{index}]"
         return f"T.Select(lengths[{row}] > 0, {value}, T.float32(0))" if self.lengths else value
+
+    def peephole(self, gate: int, direction: str, unit: str, cell: str) -> str:
+        """What a gate's sum gets from the cell of its unit, as the end of an expression; empty without peepholes."""
+        return f" + peepholes[{direction}, {gate}, {unit}] * {cell}" if self.peepholes else ""
 
     def time(self, step: str, direction: str, row: str) -> str:
         """The position in time, as an expression, that a sequence (`row`) is at after `step` steps in a direction.
@@ -139,5 +155,5 @@ def parse_recurrence(text: str) -> Recurrence | None:
     if found is None or found["direction"] not in _DIRECTIONS:
         return None
     steps, batch, hidden = (int(found[name]) for name in ("steps", "batch", "hidden"))
-    after, relu, lengths = (found[name] is not None for name in ("after", "relu", "lengths"))
-    return Recurrence(found["cell"], found["direction"], steps, batch, hidden, after, relu, lengths)
+    flags = [found[name] is not None for name in ("after", "relu", "lengths", "peepholes")]
+    return Recurrence(found["cell"], found["direction"], steps, batch, hidden, *flags)

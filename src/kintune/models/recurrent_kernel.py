@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
+from kintune.models.recurrence import GRU, LSTM, PEEPHOLES, VECTOR, Recurrence
 
 __all__ = ["call_recurrence", "recurrent_kernel"]
 
@@ -74,7 +74,8 @@ def _step(r: Recurrence) -> list[str]:
         ]
     lines = [*_products(r, 0, r.gates, "last_h[d, b, k]"), f"for u in T.serial({r.hidden}):"]
     if r.cell == LSTM:
-        gate = [f"sums[{g}, u] + {_projected(r, g)}" for g in range(4)]
+        cells = [r.peephole(g, "d", "u", "last_c[d, b, u]") for g in range(PEEPHOLES)] + [""]
+        gate = [f"sums[{g}, u] + {_projected(r, g)}{cell}" for g, cell in enumerate(cells)]
         cell = f"T.sigmoid({gate[2]}) * last_c[d, b, u] + T.sigmoid({gate[0]}) * T.tanh({gate[3]})"
         lines.append(f"    last_c[d, b, u] = {_kept(r, cell, 'last_c[d, b, u]')}")
         return lines + _states(r, f"T.sigmoid({gate[1]}) * T.tanh(last_c[d, b, u])")

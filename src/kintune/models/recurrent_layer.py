@@ -40,11 +40,12 @@ def recurrent_layer(
     initial_h: Any = None,
     initial_c: Any = None,
     lengths: Any = None,
+    peepholes: Any = None,
 ) -> list[Any]:
     """Convert a layer on `data` [S, B, I], all of float32; returns `y`, `last_h`, and for an LSTM `last_c`.
 
-    States that are None are zeros; `lengths` int32 [B] is given where the recurrence has lengths.  `emit` binds an
-    expression to a variable.
+    States that are None are zeros; `lengths` int32 [B] and `peepholes` [D, 3, H] are given where the recurrence has
+    them.  `emit` binds an expression to a variable.
 
     Raises:
         ValueError: a shape does not fit the others.
@@ -65,6 +66,8 @@ def recurrent_layer(
     operands.append(zeros if initial_h is None else initial_h)
     if r.cell == LSTM:
         operands.append(zeros if initial_c is None else initial_c)
+    if r.peepholes:
+        operands.append(peepholes)
     if r.lengths:
         operands.append(lengths)
     return call_recurrence(builder, emit, r, operands)

@@ -69,6 +69,7 @@ KINDS = [
     Recurrence(LSTM, FORWARD, _STEPS, 1, 32),
     Recurrence(LSTM, BIDIRECTIONAL, _STEPS, 2, 20, lengths=True),
     Recurrence(LSTM, REVERSE, _STEPS, 3, 5),
+    Recurrence(LSTM, BIDIRECTIONAL, _STEPS, 2, 20, lengths=True, peepholes=True),
     Recurrence(GRU, BIDIRECTIONAL, _STEPS, 2, 24),
     Recurrence(GRU, REVERSE, _STEPS, 3, 20, lengths=True),
     Recurrence(GRU, FORWARD, _STEPS, 2, 40, reset_after=True),

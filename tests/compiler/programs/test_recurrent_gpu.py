@@ -9,7 +9,7 @@ from kintune.models.recurrence import BIDIRECTIONAL, FORWARD, GRU, LSTM, REVERSE
 pytestmark = pytest.mark.tvm
 
 KINDS = [
-    Recurrence(LSTM, BIDIRECTIONAL, 7, 2, 20, lengths=True),
+    Recurrence(LSTM, BIDIRECTIONAL, 7, 2, 20, lengths=True, peepholes=True),
     Recurrence(GRU, FORWARD, 7, 2, 700),
     Recurrence(GRU, REVERSE, 7, 2, 64, reset_after=True),
     Recurrence(RNN, FORWARD, 7, 1, 64, relu=True),

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.tvm
 TWISTS = {
     "clip": "clipping is not supported",
     "coupled": "coupled input and forget gates are not supported",
-    "peepholes": "peepholes are not supported",
     "activation": "are not supported",
     "last activation": "are not supported",
 }
@@ -37,7 +36,7 @@ def layers(*twists: str) -> st.SearchStrategy[Layer]:
         batch=st.sampled_from((1, 3)),
         features=st.sampled_from((1, 3)),
         hidden=st.sampled_from((1, 5, 16, 17)),
-        given=st.sets(st.sampled_from("blhc")).map(lambda names: "".join(sorted(names))),
+        given=st.sets(st.sampled_from("blhcp")).map(lambda names: "".join(sorted(names))),
         fixed=st.sampled_from(("wrb", "wrblhcp", "wr", "w", "")),
         short=st.booleans(),
         outputs=st.tuples(st.booleans(), st.booleans(), st.booleans()),

@@ -137,9 +137,17 @@ def test_what_the_kernel_does_not_compute_is_refused(
     assert refused(case, tmp_path) == why
 
 
-def test_peepholes_are_refused(make_case: Any, tmp_path: Path) -> None:
-    case = make_case("LSTM", *operands("LSTM", "forward", 4, 1, 5), draw(1, 15), hidden_size=5)
-    assert refused(case, tmp_path) == "peepholes are not supported"
+def test_peepholes(compare: Any, make_case: Any) -> None:
+    cases = []
+    for direction, (given, fixed) in itertools.product(DIRECTIONS, (("bhc", (1, 2, 3, 7)), ("blhc", ()))):
+        values = [*operands("LSTM", direction, 4, 3, 5, given=given), draw(1 + (direction == "bidirectional"), 15)]
+        cases.append(make_case("LSTM", *values, constant=fixed, outputs=3, direction=direction, hidden_size=5))
+    compare(cases, 14)
+
+
+def test_peepholes_that_do_not_fit_are_refused(make_case: Any, tmp_path: Path) -> None:
+    case = make_case("LSTM", *operands("LSTM", "forward", 4, 1, 5), draw(1, 10), hidden_size=5)
+    assert refused(case, tmp_path) == "peepholes of shape (1, 10) do not fit 5 units in 1 directions"
 
 
 def test_a_length_beyond_the_end_is_refused(make_case: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.programs.program import pattern_of
-from kintune.models.recurrence import GRU, LSTM, Recurrence, parse_recurrence
+from kintune.models.recurrence import GRU, LSTM, PEEPHOLES, Recurrence, parse_recurrence
 
 __all__ = ["spread_recurrence"]
 
@@ -85,7 +85,9 @@ class _Kernel:
         return self._phase([0], self._read("last_h"), [], _max(total) if self.r.relu else f"T.tanh({total})")
 
     def _lstm(self) -> list[str]:
-        last, (i, o, f, c) = f"last_c[{self.where}]", map(self._gate, range(4))
+        last = f"last_c[{self.where}]"
+        read = [self.r.peephole(g, self.direction, self.unit, last) for g in range(PEEPHOLES)]
+        i, o, f, c = (f"{self._gate(g)}{peephole}" for g, peephole in enumerate([*read, ""]))
         cell = f"T.sigmoid({f}) * {last} + T.sigmoid({i}) * T.tanh({c})"
         hidden = f"T.sigmoid({o}) * T.tanh({last})"
         return self._phase(range(4), self._read("last_h"), [f"{last} = {self._kept(cell, last)}"], hidden)

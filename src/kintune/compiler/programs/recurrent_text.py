@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kintune.models.recurrence import GRU, LSTM, Recurrence
+from kintune.models.recurrence import GRU, LSTM, PEEPHOLES, Recurrence
 
 __all__ = ["ROWS", "SINGLE", "STEPS", "Tiling", "phases", "recurrent_text"]
 
@@ -192,8 +192,9 @@ class _Cell:
         return self._rnn()
 
     def _lstm(self) -> list[str]:
-        i, o, f, c = map(self._gate, range(4))
         cell, hidden, last = self._sum(2), self._sum(1), f"last_c[{self.where}]"
+        read = [self.r.peephole(g, self.direction, self.unit, cell if g == 1 else last) for g in range(PEEPHOLES)]
+        i, o, f, c = (f"{self._gate(g)}{peephole}" for g, peephole in enumerate([*read, ""]))
         return [
             f"{cell} = T.sigmoid({f}) * {last} + T.sigmoid({i}) * T.tanh({c})",
             f"{hidden} = T.sigmoid({o}) * T.tanh({cell})",

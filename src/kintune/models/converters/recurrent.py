@@ -1,7 +1,6 @@
 """Recurrent layers: LSTM, GRU and RNN, with the loop over time in one kernel.
 
-What the kernel does not do is refused: other activations than the usual ones, clipping, peepholes, coupled input and
-forget gates.
+What the kernel does not do is refused: other activations than the usual ones, clipping, coupled input and forget gates.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tvm import relax
 from kintune.models.converters.node import Convert, Node
 from kintune.models.expressions import HALVES, constant_of, dtype_of, shape_of
 from kintune.models.index_marks import mark_index
-from kintune.models.recurrence import FORWARD, GATES, GRU, LSTM, RNN, Recurrence
+from kintune.models.recurrence import FORWARD, GATES, GRU, LSTM, PEEPHOLES, RNN, Recurrence
 from kintune.models.recurrent_layer import LayerWeights, folded, recurrent_layer
 
 __all__ = ["CONVERTERS"]
@@ -53,8 +52,6 @@ def _refuse(node: Node, cell: str) -> None:
         raise ValueError("clipping is not supported")
     if node.attributes.get("input_forget", 0):
         raise ValueError("coupled input and forget gates are not supported")
-    if cell == LSTM and node.operand(7) is not None:
-        raise ValueError("peepholes are not supported")
     if dtype_of(node.required(0)) not in _TYPES:
         raise ValueError(f"elements of {dtype_of(node.required(0))} are not supported")
 
@@ -71,6 +68,7 @@ def _recurrent(cell: str) -> Callable[[Node], relax.Expr]:
         hidden = shape_of(node.required(2))[-1]
         direction = _name(node.attributes.get("direction", FORWARD))
         lengths = _lengths(node, steps)
+        peepholes = node.operand(7) if cell == LSTM else None
         recurrence = Recurrence(
             cell,
             direction,
@@ -80,6 +78,7 @@ def _recurrent(cell: str) -> Callable[[Node], relax.Expr]:
             reset_after=cell == GRU and bool(node.attributes.get("linear_before_reset", 0)),
             relu=_activations(node, cell, 2 if direction == "bidirectional" else 1),
             lengths=lengths is not None,
+            peepholes=peepholes is not None,
         )
         found = recurrent_layer(
             node.builder,
@@ -90,6 +89,7 @@ def _recurrent(cell: str) -> Callable[[Node], relax.Expr]:
             initial_h=_state(node, 5, batch_first),
             initial_c=_state(node, 6, batch_first),
             lengths=lengths,
+            peepholes=None if peepholes is None else _cells_to_gates(node, peepholes, recurrence),
         )
         results = [_result(node, value, batch_first, dtype) for value in found]
         return relax.Tuple(results[: max(node.outputs, 1)])
@@ -108,23 +108,34 @@ def _weights(node: Node, r: Recurrence) -> LayerWeights:
         raise ValueError(f"weights of shapes {shapes[0]} and {shapes[1]} do not fit {where}")
     features = shapes[0][-1]
 
-    def reshaped(tensor: Any, shape: list[int]) -> Any:
-        return folded(node.emit, lambda t: t.reshape(shape), lambda t: relax.op.reshape(t, shape), tensor)
-
     def part(tensor: Any, place: int) -> Any:
         axes, begin, end = [1], [place], [place + 1]
         sliced = partial(relax.op.strided_slice, axes=axes, begin=begin, end=end, strides=[1])
         return folded(node.emit, lambda t: t[:, place : place + 1], sliced, tensor)
 
     found = LayerWeights(
-        reshaped(weight, [directions, gates, hidden, features]),
-        reshaped(recurrent, [directions, gates, hidden, hidden]),
+        _reshaped(node, weight, [directions, gates, hidden, features]),
+        _reshaped(node, recurrent, [directions, gates, hidden, hidden]),
     )
     if bias is None:
         return found
-    both = reshaped(node.wide(bias), [directions, 2, gates, hidden])
-    given = [reshaped(part(both, place), [directions, gates, hidden]) for place in range(2)]
+    both = _reshaped(node, node.wide(bias), [directions, 2, gates, hidden])
+    given = [_reshaped(node, part(both, place), [directions, gates, hidden]) for place in range(2)]
     return found._replace(input_bias=given[0], recurrent_bias=given[1])
+
+
+def _cells_to_gates(node: Node, peepholes: Any, r: Recurrence) -> Any:
+    """The weights from the cell to the gates, [D, 3, H]: of the input, output and forget gate."""
+    given, shape = node.wide(peepholes), [r.directions, PEEPHOLES, r.hidden]
+    if shape_of(given) != (r.directions, PEEPHOLES * r.hidden):
+        raise ValueError(
+            f"peepholes of shape {shape_of(given)} do not fit {r.hidden} units in {r.directions} directions"
+        )
+    return _reshaped(node, given, shape)
+
+
+def _reshaped(node: Node, tensor: Any, shape: list[int]) -> Any:
+    return folded(node.emit, lambda t: t.reshape(shape), lambda t: relax.op.reshape(t, shape), tensor)
 
 
 def _lengths(node: Node, steps: int) -> Any:
