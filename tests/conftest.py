@@ -32,18 +32,26 @@ ROOT = Path(__file__).parents[1]
 FORBID_SKIPS = "KINTUNE_FORBID_SKIPS"
 
 
+OF_THE_CPU = "Skipped: this CPU "
+"""How the reason of a skip begins that no installation would mend."""
+
+
 class SkipWatch:
-    """Turns a green session into a failed one when a test was skipped."""
+    """Turns a green session into a failed one when a test was skipped, unless the CPU lacks what it tests."""
 
     def __init__(self) -> None:
         self.skipped: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.skipped and not hasattr(report, "wasxfail"):
-            self.skipped.append(report.nodeid)
+        if not hasattr(report, "wasxfail"):
+            self._watch(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.skipped:
+        self._watch(report)
+
+    def _watch(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        if report.skipped and not reason.startswith(OF_THE_CPU):
             self.skipped.append(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)

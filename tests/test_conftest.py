@@ -12,6 +12,7 @@ import pytest
 
 PASSING = "def test_passes(): pass"
 SKIPPED = "import pytest\n\ndef test_skips(): pytest.skip('no server')"
+OTHER_CPU = "import pytest\n\n@pytest.mark.skipif(True, reason='this CPU has no tiles')\ndef test_skips(): pass"
 NOT_COLLECTED = "import pytest\n\npytest.importorskip('no_such_module')"
 EXPECTED_TO_FAIL = "import pytest\n\n@pytest.mark.xfail\ndef test_fails(): assert False"
 
@@ -27,7 +28,8 @@ def session(folder: Path, test: str, **environment: str) -> subprocess.Completed
 
 
 @pytest.mark.parametrize(
-    ("test", "fails"), [(PASSING, False), (SKIPPED, True), (NOT_COLLECTED, True), (EXPECTED_TO_FAIL, False)]
+    ("test", "fails"),
+    [(PASSING, False), (SKIPPED, True), (OTHER_CPU, False), (NOT_COLLECTED, True), (EXPECTED_TO_FAIL, False)],
 )
 def test_a_forbidden_skip_fails_the_session(tmp_path: Path, test: str, fails: bool) -> None:
     done = session(tmp_path, test, KINTUNE_FORBID_SKIPS="1")

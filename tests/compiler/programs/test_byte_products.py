@@ -152,7 +152,7 @@ def large_bytes() -> Any:
     return large_product("uint8", emit)
 
 
-@pytest.mark.skipif("not multiplies_bytes()")
+@pytest.mark.skipif("not multiplies_bytes()", reason="this CPU multiplies no bytes")
 def test_data_may_be_larger_than_two_gibibytes() -> None:
     from kintune.compiler.programs.byte_products import ByteProducts
 

@@ -79,7 +79,7 @@ def test_the_first_candidates(layer: Layer) -> None:
     agree(layer, lambda count: count - 1)
 
 
-@pytest.mark.skipif("not has_tiles()")
+@pytest.mark.skipif("not has_tiles()", reason="this CPU has no tiles")
 def test_data_may_be_larger_than_two_gibibytes() -> None:
     from kintune.compiler.programs.byte_tiles import AMX, ByteTiles
 

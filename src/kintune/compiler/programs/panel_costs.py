@@ -47,6 +47,6 @@ def estimated_cycles(form: Form, inner: Inner, tiling: Tiling, machine: Processo
     weights = own * panel_bytes
     fits = weights + rows * row_bytes <= _OWN * machine.caches[1]
     again = (tasks - 1) * weights / (_OWN_BYTES if fits else _SHARED_BYTES)
-    packed = rows * row_bytes * _MOVED * (1.0 if form.runs == 1 else 1.3)
+    packed = rows * row_bytes * _MOVED * (1.0 if form.runs == form.pieces == 1 else 1.3)
     results = own * rows * (inner.columns / 16) * _STORED
     return tasks * (packed + products + results + _TASK) + 0.5 * (weights / _SHARED_BYTES + again)

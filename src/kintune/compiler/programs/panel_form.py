@@ -107,6 +107,7 @@ class Way(str, Enum):
 class Form(NamedTuple):
     """A sum as the inner kernel reads it: `runs` of `values` each, in `chunks` steps; `panels` of columns.
 
+    A run is `pieces` of equal size that lie apart in the data, one for each row of the kernel if it is more than one.
     There are `rows` in each of the `images`; where the way is direct, all are of one image.  In the other ways, lines
     of the image with their zeros are `pitch` places long.
     """
@@ -119,6 +120,7 @@ class Form(NamedTuple):
     runs: int
     values: int
     chunks: int
+    pieces: int = 1
 
     @property
     def steps(self) -> int:
@@ -141,4 +143,7 @@ def form_of(found: WeightedSum, inner: Inner) -> Form:
     in_place = y.stride == x.stride == 1 and whole and values % inner.step == 0
     if in_place and -(-spread // inner.rows) <= _MOST_SPREAD * -(-rows // inner.rows):
         return Form(Way.IMAGE, found.images, spread, pitch, panels, runs, values, chunks)
+    joined = -(-runs * values // inner.step)
+    if whole and joined < runs * chunks:  # less is filled up with zeros
+        return Form(Way.GATHERED, found.images, rows, pitch, panels, 1, runs * values, joined, runs)
     return Form(Way.GATHERED, found.images, rows, pitch, panels, runs, values, chunks)

@@ -5,7 +5,8 @@ kernel reads, multiplies them with one panel after the other, and computes what 
 these are in the first cache.  A row is a place at which all filters are computed: a row of a matrix, or a pixel.
 
 The sum of a row has *runs*: values that lie one after another in the data.  A convolution has a run for each row of its
-kernel.  For bf16, each run is filled up with zeros to whole parts of 32 values.
+kernel.  For bf16, each run is filled up with zeros to whole parts of 32 values; where rows are copied together anyway,
+and less is filled up then, the runs of a row are joined to a single one.
 
 Data that lies in memory in bf16 is copied and not rounded.  Rows of a matrix are then read where they are, without any
 copy, if they are whole parts of 32 values.  What is to be stored in bf16 replaces the sums, and is rounded from there.
@@ -266,10 +267,13 @@ class _Kernel:
         """The runs of the row at a place below and to the right of the part of the image that the task has."""
         y, x, channels, form, inner = self.found.rows, self.found.columns, self.found.channels, self.form, self.inner
         start = down * self.at(y.stride * self.wide) + right * self.at(x.stride * channels)
-        each = form.chunks * inner.step
+        each, values = form.chunks * inner.step, form.values
+        number = max(form.runs, form.pieces)
+        if form.pieces > 1:
+            each = values = form.values // form.pieces
 
         def run(index: Any) -> Any:
-            if form.runs == y.kernel:
+            if number == y.kernel:
                 offset = index * self.at(y.dilation * self.wide)
             else:
                 kernel = self.at(x.kernel)
@@ -279,11 +283,17 @@ class _Kernel:
                 "kt_copy" if inner.is_narrow else "kt_move",
                 self._of_image(start + offset),
                 _pointer(self.packed, target + index * self.at(each)),
-                form.values,
+                values,
                 inner.size * CHUNK,
             )
 
-        return self._loop("run", form.runs, run)
+        copies = self._loop("run", number, run)
+        written = (number - 1) * each + -(-values // CHUNK) * CHUNK  # up to here, the last copy has left zeros
+        behind = form.steps * inner.step - written
+        if form.pieces == 1 or behind <= 0:
+            return copies
+        rest = _pointer(self.packed, target + self.at(written))
+        return tirx.SeqStmt([copies, _call("kt_zero", rest, inner.size * behind)])
 
     def _panel(self, panel: Any, rows: _Rows) -> Any:
         """The sums of all rows of the task and one panel, and what follows from them."""

@@ -28,15 +28,17 @@ def packing_block(found: WeightedSum, inner: Inner, panels: Any) -> Any:
     value = inside[1] * at(2) + inside[3] if inner.is_narrow else inside[1]
     column = inside[0] * at(inner.columns) + inside[2]
     size = form.chunks * inner.step
-    run, place = tirx.floordiv(value, at(size)), tirx.floormod(value, at(size))
+    run, place = _parted(value, size, at)
     if form.runs == 1:
         run, place = at(0), value
+    if form.pieces > 1:
+        run, place = _parted(value, form.values // form.pieces, at)
     weight = found.weight(*_place_of(found, run, place, at), column)
     if inner.is_narrow:
         weight = tirx.Cast(inner.stored, weight)
     conditions = []
     if form.values < size:
-        conditions.append(place < at(form.values))
+        conditions.append((value if form.pieces > 1 else place) < at(form.values))
     if found.filters < form.panels * inner.columns:
         conditions.append(column < at(found.filters))
     for condition in conditions:
@@ -56,6 +58,11 @@ def packing_block(found: WeightedSum, inner: Inner, panels: Any) -> Any:
     for variable, extent in reversed(list(zip(outer, extents, strict=True))):
         statement = tirx.For(variable, at(0), at(extent), tirx.ForKind.SERIAL, statement)
     return statement
+
+
+def _parted(value: Any, size: int, at: Any) -> tuple[Any, Any]:
+    """The number of a part of so many values, and the place in it."""
+    return tirx.floordiv(value, at(size)), tirx.floormod(value, at(size))
 
 
 def _place_of(found: WeightedSum, run: Any, place: Any, at: Any) -> tuple[Any, Any, Any]:

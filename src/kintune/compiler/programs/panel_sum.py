@@ -34,7 +34,9 @@ NEEDED = {AMX: ("amxbf16", "amxtile", "avx512bf16"), DOT: ("avx512bf16",), FMA: 
 """The extensions that each kind of inner kernels needs beyond AVX-512."""
 
 _TILE_COLUMNS, _LANES, _VECTORS = 32, 16, 4
-_HEIGHTS = {DOT: (6, 5, 4), FMA: (6, 5, 4)}
+_HEIGHTS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 11, 10, 9, 8), 1: (24, 20, 16, 12)}
+"""The rows that inner kernels of so many vectors compute at once: sums, columns and a value fit 32 registers."""
+_IN_FLIGHT = 10  # products that are computed at once, where the next ones wait for them
 _UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 _EVEN = (1, 2, 3, 4)  # tasks of about equal size, for which units of their own are offered
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -137,7 +139,7 @@ class NarrowPanels(_PanelProgram):
     """Writes sums of products with constant weights in bf16."""
 
     name = "narrow"
-    version = 3
+    version = 4
     patterns: tuple[str, ...] = ()
     precision = BF16
     kinds = (AMX, DOT)
@@ -151,7 +153,7 @@ class Panels(_PanelProgram):
     """Writes sums of products with constant weights in fp32."""
 
     name = "panels"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
     kinds = (FMA,)
 
@@ -168,9 +170,23 @@ def _inner(found: WeightedSum, kind: str) -> Inner:
     if kind == AMX:
         return Inner(AMX, TILE_ROWS, _TILE_COLUMNS)
     rows = form_of(found, Inner(kind, 1, 1)).rows
-    heights = _HEIGHTS[kind]
-    height = rows if rows < max(heights) else min(heights, key=lambda each: -(-rows // each) * (each + 1))
-    return Inner(kind, height, _LANES * _VECTORS)
+    is_full = _waste(found.filters, _LANES * _VECTORS) <= _MOST_WASTE
+    return min(
+        (
+            Inner(kind, height, _LANES * vectors)
+            for vectors, heights in _HEIGHTS.items()
+            for height in ([rows] if rows < max(heights) else heights)
+            if vectors == _VECTORS or not is_full
+        ),
+        key=lambda inner: _instructions(rows, found.filters, inner),
+    )
+
+
+def _instructions(rows: int, filters: int, inner: Inner) -> int:
+    """About how many instructions the inner kernel takes for one value of all sums."""
+    vectors = inner.columns // _LANES
+    products = max(inner.rows * vectors, inner.rows + vectors, _IN_FLIGHT)
+    return -(-filters // inner.columns) * -(-rows // inner.rows) * (products + _VECTORS)
 
 
 def _use(found: WeightedSum, inner: Inner) -> float:
