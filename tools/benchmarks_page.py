@@ -37,13 +37,13 @@ NEWEST = "compare-seven-xeon-2026-11-26"
 COMPARED = ("Kintune", "onnxruntime", "OpenVINO", "of onnxruntime", "of OpenVINO")
 # Processors by the compiler's name of the target.  It took the Intel Xeon for a rocketlake.
 PROCESSORS = {
-    **{"znver3": "Zen 3", "znver4": "Zen 4", "znver5": "Zen 5"},
-    **{"rocketlake": "Intel Xeon", "emeraldrapids": "Intel Xeon"},
+    "znver3": "Zen 3",
+    "znver4": "Zen 4",
+    "znver5": "Zen 5",
+    "rocketlake": "Intel Xeon",
+    "emeraldrapids": "Intel Xeon",
 }
-PACKAGES_PAGES = {
-    "Intel Xeon": "notebook/2026-11-27-small-devices.md",
-    "Zen 5": "notebook/2026-11-28-packages-zen5.md",
-}
+PACKAGES_PAGE = "notebook/2026-11-27-small-devices.md"
 
 
 def read(results: Path, name: str) -> Any:
@@ -103,7 +103,7 @@ def packages(results: Path) -> list[str]:
     ):
         document = json.loads(path.read_text())
         for name, file in document["comparisons"][0].get("files", {}).items():
-            if str(file["model"]).startswith("models/packages/") and file["correct"] and file.get("precision", "fp32") == "fp32":
+            if str(file["model"]).startswith("models/packages/") and _is_right_in_fp32(file):
                 found.setdefault(machine_of(path), {})[name] = file
                 dates.setdefault(machine_of(path), set()).add(document["days"][-1])
     if not found:
@@ -115,7 +115,7 @@ def packages(results: Path) -> list[str]:
     ]
     for machine, files in sorted(found.items()):
         lines += ["", f"{machine}, {', '.join(sorted(dates[machine]))}:", "", *_packages_of(files)]
-    return [*lines, "", f"Pages: {', '.join(f'[{machine}]({page})' for machine, page in PACKAGES_PAGES.items())}."]
+    return [*lines, "", f"[Page]({PACKAGES_PAGE})."]
 
 
 def _packages_of(files: dict[str, dict[str, Any]]) -> list[str]:
@@ -135,6 +135,10 @@ def _packages_of(files: dict[str, dict[str, Any]]) -> list[str]:
         "",
         f"Geometric mean over the {len(files)} networks: {of[0]:.2f} of onnxruntime's time, {of[1]:.2f} of OpenVINO's.",
     ]
+
+
+def _is_right_in_fp32(file: dict[str, Any]) -> bool:
+    return bool(file["correct"]) and file.get("precision", "fp32") == "fp32"
 
 
 def _last_day(path: Path) -> str:
@@ -192,7 +196,7 @@ def zoo(results: Path) -> list[str]:
             continue
         document = json.loads(path.read_text())
         for file in document["comparisons"][0].get("files", {}).values():
-            if str(file["model"]).startswith("zoo:") and file["correct"] and file.get("precision", "fp32") == "fp32":
+            if str(file["model"]).startswith("zoo:") and _is_right_in_fp32(file):
                 latency = {
                     "tuned": file["kintune_ms"],
                     **{name: file[f"{name}_ms"] for name in ("onnxruntime", "openvino")},

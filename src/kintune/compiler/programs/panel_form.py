@@ -17,6 +17,9 @@ _MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
 AMX, DOT, FMA = "amx", "dot", "fma"
 """Kinds of inner kernels: tiles of bf16, vectors of pairs of bf16 (`vdpbf16ps`), vectors of fp32."""
 
+_COPY = {AMX: 400.0, DOT: 50.0, FMA: 50.0}
+"""The filters for which a row is computed in about the time in which its values are copied twice."""
+
 
 class Inner(NamedTuple):
     """An inner kernel: its `kind`, the rows that it computes at once (for tiles, of one tile), and the columns of a
@@ -141,7 +144,8 @@ def form_of(found: WeightedSum, inner: Inner) -> Form:
     rows = x.results * y.results
     spread = (y.results - 1) * pitch + x.results
     in_place = y.stride == x.stride == 1 and whole and values % inner.step == 0
-    if in_place and -(-spread // inner.rows) <= _MOST_SPREAD * -(-rows // inner.rows):
+    times = -(-spread // inner.rows) / -(-rows // inner.rows)
+    if in_place and times <= _MOST_SPREAD and (times - 1) * found.filters <= _COPY[inner.kind]:
         return Form(Way.IMAGE, found.images, spread, pitch, panels, runs, values, chunks)
     joined = -(-runs * values // inner.step)
     if whole and joined < runs * chunks:  # less is filled up with zeros
