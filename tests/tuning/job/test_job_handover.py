@@ -56,7 +56,7 @@ class Tools(ToyTools):
         prepared = super().prepare(spec)
         if "*" in spec.handed_over:
             prepared = msgspec.structs.replace(prepared, subgraphs=(), modules={}, sketches=())
-        notes = ("1 region of the graph run as compiled kernels; onnxruntime runs LSTM (1)",)
+        notes = ("1 region of the graph is compiled; onnxruntime runs LSTM (1)",)
         return msgspec.structs.replace(
             prepared,
             can_hand_over=world.may,
@@ -93,7 +93,7 @@ class TestAKnownCulprit:
         assert world.prepared == [(False, ()), (True, ()), (False, ("LSTM 'a'",))]
         assert summary.notes == (
             f"LSTM 'a' runs in onnxruntime: compiled, {WRONG.disagreement}",
-            "1 region of the graph run as compiled kernels; onnxruntime runs LSTM (1)",
+            "1 region of the graph is compiled; onnxruntime runs LSTM (1)",
         )
         assert summary.proof is not None
 

@@ -66,7 +66,7 @@ class TestLoading:
 
         networks = load_partitioned(written(tmp_path), cpu)
         assert [network.label for network in networks.networks] == ["kintune/region0", "kintune/region1"]
-        assert networks.notes[-1] == "2 regions of the graph run as compiled kernels; onnxruntime runs LSTM (1)"
+        assert networks.notes[-1] == "2 regions of the graph are compiled; onnxruntime runs LSTM (1)"
         assert networks.hybrid is not None
         assert networks.hybrid.partition.operators == {"LSTM": 1}
         first, second = networks.networks

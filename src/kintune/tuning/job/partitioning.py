@@ -184,5 +184,7 @@ def _told(found: Partition) -> str:
     more = f" and {len(counts) - _MOST_TOLD} more operators" if len(counts) > _MOST_TOLD else ""
     if not found.regions:
         return "the whole model runs in onnxruntime"
-    regions = "1 region" if len(found.regions) == 1 else f"{len(found.regions)} regions"
-    return f"{regions} of the graph run as compiled kernels; onnxruntime runs {told}{more}"
+    regions = (
+        "1 region of the graph is" if len(found.regions) == 1 else f"{len(found.regions)} regions of the graph are"
+    )
+    return f"{regions} compiled; onnxruntime runs {told}{more}"
