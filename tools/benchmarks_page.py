@@ -97,7 +97,7 @@ def against(latency: dict[str, float]) -> list[str]:
 def packages(results: Path) -> list[str]:
     """Trained networks out of packages, a table a machine: of each network the last comparison that it was in."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    dates: dict[str, set[str]] = {}
+    days: dict[str, dict[str, str]] = {}
     for path in sorted(
         results.glob("*/comparison.json"), key=lambda each: (_last_day(each), each.parent.name == NEWEST)
     ):
@@ -105,7 +105,7 @@ def packages(results: Path) -> list[str]:
         for name, file in document["comparisons"][0].get("files", {}).items():
             if str(file["model"]).startswith("models/packages/") and _is_right_in_fp32(file):
                 found.setdefault(machine_of(path), {})[name] = file
-                dates.setdefault(machine_of(path), set()).add(document["days"][-1])
+                days.setdefault(machine_of(path), {})[name] = document["days"][-1]
     if not found:
         return []
     lines = [
@@ -114,7 +114,7 @@ def packages(results: Path) -> list[str]:
         "Networks as they ship in Python packages. Milliseconds.",
     ]
     for machine, files in sorted(found.items()):
-        lines += ["", f"{machine}, {', '.join(sorted(dates[machine]))}:", "", *_packages_of(files)]
+        lines += ["", f"{machine}, {', '.join(sorted(set(days[machine].values())))}:", "", *_packages_of(files)]
     return [*lines, "", f"[Page]({PACKAGES_PAGE})."]
 
 
@@ -187,11 +187,11 @@ def comparisons(results: Path) -> list[str]:
 def zoo(results: Path) -> list[str]:
     """Networks of the zoo in fp32: of each the last result on each machine."""
     last: dict[tuple[str, str], list[str]] = {}
-    for path in results.glob("end-to-end-*-10min-*.json"):
+    for path in sorted(results.glob("end-to-end-*-10min-*.json")):
         report = read(results, path.name)
         row = [report["model"]["name"], processor(report), date_of(path), *against(report["latency_ms"])]
         _keep_newer(last, [*row, f"{report['seconds']:.0f}"])
-    for path in results.glob("*/comparison.json"):
+    for path in sorted(results.glob("*/comparison.json")):
         if _undated(path) in SUPERSEDED:
             continue
         document = json.loads(path.read_text())
@@ -213,8 +213,10 @@ def zoo(results: Path) -> list[str]:
             [row for _, row in sorted(last.items())],
         ),
         "",
-        "Pages: [Intel Xeon](notebook/2026-11-27-programs-again.md), [Zen 5](notebook/2026-11-28-programs-zen5.md), "
-        "[Zen 4](notebook/2026-11-25-two-networks-zen4.md).",
+        "Pages: [Intel Xeon](notebook/2026-11-27-programs-again.md), "
+        "[its large networks](notebook/2026-11-27-paper-networks.md), [Zen 5](notebook/2026-11-28-programs-zen5.md), "
+        "[Zen 4](notebook/2026-11-25-two-networks-zen4.md); of mobilenet_v2 "
+        "[Intel Xeon](notebook/2026-11-22-four-networks-xeon.md), [Zen 5](notebook/2026-11-24-four-networks-zen5.md).",
     ]
 
 

@@ -5,25 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import wait_until_gone
 from tests.tools.test_docs_site import tool
-
-
-def await_end(process: int) -> None:
-    """Wait until a process that was sent SIGKILL has ended: it may still run when the signal is sent."""
-    status = Path(f"/proc/{process}/stat")
-    for _ in range(600):
-        try:
-            if ") Z " in status.read_text():
-                return
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"process {process} still runs: {status.read_text()}")
 
 
 class Clock:
@@ -58,7 +45,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_has_started(tmp
         checklist.Runner(seen.append).run("sh", "-c", script, folder=tmp_path, limit_s=1.0)
     assert seen[0] == f"sh -c {script}"
     child = int((tmp_path / "child").read_text())
-    await_end(child)
+    wait_until_gone(child)  # it may still run when the signal has been sent
 
 
 def test_an_interrupted_command_ends(tmp_path: Path) -> None:

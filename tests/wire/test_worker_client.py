@@ -11,6 +11,7 @@ import pytest
 
 from kintune.errors import EngineError, InputError
 from kintune.wire.worker_client import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut, interview
+from tests.support.processes import state_of, wait_until_gone
 from tests.support.script import Act, Deed
 
 MODULE = """
@@ -67,20 +68,6 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     yield begun
     for process in started:
         process.close()
-
-
-def state_of(pid: int) -> str:
-    """The kernel's letter for a process, empty when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
-
-
-def wait_until_gone(pid: int) -> None:
-    """Return once nothing of the process is left; the test's own time limit bounds it."""
-    while state_of(pid) not in ("", "Z"):
-        os.sched_yield()
 
 
 def test_it_answers_orders_of_its_stage(start: Start) -> None:

@@ -28,7 +28,7 @@ GATES = {LSTM: 4, GRU: 3, RNN: 1}
 """How many gates a cell has.  In order: input, output, forget, cell; update, reset, hidden; the hidden one alone."""
 
 PEEPHOLES = 3
-"""How many gates of an LSTM may read the cell: the first three, the forget and the input gate before the step."""
+"""How many gates of an LSTM may read the cell: input and forget gate as it was, the output gate as it becomes."""
 
 FORWARD, REVERSE, BIDIRECTIONAL = "forward", "reverse", "bidirectional"
 _DIRECTIONS = (FORWARD, REVERSE, BIDIRECTIONAL)
@@ -114,12 +114,14 @@ class Recurrence:
     @property
     def text(self) -> str:
         """It in a line, which starts with the cell; `parse_recurrence` reads it."""
-        flags = (
-            *((" reset_after", self.reset_after), (" relu", self.relu), (" lengths", self.lengths)),
-            (" peepholes", self.peepholes),
-        )
+        flags = {
+            " reset_after": self.reset_after,
+            " relu": self.relu,
+            " lengths": self.lengths,
+            " peepholes": self.peepholes,
+        }
         sizes = f"steps={self.steps} batch={self.batch} hidden={self.hidden}"
-        return f"{self.cell} {self.direction} {sizes}" + "".join(flag for flag, given in flags if given)
+        return f"{self.cell} {self.direction} {sizes}" + "".join(flag for flag, given in flags.items() if given)
 
     def initial(self, name: str, index: str, row: str) -> str:
         """The initial state `name` at an index, of the sequence `row`, as an expression of a kernel's text.
