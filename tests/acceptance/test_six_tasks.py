@@ -18,7 +18,7 @@ from tests.acceptance.conftest import Place
 from tests.acceptance.test_remote_machines import Fleet, fleet
 from tests.service.portal.conftest import chromium
 from tests.service.portal.test_new_job import downloaded, hand_in, network
-from tests.support.browsing import choose, click, picture, violations, wait_for
+from tests.support.browsing import choose, click, picture, text, violations, wait_for
 from tests.support.doc_blocks import blocks
 from tests.support.doc_commands import command_blocks
 
@@ -121,7 +121,7 @@ def test_three_tasks_in_the_portal(fleet: Fleet, chromium: webdriver.Chrome, tmp
 
     for words in ("Where the time goes", "kernel calls take", "Trace for Perfetto", "(MatMul)"):
         wait_for(chromium, words)
-    said = chromium.find_element(By.TAG_NAME, "body").text
+    said = text(chromium)
     assert "fused_" not in said
     assert violations(chromium) == []
     picture(chromium, "6-profile", whole=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException, WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.common.by import By
@@ -23,7 +24,9 @@ __all__ = [
     "picture",
     "prefer",
     "press",
+    "read",
     "text",
+    "texts",
     "violations",
     "wait_for",
     "wait_until_shown",
@@ -32,6 +35,11 @@ __all__ = [
 
 REDRAWN = (StaleElementReferenceException,)
 """What happens when a page changes while it is read: it is read again."""
+
+_GONE = "Node with given id does not belong to the document"
+"""What chromedriver says of an element that was replaced while it looked at it, under the name of an unknown error."""
+
+_T = TypeVar("_T")
 
 _LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 _WAIT_FOR_ANIMATIONS = """
@@ -47,6 +55,18 @@ _WAIT_FOR_ANIMATIONS = """
 _CLICKED = "self::a or self::button or self::summary or self::div[contains(concat(' ', @class, ' '), ' q-item ')]"
 
 
+class Chromium(webdriver.Chrome):
+    """A driver that gives every replaced element the same name, `StaleElementReferenceException`."""
+
+    def execute(self, driver_command: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            return super().execute(driver_command, params)
+        except WebDriverException as problem:
+            if _GONE in (problem.msg or ""):
+                raise StaleElementReferenceException(problem.msg) from problem
+            raise
+
+
 def open_browser(downloads: Path | None = None) -> webdriver.Chrome:
     """A browser without a screen, which downloads to a folder."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
@@ -58,11 +78,23 @@ def open_browser(downloads: Path | None = None) -> webdriver.Chrome:
         options.add_argument(argument)
     if downloads is not None:
         options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-    return webdriver.Chrome(options=options, service=Driver(driver))
+    return Chromium(options=options, service=Driver(driver))
+
+
+def read(browser: webdriver.Chrome, what: Callable[[webdriver.Chrome], _T], seconds: float = 30) -> _T:
+    """What is read from a page, again where the page changes meanwhile."""
+    (found,) = WebDriverWait(browser, seconds, ignored_exceptions=REDRAWN).until(lambda page: (what(page),))
+    return found
 
 
 def text(browser: webdriver.Chrome) -> str:
-    return browser.find_element(By.TAG_NAME, "body").text
+    """The words on a page."""
+    return read(browser, lambda page: page.find_element(By.TAG_NAME, "body").text)
+
+
+def texts(browser: webdriver.Chrome, css: str) -> list[str]:
+    """The words of each element that a CSS selector finds."""
+    return read(browser, lambda page: [each.text for each in page.find_elements(By.CSS_SELECTOR, css)])
 
 
 def wait_for(browser: webdriver.Chrome, *words: str, seconds: float = 30) -> None:
@@ -96,30 +128,26 @@ def click(browser: webdriver.Chrome, words: str) -> None:
     WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(clicked)
 
 
-def press(browser: webdriver.Chrome, identifier: str) -> None:
-    """Click the element of this identifier, again where it is redrawn meanwhile."""
-
-    def pressed(page: webdriver.Chrome) -> bool:
-        page.find_element(By.ID, identifier).click()
-        return True
-
-    WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(pressed)
+def press(browser: webdriver.Chrome, css: str) -> None:
+    """Click the first element that a CSS selector finds, again where it is redrawn meanwhile."""
+    read(browser, lambda page: page.find_element(By.CSS_SELECTOR, css).click())
 
 
 def can_be_pressed(browser: webdriver.Chrome, identifier: str) -> bool:
     """Whether the button of this identifier is enabled."""
-    (found,) = WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(
-        lambda page: (page.find_element(By.ID, identifier).is_enabled(),)
-    )
-    return bool(found)
+    return read(browser, lambda page: page.find_element(By.ID, identifier).is_enabled())
 
 
 def choose(browser: webdriver.Chrome, field: str, words: str) -> None:
     """Choose the value with these words in a field of that name from which one value is chosen."""
     xpath = f"//label[contains(concat(' ', @class, ' '), ' q-select ')][.//*[@aria-label='{field}' or .='{field}']]"
-    found = browser.find_element(By.XPATH, xpath)
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
-    found.click()
+
+    def open_list(page: webdriver.Chrome) -> None:
+        found = page.find_element(By.XPATH, xpath)
+        page.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+        found.click()
+
+    read(browser, open_list)
     click(browser, words)
 
 

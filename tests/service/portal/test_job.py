@@ -8,14 +8,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.service.portal.conftest import Pages
-from tests.support.browsing import click, text, wait_for, wait_until_shown, widen
+from tests.support.browsing import click, press, read, text, texts, wait_for, wait_until_shown, widen
 from tests.support.trace_events import trace_problems
 
 pytestmark = pytest.mark.needs("chromium")
 
 
 def heading(browser: webdriver.Chrome) -> str:
-    return browser.find_element(By.TAG_NAME, "h1").text
+    return texts(browser, "h1")[0]
 
 
 def test_a_result_says_what_was_won(pages: Pages, browser: webdriver.Chrome) -> None:
@@ -31,7 +31,7 @@ def test_a_result_says_what_was_won(pages: Pages, browser: webdriver.Chrome) -> 
     ):  # fmt: skip
         assert words in said, said
     assert "fused_" not in said
-    lines = [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".only-wide svg text")]
+    lines = texts(browser, ".only-wide svg text")
     assert {"onnxruntime 1.74 ms", "openvino 1.86 ms", "target 1.39 ms", "Kintune 1.36 ms"} <= set(lines)
     click(browser, "History")
     wait_for(browser, "packaging")
@@ -47,9 +47,9 @@ def test_lines_to_copy_are_there(pages: Pages, browser: webdriver.Chrome) -> Non
     browser.get(f"{pages.url}/jobs/{pages.done.id}")
     wait_until_shown(browser)
     click(browser, "Use it in onnxruntime")
-    block = browser.find_element(By.ID, "snippet-onnx").text
+    (block,) = texts(browser, "#snippet-onnx")
     assert 'register_custom_ops_library("resnet50-onnx/libkintune_onnx.so")' in block
-    browser.find_element(By.CSS_SELECTOR, "#use-onnx button").click()
+    press(browser, "#use-onnx button")
     wait_for(browser, "Copied", "Press Ctrl-C")
 
 
@@ -63,7 +63,7 @@ def test_a_search_shows_where_it_stands(pages: Pages, browser: webdriver.Chrome)
         "Likely 1.05 ms to 1.45 ms at the end (0.60 to 0.83 of onnxruntime)",
     ):  # fmt: skip
         assert words in said, said
-    lines = [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".only-wide svg text")]
+    lines = texts(browser, ".only-wide svg text")
     assert {"now", "target 1.20 ms"} <= set(lines)
 
 
@@ -90,15 +90,15 @@ def test_a_failure_says_why_and_what_to_do(pages: Pages, browser: webdriver.Chro
 def test_where_the_time_goes_is_shown_and_taken_along(pages: Pages, browser: webdriver.Chrome) -> None:
     browser.get(f"{pages.url}/jobs/{pages.done.id}")
     wait_until_shown(browser)
-    part = browser.find_element(By.ID, "profile")
-    assert "13 kernel calls take" in part.text
-    assert len(part.find_elements(By.CSS_SELECTOR, ".track.run i")) == 14  # the calls, and what is between them
-    rows = part.find_elements(By.CSS_SELECTOR, "tbody tr")
-    assert len(rows) == 13
-    rows[0].find_element(By.TAG_NAME, "summary").click()
+    assert "13 kernel calls take" in texts(browser, "#profile")[0]
+    assert len(texts(browser, "#profile .track.run i")) == 14  # the calls, and what is between them
+    assert len(texts(browser, "#profile tbody tr")) == 13
+    press(browser, "#profile tbody tr summary")
     wait_for(browser, "compiled as conv2d + add + relu")
-    trace = part.find_element(By.LINK_TEXT, "Trace for Perfetto").get_attribute("href")
-    page = part.find_element(By.LINK_TEXT, "Page").get_attribute("href")
+    trace, page = (
+        read(browser, lambda part, words=words: part.find_element(By.LINK_TEXT, words).get_attribute("href"))
+        for words in ("Trace for Perfetto", "Page")
+    )
     assert trace is not None
     assert page is not None
     with urllib.request.urlopen(trace) as answer:

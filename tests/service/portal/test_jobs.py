@@ -8,13 +8,13 @@ from selenium.webdriver.common.keys import Keys
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.jobs import JobQuery
 from tests.service.portal.conftest import Pages
-from tests.support.browsing import can_be_pressed, click, press, wait_for, wait_until_shown, widen
+from tests.support.browsing import can_be_pressed, click, press, texts, wait_for, wait_until_shown, widen
 
 browsed = pytest.mark.needs("chromium")
 
 
 def rows(browser: webdriver.Chrome) -> list[str]:
-    return [row.text for row in browser.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    return texts(browser, "tbody tr")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_jobs_are_searched_sorted_and_paged(pages: Pages, browser: webdriver.Chr
     wait_for(browser, "Of the fastest runtime ↑")
     assert "0.60" in rows(browser)[0]
     assert "of onnxruntime's 1.74 ms" in rows(browser)[0]
-    browser.find_element(By.CSS_SELECTOR, "input[value=failed]").click()
+    press(browser, "input[value=failed]")
     wait_for(browser, "1 to 1 of 1")
     assert "3 of 512 values differ" in rows(browser)[0]
 
@@ -72,9 +72,9 @@ def test_two_jobs_are_chosen_and_compared(pages: Pages, browser: webdriver.Chrom
     wait_until_shown(browser)
     assert not can_be_pressed(browser, "do-compare")
     for job in (pages.done, pages.narrow):
-        press(browser, f"choose-{job.id}")
+        press(browser, f"#choose-{job.id}")
     wait_for(browser, "2 chosen")
-    press(browser, "do-compare")
+    press(browser, "#do-compare")
     wait_for(browser, "Results side by side", "the fastest")
     wait_for(browser, "layer1/conv0 + BN + Relu")
 
@@ -84,8 +84,8 @@ def test_several_jobs_are_cancelled_at_once(pages: Pages, browser: webdriver.Chr
     browser.get(f"{pages.url}/?q=resnet50")
     wait_until_shown(browser)
     for job in (pages.tuning, pages.failed):
-        press(browser, f"choose-{job.id}")
+        press(browser, f"#choose-{job.id}")
     wait_for(browser, "2 chosen")
-    press(browser, "do-cancel")
+    press(browser, "#do-cancel")
     wait_for(browser, "1 job: it will be done")
     wait_for(browser, "1 job could not be changed")
