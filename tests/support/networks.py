@@ -109,3 +109,16 @@ def lower_operator(shape: tuple[int, ...], operator: Callable[[Any], Any], targe
             result = builder.emit_output(operator(x))
         builder.emit_func_output(result)
     return lower(builder.get(), target)
+
+
+def results_of(lowered: Lowered, *words: str) -> list[tuple[int, ...]]:
+    """The shapes of the results of the kernels that `main` calls, those with one of the words in their names."""
+    from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+
+    found: list[tuple[int, ...]] = []
+    for block in lowered.module["main"].body.blocks:
+        for binding in block.bindings:
+            if operator_of(binding.value) == CALL_KERNEL:
+                name = str(binding.value.args[0].name_hint)
+                found += [static_shape(binding.var) or ()] if any(word in name for word in words) else []
+    return found

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape, value_of
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape, value_of, variables_in
 
 __all__ = ["AbsorbIntoConvolutions"]
 
@@ -115,7 +115,7 @@ def _chains(block: relax.DataflowBlock, values: dict[relax.Var, relax.Expr]) -> 
     readers: dict[relax.Var, list[relax.Var]] = {}
     uses: Counter[relax.Var] = Counter()
     for binding in block.bindings:
-        found = _variables(binding.value)
+        found = variables_in(binding.value)
         uses.update(found)
         for variable in found:
             readers.setdefault(variable, []).append(binding.var)
@@ -189,10 +189,3 @@ _STEPS: dict[str, Callable[[_Affine, _Numbers, bool], _Affine]] = {
 def _constant(expression: relax.Expr, values: dict[relax.Var, relax.Expr]) -> tvm.ir.GenericConst | None:
     found = values.get(expression) if isinstance(expression, relax.Var) else expression
     return found if isinstance(found, tvm.ir.GenericConst) else None
-
-
-def _variables(value: relax.Expr) -> list[relax.Var]:
-    """Every occurrence of a variable in an expression."""
-    found: list[relax.Var] = []
-    relax.analysis.post_order_visit(value, lambda part: found.append(part) if isinstance(part, relax.Var) else None)
-    return found

@@ -25,8 +25,9 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.norm_rules import NORM
 from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, pieces_of
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in
 from kintune.core.dtypes import numpy_dtype
+from kintune.models.interpolation import RESIZE
 
 __all__ = ["LimitFusion"]
 
@@ -40,7 +41,6 @@ _WEIGHTS = {"tirx.exp": 1, "tirx.erf": 1, "tirx.sigmoid": 1, "tirx.tanh": 2}
 
 _DEEPEST = 3
 _LARGEST = 100
-_INTERPOLATES = "resize"
 
 
 def LimitFusion() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
@@ -82,9 +82,9 @@ class _Calls:
         for block in module["main"].body.blocks:
             for binding in block.bindings:
                 self._values[binding.var] = binding.value
-                for read in _variables(binding.value):
+                for read in variables_in(binding.value):
                     self._readers.setdefault(read, []).append(binding.var)
-        for read in _variables(module["main"].body.body):
+        for read in variables_in(module["main"].body.body):
             self._readers.setdefault(read, []).append(read)
         for variable in self.variables():
             self._chains[variable] = self._chain(variable)
@@ -208,10 +208,10 @@ class _Calls:
             if isinstance(operand, relax.Var)
             and math.prod(static_shape(operand) or (0,)) * 2 <= math.prod(result or (0,))
         ]
-        interpolates = _INTERPOLATES in self._name(variable)
+        interpolates = RESIZE in self._name(variable)
         several = interpolates and _loads(function) > 1
         if several and any(self._is_computed(operand) for operand in self._operands(variable)):
-            return all(_INTERPOLATES not in self._name(operand) for operand in self._operands(variable))
+            return all(RESIZE not in self._name(operand) for operand in self._operands(variable))
         return any(self._is_costly(operand) for operand in enlarged)
 
     def _is_computed(self, operand: relax.Expr) -> bool:
@@ -252,12 +252,6 @@ class _Patterned(PyExprMutator):  # type: ignore[misc]
             operands = [self._copies[key], *call.args[1:]]
             binding = relax.VarBinding(binding.var, relax.Call(call.op, operands, call.attrs, call.ty_args, call.span))
         super().visit_var_binding_(binding)
-
-
-def _variables(value: relax.Expr) -> list[relax.Var]:
-    found: list[relax.Var] = []
-    relax.analysis.post_order_visit(value, lambda part: found.append(part) if isinstance(part, relax.Var) else None)
-    return found
 
 
 def _loads(function: Any) -> int:

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in
 from kintune.compiler.programs.kept_parameters import BF16_TYPE
 
 __all__ = ["Keepable", "KeptTensors", "keep_tensors"]
@@ -76,13 +76,13 @@ def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exac
 def _read(main: relax.Function) -> tuple[list[_Call], set[relax.Var]]:
     """The calls of kernels, and the variables that have to stay as they are."""
     calls: list[_Call] = []
-    fixed = {*main.params, *_variables(main.body.body)}
+    fixed = {*main.params, *variables_in(main.body.body)}
     for block in main.body.blocks:
         for binding in block.bindings:
             value = binding.value
             is_call = operator_of(value) == CALL_KERNEL and isinstance(value.args[1], relax.Tuple)
             if not isinstance(binding, relax.VarBinding) or not is_call or len(value.args) > 2:
-                fixed.update((binding.var, *_variables(value)))
+                fixed.update((binding.var, *variables_in(value)))
                 continue
             single = isinstance(binding.var.ty, relax.TensorType)
             fields = tuple(field if isinstance(field, relax.Var) else None for field in value.args[1].fields)
@@ -147,14 +147,6 @@ def _passes(call: _Call, keepable: Mapping[str, Keepable]) -> bool:
 def _positions(call: _Call, kept: Collection[relax.Var]) -> frozenset[int]:
     """The positions of the parameters of the call that are kept."""
     return frozenset(at for at, each in enumerate((*call.operands, call.result)) if each is not None and each in kept)
-
-
-def _variables(expression: relax.Expr) -> list[relax.Var]:
-    found: list[relax.Var] = []
-    relax.analysis.post_order_visit(
-        expression, lambda each: found.append(each) if isinstance(each, relax.Var) else None
-    )
-    return found
 
 
 def _key(expression: relax.Expr) -> int:

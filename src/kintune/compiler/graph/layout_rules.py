@@ -16,6 +16,7 @@ from tvm import relax
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.layout_views import LayoutResult, TensorView, TensorViews
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.models.interpolation import RESIZE
 
 __all__ = ["BROADCAST", "RULES", "UNARY"]
 
@@ -26,7 +27,6 @@ _NHWC: Order = (0, 3, 1, 2)
 _HWIO: Order = (3, 2, 0, 1)
 _NWC: Order = (0, 2, 1)
 _WIO: Order = (2, 1, 0)
-_RESIZES = "resize"
 UNARY = (
     "abs", "acos", "acosh", "asin", "asinh", "astype", "atan", "atanh", "bitwise_not", "ceil", "clip", "cos", "cosh",
     "erf", "exp", "floor", "isfinite", "isinf", "isnan", "log", "logical_not", "negative", "nn.gelu", "nn.gelu_tanh",
@@ -369,7 +369,7 @@ def _quantise(tensors: TensorViews, view: TensorView, call: relax.Call) -> Layou
 def _kernel(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     """A kernel that an importer wrote to resize along an axis: the same kernel on the axes as they are stored."""
     group = call.args[1]
-    if not isinstance(group, relax.Tuple) or not str(call.args[0].name_hint).startswith(_RESIZES):
+    if not isinstance(group, relax.Tuple) or not str(call.args[0].name_hint).startswith(RESIZE):
         return None
     data, *factors = group.fields
     view, result = tensors.view(data), static_shape(relax.Var("result", call.ty))

@@ -11,6 +11,7 @@ from tvm.s_tir import Schedule
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.rewriting import static_shape
+from kintune.models.interpolation import INTERPOLATION
 
 __all__ = ["LayoutResult", "TensorView", "TensorViews"]
 
@@ -121,9 +122,9 @@ class TensorViews:
         schedule.transform_layout(block, ("write", 0), mapping)
         schedule.transform_block_layout(block, mapping)
         made = schedule.mod["main"]
-        return self._builder.add_func(
-            made.without_attr("global_symbol") if "global_symbol" in made.attrs else made, str(kernel.name_hint)
-        )
+        for attribute in ("global_symbol", INTERPOLATION):  # which says what the axes were
+            made = made.without_attr(attribute) if attribute in made.attrs else made
+        return self._builder.add_func(made, str(kernel.name_hint))
 
     def operand(self, expression: relax.Expr) -> relax.Expr:
         """An operand in the network's own axis order."""

@@ -16,6 +16,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
 from kintune.compiler.graph.attention import FuseAttention
+from kintune.compiler.graph.composing import ComposeLinearMaps
+from kintune.compiler.graph.enlarging import ConvolveBeforeEnlarging
 from kintune.compiler.graph.fold import FoldTensors
 from kintune.compiler.graph.fusion_limits import LimitFusion
 from kintune.compiler.graph.fusion_patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
@@ -131,6 +133,10 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         relax.transform.FoldConstant(),
         relax.transform.CanonicalizeBindings(),
         AbsorbIntoConvolutions(),
+        relax.transform.DeadCodeElimination(),
+        ConvolveBeforeEnlarging(),
+        relax.transform.DeadCodeElimination(),
+        ComposeLinearMaps(),
         relax.transform.DeadCodeElimination(),
     ]
     if target.kind.name == "llvm":

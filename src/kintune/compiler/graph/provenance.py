@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, variables_in
 from kintune.core.kernel_call import SourceNode
 from kintune.models.source_graph import absorbed
 
@@ -87,7 +87,7 @@ def read_steps(module: tvm.IRModule) -> tuple[tuple[Step, ...], Values]:
         kernel = operator_of(binding.value) == CALL_KERNEL
         operator = str(binding.value.args[0].name_hint) if kernel else operator_of(binding.value)
         named = _NUMBER.match(str(binding.var.name))
-        reads = {numbers[variable] for variable in _variables(binding.value) if variable in numbers}
+        reads = {numbers[variable] for variable in variables_in(binding.value) if variable in numbers}
         values.bind(binding, len(steps))
         numbers[binding.var] = len(steps)
         steps.append(Step(int(named[1]) if named else -1, _plain(operator), tuple(sorted(reads))))
@@ -310,12 +310,6 @@ def _is_kernel(call: relax.Call) -> bool:
     """Whether it calls a kernel, directly or by `call_tir`, that does not pack weights."""
     called = call.args[0] if operator_of(call) == CALL_KERNEL else call.op
     return isinstance(called, tvm.ir.GlobalVar) and not str(called.name_hint).endswith(_PACKING)
-
-
-def _variables(value: relax.Expr) -> list[relax.Var]:
-    found: list[relax.Var] = []
-    relax.analysis.post_order_visit(value, lambda part: found.append(part) if isinstance(part, relax.Var) else None)
-    return found
 
 
 def _plain(operator: str) -> str:

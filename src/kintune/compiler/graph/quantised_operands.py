@@ -9,7 +9,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import operator_of, value_of
+from kintune.compiler.graph.rewriting import operator_of, value_of, variables_in
 
 __all__ = ["BYTES", "Bindings", "Numbers", "QuantisedTensor", "QuantisedWeights"]
 
@@ -53,7 +53,7 @@ class Bindings:
         """Take in the bindings of a block."""
         for binding in block.bindings:
             self._values[binding.var] = binding.value
-            for variable in _variables(binding.value):
+            for variable in variables_in(binding.value):
                 self._readers.setdefault(variable, []).append(binding.var)
             if not isinstance(binding.var, relax.DataflowVar):
                 self._readers.setdefault(binding.var, []).append(None)
@@ -163,10 +163,3 @@ def _along(values: Numbers, axis: int, rank: int) -> Numbers:
 def _permuted(call: relax.Call, numbers: Numbers) -> Numbers:
     axes = call.attrs.axes
     return np.transpose(numbers, None if axes is None else [int(axis) for axis in axes])
-
-
-def _variables(value: relax.Expr) -> list[relax.Var]:
-    """Every occurrence of a variable in an expression."""
-    found: list[relax.Var] = []
-    relax.analysis.post_order_visit(value, lambda part: found.append(part) if isinstance(part, relax.Var) else None)
-    return found

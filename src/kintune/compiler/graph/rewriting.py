@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
-__all__ = ["CALL_KERNEL", "emit_as", "operator_of", "rewriting_pass", "static_shape", "value_of"]
+__all__ = ["CALL_KERNEL", "emit_as", "operator_of", "rewriting_pass", "static_shape", "value_of", "variables_in"]
 
 CALL_KERNEL = "relax.call_tir"
 """The operator that calls a PrimFunc of the module."""
@@ -59,3 +59,12 @@ def static_shape(expression: relax.Expr) -> tuple[int, ...] | None:
         return None
     known = [int(extent) for extent in extents if isinstance(extent, int | tvm.tirx.IntImm)]
     return tuple(known) if len(known) == len(extents) else None
+
+
+def variables_in(expression: relax.Expr) -> list[relax.Var]:
+    """Every occurrence of a variable in an expression."""
+    found: list[relax.Var] = []
+    relax.analysis.post_order_visit(
+        expression, lambda part: found.append(part) if isinstance(part, relax.Var) else None
+    )
+    return found

@@ -20,6 +20,7 @@ from kintune.core.candidate import FULL_PRECISION, digest_of
 from kintune.core.dtypes import numpy_dtype
 from kintune.core.quantisation import INT8
 from kintune.core.workload import Subgraph
+from kintune.models.interpolation import INTERPOLATION
 
 __all__ = ["StandaloneWorkload", "describe", "is_tunable", "standalone"]
 
@@ -100,7 +101,7 @@ class StandaloneWorkload(NamedTuple):
 
 def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
     """The function as the `main` of a module of its own, without what ties it to its network."""
-    for attribute in ("op_pattern", "op_attrs", STRIDED_JOINS, STRIDED_SLICES):
+    for attribute in ("op_pattern", "op_attrs", STRIDED_JOINS, STRIDED_SLICES, INTERPOLATION):
         if function.attrs is not None and attribute in function.attrs:
             function = function.without_attr(attribute)
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})

@@ -1,21 +1,20 @@
 """Resize and Upsample, axis by axis: each output element is a weighted sum of a few input elements.
 
-Which ones, and their weights, follow from the file alone and are worked out here, in float32 as onnxruntime does.  The
-weights become small vectors, one a tap, the indices integer arithmetic: nothing is read through an index that is data.
+Which ones, and their weights, follow from the file alone and are worked out here, in float32 as onnxruntime does.
 """
 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax, te, tirx
+from tvm import relax
 
 from kintune.models.converters.node import Convert, Node
 from kintune.models.expressions import along_axis, dtype_of, shape_of
+from kintune.models.interpolation import resized
 
 __all__ = ["CONVERTERS"]
 
@@ -164,11 +163,12 @@ def _resized(
             inside = inside & along_axis(within, axis.axis, len(shape))
         if mode == "nearest":
             chosen = _nearest(x, rounding, axis.scale < 1).astype(np.int64)
-            result = _summed(node, result, axis.axis, x, chosen, None)
+            result = node.emit(resized(node.builder, result, axis.axis, x, chosen, None))
         else:
             if dtype_of(result) not in ("float32", "float64"):
                 result = node.emit(relax.op.astype(result, "float32"))
-            result = _summed(node, result, axis.axis, x, *_taps(node, axis, x, mode))
+            taps = _taps(node, axis, x, mode)
+            result = node.emit(resized(node.builder, result, axis.axis, x, *taps))
     if not inside.all():
         value = relax.const(float(node.attributes.get("extrapolation_value", 0.0)), dtype_of(result))
         result = node.emit(relax.op.where(relax.const(inside), result, value))
@@ -177,61 +177,6 @@ def _resized(
     if "int" in dtype:
         result = node.emit(relax.op.trunc(result))
     return node.emit(relax.op.astype(result, dtype))
-
-
-def _line(x: NDArray[Any], first: NDArray[Any]) -> tuple[int, int, int]:
-    """Integers with which `first[o]` is `(a * o + b) // c`.
-
-    Raises:
-        ValueError: when there are none.
-    """
-    outputs = np.arange(len(x), dtype=np.int64)
-    slope = float(x[-1] - x[0]) / max(len(x) - 1, 1)
-    for limit in (1, 2, 16, 256, 4096, 65536):
-        ratio = Fraction(slope).limit_denominator(limit)
-        for factor in (1, 2, 64):
-            a, c = ratio.numerator * factor, ratio.denominator * factor
-            low, high = (c * first - a * outputs).max(), (c * (first + 1) - 1 - a * outputs).min()
-            if low <= high and max(abs(a) * len(x) + abs(int(low)), c) < 1 << 31:
-                return a, int(low), c
-    raise ValueError("its coordinates follow no line; resize by a simpler scale")
-
-
-def _summed(
-    node: Node, data: relax.Expr, axis: int, x: NDArray[Any], first: NDArray[Any], weights: NDArray[Any] | None
-) -> relax.Expr:
-    """Along `axis`, element o is the sum over k of element `first[o] + k`, kept inside, times `weights[o, k]`."""
-    shape = list(shape_of(data))
-    size = shape[axis]
-    shape[axis] = len(first)
-    if (
-        weights is None
-        and len(first) % size == 0
-        and np.array_equal(first, np.arange(len(first)) // (len(first) // size))
-    ):
-        return node.emit(relax.op.repeat(data, len(first) // size, axis))
-    a, b, c = _line(x, first)
-    count = 1 if weights is None else weights.shape[1]
-
-    def summed(values: te.Tensor, *factors: te.Tensor) -> te.Tensor:
-        def at(*position: Any) -> Any:
-            total: Any = None
-            for tap in range(count):
-                index = tirx.floordiv(position[axis] * a + b, c) + tap
-                index = tirx.max(tirx.min(index, size - 1), 0)
-                place = (*position[:axis], index, *position[axis + 1 :])
-                value = values[place]
-                if factors:
-                    value = value * factors[tap][position[axis]]
-                total = value if total is None else total + value
-            return total
-
-        return te.compute(shape, at, name="resized")
-
-    operands = [data]
-    if weights is not None:
-        operands += [relax.const(np.ascontiguousarray(column.astype(dtype_of(data)))) for column in weights.T]
-    return node.builder.emit_te(summed, *operands, primfunc_name_hint="resize")
 
 
 CONVERTERS: dict[str, Convert] = {"Resize": _resize, "Upsample": _upsample}

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tvm import relax
 
 from kintune.models.expressions import along_axis, dtype_of, shape_of
+from kintune.models.interpolation import resized
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -57,7 +59,8 @@ def _nearest(t: Translation, a: SimpleNamespace) -> Expression:
         if size != wanted:
             places = torch.arange(size, dtype=torch.float32).reshape(1, 1, size)
             origin = torch.ops.aten.upsample_nearest1d.default(places, [wanted], scale)
-            value = t.take(value, origin.flatten().to(torch.int64), i + 2)
+            at = np.arange(wanted) * (1 / scale if scale else size / wanted)
+            value = _resized(t, value, i + 2, at, origin.flatten().to(torch.int64).numpy(), None)
     return value
 
 
@@ -65,20 +68,36 @@ def _bilinear(t: Translation, a: SimpleNamespace) -> Expression:
     """Between two neighbours along one axis after another."""
     value: Any = getattr(a, "input", None) if hasattr(a, "input") else a.self
     value = t.wide(value)
-    dtype = dtype_of(value)
     for i, scale in enumerate(_scales(a, 2)):
         axis = i + 2
         size, wanted = shape_of(value)[axis], t.result.shape[axis]
         if a.align_corners:
             at = np.arange(wanted) * ((size - 1) / (wanted - 1) if wanted > 1 else 0)
         else:
-            at = np.maximum((np.arange(wanted) + 0.5) * (1 / scale if scale else size / wanted) - 0.5, 0)
-        low = np.minimum(np.floor(at + 1e-9).astype(np.int64), size - 1)
-        share = t.const(along_axis(np.clip(at - low, 0, 1), axis, 4), dtype)
-        first, second = t.take(value, low, axis), t.take(value, np.minimum(low + 1, size - 1), axis)
-        step = t.emit(relax.op.multiply(t.emit(relax.op.subtract(second, first)), share))
-        value = t.emit(relax.op.add(first, step))
+            at = (np.arange(wanted) + 0.5) * (1 / scale if scale else size / wanted) - 0.5
+        first = np.floor(at + 1e-9).astype(np.int64)
+        share = np.clip(at - first, 0, 1)
+        value = _resized(t, value, axis, at, first, np.stack([1 - share, share], axis=1))
     return t.finish(value)
+
+
+def _resized(
+    t: Translation, value: Expression, axis: int, at: NDArray[Any], first: NDArray[Any], weights: NDArray[Any] | None
+) -> Expression:
+    try:
+        return t.emit(resized(t.builder, value, axis, at, first, weights))
+    except ValueError:  # no line of integers: the elements are gathered
+        pass
+    last = shape_of(value)[axis] - 1
+    if weights is None:
+        return t.take(value, first, axis)
+    total = None
+    for tap, column in enumerate(weights.T):
+        gathered = t.take(value, np.clip(first + tap, 0, last), axis)
+        weight = t.const(along_axis(column, axis, len(shape_of(value))), dtype_of(value))
+        product = t.emit(relax.op.multiply(gathered, weight))
+        total = product if total is None else t.emit(relax.op.add(total, product))
+    return total
 
 
 CONVERTERS: dict[str, Converter] = {

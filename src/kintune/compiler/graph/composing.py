@@ -1,0 +1,207 @@
+"""Computes two linear maps of channels as one, where that takes fewer products.
+
+A product with constant weights, or a convolution of 1x1, maps the channels of each token or pixel.  Where nothing but
+reshapes, transposes and a bias lies between two of them, they are one map.  Its weights are the product of the two.
+That takes fewer products where the tensor between has more channels than those before and after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape, value_of, variables_in
+
+__all__ = ["ComposeLinearMaps"]
+
+_TYPE = "float32"
+_LARGEST_SHARE = 0.75
+"""The share of the products of two maps that one map in their place takes at most."""
+
+_RESHAPES = frozenset({"relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze"})
+
+
+class _LinearMap(NamedTuple):
+    """A map of channels: what it maps, the weights (inputs, outputs), and which axis of its result has the channels."""
+
+    data: relax.Expr
+    weights: NDArray[Any]
+    axis: int
+
+
+class _Move(NamedTuple):
+    """A transpose or reshape on the way to the second map, and which axis of its result has the channels."""
+
+    variable: relax.Var
+    call: relax.Call
+    axis: int
+
+
+class _Pair(NamedTuple):
+    """Two maps, of which nothing else reads the first.
+
+    `variable` and `product` are what the first is bound to and its operator, `offset` what is added to its channels, in
+    float64.
+    """
+
+    first: _LinearMap
+    variable: relax.Var
+    product: relax.Call
+    moves: tuple[_Move, ...]
+    offset: NDArray[Any] | None
+    second: _LinearMap
+
+
+def ComposeLinearMaps() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that puts one linear map in the place of two."""
+    return rewriting_pass("ComposeLinearMaps", _Compose)
+
+
+@mutator
+class _Compose(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._pairs: dict[relax.Var, _Pair] = {}
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        values = {binding.var: binding.value for binding in block.bindings}
+        uses: Counter[relax.Var] = Counter()
+        for binding in block.bindings:
+            uses.update(variables_in(binding.value))
+        for variable, value in values.items():
+            if (pair := _pair(value, values, uses)) is not None:
+                self._pairs[variable] = pair
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        pair = self._pairs.get(binding.var)
+        if pair is not None and (composed := self._composed(pair)) is not None:
+            binding = relax.VarBinding(binding.var, composed)
+        super().visit_var_binding_(binding)
+
+    def _composed(self, pair: _Pair) -> relax.Expr | None:
+        """One map, the moves of its result, and the offset; None where a number would be too large."""
+        second = pair.second.weights.astype(np.float64)
+        with np.errstate(all="ignore"):
+            weights = (pair.first.weights.astype(np.float64) @ second).astype(_TYPE)
+            offset = None if pair.offset is None else (pair.offset @ second).astype(_TYPE)
+        if not np.isfinite(weights).all() or (offset is not None and not np.isfinite(offset).all()):
+            return None
+        made: relax.Expr = _mapped(pair.product, self.visit_expr(pair.first.data), weights)
+        name = pair.variable
+        for move in pair.moves:
+            data = emit_as(self.builder_, name, made)
+            made, name = _moved(move, data, weights.shape[1]), move.variable
+        if offset is not None:
+            data = emit_as(self.builder_, name, made)
+            rank, axis = int(data.ty.ndim), pair.second.axis
+            shape = [-1 if each == axis else 1 for each in range(rank)]
+            made = relax.op.add(data, relax.const(offset.reshape(shape), _TYPE))
+        return made
+
+
+def _pair(value: Any, values: Mapping[relax.Var, Any], uses: Counter[relax.Var]) -> _Pair | None:
+    second = _linear(value)
+    if second is None:
+        return None
+    mid, outputs = second.weights.shape
+    data, axis, offset = second.data, second.axis, None
+    moves: list[_Move] = []
+    while isinstance(data, relax.DataflowVar) and uses[data] == 1:
+        call: Any = values.get(data)
+        if (first := _linear(call)) is not None:
+            inputs = len(first.weights)
+            pays = inputs * outputs <= _LARGEST_SHARE * mid * (inputs + outputs)
+            same = first.axis == axis and first.weights.shape[1] == mid
+            return _Pair(first, data, call, tuple(reversed(moves)), offset, second) if pays and same else None
+        if (before := _before_move(call, axis)) is not None:
+            moves.append(_Move(data, call, axis))
+            data, axis = call.args[0], before
+        elif (added := _added(call, axis)) is not None:
+            data = added[0]
+            offset = added[1] if offset is None else offset + added[1]
+        else:
+            return None
+    return None
+
+
+def _linear(value: Any) -> _LinearMap | None:
+    """A product with constant weights, or a convolution of 1x1, as a map of channels; None where it is neither."""
+    name = operator_of(value)
+    if name not in ("relax.matmul", "relax.nn.conv2d"):
+        return None
+    data, weight = value.args
+    shape, result = static_shape(data), static_shape(value)
+    if not isinstance(weight, tvm.ir.GenericConst) or shape is None or result is None:
+        return None
+    if {str(each.ty.dtype) for each in (data, weight, value)} != {_TYPE}:
+        return None
+    if name == "relax.matmul":
+        if int(weight.ty.ndim) != 2 or len(shape) < 2:
+            return None
+        return _LinearMap(data, value_of(weight), len(shape) - 1)
+    a = value.attrs
+    plain = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) == ("NCHW", "OIHW", "NCHW")
+    ones = all(int(each) == 1 for each in (a.groups, *a.strides, *(static_shape(weight) or ())[2:]))
+    if not plain or not ones or any(map(int, a.padding)):
+        return None
+    return _LinearMap(data, value_of(weight)[:, :, 0, 0].T, 1)
+
+
+def _before_move(call: Any, axis: int) -> int | None:
+    """Which axis of the operand of a transpose or reshape has the channels; None where it is neither or mixes them."""
+    name = operator_of(call)
+    if name == "relax.permute_dims":
+        rank = int(call.args[0].ty.ndim)
+        axes = [int(each) % rank for each in call.attrs.axes] if call.attrs.axes is not None else None
+        return (rank - 1 - axis) if axes is None else axes[axis]
+    if name not in _RESHAPES:
+        return None
+    before, after = static_shape(call.args[0]), static_shape(call)
+    if before is None or after is None or 0 in before:
+        return None
+    outer, inner = math.prod(after[:axis]), math.prod(after[axis + 1 :])
+    for place, extent in enumerate(before):
+        if (math.prod(before[:place]), extent, math.prod(before[place + 1 :])) == (outer, after[axis], inner):
+            return place
+    return None
+
+
+def _added(call: Any, axis: int) -> tuple[relax.Expr, NDArray[Any]] | None:
+    """What a constant by channel is added to, and that constant in float64; None where this is something else."""
+    if operator_of(call) != "relax.add":
+        return None
+    first, second = call.args
+    data, constant = (second, first) if isinstance(first, tvm.ir.GenericConst) else (first, second)
+    shape = static_shape(data)
+    if not isinstance(constant, tvm.ir.GenericConst) or shape is None or shape != static_shape(call):
+        return None
+    numbers = value_of(constant).astype(np.float64)
+    numbers = numbers.reshape((1,) * (len(shape) - numbers.ndim) + numbers.shape)
+    if numbers.size not in (1, numbers.shape[axis]):
+        return None
+    return data, np.broadcast_to(numbers.reshape(-1), (shape[axis],))
+
+
+def _mapped(product: relax.Call, data: relax.Expr, weights: NDArray[Any]) -> relax.Call:
+    """The operator of a map with other weights (inputs, outputs)."""
+    if operator_of(product) == "relax.matmul":
+        return relax.op.matmul(data, relax.const(np.ascontiguousarray(weights)))
+    filters = relax.const(np.ascontiguousarray(weights.T)[:, :, None, None])
+    return relax.op.nn.conv2d(data, filters)
+
+
+def _moved(move: _Move, data: relax.Expr, channels: int) -> relax.Expr:
+    """A transpose or reshape of a tensor with another number of channels."""
+    if operator_of(move.call) == "relax.permute_dims":
+        return relax.op.permute_dims(data, move.call.attrs.axes)
+    shape: Sequence[int] = static_shape(move.call) or ()
+    return relax.op.reshape(data, [channels if at == move.axis else extent for at, extent in enumerate(shape)])

@@ -1,0 +1,236 @@
+"""Convolves maps before they are enlarged, where a convolution of 1x1 follows.
+
+Such a convolution computes each pixel alone, and a map is enlarged along rows and columns, each channel alone.  Both
+are linear, so they can be exchanged, and the convolution then computes the pixels of the small map only.
+
+Networks that join maps of several sizes concatenate them first.  The sum over the channels is then taken in parts: the
+filters are cut as the concatenation is.  Each enlarged map is convolved before it is enlarged, the others are convolved
+together, and the results are added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.rewriting import (
+    CALL_KERNEL,
+    emit_as,
+    operator_of,
+    rewriting_pass,
+    static_shape,
+    value_of,
+    variables_in,
+)
+from kintune.models.interpolation import Interpolation, interpolated
+
+__all__ = ["ConvolveBeforeEnlarging"]
+
+_CONVOLUTION = "relax.nn.conv2d"
+_CHANNELS, _ROWS = 1, 2
+_LEAST_RATIO = 2
+"""How many times as many pixels an enlarged map has at least."""
+
+_PRODUCTS_PER_NUMBER = 32
+"""Products that a processor computes in the time in which it moves one number to memory and back."""
+
+
+class _Enlargement(NamedTuple):
+    """One step that enlarges a map along an axis; `variable` is what it is bound to."""
+
+    variable: relax.Var
+    call: relax.Call
+
+
+class _Part(NamedTuple):
+    """Channels that a convolution reads: those of `source`, after the steps, of which the first comes first."""
+
+    source: relax.Expr
+    first: int
+    channels: int
+    steps: tuple[_Enlargement, ...]
+
+
+def ConvolveBeforeEnlarging() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that exchanges enlargements and the convolutions of 1x1 that follow them."""
+    return rewriting_pass("ConvolveBeforeEnlarging", _Exchange)
+
+
+@mutator
+class _Exchange(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._module = module
+        self._parts: dict[relax.Var, list[_Part]] = {}
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._parts.update(_Finder(self._module, block).found())
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        parts = self._parts.get(binding.var)
+        if parts is not None:
+            binding = relax.VarBinding(binding.var, self._sum(binding, parts))
+        super().visit_var_binding_(binding)
+
+    def _sum(self, binding: relax.VarBinding, parts: Sequence[_Part]) -> relax.Expr:
+        """The sum of the parts' convolutions, whose last operator is not bound yet.
+
+        What is enlarged is summed first, by one kernel, which the convolution of the others then adds to its results.
+        """
+        call, variable = binding.value, binding.var
+        filters = value_of(call.args[1])
+        total: relax.Expr | None = None
+        for part in parts:
+            if part.steps:
+                term = self._enlarged(part, _convolved(call, part.source, _of(part, filters)), variable)
+                total = term if total is None else emit_as(self.builder_, variable, relax.op.add(total, term))
+        if others := [part for part in parts if not part.steps]:
+            sources = [part.source for part in others]
+            joined = relax.op.concat(sources, _CHANNELS) if len(sources) > 1 else sources[0]
+            kept = np.concatenate([_of(part, filters) for part in others], axis=_CHANNELS)
+            convolved = emit_as(self.builder_, variable, self.visit_expr(_convolved(call, joined, kept)))
+            total = relax.op.add(convolved, total)
+        return total
+
+    def _enlarged(self, part: _Part, convolved: relax.Expr, variable: relax.Var) -> relax.Expr:
+        data: relax.Expr = emit_as(self.builder_, variable, self.visit_expr(convolved))
+        for step in part.steps:
+            data = emit_as(self.builder_, step.variable, self._repeated(step.call, data))
+        return data
+
+    def _repeated(self, call: relax.Call, data: relax.Expr) -> relax.Expr:
+        """The same step with a tensor of as many pixels."""
+        if operator_of(call) == "relax.repeat":
+            return relax.op.repeat(data, int(call.attrs.repeats), int(call.attrs.axis))
+        found = Interpolation.of(self._module[call.args[0]])
+        assert found is not None
+        shape = static_shape(relax.Var("result", call.ty_args[0]))
+        assert shape is not None
+        return interpolated(self.builder_, data, found, shape[found.axis], list(call.args[1].fields)[1:])
+
+
+class _Finder:
+    """Finds the convolutions of a block that are to be exchanged with enlargements."""
+
+    def __init__(self, module: tvm.IRModule, block: relax.DataflowBlock) -> None:
+        self._module = module
+        self._values = {binding.var: binding.value for binding in block.bindings}
+        self._readers: dict[relax.Var, list[relax.Var]] = {}
+        for binding in block.bindings:
+            for variable in variables_in(binding.value):
+                self._readers.setdefault(variable, []).append(binding.var)
+
+    def found(self) -> dict[relax.Var, list[_Part]]:
+        """The parts of what such convolutions read, by the variables of their results."""
+        candidates = {
+            variable: parts
+            for variable, value in self._values.items()
+            if _is_pointwise(value) and (parts := self._worth_exchanging(value))
+        }
+        return {
+            variable: parts
+            for variable, parts in candidates.items()
+            if all(reader in candidates for reader in self._readers[self._values[variable].args[0]])
+        }
+
+    def _worth_exchanging(self, call: relax.Call) -> list[_Part] | None:
+        data = call.args[0]
+        if not isinstance(data, relax.DataflowVar):
+            return None
+        value: Any = self._values.get(data)
+        joined = list(value.args[0].fields) if _is_concatenation(value) else [data]
+        alone = len(self._readers[data]) == 1
+        parts: list[_Part] = []
+        first = 0
+        for each in joined:
+            shape = static_shape(each)
+            if shape is None:
+                return None
+            readers_matter = each is not data or alone
+            source, steps = self._before_enlarging(each) if readers_matter else (each, ())
+            parts.append(_Part(source, first, shape[_CHANNELS], steps))
+            first += shape[_CHANNELS]
+        return parts if self._pays(call, parts) else None
+
+    def _before_enlarging(self, data: relax.Expr) -> tuple[relax.Expr, tuple[_Enlargement, ...]]:
+        """What is enlarged, and by which steps; the tensor itself where it is none or is not enlarged enough."""
+        source, steps = data, []
+        while isinstance(source, relax.DataflowVar) and len(self._readers.get(source, ())) == 1:
+            call = self._values.get(source)
+            enlarged = self._enlarges(call)
+            if enlarged is None:
+                break
+            steps.append(_Enlargement(source, call))
+            source = enlarged
+        if not steps or _pixels(data) < _LEAST_RATIO * _pixels(source):
+            return data, ()
+        return source, tuple(reversed(steps))
+
+    def _enlarges(self, call: Any) -> relax.Expr | None:
+        """The operand of a step along rows or columns; None where the call is no such step."""
+        if operator_of(call) == "relax.repeat":
+            axis = call.attrs.axis
+            return call.args[0] if axis is not None and int(axis) >= _ROWS else None
+        if operator_of(call) != CALL_KERNEL or not isinstance(call.args[1], relax.Tuple):
+            return None
+        found = Interpolation.of(self._module[call.args[0]])
+        return call.args[1].fields[0] if found is not None and found.axis >= _ROWS else None
+
+    def _pays(self, call: relax.Call, parts: Sequence[_Part]) -> bool:
+        """Whether the products that are saved outweigh the numbers that are written and read again."""
+        enlarged = [part for part in parts if part.steps]
+        if not enlarged:
+            return False
+        pixels = _pixels(call)
+        filters = (static_shape(call.args[1]) or (0,))[0]
+        saved = sum(part.channels * (1 - _pixels(part.source) / pixels) for part in enlarged) * filters
+        moved = len(enlarged) * filters - sum(part.channels for part in enlarged)
+        return saved >= _PRODUCTS_PER_NUMBER * moved
+
+
+def _is_pointwise(value: Any) -> bool:
+    """Whether this is a convolution of 1x1 that computes each pixel from the same one, with constant filters."""
+    if operator_of(value) != _CONVOLUTION or static_shape(value) is None or static_shape(value.args[0]) is None:
+        return False
+    a, weight = value.attrs, value.args[1]
+    return (
+        isinstance(weight, tvm.ir.GenericConst)
+        and str(a.data_layout) == "NCHW"
+        and str(a.kernel_layout) == "OIHW"
+        and str(a.out_layout) == "NCHW"
+        and int(a.groups) == 1
+        and all(int(each) == 1 for each in (*a.strides, *(static_shape(weight) or ())[2:]))
+        and not any(map(int, a.padding))
+        and str(weight.ty.dtype) == str(value.args[0].ty.dtype) == str(value.ty.dtype) == "float32"
+    )
+
+
+def _is_concatenation(value: Any) -> bool:
+    if operator_of(value) != "relax.concat" or value.attrs.axis is None or not isinstance(value.args[0], relax.Tuple):
+        return False
+    shape = static_shape(value)
+    return shape is not None and int(value.attrs.axis) % len(shape) == _CHANNELS
+
+
+def _pixels(expression: relax.Expr) -> int:
+    return math.prod((static_shape(expression) or (0,) * 4)[_ROWS:])
+
+
+def _of(part: _Part, filters: NDArray[Any]) -> NDArray[Any]:
+    """The filters' weights of a part's channels."""
+    return filters[:, part.first : part.first + part.channels]
+
+
+def _convolved(call: relax.Call, data: relax.Expr, filters: NDArray[Any]) -> relax.Expr:
+    a = call.attrs
+    weight = relax.const(np.ascontiguousarray(filters), str(filters.dtype))
+    layouts = (a.data_layout, a.kernel_layout, a.out_layout)
+    return relax.op.nn.conv2d(data, weight, a.strides, a.padding, a.dilation, a.groups, *layouts, a.out_dtype)

@@ -1,0 +1,123 @@
+"""Interpolation along one axis: each output element is a weighted sum of a few input elements.
+
+The weights are small vectors, one a tap.  The indices are integer arithmetic: nothing is read through an index that is
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import relax, te, tirx
+
+from kintune.models.expressions import dtype_of, shape_of
+
+__all__ = ["INTERPOLATION", "RESIZE", "Interpolation", "interpolated", "line", "resized"]
+
+INTERPOLATION = "kintune.interpolation"
+"""The attribute of a PrimFunc that interpolates: the fields of its `Interpolation`."""
+
+RESIZE = "resize"
+"""How the names of such PrimFuncs begin."""
+
+
+class Interpolation(NamedTuple):
+    """Which elements are summed.
+
+    Along `axis`, element o is the sum over k below `taps` of element `(slope * o + start) // divisor + k`, kept within
+    the tensor, times weight o of tap k.  Without weights there is one tap.
+    """
+
+    axis: int
+    slope: int
+    start: int
+    divisor: int
+    taps: int
+
+    @classmethod
+    def of(cls, function: tirx.PrimFunc) -> Interpolation | None:
+        """What a PrimFunc computes by its attribute; None where it has none."""
+        attributes = function.attrs
+        if attributes is None or INTERPOLATION not in attributes:
+            return None
+        return cls(*map(int, attributes[INTERPOLATION]))
+
+
+def resized(
+    builder: relax.BlockBuilder,
+    data: relax.Expr,
+    axis: int,
+    places: NDArray[Any],
+    first: NDArray[Any],
+    weights: NDArray[Any] | None,
+) -> relax.Expr:
+    """A tensor resized along an axis, not bound yet.
+
+    `places` (outputs) says where each output element lies among the input's, `first` (outputs) which element its first
+    tap is, and `weights` (outputs, taps) are those of its taps.  Without weights it is its first tap.
+
+    Raises:
+        ValueError: `first` follows no line.
+    """
+    size = shape_of(data)[axis]
+    times, rest = divmod(len(first), size)
+    if weights is None and not rest and np.array_equal(first, np.arange(len(first)) // times):
+        return relax.op.repeat(data, times, axis)
+    taps = 1 if weights is None else weights.shape[1]
+    columns = [] if weights is None else [np.ascontiguousarray(column.astype(dtype_of(data))) for column in weights.T]
+    slope, start, divisor = line(places, first)
+    found = Interpolation(axis, slope, start, divisor, taps)
+    return interpolated(builder, data, found, len(first), [relax.const(column) for column in columns])
+
+
+def interpolated(
+    builder: relax.BlockBuilder,
+    data: relax.Expr,
+    interpolation: Interpolation,
+    outputs: int,
+    weights: Sequence[relax.Expr],
+) -> relax.Expr:
+    """A call, not bound yet, of a new PrimFunc; `weights` are one vector (outputs) a tap, or none."""
+    axis, slope, start, divisor, taps = interpolation
+    shape = list(shape_of(data))
+    size, shape[axis] = shape[axis], outputs
+
+    def summed(values: te.Tensor, *factors: te.Tensor) -> te.Tensor:
+        def at(*position: Any) -> Any:
+            total: Any = None
+            for tap in range(taps):
+                index = tirx.floordiv(position[axis] * slope + start, divisor) + tap
+                index = tirx.max(tirx.min(index, size - 1), 0)
+                place = (*position[:axis], index, *position[axis + 1 :])
+                value = values[place]
+                if factors:
+                    value = value * factors[tap][position[axis]]
+                total = value if total is None else total + value
+            return total
+
+        return te.compute(shape, at, name="resized")
+
+    attributes = {INTERPOLATION: list(interpolation)}
+    return builder.call_te(summed, data, *weights, primfunc_name_hint=RESIZE, primfunc_attrs=attributes)
+
+
+def line(places: NDArray[Any], first: NDArray[Any]) -> tuple[int, int, int]:
+    """Integers with which `first[o]` is `(slope * o + start) // divisor`.
+
+    Raises:
+        ValueError: when there are none.
+    """
+    outputs = np.arange(len(places), dtype=np.int64)
+    gradient = float(places[-1] - places[0]) / max(len(places) - 1, 1)
+    for limit in (1, 2, 16, 256, 4096, 65536):
+        ratio = Fraction(gradient).limit_denominator(limit)
+        for factor in (1, 2, 64):
+            slope, divisor = ratio.numerator * factor, ratio.denominator * factor
+            low, high = (divisor * first - slope * outputs).max(), (divisor * (first + 1) - 1 - slope * outputs).min()
+            if low <= high and max(abs(slope) * len(places) + abs(int(low)), divisor) < 1 << 31:
+                return slope, int(low), divisor
+    raise ValueError("its coordinates follow no line; resize by a simpler scale")
