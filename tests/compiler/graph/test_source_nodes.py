@@ -78,7 +78,8 @@ def test_nodes_are_told_by_operator_and_size(tmp_path: Path) -> None:
         helper.make_node("Conv", ["x", "a"], ["h"], "first", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["h"], ["r"], "act"),
         helper.make_node("Conv", ["r", "b"], ["s"], "second"),
-        helper.make_node("Conv", ["s", "c"], ["y"], "third"),
+        helper.make_node("Relu", ["s"], ["t"], "again"),
+        helper.make_node("Conv", ["t", "c"], ["y"], "third"),
     ]
     graph = helper.make_graph(
         nodes,
