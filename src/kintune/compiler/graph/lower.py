@@ -27,6 +27,7 @@ from kintune.compiler.graph.integers import UseIntegers, multiplies_bytes
 from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
 from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
+from kintune.compiler.graph.needed_rows import ComputeNeededRows
 from kintune.compiler.graph.norm_rules import lower_norms
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
 from kintune.compiler.graph.norms import RecogniseNorms
@@ -139,18 +140,22 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         ComposeLinearMaps(),
         relax.transform.DeadCodeElimination(),
     ]
-    if target.kind.name == "llvm":
-        passes += [RecogniseNorms(), relax.transform.DeadCodeElimination(), ChooseLayouts()]
+    is_cpu = target.kind.name == "llvm"
+    if is_cpu:
+        passes += [RecogniseNorms(), relax.transform.DeadCodeElimination()]
+    passes += [ComputeNeededRows(), relax.transform.DeadCodeElimination()]
+    if is_cpu:
+        passes += [ChooseLayouts()]
     return [
         *passes,
         relax.transform.CanonicalizeBindings(),
         FoldTensors(),
         relax.transform.FoldConstant(),
         relax.transform.CanonicalizeBindings(),
-        *([FuseAttention()] if patterns and target.kind.name == "llvm" else []),
+        *([FuseAttention()] if patterns and is_cpu else []),
         DelayReshapes(),
         AbsorbIntoConvolutions(),
-        *([SplitGroups(), FoldTensors()] if target.kind.name == "llvm" else []),
+        *([SplitGroups(), FoldTensors()] if is_cpu else []),
         DelayReshapes(),  # of products that were given another shape to meet a sum that was moved
         relax.transform.DeadCodeElimination(),
         LowerScalars(),

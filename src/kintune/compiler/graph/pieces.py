@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.compiler.graph.rewriting import CALL_KERNEL, integers_in, operator_of, static_shape
 from kintune.core.dtypes import numpy_dtype
 
 __all__ = ["ALIGNED", "JOINS", "LEAST_STRIDED", "SLICES", "STRIDED_JOINS", "STRIDED_SLICES", "mark_pieces", "pieces_of"]
@@ -133,7 +133,7 @@ def _of_slice(call: relax.Call) -> _Cut | None:
     part = static_shape(relax.Var("part", call.ty)) if isinstance(call.ty, relax.TensorType) else None
     if whole is None or part is None or len(whole) != len(part) or 0 in part:
         return None
-    numbers = [_integers(argument) for argument in call.args[1:]]
+    numbers = [integers_in(argument) for argument in call.args[1:]]
     if any(found is None for found in numbers):
         return None
     axes, starts, *_ = (found for found in numbers if found is not None)
@@ -147,13 +147,6 @@ def _of_slice(call: relax.Call) -> _Cut | None:
     if not 0 <= start <= whole[axis] - part[axis]:
         return None
     return _Cut(whole, axis, [start], str(call.ty.dtype))
-
-
-def _integers(group: relax.Expr) -> list[int] | None:
-    fields = list(group.fields) if isinstance(group, relax.Tuple) else None
-    values = [getattr(field, "value", None) for field in fields or ()]
-    known = [int(value) for value in values if isinstance(value, int)]
-    return known if fields is not None and len(known) == len(values) else None
 
 
 def _starts(extents: Sequence[int]) -> list[int]:

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
-__all__ = ["CALL_KERNEL", "emit_as", "operator_of", "rewriting_pass", "static_shape", "value_of", "variables_in"]
+__all__ = [
+    "CALL_KERNEL",
+    "emit_as",
+    "integers_in",
+    "operator_of",
+    "rewriting_pass",
+    "static_shape",
+    "value_of",
+    "variables_in",
+]
 
 CALL_KERNEL = "relax.call_tir"
 """The operator that calls a PrimFunc of the module."""
@@ -44,6 +53,14 @@ def emit_as(builder: relax.BlockBuilder, variable: relax.Var, expression: relax.
 def operator_of(expression: relax.Expr) -> str:
     """The name of the operator that the expression calls (`relax.add`), "" where it calls none."""
     return str(getattr(expression.op, "name", "")) if isinstance(expression, relax.Call) else ""
+
+
+def integers_in(group: relax.Expr) -> list[int] | None:
+    """The integers of a tuple of an operator's operands; None where it is no tuple, or one of them is not known."""
+    fields = list(group.fields) if isinstance(group, relax.Tuple) else None
+    values = [getattr(field, "value", None) for field in fields or ()]
+    known = [int(value) for value in values if isinstance(value, int)]
+    return known if fields is not None and len(known) == len(values) else None
 
 
 def value_of(constant: tvm.ir.GenericConst) -> NDArray[Any]:
