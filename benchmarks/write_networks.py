@@ -2,8 +2,8 @@
 
     python benchmarks/write_networks.py FOLDER
 
-Recurrent layers, an encoder of speech, a decode step of a language model, and a U-Net with group norms.  They are the
-files of `benchmarks/compare_programs.toml`; a file that is there already is left alone.
+Recurrent layers, an encoder of speech, a decode step of a language model, a U-Net with group norms, and a DenseNet.
+They are the files of `benchmarks/compare_programs.toml`; a file that is there already is left alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
+from kintune.models.zoo.convolution import batch_norm
 from kintune.models.zoo.gpt2 import GPT2
 from kintune.models.zoo.network import Network, NetworkBuilder
 from kintune.models.zoo.render import render
@@ -157,12 +158,45 @@ def _conv(b: NetworkBuilder, name: str, x: str, channels: int, out: int, *, kern
     return b.node("Conv", x, w, bias, kernel_shape=[kernel] * 2, pads=pads, strides=[stride] * 2, name=name)
 
 
+def _densenet() -> Network:
+    """DenseNet-121 (Huang et al. 2017): norm, ReLU and convolution in this order, averages after each transition."""
+    b = NetworkBuilder("densenet121")
+    growth, channels, blocks = 32, 64, (6, 12, 24, 16)
+    x = b.node("Relu", batch_norm(b, "norm0", _plain_conv(b, "conv0", b.input("x", (1, 3, 224, 224)), 3, 64, 7, 2), 64))
+    x = b.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    for number, layers in enumerate(blocks):
+        for layer in range(layers):
+            name = f"denseblock{number}.denselayer{layer}"
+            y = b.node("Relu", batch_norm(b, f"{name}.norm1", x, channels))
+            y = _plain_conv(b, f"{name}.conv1", y, channels, 4 * growth, 1)
+            y = b.node("Relu", batch_norm(b, f"{name}.norm2", y, 4 * growth))
+            x = b.node("Concat", x, _plain_conv(b, f"{name}.conv2", y, 4 * growth, growth, 3), axis=1)
+            channels += growth
+        x = b.node("Relu", batch_norm(b, f"norm{number + 1}", x, channels))
+        if number < len(blocks) - 1:
+            x = _plain_conv(b, f"transition{number}.conv", x, channels, channels // 2, 1)
+            x = b.node("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
+            channels //= 2
+    flat = b.node("Flatten", b.node("GlobalAveragePool", x))
+    weight = b.weight("classifier.weight", (1000, channels), INIT_STD)
+    logits = b.node("Gemm", flat, weight, b.weight("classifier.bias", (1000,), 0.02), transB=1)
+    return b.finish([("logits", logits, (1, 1000))])
+
+
+def _plain_conv(b: NetworkBuilder, name: str, x: str, channels: int, out: int, kernel: int, stride: int = 1) -> str:
+    """A convolution without a bias."""
+    w = b.weight(f"{name}.weight", (out, channels, kernel, kernel), math.sqrt(2 / (channels * kernel * kernel)))
+    pads = [kernel // 2] * 4
+    return b.node("Conv", x, w, kernel_shape=[kernel] * 2, pads=pads, strides=[stride] * 2, name=name)
+
+
 NETWORKS: dict[str, Callable[[], Network]] = {
     "lstm": lambda: _recurrent("LSTM", 4),
     "gru": lambda: _recurrent("GRU", 3),
     "whisper_base_encoder": _whisper,
     "gpt2_decode": _decode_step,
     "unet": _unet,
+    "densenet121": _densenet,
 }
 """By name, which is that of the file."""
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.compiler.graph.pointwise import CHANNELS, is_pointwise, pointwise
 from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape, value_of, variables_in
 
 __all__ = ["ComposeLinearMaps"]
@@ -135,25 +136,17 @@ def _pair(value: Any, values: Mapping[relax.Var, Any], uses: Counter[relax.Var])
 
 def _linear(value: Any) -> _LinearMap | None:
     """A product with constant weights, or a convolution of 1x1, as a map of channels; None where it is neither."""
-    name = operator_of(value)
-    if name not in ("relax.matmul", "relax.nn.conv2d"):
+    if is_pointwise(value):
+        return _LinearMap(value.args[0], value_of(value.args[1])[:, :, 0, 0].T, CHANNELS)
+    if operator_of(value) != "relax.matmul":
         return None
     data, weight = value.args
     shape, result = static_shape(data), static_shape(value)
-    if not isinstance(weight, tvm.ir.GenericConst) or shape is None or result is None:
+    if not isinstance(weight, tvm.ir.GenericConst) or shape is None or result is None or len(shape) < 2:
         return None
-    if {str(each.ty.dtype) for each in (data, weight, value)} != {_TYPE}:
+    if int(weight.ty.ndim) != 2 or {str(each.ty.dtype) for each in (data, weight, value)} != {_TYPE}:
         return None
-    if name == "relax.matmul":
-        if int(weight.ty.ndim) != 2 or len(shape) < 2:
-            return None
-        return _LinearMap(data, value_of(weight), len(shape) - 1)
-    a = value.attrs
-    plain = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) == ("NCHW", "OIHW", "NCHW")
-    ones = all(int(each) == 1 for each in (a.groups, *a.strides, *(static_shape(weight) or ())[2:]))
-    if not plain or not ones or any(map(int, a.padding)):
-        return None
-    return _LinearMap(data, value_of(weight)[:, :, 0, 0].T, 1)
+    return _LinearMap(data, value_of(weight), len(shape) - 1)
 
 
 def _before_move(call: Any, axis: int) -> int | None:
@@ -195,8 +188,7 @@ def _mapped(product: relax.Call, data: relax.Expr, weights: NDArray[Any]) -> rel
     """The operator of a map with other weights (inputs, outputs)."""
     if operator_of(product) == "relax.matmul":
         return relax.op.matmul(data, relax.const(np.ascontiguousarray(weights)))
-    filters = relax.const(np.ascontiguousarray(weights.T)[:, :, None, None])
-    return relax.op.nn.conv2d(data, filters)
+    return pointwise(data, weights.T[:, :, None, None])
 
 
 def _moved(move: _Move, data: relax.Expr, channels: int) -> relax.Expr:

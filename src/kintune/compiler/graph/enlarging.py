@@ -10,7 +10,6 @@ together, and the results are added.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.compiler.graph.pointwise import CHANNELS, ROWS, is_pointwise, pixels, pointwise
 from kintune.compiler.graph.rewriting import (
     CALL_KERNEL,
     emit_as,
@@ -33,8 +33,6 @@ from kintune.models.interpolation import Interpolation, interpolated
 
 __all__ = ["ConvolveBeforeEnlarging"]
 
-_CONVOLUTION = "relax.nn.conv2d"
-_CHANNELS, _ROWS = 1, 2
 _LEAST_RATIO = 2
 """How many times as many pixels an enlarged map has at least."""
 
@@ -90,13 +88,13 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
         total: relax.Expr | None = None
         for part in parts:
             if part.steps:
-                term = self._enlarged(part, _convolved(call, part.source, _of(part, filters)), variable)
+                term = self._enlarged(part, pointwise(part.source, _of(part, filters)), variable)
                 total = term if total is None else emit_as(self.builder_, variable, relax.op.add(total, term))
         if others := [part for part in parts if not part.steps]:
             sources = [part.source for part in others]
-            joined = relax.op.concat(sources, _CHANNELS) if len(sources) > 1 else sources[0]
-            kept = np.concatenate([_of(part, filters) for part in others], axis=_CHANNELS)
-            convolved = emit_as(self.builder_, variable, self.visit_expr(_convolved(call, joined, kept)))
+            joined = relax.op.concat(sources, CHANNELS) if len(sources) > 1 else sources[0]
+            kept = np.concatenate([_of(part, filters) for part in others], axis=CHANNELS)
+            convolved = emit_as(self.builder_, variable, self.visit_expr(pointwise(joined, kept)))
             total = relax.op.add(convolved, total)
         return total
 
@@ -133,7 +131,7 @@ class _Finder:
         candidates = {
             variable: parts
             for variable, value in self._values.items()
-            if _is_pointwise(value) and (parts := self._worth_exchanging(value))
+            if is_pointwise(value) and (parts := self._worth_exchanging(value))
         }
         return {
             variable: parts
@@ -156,8 +154,8 @@ class _Finder:
                 return None
             readers_matter = each is not data or alone
             source, steps = self._before_enlarging(each) if readers_matter else (each, ())
-            parts.append(_Part(source, first, shape[_CHANNELS], steps))
-            first += shape[_CHANNELS]
+            parts.append(_Part(source, first, shape[CHANNELS], steps))
+            first += shape[CHANNELS]
         return parts if self._pays(call, parts) else None
 
     def _before_enlarging(self, data: relax.Expr) -> tuple[relax.Expr, tuple[_Enlargement, ...]]:
@@ -170,7 +168,7 @@ class _Finder:
                 break
             steps.append(_Enlargement(source, call))
             source = enlarged
-        if not steps or _pixels(data) < _LEAST_RATIO * _pixels(source):
+        if not steps or pixels(data) < _LEAST_RATIO * pixels(source):
             return data, ()
         return source, tuple(reversed(steps))
 
@@ -178,59 +176,31 @@ class _Finder:
         """The operand of a step along rows or columns; None where the call is no such step."""
         if operator_of(call) == "relax.repeat":
             axis = call.attrs.axis
-            return call.args[0] if axis is not None and int(axis) >= _ROWS else None
+            return call.args[0] if axis is not None and int(axis) >= ROWS else None
         if operator_of(call) != CALL_KERNEL or not isinstance(call.args[1], relax.Tuple):
             return None
         found = Interpolation.of(self._module[call.args[0]])
-        return call.args[1].fields[0] if found is not None and found.axis >= _ROWS else None
+        return call.args[1].fields[0] if found is not None and found.axis >= ROWS else None
 
     def _pays(self, call: relax.Call, parts: Sequence[_Part]) -> bool:
         """Whether the products that are saved outweigh the numbers that are written and read again."""
         enlarged = [part for part in parts if part.steps]
         if not enlarged:
             return False
-        pixels = _pixels(call)
+        whole = pixels(call)
         filters = (static_shape(call.args[1]) or (0,))[0]
-        saved = sum(part.channels * (1 - _pixels(part.source) / pixels) for part in enlarged) * filters
+        saved = sum(part.channels * (1 - pixels(part.source) / whole) for part in enlarged) * filters
         moved = len(enlarged) * filters - sum(part.channels for part in enlarged)
         return saved >= _PRODUCTS_PER_NUMBER * moved
-
-
-def _is_pointwise(value: Any) -> bool:
-    """Whether this is a convolution of 1x1 that computes each pixel from the same one, with constant filters."""
-    if operator_of(value) != _CONVOLUTION or static_shape(value) is None or static_shape(value.args[0]) is None:
-        return False
-    a, weight = value.attrs, value.args[1]
-    return (
-        isinstance(weight, tvm.ir.GenericConst)
-        and str(a.data_layout) == "NCHW"
-        and str(a.kernel_layout) == "OIHW"
-        and str(a.out_layout) == "NCHW"
-        and int(a.groups) == 1
-        and all(int(each) == 1 for each in (*a.strides, *(static_shape(weight) or ())[2:]))
-        and not any(map(int, a.padding))
-        and str(weight.ty.dtype) == str(value.args[0].ty.dtype) == str(value.ty.dtype) == "float32"
-    )
 
 
 def _is_concatenation(value: Any) -> bool:
     if operator_of(value) != "relax.concat" or value.attrs.axis is None or not isinstance(value.args[0], relax.Tuple):
         return False
     shape = static_shape(value)
-    return shape is not None and int(value.attrs.axis) % len(shape) == _CHANNELS
-
-
-def _pixels(expression: relax.Expr) -> int:
-    return math.prod((static_shape(expression) or (0,) * 4)[_ROWS:])
+    return shape is not None and int(value.attrs.axis) % len(shape) == CHANNELS
 
 
 def _of(part: _Part, filters: NDArray[Any]) -> NDArray[Any]:
     """The filters' weights of a part's channels."""
     return filters[:, part.first : part.first + part.channels]
-
-
-def _convolved(call: relax.Call, data: relax.Expr, filters: NDArray[Any]) -> relax.Expr:
-    a = call.attrs
-    weight = relax.const(np.ascontiguousarray(filters), str(filters.dtype))
-    layouts = (a.data_layout, a.kernel_layout, a.out_layout)
-    return relax.op.nn.conv2d(data, weight, a.strides, a.padding, a.dilation, a.groups, *layouts, a.out_dtype)

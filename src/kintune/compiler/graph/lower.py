@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
 from kintune.compiler.graph.attention import FuseAttention
+from kintune.compiler.graph.averaging import AverageBeforeConvolving
 from kintune.compiler.graph.composing import ComposeLinearMaps
 from kintune.compiler.graph.enlarging import ConvolveBeforeEnlarging
 from kintune.compiler.graph.fold import FoldTensors
@@ -135,6 +136,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         relax.transform.CanonicalizeBindings(),
         AbsorbIntoConvolutions(),
         relax.transform.DeadCodeElimination(),
+        AverageBeforeConvolving(),
         ConvolveBeforeEnlarging(),
         relax.transform.DeadCodeElimination(),
         ComposeLinearMaps(),

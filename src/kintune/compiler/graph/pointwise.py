@@ -1,0 +1,49 @@
+"""Convolutions of 1x1, each result of which is a sum over the channels of one pixel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from kintune.compiler.graph.rewriting import operator_of, static_shape
+
+__all__ = ["CHANNELS", "ROWS", "is_pointwise", "pixels", "pointwise"]
+
+CHANNELS, ROWS = 1, 2
+"""The axes of channels and rows; columns follow."""
+
+_TYPE = "float32"
+
+
+def is_pointwise(value: Any) -> bool:
+    """Whether this is such a convolution in NCHW and fp32, with constant filters, of as many pixels as its operand."""
+    if operator_of(value) != "relax.nn.conv2d":
+        return False
+    a, (data, weight) = value.attrs, value.args
+    shape = static_shape(weight)
+    if (
+        not isinstance(weight, tvm.ir.GenericConst)
+        or shape is None
+        or None in (static_shape(data), static_shape(value))
+    ):
+        return False
+    if {str(each.ty.dtype) for each in (data, weight, value)} != {_TYPE}:
+        return False
+    layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
+    ones = (a.groups, *a.strides, *shape[ROWS:])
+    return layouts == ("NCHW", "OIHW", "NCHW") and all(int(each) == 1 for each in ones) and not any(map(int, a.padding))
+
+
+def pointwise(data: relax.Expr, filters: NDArray[Any]) -> relax.Call:
+    """Such a convolution; `filters` are (filters, channels, 1, 1)."""
+    return relax.op.nn.conv2d(data, relax.const(np.ascontiguousarray(filters), _TYPE))
+
+
+def pixels(expression: relax.Expr) -> int:
+    """The rows times the columns of a map."""
+    rows, columns = (static_shape(expression) or (0,) * 4)[ROWS:]
+    return rows * columns
