@@ -30,7 +30,7 @@ from kintune.compiler.graph.rewriting import (
 __all__ = ["ComputeNeededRows"]
 
 _LEAST_SHARE = 0.01
-"""The share of all products that is saved at least; below, nothing is changed."""
+"""The share of the products of matrices that is saved at least; below, nothing is changed."""
 
 Shape = tuple[int, ...]
 
@@ -275,10 +275,9 @@ def _read_by_transpose(call: relax.Call, rows: _Rows) -> list[_Rows | None] | No
 
 
 def _read_by_concatenation(call: relax.Call, rows: _Rows) -> list[_Rows | None] | None:
-    parts = _operands(call)
-    if call.attrs.axis is None or int(call.attrs.axis) % int(call.ty.ndim) == rows.axis:
+    if call.attrs.axis is None or not isinstance(call.args[0], relax.Tuple):
         return None
-    return [rows] * len(parts)
+    return None if int(call.attrs.axis) % int(call.ty.ndim) == rows.axis else [rows] * len(_operands(call))
 
 
 def _concatenate(call: relax.Call, operands: list[relax.Expr], _rows: _Rows) -> relax.Expr:
