@@ -216,7 +216,8 @@ def zoo(results: Path) -> list[str]:
         "Pages: [Intel Xeon](notebook/2026-11-27-programs-again.md), "
         "[its large networks](notebook/2026-11-27-paper-networks.md), [Zen 5](notebook/2026-11-28-programs-zen5.md), "
         "[Zen 4](notebook/2026-11-25-two-networks-zen4.md); of mobilenet_v2 "
-        "[Intel Xeon](notebook/2026-11-22-four-networks-xeon.md), [Zen 5](notebook/2026-11-24-four-networks-zen5.md).",
+        "[Intel Xeon](notebook/2026-11-22-four-networks-xeon.md), [Zen 5](notebook/2026-11-24-four-networks-zen5.md); "
+        "of vit_base [Zen 5](notebook/2026-11-28-fewer-products.md).",
     ]
 
 
