@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto
@@ -63,6 +64,32 @@ def test_weights_may_lie_in_a_file_beside_the_model(tmp_path: Path) -> None:
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="small.data")
     assert any(tensor.external_data for tensor in onnx.load(path, load_external_data=False).graph.initializer)
     assert len(Quantiser(path, SETS, SETS[0], work, 1).layers) == 4
+
+
+def test_a_product_may_have_a_bias_of_two_axes(tmp_path: Path) -> None:
+    """onnxruntime makes such a bias of a product and a sum, and its quantiser fails on it."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (8, 16), "b": (1, 16), "v": (16, 4)}
+    weights = [
+        onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["h"], "first"),
+        onnx.helper.make_node("Add", ["h", "b"], ["s"]),
+        onnx.helper.make_node("Relu", ["s"], ["r"]),
+        onnx.helper.make_node("MatMul", ["r", "v"], ["y"], "second"),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, [3, size]) for name, size in (("x", 8), ("y", 4))]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    path = tmp_path / "product.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    feeds = {"x": rng.standard_normal((3, 8)).astype(np.float32)}
+    quantiser = Quantiser(path, [feeds], feeds, tmp_path, 1)
+    quantised = quantiser.quantised([layer.name for layer in quantiser.layers])
+    assert count(quantised, "QuantizeLinear") >= 2
+    error = output_error(run(open_on(path, 1), feeds), run(open_on(quantised, 1), feeds))
+    assert 0 < error < 0.05
 
 
 def test_a_quantised_model_needs_no_calibration(quantiser: Quantiser, tmp_path: Path) -> None:

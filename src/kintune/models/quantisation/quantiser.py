@@ -169,8 +169,21 @@ def prepared_model(path: Path, directory: Path) -> tuple[ModelProto, Path]:
             node.name = next(name for name in _numbered(f"{node.op_type} {number}") if name not in taken)
             taken.add(node.name)
         seen.add(node.name)
+    _flatten_biases(model)
     onnx.save(model, prepared)
     return model, prepared
+
+
+def _flatten_biases(model: ModelProto) -> None:
+    """Give biases of a shape (1, outputs), which only `Gemm` reads, the shape (outputs).
+
+    `Gemm` computes the same with both.  onnxruntime's quantiser fails on the first, which its own fusion makes.
+    """
+    elsewhere = {name for node in model.graph.node for name in node.input if node.op_type != "Gemm"}
+    biases = {node.input[2] for node in model.graph.node if node.op_type == "Gemm" and len(node.input) > 2} - elsewhere
+    for tensor in model.graph.initializer:
+        if tensor.name in biases and len(tensor.dims) == 2 and tensor.dims[0] == 1:
+            del tensor.dims[0]
 
 
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
