@@ -250,6 +250,8 @@ def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
     if data is None or weight is None or layouts != ("NCHW", "OIHW", "NCHW"):
         return None
+    if data.shape[3] == weight.shape[3] == 1 and not any(map(int, attributes.padding[1::2])):
+        return _of_one_column(tensors, data, weight, call)
     found = relax.op.nn.conv2d(
         tensors.arrange(data, _NHWC),
         tensors.arrange(weight, _HWIO),
@@ -263,6 +265,26 @@ def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
         attributes.out_dtype,
     )
     return LayoutResult(found, _NHWC)
+
+
+def _of_one_column(tensors: TensorViews, data: TensorView, weight: TensorView, call: relax.Call) -> LayoutResult | None:
+    """A convolution of images of one column: as one of images of one row, since programs go along rows."""
+    a, shape = call.attrs, static_shape(relax.Var("result", call.ty))
+    batch, channels, height, _ = data.shape
+    filters, depth, taps, _ = weight.shape
+    found = relax.op.nn.conv2d(
+        tensors.reshaped(data, _NHWC, (batch, 1, height, channels)),
+        tensors.reshaped(weight, _HWIO, (1, taps, depth, filters)),
+        (1, int(a.strides[0])),
+        (0, int(a.padding[0]), 0, int(a.padding[2])),
+        (1, int(a.dilation[0])),
+        a.groups,
+        "NHWC",
+        "HWIO",
+        "NHWC",
+        a.out_dtype,
+    )
+    return None if shape is None else LayoutResult(found, _NHWC, stored=permutations.stored(shape, _NHWC))
 
 
 def _conv1d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
