@@ -70,6 +70,21 @@ def test_two_columns_stay_columns(cpu: tvm.target.Target, run_program: RunsProgr
     assert _check([drawn], 2, cpu, run_program, tmp_path) == [(2, HEIGHT - 4, 2, CHANNELS)]
 
 
+def test_an_image_of_one_pixel_takes_no_kernel_more(cpu: tvm.target.Target, tmp_path: Path) -> None:
+    """As in blocks that squeeze and excite."""
+    from kintune.compiler.graph.lower import lower
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+
+    g = Graph()
+    pooled = g("Relu", g.conv(g("GlobalAveragePool", "x"), CHANNELS, 4, 1))
+    result = g("Mul", "x", g("Sigmoid", g.conv(pooled, 4, CHANNELS, 1)))
+    path = g.save(tmp_path / "model.onnx", (1, CHANNELS, 6, 6), [result])
+    lowered = lower(load(parse_ref(str(path))).module, cpu)
+    kernels = [workload.signature for workload in lowered.workloads]
+    assert kernels == ["mean", "reshape", "conv2d-relu", "conv2d-tir-sigmoid", "reshape-multiply"]
+
+
 def test_padding_beside_a_column_makes_it_wider(
     cpu: tvm.target.Target, run_program: RunsProgram, tmp_path: Path
 ) -> None:

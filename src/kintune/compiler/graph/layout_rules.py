@@ -250,7 +250,8 @@ def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
     if data is None or weight is None or layouts != ("NCHW", "OIHW", "NCHW"):
         return None
-    if data.shape[3] == weight.shape[3] == 1 and not any(map(int, attributes.padding[1::2])):
+    is_column = data.shape[2] > 1 == data.shape[3] == weight.shape[3]
+    if is_column and not any(map(int, attributes.padding[1::2])):
         return _of_one_column(tensors, data, weight, call)
     found = relax.op.nn.conv2d(
         tensors.arrange(data, _NHWC),
