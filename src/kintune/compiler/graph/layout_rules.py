@@ -252,7 +252,8 @@ def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
         return None
     is_column = data.shape[2] > 1 == data.shape[3] == weight.shape[3]
     if is_column and not any(map(int, attributes.padding[1::2])):
-        return _of_one_column(tensors, data, weight, call)
+        rows = [int(width) for width in attributes.padding[::2]]
+        return _along_a_row(tensors, call, (data, _NHWC), (weight, _HWIO), rows)
     found = relax.op.nn.conv2d(
         tensors.arrange(data, _NHWC),
         tensors.arrange(weight, _HWIO),
@@ -268,38 +269,34 @@ def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, _NHWC)
 
 
-def _of_one_column(tensors: TensorViews, data: TensorView, weight: TensorView, call: relax.Call) -> LayoutResult | None:
-    """A convolution of images of one column: as one of images of one row, since programs go along rows."""
-    a, shape = call.attrs, static_shape(relax.Var("result", call.ty))
-    batch, channels, height, _ = data.shape
-    filters, depth, taps, _ = weight.shape
-    found = relax.op.nn.conv2d(
-        tensors.reshaped(data, _NHWC, (batch, 1, height, channels)),
-        tensors.reshaped(weight, _HWIO, (1, taps, depth, filters)),
-        (1, int(a.strides[0])),
-        (0, int(a.padding[0]), 0, int(a.padding[2])),
-        (1, int(a.dilation[0])),
-        a.groups,
-        "NHWC",
-        "HWIO",
-        "NHWC",
-        a.out_dtype,
-    )
-    return None if shape is None else LayoutResult(found, _NHWC, stored=permutations.stored(shape, _NHWC))
-
-
 def _conv1d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    """A convolution of images of one row: the channels are the contiguous axis, as those of all convolutions."""
     data, weight = tensors.view(call.args[0]), tensors.view(call.args[1])
     a = call.attrs
     if data is None or weight is None or (a.data_layout, a.kernel_layout, a.out_layout) != ("NCW", "OIW", "NCW"):
         return None
-    batch, channels, width = data.shape
-    filters, depth, taps = weight.shape
-    before, after = map(int, a.padding)
+    return _along_a_row(tensors, call, (data, _NWC), (weight, _WIO), tuple(map(int, a.padding)))
+
+
+def _along_a_row(
+    tensors: TensorViews,
+    call: relax.Call,
+    data: tuple[TensorView, Order],
+    weight: tuple[TensorView, Order],
+    padding: Sequence[int],
+) -> LayoutResult | None:
+    """A convolution along the first axis behind the channels, as one of images of one row, along which programs go.
+
+    `data` and `weight` come with their order with channels last; another axis has one element.  `padding` is what is
+    put before and after.
+    """
+    a, shape = call.attrs, static_shape(relax.Var("result", call.ty))
+    (view, order), (filters, filters_order) = data, weight
+    batch, channels, extent = view.shape[:3]
+    outputs, depth, taps = filters.shape[:3]
+    before, after = padding
     found = relax.op.nn.conv2d(
-        tensors.reshaped(data, _NWC, (batch, 1, width, channels)),
-        tensors.reshaped(weight, _WIO, (1, taps, depth, filters)),
+        tensors.reshaped(view, order, (batch, 1, extent, channels)),
+        tensors.reshaped(filters, filters_order, (1, taps, depth, outputs)),
         (1, int(a.strides[0])),
         (0, before, 0, after),
         (1, int(a.dilation[0])),
@@ -309,8 +306,7 @@ def _conv1d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
         "NHWC",
         a.out_dtype,
     )
-    shape = static_shape(relax.Var("result", call.ty))
-    return None if shape is None else LayoutResult(found, _NWC, stored=permutations.stored(shape, _NWC))
+    return None if shape is None else LayoutResult(found, order, stored=permutations.stored(shape, order))
 
 
 def _channels_last(tensors: TensorViews, call: relax.Call) -> relax.Expr | None:
