@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
+
+from tests.support.graphs import run_onnxruntime
 
 if TYPE_CHECKING:
     import tvm
@@ -109,6 +111,26 @@ def lower_operator(shape: tuple[int, ...], operator: Callable[[Any], Any], targe
             result = builder.emit_output(operator(x))
         builder.emit_func_output(result)
     return lower(builder.get(), target)
+
+
+def lowered_as_onnxruntime_computes(
+    path: Path, shape: Sequence[int], target: tvm.target.Target, run_program: RunsProgram, said: object = ""
+) -> Lowered:
+    """The model of a file, lowered, whose outputs for an input "x" of this shape are those of onnxruntime.
+
+    They may differ by 1e-4 of themselves and 1e-5 of the largest; `said` is added to the message where they do.
+    """
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+
+    lowered = lower(load(parse_ref(str(path))).module, target)
+    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+    for one, other in zip(run_program(assemble(lowered, {}, target), x), run_onnxruntime(path, x), strict=True):
+        largest = float(np.abs(other[np.isfinite(other)]).max(initial=0.0))
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * largest, err_msg=str(said))
+    return lowered
 
 
 def results_of(lowered: Lowered, *words: str) -> list[tuple[int, ...]]:

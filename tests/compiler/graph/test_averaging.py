@@ -6,13 +6,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.graphs import Graph, run_onnxruntime
-from tests.support.networks import results_of
+from tests.support.graphs import Graph
+from tests.support.networks import lowered_as_onnxruntime_computes, results_of
 
 if TYPE_CHECKING:
     import tvm
@@ -31,16 +30,8 @@ def _pixels(
     g: Graph, results: list[str], cpu: tvm.target.Target, run_program: RunsProgram, folder: Path, said: object = ""
 ) -> list[int]:
     """Compare with onnxruntime; returns of how many pixels each convolution is."""
-    from kintune.compiler.graph.assemble import assemble
-    from kintune.compiler.graph.lower import lower
-    from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
-
     path = g.save(folder / "model.onnx", SHAPE, results)
-    lowered = lower(load(parse_ref(str(path))).module, cpu)
-    x = np.random.default_rng(1).standard_normal(SHAPE, dtype=np.float32)
-    for one, other in zip(run_program(assemble(lowered, {}, cpu), x), run_onnxruntime(path, x), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * float(np.abs(other).max()), err_msg=str(said))
+    lowered = lowered_as_onnxruntime_computes(path, SHAPE, cpu, run_program, said)
     return [math.prod(shape) // shape[-1] for shape in results_of(lowered, "conv2d")]
 
 

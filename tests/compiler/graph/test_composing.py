@@ -10,8 +10,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.graphs import Graph, run_onnxruntime
-from tests.support.networks import results_of
+from tests.support.graphs import Graph
+from tests.support.networks import lowered_as_onnxruntime_computes, results_of
 
 if TYPE_CHECKING:
     import tvm
@@ -27,17 +27,8 @@ def _check(
     g: Graph, result: str, shape: tuple[int, ...], cpu: tvm.target.Target, run_program: RunsProgram, folder: Path
 ) -> int:
     """Compare with onnxruntime; returns how many products and convolutions are left."""
-    from kintune.compiler.graph.assemble import assemble
-    from kintune.compiler.graph.lower import lower
-    from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
-
     path = g.save(folder / "model.onnx", shape, [result])
-    lowered = lower(load(parse_ref(str(path))).module, cpu)
-    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
-    (found,), (wanted,) = run_program(assemble(lowered, {}, cpu), x), run_onnxruntime(path, x)
-    largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * largest)
+    lowered = lowered_as_onnxruntime_computes(path, shape, cpu, run_program)
     return len(results_of(lowered, "matmul", "conv2d"))
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.graphs import Graph, run_onnxruntime
-from tests.support.networks import results_of
+from tests.support.graphs import Graph
+from tests.support.networks import lowered_as_onnxruntime_computes, results_of
 
 if TYPE_CHECKING:
     import tvm
@@ -40,21 +40,11 @@ def _enlarge(g: Graph, x: str, rows: float, columns: float, mode: int = 2) -> st
     return g("Resize", x, g.constant([]), scales, **_MODES[mode])
 
 
-def _lower(g: Graph, results: list[str], cpu: tvm.target.Target, folder: Path) -> tuple[Path, Lowered]:
-    from kintune.compiler.graph.lower import lower
-    from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
-
-    path = g.save(folder / "model.onnx", (1, CHANNELS, SIDE, SIDE), results)
-    return path, lower(load(parse_ref(str(path))).module, cpu)
-
-
-def _compare(path: Path, lowered: Lowered, cpu: tvm.target.Target, run_program: RunsProgram, said: object = "") -> None:
-    from kintune.compiler.graph.assemble import assemble
-
-    x = np.random.default_rng(1).standard_normal((1, CHANNELS, SIDE, SIDE), dtype=np.float32)
-    for one, other in zip(run_program(assemble(lowered, {}, cpu), x), run_onnxruntime(path, x), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * float(np.abs(other).max()), err_msg=str(said))
+def _lower(
+    g: Graph, results: list[str], cpu: tvm.target.Target, run_program: RunsProgram, folder: Path, said: object = ""
+) -> Lowered:
+    shape = (1, CHANNELS, SIDE, SIDE)
+    return lowered_as_onnxruntime_computes(g.save(folder / "model.onnx", shape, results), shape, cpu, run_program, said)
 
 
 def _pixels(lowered: Lowered) -> list[int]:
@@ -69,9 +59,8 @@ def test_a_map_is_convolved_before_it_is_enlarged(
 ) -> None:
     g = Graph()
     large = g.conv(_enlarge(g, "x", *times, mode=mode), CHANNELS, 8, 1)
-    path, lowered = _lower(g, [g("Relu", g("Add", large, g.weight(1, 8, 1, 1)))], cpu, tmp_path)
+    lowered = _lower(g, [g("Relu", g("Add", large, g.weight(1, 8, 1, 1)))], cpu, run_program, tmp_path)
     assert _pixels(lowered) == [PIXELS]
-    _compare(path, lowered, cpu, run_program)
 
 
 def test_maps_of_several_sizes_are_convolved_each_in_its_own(
@@ -82,9 +71,8 @@ def test_maps_of_several_sizes_are_convolved_each_in_its_own(
     maps = [g("Relu", g.conv("x", CHANNELS, 32, 3, strides=[stride] * 2)) for stride in (1, 2, 3)]
     enlarged = [_enlarge(g, each, factor, factor) for each, factor in zip(maps[1:], (2, 3), strict=True)]
     whole = g("Concat", maps[0], *enlarged, "x", axis=1)
-    path, lowered = _lower(g, [g("Relu", g.conv(whole, 3 * 32 + CHANNELS, 24, 1))], cpu, tmp_path)
+    lowered = _lower(g, [g("Relu", g.conv(whole, 3 * 32 + CHANNELS, 24, 1))], cpu, run_program, tmp_path)
     assert _pixels(lowered) == sorted([PIXELS, PIXELS // 4, PIXELS // 9] * 2)
-    _compare(path, lowered, cpu, run_program)
 
 
 def test_two_convolutions_read_what_is_concatenated(
@@ -94,9 +82,8 @@ def test_two_convolutions_read_what_is_concatenated(
     g = Graph()
     whole = g("Concat", _enlarge(g, "x", 2, 2, mode=0), g.conv(_enlarge(g, "x", 2, 2), CHANNELS, CHANNELS), axis=1)
     results = [g("Relu", g.conv(whole, 2 * CHANNELS, 8, 1)) for _ in range(2)]
-    path, lowered = _lower(g, results, cpu, tmp_path)
+    lowered = _lower(g, results, cpu, run_program, tmp_path)
     assert _pixels(lowered) == [PIXELS] * 2 + [4 * PIXELS] * 3
-    _compare(path, lowered, cpu, run_program)
 
 
 @pytest.mark.parametrize("why", ["3x3", "strides", "groups", "padding", "read elsewhere", "a result", "few channels"])
@@ -110,10 +97,9 @@ def test_what_cannot_be_exchanged_stays(
     filters = 200 if why == "few channels" else 8
     results = [g("Relu", g.conv(large, CHANNELS, filters, kernel, **given))]
     results += {"read elsewhere": [g("Relu", large)], "a result": [large]}.get(why, [])
-    path, lowered = _lower(g, results, cpu, tmp_path)
+    lowered = _lower(g, results, cpu, run_program, tmp_path)
     assert math.prod(results_of(lowered, "resize")[0]) == LARGE * LARGE * CHANNELS
     assert len(results_of(lowered, "conv2d")) == 1
-    _compare(path, lowered, cpu, run_program)
 
 
 class Drawn(NamedTuple):
@@ -156,5 +142,4 @@ def test_whatever_is_enlarged_and_convolved_is_right(
 ) -> None:
     g = Graph()
     results = [result for each in drawn for result in _draw(g, each)]
-    path, lowered = _lower(g, results, cpu, tmp_path_factory.mktemp("enlarging"))
-    _compare(path, lowered, cpu, run_program, drawn)
+    _lower(g, results, cpu, run_program, tmp_path_factory.mktemp("enlarging"), drawn)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.graphs import Graph, run_onnxruntime
-from tests.support.networks import results_of
+from tests.support.graphs import Graph
+from tests.support.networks import lowered_as_onnxruntime_computes, results_of
 
 if TYPE_CHECKING:
     import tvm
@@ -29,18 +29,8 @@ def _lower(
     g: Graph, results: list[str], cpu: tvm.target.Target, run_program: RunsProgram, folder: Path, said: object = ""
 ) -> Lowered:
     """The network, which was compared with onnxruntime."""
-    from kintune.compiler.graph.assemble import assemble
-    from kintune.compiler.graph.lower import lower
-    from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
-
     shape = (1, TOKENS, CHANNELS)
-    path = g.save(folder / "model.onnx", shape, results)
-    lowered = lower(load(parse_ref(str(path))).module, cpu)
-    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
-    for one, other in zip(run_program(assemble(lowered, {}, cpu), x), run_onnxruntime(path, x), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * float(np.abs(other).max()), err_msg=str(said))
-    return lowered
+    return lowered_as_onnxruntime_computes(g.save(folder / "model.onnx", shape, results), shape, cpu, run_program, said)
 
 
 def _product(g: Graph, x: str, inputs: int = CHANNELS, outputs: int = CHANNELS) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.graphs import Graph, run_onnxruntime
-from tests.support.networks import results_of
+from tests.support.graphs import Graph
+from tests.support.networks import lowered_as_onnxruntime_computes, results_of
 
 if TYPE_CHECKING:
     import tvm
@@ -37,11 +36,6 @@ def _check(
     drawings: list[Drawn], columns: int, cpu: tvm.target.Target, run_program: RunsProgram, folder: Path
 ) -> list[tuple[int, ...]]:
     """Compare with onnxruntime; returns the shapes of what is convolved."""
-    from kintune.compiler.graph.assemble import assemble
-    from kintune.compiler.graph.lower import lower
-    from kintune.models.importer import load
-    from kintune.models.ref import parse_ref
-
     g = Graph()
     shape = (2, CHANNELS, HEIGHT, columns)
     results = []
@@ -53,10 +47,7 @@ def _check(
         )  # fmt: skip
         results.append(g("Relu", convolved))
     path = g.save(folder / "model.onnx", shape, results)
-    lowered = lower(load(parse_ref(str(path))).module, cpu)
-    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
-    for one, other in zip(run_program(assemble(lowered, {}, cpu), x), run_onnxruntime(path, x), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4, err_msg=str(drawings))
+    lowered = lowered_as_onnxruntime_computes(path, shape, cpu, run_program, drawings)
     return results_of(lowered, "conv2d")
 
 
