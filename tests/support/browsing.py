@@ -58,7 +58,7 @@ _CLICKED = "self::a or self::button or self::summary or self::div[contains(conca
 class Chromium(webdriver.Chrome):
     """A driver that gives every replaced element the same name, `StaleElementReferenceException`."""
 
-    def execute(self, driver_command: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    def execute(self, driver_command: Any, params: dict[str, Any] | None = None) -> Any:
         try:
             return super().execute(driver_command, params)
         except WebDriverException as problem:
