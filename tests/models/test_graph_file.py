@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -75,6 +76,18 @@ def test_operators_that_onnxruntime_has_in_the_domain_of_the_standard_pass(
 def test_a_node_that_onnxruntime_does_not_know_in_that_domain_is_refused(samples: Any) -> None:
     with pytest.raises(ModelError, match="No Op registered for RMSNormalization"):
         open_graph(samples.write(samples.make_model([helper.make_node("RMSNormalization", ["x"], ["y"])], *PORTS)))
+
+
+def test_what_onnxruntime_does_not_need_may_be_missing(samples: Any) -> None:
+    """Tools that expose a tensor add an output without a type."""
+    model = samples.make_model([helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Relu", ["h"], ["y"])], *PORTS)
+    model.graph.output.append(onnx.ValueInfoProto(name="h"))
+    model.graph.name = ""
+    for value in ("1", "2"):
+        model.metadata_props.add(key="twice", value=value)
+    file = open_graph(samples.write(model))
+    assert [port.name for port in file.graph.graph.output] == ["y", "h"]
+    assert file.graph.graph.output[1].type.WhichOneof("value") is None
 
 
 def test_a_weight_that_does_not_fill_its_shape_is_named(samples: Any) -> None:

@@ -60,7 +60,9 @@ def test_what_is_inside_is_taken(indices: list[int]) -> None:
     check_constant_indices("m", helper.make_model(graph), {})
 
 
-def test_indices_in_branches_and_large_ones_are_seen(samples: Any) -> None:
+def test_large_indices_are_seen_and_those_of_branches_are_not(samples: Any) -> None:
+    """A branch may never run."""
+
     def branch(name: str, indices: str) -> Any:
         node = helper.make_node("Gather", ["x", indices], [name], name=name)
         return helper.make_graph([node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)])
@@ -70,8 +72,7 @@ def test_indices_in_branches_and_large_ones_are_seen(samples: Any) -> None:
         helper.make_node("Cast", ["sum"], ["flag"], to=TensorProto.BOOL),
         helper.make_node("If", ["flag"], ["y"], then_branch=branch("inner", "i"), else_branch=branch("other", "j")),
     ]
-    with pytest.raises(ModelError, match=r"node Gather 'other': index 9 is outside of axis 0, which has 3 elements"):
-        reads(samples, nodes, i=[0, 1], j=[0, 9])
+    reads(samples, nodes, i=[0, 1], j=[0, 9])
     large = np.zeros(20_000, np.int64)
     large[-1] = 3
     with pytest.raises(ModelError, match="index 3 is outside of axis 0"):

@@ -102,13 +102,33 @@ class TestAnswers:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(compilable, "_try", stop)
+        monkeypatch.setattr(compilable.time, "time", lambda: 12.0)
         with pytest.raises(KeyboardInterrupt):
             CompilableNodes(cpu, tmp_path).why_not(alone(RELU))
-        (line,) = file_in(tmp_path).read_bytes().splitlines()
-        assert msgspec.json.decode(line) == {
+        tried, taken_back = file_in(tmp_path).read_bytes().splitlines()
+        assert msgspec.json.decode(tried) == {
             "node": alone(RELU).digest,
             "why": "the compiler ended the process when it was tried",
+            "process": os.getpid(),
+            "since": 12.0,
         }
+        assert msgspec.json.decode(taken_back) == {"node": alone(RELU).digest, "why": None}
+
+    def test_who_was_interrupted_tries_the_node_again(
+        self, cpu: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answers = iter([KeyboardInterrupt, ""])
+
+        def stop(node: SingleNode, target: object) -> str:
+            answer = next(answers)
+            if not isinstance(answer, str):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(compilable, "_try", stop)
+        with pytest.raises(KeyboardInterrupt):
+            CompilableNodes(cpu, tmp_path).why_not(alone(RELU))
+        assert CompilableNodes(cpu, tmp_path).why_not(alone(RELU)) == ""
 
     def test_a_folder_that_cannot_be_written_costs_the_memory_alone(
         self, cpu: object, tmp_path: Path, tried: list[str]
@@ -137,6 +157,25 @@ def test_a_node_that_ends_the_process_is_left_alone_by_the_next(cpu: object, tmp
     assert ended.returncode == -11
     assert CompilableNodes(cpu, tmp_path).why_not(alone(RELU)) == "the compiler ended the process when it was tried"
     assert tried == []
+
+
+def test_it_may_have_been_killed_for_another_reason_so_later_it_is_tried_again(
+    cpu: object, tmp_path: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], env=dict(os.environ), check=False)
+    now = compilable.time.time()
+    monkeypatch.setattr(compilable.time, "time", lambda: now + 7200)
+    assert CompilableNodes(cpu, tmp_path).why_not(alone(RELU)) == ""
+    assert tried == ["Relu"]
+
+
+def test_what_another_process_is_trying_is_not_known_yet(cpu: object, tmp_path: Path, tried: list[str]) -> None:
+    CompilableNodes(cpu, tmp_path).why_not(alone(LSTM))
+    path = file_in(tmp_path)
+    line = {"node": alone(RELU).digest, "why": "the compiler ended the process when it was tried"}
+    path.write_bytes(msgspec.json.encode({**line, "process": os.getppid(), "since": compilable.time.time()}) + b"\n")
+    assert CompilableNodes(cpu, tmp_path).why_not(alone(RELU)) == ""
+    assert tried == ["LSTM", "Relu"]
 
 
 class TestTheCompiler:

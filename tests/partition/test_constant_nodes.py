@@ -126,3 +126,18 @@ class TestShapes:
         for c in (False, True):
             inputs = {"x": np.ones((2, 3), np.float32), "c": np.array(c)}
             assert computed(model, inputs)["y"].tolist() == computed(parse(text), inputs)["y"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("reads", "left"),
+    [
+        ("y = MatMul(x, d)", ["DequantizeLinear", "MatMul"]),
+        ("t = Transpose(d)  y = MatMul(x, t)", ["DequantizeLinear", "Transpose", "MatMul"]),
+        ("y = Add(x, d)", ["Add"]),
+        ("h = MatMul(x, d)  y = Add(h, d)", ["MatMul", "Add"]),
+    ],
+)
+def test_quantised_weights_of_products_stay_integers(reads: str, left: list[str]) -> None:
+    model = folded("m (float[2, 2] x) => (float[2, 2] y) <int8[2, 2] w = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}> {"
+                   f" d = DequantizeLinear(w, s, z)  {reads} }}")  # fmt: skip
+    assert operators(model) == left

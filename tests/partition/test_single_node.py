@@ -16,7 +16,7 @@ def alone(model: ModelProto, number: int = 0, outside: dict[str, TensorType] | N
 
 
 def digest(text: str, opset: int = 17) -> str:
-    found = alone(parse(text, opset))
+    found = alone(parse(text, opset=opset))
     assert found is not None
     return found.digest
 

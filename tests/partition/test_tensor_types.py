@@ -51,6 +51,21 @@ class TestInferTypes:
         assert types["w"] == TensorType(FLOAT, (3,))
         assert types["y"] == TensorType(INT64, (3, 2))
 
+    def test_an_unknown_rank_is_not_that_of_a_scalar(self) -> None:
+        """onnxruntime describes both in the same way."""
+        types = infer_types(
+            parse("m (float[4, 3] x) => (int64[K] y) { h = ai.onnx.ml.Scaler <offset = [1.0], scale = [2.0]> (x)"
+                  "  s = Shape(h)  y = Neg(s) }", "ai.onnx.ml")
+        )[()]  # fmt: skip
+        assert types["h"].shape is None
+        assert types["h"].element == FLOAT
+        types = infer_types(
+            parse("m (float[4, 3] x) => (float y) { h = com.microsoft.Gelu(x)  s = ReduceSum<keepdims = 0>(h)"
+                  "  y = com.microsoft.Gelu(s) }")
+        )[()]  # fmt: skip
+        assert types["h"] == TensorType(FLOAT, (4, 3))
+        assert types["s"] == TensorType(FLOAT, ())
+
     def test_a_shape_that_is_computed_from_shapes(self) -> None:
         types = infer_types(
             parse("m (float[2, 3, 4] x) => (float[N, M] y) <int64[1] two = {2}, int64[1] one = {1}, int64[1] zero = {0}"

@@ -36,9 +36,10 @@ DIGEST = "0123456789abcdef0123456789abcdef"
 Arrays = dict[str, NDArray[Any]]
 
 
-def parse(text: str, opset: int = 17) -> ModelProto:
-    """A model from ONNX's own text, without its head; the opset of onnxruntime's own operators is there too."""
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]>\n{text}')
+def parse(text: str, *domains: str, opset: int = 17) -> ModelProto:
+    """A model from ONNX's own text, without its head; onnxruntime's own operators, and these domains, are there too."""
+    more = "".join(f', "{domain}": 1' for domain in ("com.microsoft", *domains))
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}{more}]>\n{text}')
 
 
 def onnx_model(proto: ModelProto, weights: Mapping[str, NDArray[Any]] | None = None) -> OnnxModel:

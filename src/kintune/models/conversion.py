@@ -20,13 +20,13 @@ from kintune.models.converters import CONVERTERS
 from kintune.models.converters.node import attribute_value, empty
 from kintune.models.evaluation import evaluate
 from kintune.models.expressions import constant_of, dtype_of, shape_of, static_shape
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS
+from kintune.models.quantised_weights import quantised_weights
 
 __all__ = ["KNOWN", "Conversion"]
 
 _VALUE = "value_"  # how variables that hold the value of an ONNX tensor are named, with a number
 _MOST_EVALUATED_BYTES = 1 << 28  # of constant inputs, beyond which a node is left to the compiler
-
-_PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 
 _STOCK: dict[str, Any] = onnx_frontend._get_convert_map()
 
@@ -43,8 +43,8 @@ class Conversion:
         self._opset = opset
         self._shapes = shapes
         self._builder = relax.BlockBuilder()
-        self._branches = 0  # around the node at hand
-        self._readers: dict[str, set[str]] = {}  # operators that read each tensor of the graph
+        self._branches = 0  # around the node at hand that may not be taken
+        self._quantised: set[str] = set()  # weights whose integers the compiler may multiply
 
     def convert(self, graph: GraphProto) -> tvm.IRModule:
         """The module whose `main` takes the inputs of `graph` in order and returns its outputs.
@@ -53,11 +53,7 @@ class Conversion:
             ModelError: naming the node that cannot be converted, and why.
         """
         values = _initial(graph)
-        for node in graph.node:
-            for name in node.input:
-                self._readers.setdefault(name, set()).add(node.op_type)
-        for port in graph.output:
-            self._readers.setdefault(port.name, set()).add("")
+        self._quantised = quantised_weights(graph)
         parameters: list[relax.Var] = []
         for port in graph.input:
             if port.name in values:
@@ -109,13 +105,13 @@ class Conversion:
         constants = [None if given is None else constant_of(given) for given in inputs]
         size = sum(value.nbytes for value in constants if value is not None)
         known = all(given is None or value is not None for given, value in zip(inputs, constants, strict=True))
-        known = known and size <= _MOST_EVALUATED_BYTES and not self._stays_quantised(node)
+        known = known and size <= _MOST_EVALUATED_BYTES and not self._quantised.intersection(node.output)
         computed = evaluate(node, constants, self._opset) if known else None
         if computed is not None:
             return [relax.const(array, str(array.dtype)) for array in computed]
         attributes["tvm_custom"] = {
             "name": node.name,
-            "num_outputs": len(node.output),
+            "num_outputs": 1 + max((number for number, name in enumerate(node.output) if name), default=0),
             "inputs": tuple(node.input),
             "conditional": self._branches > 0,
         }
@@ -123,10 +119,6 @@ class Conversion:
         given = onnx_frontend.onnx_input(inputs)
         converted = converter(self._builder, given, attributes, [values, {}])
         return self._results(node, converted)
-
-    def _stays_quantised(self, node: NodeProto) -> bool:
-        """Whether the node dequantises what products alone read: the compiler may multiply the integers."""
-        return node.op_type == "DequantizeLinear" and self._readers.get(node.output[0], frozenset()) <= _PRODUCTS
 
     def _results(self, node: NodeProto, converted: Any) -> list[Any]:
         """One result an output, each of fixed shape."""
@@ -141,6 +133,8 @@ class Conversion:
                 results = [relax.TupleGetItem(whole, i) for i in range(len(converted.ty.fields))]
             else:
                 results = [converted]
+        if node.op_type == "Attention" and node.domain not in DEFAULT_DOMAINS:
+            results = results[:1]  # the stock converter has a placeholder in place of the keys and values
         if any(node.output[len(results) :]):
             raise ValueError(f"its output {node.output[len(results)]} is not supported")
         return [
@@ -171,8 +165,10 @@ class Conversion:
         known = constant_of(condition)
         if known is not None:
             return self._branch(attributes["then_branch" if known.reshape(-1)[0] else "else_branch"], values)
+        self._branches += 1
         taken = self._branch(attributes["then_branch"], values)
         other = self._branch(attributes["else_branch"], values)
+        self._branches -= 1
         if not all(isinstance(result, tvm.ir.Expr) for result in (*taken, *other)):
             raise ValueError("its results are sequences or optionals; fix the condition with --constant NAME=VALUE")
         if [(shape_of(a), dtype_of(a)) for a in taken] != [(shape_of(b), dtype_of(b)) for b in other]:
@@ -184,9 +180,7 @@ class Conversion:
 
     def _branch(self, graph: GraphProto, values: Mapping[str, Any]) -> list[Any]:
         inner = {**values, **_initial(graph)}
-        self._branches += 1
         self._nodes(graph.node, inner)
-        self._branches -= 1
         return [inner[port.name] for port in graph.output]
 
 

@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto, defs, helper, inliner, numpy_helper
 
 from kintune.errors import ModelError, cause_line
 from kintune.models.external import ExternalData
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nested_tensors, nodes, sort_nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nested_tensors, nodes, sort_nodes, subgraphs
 
 if TYPE_CHECKING:
     from typing import Any
@@ -136,14 +136,25 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
 def _check(file: GraphFile) -> None:
     """Let the standard's own checker look for what is wrong with the graph."""
     model = file.assemble(outside=file.large_weights())
-    for value in (*model.graph.input, *model.graph.output):
-        if value.type.WhichOneof("value") == "tensor_type":
-            value.type.tensor_type.shape.SetInParent()  # it insists on shapes, which may come from outside
+    _add_what_the_checker_insists_on(model)
     _hide_operators_of_onnxruntime(model)
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"{file.path}: is not a valid ONNX model: {cause_line(error)}") from error
+
+
+def _add_what_the_checker_insists_on(model: ModelProto) -> None:
+    """Add names of graphs, types of outputs, and shapes, which onnxruntime does not need."""
+    del model.metadata_props[:]  # it refuses keys that occur twice
+    for graph in (model.graph, *(body for node in nodes(model) for body in subgraphs(node))):
+        graph.name = graph.name or "graph"
+    for value in model.graph.output:
+        if value.type.WhichOneof("value") is None:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.WhichOneof("value") == "tensor_type":
+            value.type.tensor_type.shape.SetInParent()
 
 
 def _hide_operators_of_onnxruntime(model: ModelProto) -> None:

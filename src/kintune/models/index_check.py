@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, numpy_helper, shape_inference
 
 from kintune.errors import ModelError
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, subgraphs
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node
 
 if TYPE_CHECKING:
     from typing import Any
@@ -21,12 +21,9 @@ _BY_ELEMENT = frozenset({"GatherElements", "ScatterElements", "Scatter"})
 _BY_TUPLE = frozenset({"GatherND", "ScatterND"})
 _INDEXING = frozenset({"Gather"}) | _BY_ELEMENT | _BY_TUPLE
 
-_Values = Mapping[str, "NDArray[Any] | None"]
-_Shapes = Mapping[str, "tuple[int | None, ...]"]
-
 
 def check_constant_indices(label: str, model: ModelProto, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Check all nodes that index by a constant, also in branches and loops.
+    """Check all nodes of the main graph that index by a constant: branches and bodies of loops may never run.
 
     `weights` has the values of inputs that are weights.  Axes of unknown size are not checked.
 
@@ -50,55 +47,35 @@ def check_constant_indices(label: str, model: ModelProto, weights: Mapping[str, 
                     f"{axis}, which has {size} elements"
                 )
 
-    _walk(model.graph, dict(weights), {}, check)
+    _walk(model.graph, weights, check)
     if unknown:
         try:
             inferred = shape_inference.infer_shapes(model)
         except Exception:  # it raises its own kinds, and what it cannot infer is found out while importing
             return
-        _walk(inferred.graph, dict(weights), {}, check)
+        _walk(inferred.graph, weights, check)
 
 
 def _walk(
     graph: GraphProto,
-    values: _Values,
-    shapes: _Shapes,
+    weights: Mapping[str, NDArray[Any]],
     check: Callable[[NodeProto, NDArray[Any], tuple[int | None, ...] | None], None],
 ) -> None:
-    """Hand each node of `graph` and of the graphs inside it that indexes by a constant to `check`.
-
-    `values` has the constants around it, None for what hides one; `shapes` the shapes known around it.
-    """
-    own = {name: None for node in graph.node for name in node.output}
-    values = {**values, **own}
+    """Hand each node of `graph` that indexes by a constant to `check`."""
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
             tensors[node.output[0]] = node.attribute[0].t
-    shapes = {
-        **shapes,
+    shapes: dict[str, tuple[int | None, ...]] = {
         **{port.name: _shape(port) for port in (*graph.input, *graph.output, *graph.value_info) if _has_shape(port)},
         **{name: tuple(tensor.dims) for name, tensor in tensors.items()},
     }
     for node in graph.node:
         if node.op_type in _INDEXING and node.domain in DEFAULT_DOMAINS and len(node.input) > 1:
             name = node.input[1]
-            indices = numpy_helper.to_array(tensors[name]) if name in tensors else values.get(name)
+            indices = numpy_helper.to_array(tensors[name]) if name in tensors else weights.get(name)
             if indices is not None and indices.dtype.kind in "iu":
                 check(node, indices, shapes.get(node.input[0]))
-        for inner in subgraphs(node):
-            named = {name: numpy_helper.to_array(tensors[name]) for name in _taken(inner) if name in tensors}
-            hidden = {port.name: None for port in inner.input}
-            _walk(inner, {**values, **named, **hidden}, shapes, check)
-
-
-def _taken(graph: GraphProto) -> Iterator[str]:
-    """Names that index inside a graph, at any depth."""
-    for node in graph.node:
-        if node.op_type in _INDEXING and len(node.input) > 1:
-            yield node.input[1]
-        for inner in subgraphs(node):
-            yield from _taken(inner)
 
 
 def _by_axis(node: NodeProto, indices: NDArray[Any], rank: int) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -1,13 +1,16 @@
 """Asks the compiler for each node whether it can be imported, lowered and compiled alone; remembers the answers.
 
 Answers are kept in a file of the user's cache.  Before a node is tried, the file says so: where the process dies while
-it tries, the next one knows that this node must be left to onnxruntime.
+it tries, the next one knows that this node must be left to onnxruntime.  An hour later it is tried again, since a
+process is also killed for other reasons.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -29,13 +32,26 @@ from kintune.partition.single_node import SingleNode
 __all__ = ["CompilableNodes"]
 
 _TRYING = "the compiler ended the process when it was tried"
+_AGAIN_S = 3600.0  # after which a node is tried again that a process has died of
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    """A line of the file: the digest of a single node, and why it cannot be compiled, empty where it can."""
+class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of the file: the digest of a single node, and why it cannot be compiled, empty where it can.
+
+    While a node is tried, the line has the process that tries it, and since when.  None takes that line back.
+    """
 
     node: str
-    why: str
+    why: str | None
+    process: int = 0
+    since: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is an answer, and not of a process that is still at work, or was long ago."""
+        if self.why != _TRYING:
+            return self.why is not None
+        return time.time() - self.since < _AGAIN_S and not _is_another_at_work(self.process)
 
 
 class CompilableNodes:
@@ -52,23 +68,24 @@ class CompilableNodes:
         """Return why a node cannot be compiled alone, in a line; empty where it can be."""
         known = self._answers.get(node.digest)
         if known is None:
-            self._note(node.digest, _TRYING)
-            known = _try(node, self._target)
-            self._note(node.digest, known)
+            self._note(_Answer(node.digest, _TRYING, os.getpid(), time.time()))
+            try:
+                known = self._answers[node.digest] = _try(node, self._target)
+            finally:  # also where it was interrupted
+                self._note(_Answer(node.digest, known))
         return known
 
-    def _note(self, node: str, why: str) -> None:
-        self._answers[node] = why
+    def _note(self, answer: _Answer) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(self._path, "ab") as file:  # one write: lines of several processes do not mix
-                file.write(msgspec.json.encode(_Answer(node, why)) + b"\n")
+                file.write(msgspec.json.encode(answer) + b"\n")
         except OSError:
             pass  # the next run asks again
 
 
 def _read(path: Path) -> dict[str, str]:
-    answers: dict[str, str] = {}
+    found: dict[str, _Answer] = {}
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -78,8 +95,20 @@ def _read(path: Path) -> dict[str, str]:
             answer = msgspec.json.decode(line, type=_Answer)
         except msgspec.MsgspecError:
             continue  # cut off by the end of a process
-        answers[answer.node] = answer.why
-    return answers
+        found[answer.node] = answer
+    return {node: answer.why for node, answer in found.items() if answer.why is not None and answer.holds}
+
+
+def _is_another_at_work(process: int) -> bool:
+    if process in (0, os.getpid()):
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from kintune.models.evaluation import evaluate
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, subgraphs
+from kintune.models.quantised_weights import quantised_weights
 from kintune.partition.tensor_types import BodyPath, TensorTypes
 
 __all__ = ["fold_constants"]
@@ -30,7 +31,8 @@ def fold_constants(
     """Replace nodes that read constants alone, or ask for a shape that is fixed, by weights; also in bodies.
 
     `outside` has the values of weights that are no initializers; `types` those of all tensors; `around` has the weights
-    of the graphs around this one, which is at `path`.  Nodes that onnxruntime cannot compute by themselves stay.
+    of the graphs around this one, which is at `path`.  Nodes that onnxruntime cannot compute by themselves stay, and so
+    do quantised weights of a product: integers are multiplied, here and in onnxruntime.
     Returns whether any was replaced; then paths of bodies may have changed.
     """
     own = (types or {}).get(path, {})
@@ -38,9 +40,10 @@ def fold_constants(
     weights = {**(around or {}), **{tensor.name: tensor for tensor in graph.initializer}}
     kept: list[NodeProto] = []
     outputs = {value.name for value in graph.output}
+    quantised = quantised_weights(graph)
     for number, node in enumerate(graph.node):
         made = None
-        if not outputs & set(node.output):
+        if not (outputs | quantised) & set(node.output):
             made = _shape(node, own) or _computed(node, opset, weights, outside)
         if made is None:
             for place, body in enumerate(subgraphs(node)):

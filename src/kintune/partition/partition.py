@@ -31,6 +31,7 @@ _FOLDINGS = 4  # one makes shapes known of which the next folds more
 _OPEN = "a shape depends on the data, or a value is no tensor of numbers"
 _SMALL = "too little to gain by a region of its own"
 _CONTROL = frozenset({"If", "Loop", "Scan"})
+_OUTSIDE = -1  # in place of a node's number: who runs the graph
 
 
 class Partition(NamedTuple):
@@ -118,17 +119,18 @@ class _Partitioner:
         inside = [self._may_be_inside(node, types, weights) for node in graph.node]
         made = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
         needed = [{made[name] for name in used_tensors(node) if name in made} for node in graph.node]
-        declared = {value.name for value in graph.output}
+        readers: dict[str, set[int]] = {value.name: {_OUTSIDE} for value in graph.output}
+        for number, node in enumerate(graph.node):
+            for name in used_tensors(node):
+                readers.setdefault(name, set()).add(number)
+        known = {**self._outside_types(weights), **types}
         for members in grow_regions(needed, inside):
             own = set(members)
             taken = [graph.node[number] for number in members]
             read = dict.fromkeys(name for node in taken for name in used_tensors(node))
             inputs = [n for n in read if made.get(n) not in own and n not in weights and n not in self._outside]
-            wanted = declared | {
-                name for number, node in enumerate(graph.node) if number not in own for name in used_tensors(node)
-            }
-            outputs = [name for node in taken for name in node.output if name in wanted]
-            if not outputs or not can_pay(taken, {**self._outside_types(weights), **types}, inputs, outputs):
+            outputs = [name for node in taken for name in node.output if readers.get(name, set()) - own]
+            if not outputs or not can_pay(taken, known, inputs, outputs):
                 for node in taken:
                     self.reasons[describe_node(node)] = _SMALL
                 continue

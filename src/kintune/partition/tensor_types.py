@@ -6,7 +6,7 @@ What neither knows depends on the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, shape_inference
@@ -135,4 +135,27 @@ def _known_to_onnxruntime(model: ModelProto, names: Iterable[str]) -> TensorType
         if value.name in wanted and element is not None and value.type.startswith("tensor("):
             fixed = all(isinstance(extent, int) and extent >= 0 for extent in value.shape)
             types[value.name] = TensorType(element, tuple(value.shape) if fixed else None)
-    return types
+    without = [name for name, type_ in types.items() if type_.shape == ()]
+    scalars = _scalars(model, without)
+    return {name: t._replace(shape=None) if name in without and name not in scalars else t for name, t in types.items()}
+
+
+def _scalars(model: ModelProto, names: Sequence[str]) -> set[str]:
+    """Which of these tensors onnxruntime knows to be scalars: it describes tensors of unknown rank in the same way.
+
+    The shape of a scalar has no elements.
+    """
+    if not names:
+        return set()
+    asked = ModelProto()
+    asked.CopyFrom(model)
+    del asked.graph.output[:]
+    for number, name in enumerate(names):
+        rank = f"kintune rank {number}"
+        asked.graph.node.append(helper.make_node("Shape", [name], [rank]))
+        asked.graph.output.append(helper.make_value_info(rank, TypeProto()))
+    try:
+        described = open_session(asked).get_outputs()
+    except Exception:  # it raises its own kinds
+        return set()
+    return {name for name, value in zip(names, described, strict=True) if value.shape == [0]}

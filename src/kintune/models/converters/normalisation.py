@@ -159,6 +159,8 @@ def _group_normalization(node: Node) -> relax.Expr:
 
 def _mean_variance_normalization(node: Node) -> relax.Expr:
     data = node.required(0)
+    if "across_channels" in node.attributes or "normalize_variance" in node.attributes:
+        raise ValueError("attributes of before operator set 9 are not supported")
     axes = list(node.integers("axes", (0, 2, 3)))
     wide = node.wide(data)
     centred = node.emit(relax.op.subtract(wide, node.emit(relax.op.mean(wide, axes, keepdims=True))))
