@@ -89,3 +89,37 @@ def test_as_in_onnxruntime(
     (expected,) = session.run(None, feeds)
     (found,) = run_program(assemble(lowered, {}, cpu), *feeds.values())
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_windows_between_convolutions_are_taken_with_channels_last(
+    tmp_path: Path, cpu: tvm.target.Target, run_program: RunsProgram, operator: str
+) -> None:
+    """Otherwise the map is transposed before each, and back after it."""
+    import onnx
+    import onnxruntime
+    from onnx import numpy_helper, parser
+
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> m (float[2, 16, 40] x) => (float[2, 16, M] y) {'
+        f" a = Conv(x, w)  r = Relu(a)  p = {operator} <kernel_shape = [3], strides = [2], pads = [1, 0]> (r)"
+        "  b = Conv(p, v)  y = Relu(b) }"
+    )
+    rng = np.random.default_rng(1)
+    for name in "wv":
+        model.graph.initializer.append(numpy_helper.from_array(rng.standard_normal((16, 16, 3)).astype("f4"), name))
+    onnx.save(model, tmp_path / "model.onnx")
+    loaded = load(parse_ref(str(tmp_path / "model.onnx")))
+    lowered = lower(loaded.module, cpu)
+    transposes = [workload.name for workload in lowered.workloads if "transpose" in workload.name]
+    assert len(transposes) == 2  # of the network's input and output
+    x = rng.standard_normal((2, 16, 40)).astype("f4")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    (found,) = run_program(assemble(lowered, {}, cpu), x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

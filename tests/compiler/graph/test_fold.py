@@ -107,3 +107,25 @@ def test_what_an_input_decides_is_left() -> None:
         builder.emit_func_output(found)
     module = builder.get()
     assert tvm_ffi.structural_equal(FoldTensors()(module), module)
+
+
+def test_a_constant_that_several_calls_move_alike_is_folded_once() -> None:
+    import tvm
+    from tvm import relax
+
+    from kintune.compiler.graph.fold import FoldTensors
+
+    builder, weight = relax.BlockBuilder(), relax.const(_weights((4, 4)))
+    x = relax.Var("x", relax.TensorType((4, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            found = x
+            for axes in ([1, 0], [1, 0], [0, 1]):
+                found = builder.emit(relax.op.matmul(found, builder.emit(relax.op.permute_dims(weight, axes))))
+            found = builder.emit_output(found)
+        builder.emit_func_output(found)
+    module = FoldTensors()(builder.get())
+    values = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    first, second, other = (value for value in values if isinstance(value, tvm.ir.GenericConst))
+    assert first.same_as(second)
+    assert not first.same_as(other)

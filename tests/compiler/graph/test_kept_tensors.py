@@ -296,3 +296,17 @@ def test_exports_keep_the_same_tensors_and_compute_the_same(tmp_path: Path, here
     subprocess.run(command, cwd=folder, check=True)
     found = subprocess.run([folder / "program"], cwd=folder, input=array.tobytes(), check=True, stdout=subprocess.PIPE)
     np.testing.assert_array_equal(np.frombuffer(found.stdout, np.float32).reshape(128, 128), wanted)
+
+
+@pytest.mark.parametrize("keeping", [Keeping.ALL, Keeping.EXACT])
+def test_parts_of_another_type_than_the_whole_are_joined_by_a_kernel(here: Any, keeping: Keeping) -> None:
+    """A block of YOLOv8: what is split is joined with what is computed of it, whole in bf16 and partly in fp32."""
+    from tvm import relax
+
+    def network(x: Any) -> Any:
+        pieces = relax.op.split(convolution(x, 32, 64, 1), 2, axis=1)
+        first, second = relax.TupleGetItem(pieces, 0), relax.TupleGetItem(pieces, 1)
+        y = convolution(convolution(second, 32, 32, 3, 2, padding=1), 32, 32, 3, 4, padding=1)
+        return convolution(relax.op.concat([first, second, y], 1), 96, 32, 1, 6)
+
+    assert tried((1, 32, 32, 32), network, here, keeping=keeping).error < ERROR

@@ -31,12 +31,17 @@ def FoldTensors() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its 
     """A pass that evaluates, with numpy, operators all of whose tensors are constants.
 
     A variable bound to a folded tensor stays; `FoldConstant` and `CanonicalizeBindings` put its value in its place.
+    Calls that move or cast one constant alike have one result, so a layer that is called twice has its weights once.
     """
     return rewriting_pass("FoldTensors", _FoldTensors)
 
 
 @mutator
 class _FoldTensors(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._folded: dict[tuple[object, ...], tuple[tvm.ir.GenericConst, relax.Expr]] = {}
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         fold = _FOLDS.get(operator_of(call))
         visited = self.visit_expr_post_order(call)
@@ -45,8 +50,18 @@ class _FoldTensors(PyExprMutator):  # type: ignore[misc]
         constants = [self._constant(argument) for argument in visited.args if not isinstance(argument, relax.ShapeExpr)]
         if any(constant is None or str(constant.ty.dtype) not in _MOVABLE for constant in constants):
             return visited
+        key: tuple[object, ...] | None = None
+        if len(constants) == 1 and constants[0] is not None:
+            key = operator_of(call), str(call.attrs), str(call.ty), constants[0].value.__chandle__()
+            if key in self._folded:
+                return self._folded[key][1]
         folded = fold(call, [value_of(constant) for constant in constants])
-        return visited if folded is None else relax.const(np.asarray(folded, order="C"), str(call.ty.dtype))
+        if folded is None:
+            return visited
+        found = relax.const(np.asarray(folded, order="C"), str(call.ty.dtype))
+        if key is not None:
+            self._folded[key] = constants[0], found  # the handle of a constant that is kept is not used again
+        return found
 
     def _constant(self, argument: relax.Expr) -> tvm.ir.GenericConst | None:
         """The constant that the argument is, or is bound to."""

@@ -327,6 +327,17 @@ def _pool2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, _NHWC)
 
 
+def _pool1d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view, a = tensors.view(call.args[0]), call.attrs
+    if view is None or len(view.shape) != len(_NWC) or (a.layout, a.out_layout) != ("NCW", "NCW"):
+        return None
+    if view.is_plain or not _lies_in(view, _NWC):
+        return None
+    pool, data = getattr(relax.op.nn, _short(call).removeprefix("nn.")), tensors.arrange(view, _NWC)
+    found = pool(data, a.pool_size, a.strides, a.padding, a.dilation, a.ceil_mode, a.count_include_pad, "NWC", "NWC")
+    return LayoutResult(found, _NWC)
+
+
 def _adaptive_pool2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     data = _channels_last(tensors, call)
     if data is None or call.attrs.out_layout != "NCHW":
@@ -417,10 +428,12 @@ RULES: dict[str, Rule] = {
     "relax.flip": _along(lambda _call, data, axis: relax.op.flip(data, axis)),
     "relax.image.resize2d": _resize2d,
     "relax.nn.adaptive_avg_pool2d": _adaptive_pool2d,
+    "relax.nn.avg_pool1d": _pool1d,
     "relax.nn.avg_pool2d": _pool2d,
     "relax.nn.conv1d": _conv1d,
     "relax.nn.conv2d": _conv2d,
     "relax.nn.log_softmax": _along(lambda _call, data, axis: relax.op.nn.log_softmax(data, axis)),
+    "relax.nn.max_pool1d": _pool1d,
     "relax.nn.max_pool2d": _pool2d,
     "relax.nn.pad": _pad,
     "relax.nn.prelu": _prelu,

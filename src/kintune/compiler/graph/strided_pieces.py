@@ -101,11 +101,13 @@ class _Call(NamedTuple):
         return self.tensors[:-1] if self.joins else self.tensors[1:]
 
     def is_cut(self) -> bool:
-        """Whether it puts tensors together or cuts one, all of them are known, and the whole is large."""
+        """Whether it puts tensors together or cuts one, all are known and of one type, and the whole is large."""
         offsets, whole = self.joins or self.slices, self.whole
         if not offsets or len(self.parts) != len(offsets) or whole is None or whole.nbytes < LEAST_STRIDED:
             return False
-        return all(each is not None and each.shape[:-1] == whole.shape[:-1] for each in self.parts)
+        return all(
+            each is not None and (each.shape[:-1], each.dtype) == (whole.shape[:-1], whole.dtype) for each in self.parts
+        )
 
 
 class _Network:
