@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from kintune.core.config import Metric
-from kintune.core.report import CurvePoint, Latencies, StopReason, SubgraphReport
+from kintune.core.config import Metric, Options
+from kintune.core.report import CombinationReport, CurvePoint, Latencies, StopReason, SubgraphReport
 from kintune.terminal.curve_picture import curve_svg
 from kintune.terminal.report_page import report_page
 from tests.core.test_failure_report import FAILURE, REPORTS
@@ -82,6 +82,23 @@ def test_it_tells_of_operators_failures_and_versions() -> None:
     assert page.index("<td>conv2d</td>") < page.index("<td>dense</td>")  # by the time that they take
     for told in ("build timed out", "run failed", "kintune 0.1.0", "trials 1000", "mind the gap", "torch was not"):
         assert told in page
+
+
+def test_options_that_were_chosen_are_told() -> None:
+    options = Options(trials=8, precision="auto", max_error=0.02, onnxruntime=False, kin=False, atol=0.5)
+    page = report_page(example_report(options=options)).decode()
+    told = "without records of other workloads, tolerances 0.001 (relative) and 0.5 (absolute), nothing in onnxruntime"
+    assert f"{told}, precision auto, error of at most 0.02" in page
+    assert "precision" not in report_page(example_report(options=Options(trials=8))).decode()
+
+
+def test_each_combination_of_shapes_has_a_row() -> None:
+    latency = Latencies.of({"tuned": [1.5], "onnxruntime": [3.0]})
+    each = [
+        CombinationReport({"ids": (1, length)}, 1.0, latency, 1e-6, 1e-6, within_tolerance=True) for length in (32, 64)
+    ]
+    page = report_page(example_report(combinations=tuple(each))).decode()
+    assert "<td>ids=1x64</td><td>1.50 ms</td><td>onnxruntime, 3.00 ms</td><td>0.50 of that</td><td>1.0e-06</td>" in page
 
 
 def test_of_a_failure_it_says_why() -> None:

@@ -56,6 +56,13 @@ def test_a_function_of_a_module_or_a_file_scores_the_model(model: str, module: s
     assert score(order(model, "total", module)) == -3.0
 
 
+def test_what_a_function_prints_is_added_to_a_log(model: str, tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "run.log"
+    for _ in range(2):
+        score(order(model, "total"), log)
+    assert log.read_text() == "hello\nhello\n"
+
+
 def test_a_function_that_knows_of_it_is_told_which_data_to_use(model: str) -> None:
     assert score(order(model, "split")) == 1.0
     assert score(order(model, "split", held_back=True)) == 2.0

@@ -88,7 +88,8 @@ class Strategy(msgspec.Struct, frozen=True):
 class Metric(msgspec.Struct, frozen=True):
     """The user's own score of a network: `function` of `module`, a module's name or a file, found from `folder`.
 
-    Higher is better.  At most `max_drop` may be lost of the original model's score, which is `reference`.
+    Higher is better.  At most `max_drop` may be lost of the original model's score, which is `reference`; to compute
+    that took so many `seconds`.  Both are 0 until the original was scored.
     """
 
     module: str
@@ -96,11 +97,17 @@ class Metric(msgspec.Struct, frozen=True):
     folder: str
     max_drop: float
     reference: float = 0.0
+    seconds: float = 0.0
 
     @property
     def name(self) -> str:
         """How the user calls it."""
         return f"{self.module}:{self.function}"
+
+    @property
+    def limit_s(self) -> float:
+        """How many seconds one score may take where a stage is limited, since an untuned network may be slower."""
+        return 60.0 + 5.0 * self.seconds
 
 
 _LONG_MINUTES, _LONG = 5.0, 500

@@ -363,7 +363,8 @@ class ProgressReport(msgspec.Struct, frozen=True):
     people ("waiting for the device, held by process 4711").  `trials` of `trials_total` are done; the total is None
     when the budget is not counted in trials.  Times are seconds of active run time; `time_left_s` is None while it is
     unknown.
-    `best_ms` and `untuned_ms` estimate the network's latency in milliseconds as the weighted sum of its kernels'.
+    `best_ms` and `untuned_ms` estimate the network's latency in milliseconds as the weighted sum of its kernels'.  Of a
+    network that is `partial`, they leave out what runs in onnxruntime, and are not compared with other runtimes.
     `baselines` are other runtimes as they were timed before the search, in milliseconds by name;
     `fastest_baseline` is the fastest of them, and how the estimate stands against it.  `target_ms` is the latency at
     which the search ends, None while there is none or it is unknown, and where there is one for each of several
@@ -390,6 +391,7 @@ class ProgressReport(msgspec.Struct, frozen=True):
     fastest_baseline: FastestBaseline | None = None
     target_ms: float | None = None
     forecast: LatencyForecast | None = None
+    partial: bool = False
 
     @property
     def gain(self) -> float | None:

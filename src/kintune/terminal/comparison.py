@@ -61,7 +61,7 @@ def describe_estimate(report: ProgressReport) -> str:
     fastest = report.fastest_baseline
     if report.best_ms is None:
         return f"no latency known yet{f'; {describe_share(fastest)}' if fastest is not None else ''}"
-    best = f"estimated {milliseconds(report.best_ms)}"
+    best = f"estimated {milliseconds(report.best_ms)}{' without what runs in onnxruntime' if report.partial else ''}"
     if fastest is not None:
         return f"{best}, {describe_share(fastest)}"
     said = describe_untuned(report)

@@ -190,7 +190,7 @@ def fleet_picture(title: str, names: Sequence[str], reports: Sequence[ProgressRe
             f"{report.trials} of {report.trials_total}" if report.trials_total else str(report.trials),
             clock(report.elapsed_s),
             "" if report.time_left_s is None else duration(report.time_left_s),
-            "" if report.best_ms is None else milliseconds(report.best_ms),
+            "" if report.best_ms is None or report.partial else milliseconds(report.best_ms),
             _against(report, is_compared),
             Text(printable(describe_stage(report)), style="cyan"),
         )

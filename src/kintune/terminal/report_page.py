@@ -7,6 +7,7 @@ from html import escape
 
 from kintune.core.config import Options
 from kintune.core.failure_report import AnyReport, FailureReport
+from kintune.core.model import spell_shapes
 from kintune.core.report import BaselineVerdict, CampaignReport, RunReport, StopReason, SubgraphReport
 from kintune.profiling.page import profile_section
 from kintune.profiling.page_style import html_document
@@ -19,6 +20,7 @@ __all__ = ["report_page"]
 
 _MOST_CAUSES = 20
 _OURS = "Kintune"
+_DEFAULTS = Options()
 
 
 def report_page(report: AnyReport) -> bytes:
@@ -44,6 +46,7 @@ def _one(report: RunReport | FailureReport) -> Iterator[str]:
     else:
         yield from _head(report)
         yield from _latencies(report)
+        yield from _combinations(report)
         yield from _curve(report)
         if report.profile is not None:
             yield from profile_section(report.profile)
@@ -63,7 +66,7 @@ def _head(report: RunReport) -> Iterator[str]:
     if latency.tuned is None and report.reason is StopReason.COMPILED:
         yield f"<h1>{escape(gain_lines(report)[0].rstrip('.'))}</h1>"
     elif latency.tuned is None:
-        yield f"<h1>{name}: tuned, not timed as a whole</h1>"
+        yield f"<h1>{name}: {'tuned' if report.trials else 'compiled'}, not timed as a whole</h1>"
     else:
         said = describe_result(latency)
         won = f', <span class="{kind}">{escape(said)}</span>' if said else ""
@@ -117,6 +120,26 @@ def _latencies(report: RunReport) -> Iterator[str]:
     yield "</table></div>"
     for name, why in sorted(report.skipped.items()):
         yield f'<p class="facts">{escape(name)} was not compared: {escape(why)}</p>'
+
+
+def _combinations(report: RunReport) -> Iterator[str]:
+    """A row for each combination of shapes."""
+    if not report.combinations:
+        return
+    yield "<h2>Latency with each combination of shapes</h2><div class=wide><table><thead><tr>"
+    yield "<th>shapes</th><th>Kintune</th><th>fastest other runtime</th><th>Kintune takes</th><th>largest error</th>"
+    yield "</tr></thead><tbody>"
+    for each in report.combinations:
+        fastest, tuned = each.latency_ms.fastest_baseline, each.latency_ms.tuned
+        cells = (
+            escape(spell_shapes(each.shapes)),
+            "" if tuned is None else milliseconds(tuned),
+            "" if fastest is None else escape(f"{fastest.name}, {milliseconds(fastest.ms)}"),
+            "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} of that",
+            "" if each.max_abs_error is None else f"{each.max_abs_error:.1e}",
+        )
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    yield "</tbody></table></div>"
 
 
 def _curve(report: RunReport) -> Iterator[str]:
@@ -196,9 +219,30 @@ def _facts(report: RunReport | FailureReport) -> Iterator[str]:
 
 
 def _options(options: Options) -> str:
+    """The limits of the search, families and seed, and all else that was chosen."""
     limits = {"trials": options.trials, "minutes": options.minutes, "until": options.until}
     said = [f"{name} {value}" for name, value in limits.items() if value is not None]
-    return ", ".join([*said, f"families {options.strategy.families}", f"seed {options.seed}"])
+    return ", ".join([*said, f"families {options.strategy.families}", f"seed {options.seed}", *_chosen(options)])
+
+
+def _chosen(options: Options) -> Iterator[str]:
+    """The options besides limits that are not as they are by default."""
+    if not options.kin:
+        yield "without records of other workloads"
+    if (options.rtol, options.atol) != (_DEFAULTS.rtol, _DEFAULTS.atol):
+        yield f"tolerances {options.rtol:g} (relative) and {options.atol:g} (absolute)"
+    if not options.onnxruntime:
+        yield "nothing in onnxruntime"
+    if options.other_shapes != _DEFAULTS.other_shapes:
+        yield f"other shapes: {options.other_shapes}"
+    if options.precision != _DEFAULTS.precision:
+        yield f"precision {options.precision}"
+    if options.weights:
+        yield f"weights of {options.weights} bits"
+    if options.metric is not None:
+        yield f"metric {options.metric.name}, of which {options.metric.max_drop:g} may be lost"
+    elif options.error_budget is not None:
+        yield f"error of at most {options.max_error:g}"
 
 
 def _listed(values: Mapping[str, object]) -> str:

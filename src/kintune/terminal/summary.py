@@ -64,7 +64,7 @@ def gain_lines(report: RunReport) -> list[str]:
     if report.combinations:
         name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
     if latency.tuned is None:
-        return [f"{name}: tuned; it was not timed as a whole."]
+        return [f"{name}: {'tuned' if report.trials else 'compiled'}; it was not timed as a whole."]
     said = describe_result(latency)
     return [f"{name}: {milliseconds(latency.tuned)}{f', {said}' if said else ' tuned'}.", *_slower(report)]
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +51,25 @@ class _Scored(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
-def score(order: ScoreOrder) -> float:
-    """Return the score of a network.
+def score(order: ScoreOrder, log: Path | None = None) -> float:
+    """Return the score of a network.  What the function prints is added to `log`, or else goes to standard error.
 
     Raises:
         InputError: the function cannot be found, raises, or returns no number; the line says so.
     """
-    with tempfile.TemporaryDirectory(prefix="kintune-score-") as directory:
+    with tempfile.TemporaryDirectory(prefix="kintune-score-") as directory, _printing_to(log) as printed:
         asked, answered = Path(directory, "order.json"), Path(directory, "score.json")
         asked.write_bytes(msgspec.json.encode(order))
         command = [sys.executable, "-m", "kintune.validate.score", str(asked), str(answered)]
         try:
             done = subprocess.run(
-                command, stdout=sys.stderr.fileno(), timeout=_PATIENCE_S, check=False, cwd=order.metric.folder
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                timeout=_PATIENCE_S,
+                check=False,
+                cwd=order.metric.folder,
             )
         except subprocess.TimeoutExpired:
             raise InputError(f"metric {order.metric.name}: it took more than {_PATIENCE_S:.0f} s") from None
@@ -73,6 +79,16 @@ def score(order: ScoreOrder) -> float:
     if answer.score is None:
         raise InputError(f"metric {order.metric.name}: {answer.failure}")
     return answer.score
+
+
+@contextlib.contextmanager
+def _printing_to(log: Path | None) -> Iterator[int]:
+    if log is None:
+        yield sys.stderr.fileno()
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        yield file.fileno()
 
 
 def main(argv: Sequence[str]) -> None:

@@ -63,13 +63,14 @@ def validate_executable(
     manifest = read_manifest(item.tuned)
     combinations = manifest.combinations
     fitting = [load_fitting(combinations, path)[0] for path in item.inputs]
-    results = []
+    results: list[ValidationResult] = []
     for number in range(len(combinations)):
         own = [at for at, fits in enumerate(fitting) if fits == number]
         inputs = tuple(item.inputs[at] for at in own)
         names = tuple(item.input_names[at] for at in own if item.input_names)
         shaped = msgspec.structs.replace(item, inputs=inputs, input_names=names)
-        results.append(_validate_combination(conditions, shaped, manifest, number, clock, board))
+        scored = results[0].score if results else None  # the score is that of all combinations together
+        results.append(_validate_combination(conditions, shaped, manifest, number, clock, board, scored))
     return results[0] if len(results) == 1 else _of_all([each.shapes for each in combinations], results)
 
 
@@ -145,8 +146,12 @@ def _validate_combination(
     number: int,
     clock: Callable[[], float],
     board: str,
+    scored: float | None,
 ) -> ValidationResult:
-    """Validates one executable with one combination of shapes, on the item's inputs."""
+    """Validates one executable with one combination of shapes, on the item's inputs.
+
+    The user's score is computed unless it is known already.
+    """
     lost_ms: tuple[float, ...] = ()
     with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as processes:
         run = ValidationRun(conditions, item, manifest, Path(directory), board, number)
@@ -164,8 +169,9 @@ def _validate_combination(
                 reference.close()
         alone = run.compare_each_program() if _basis(difference) else ProgramComparison()
         difference = _with_wrong_program(difference, alone, item)
-        reached = None if run.item.metric is None else run.score(run.item.metric)
-        if run.item.metric is not None and reached is not None:
+        reached = scored
+        if run.item.metric is not None:
+            reached = run.score(run.item.metric) if scored is None else scored
             difference = judge_score(difference, run.item.metric, reached)
         beside = run.time_beside(tuned, clock)
         interleaved = InterleavedTimes({}, {}, {})

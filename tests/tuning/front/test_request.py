@@ -8,7 +8,7 @@ import msgspec
 import onnx
 import pytest
 
-from kintune.core.config import Options, TuneConfig
+from kintune.core.config import Metric, Options, TuneConfig
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.model import Constant, ModelRef
@@ -204,6 +204,17 @@ def test_a_metric_is_for_files_alone(tmp_path: Path) -> None:
     config = TuneConfig(precision="auto", metric="m.py:f", max_drop=0.1, output=str(tmp_path / "net.kt"))
     with pytest.raises(InputError, match="a metric scores ONNX files"):
         request_of(ModelRef("zoo", "resnet18", "resnet18"), config)
+
+
+def test_a_metric_is_for_models_without_constants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original model has the input, and the tuned one would not: no function could run both."""
+    monkeypatch.chdir(tmp_path)
+    Path("m.py").touch()
+    model = msgspec.structs.replace(ONNX_MODEL, constants={"n": Constant("int64", (), "d")})
+    config = TuneConfig(precision="auto", metric="m.py:f", max_drop=0.1, output="net.kt")
+    with pytest.raises(InputError, match="has the input n, and the tuned one, which would not; leave out --constant"):
+        request_of(model, config)
+    assert request_of(ONNX_MODEL, config).options.metric == Metric("m.py", "f", str(tmp_path), 0.1)
 
 
 def test_a_narrower_result_is_compared_with_narrower_runtimes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kintune.core.config import Metric, Options
 from kintune.core.failure_report import decode_report
 from kintune.core.model import ModelRef
 from kintune.errors import JobFailed, OrderError, StorageError
@@ -147,3 +148,33 @@ def _is_free(run_id: str) -> bool:
         return False
     lock.release(remove=True)
     return free
+
+
+def test_a_new_run_scores_the_original_and_one_that_is_resumed_keeps_that_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A score that varies from run to run must not make another run of the same command."""
+    scores = iter([0.75, 0.5])
+    monkeypatch.setattr("kintune.validate.score.score", lambda order, log: next(scores))
+    metric = Metric("m.py", "top1", str(tmp_path), 0.01)
+    options = Options(trials=8, precision="auto", metric=metric)
+    request = TuneRequest(model=ModelRef("onnx", "net.onnx", "net"), output="net.kt", options=options)
+    told: list[str] = []
+    with Store.open(":memory:") as store:
+        first = TuningRun(request, store, SITE)
+        first.score_original(tmp_path / "run.log", told.append)
+        first.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        first.interrupted()
+        again = TuningRun(request, store, SITE)
+        assert again.run_id == first.run_id
+        again.score_original(tmp_path / "run.log", told.append)
+        spec = again.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        assert spec.options.metric is not None
+        assert spec.options.metric.reference == 0.75
+    assert told == ["computing m.py:top1 of the original model"]
+
+
+def test_without_a_metric_nothing_is_scored(tmp_path: Path) -> None:
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt")
+    with Store.open(":memory:") as store:
+        TuningRun(request, store, SITE).score_original(tmp_path / "run.log", pytest.fail)

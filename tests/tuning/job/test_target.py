@@ -10,6 +10,7 @@ from kintune.core.config import DEFAULT_TRIALS, Options
 from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.core.stage_requests import BaselineItem
 from kintune.core.stage_results import BaselineLatencies
+from kintune.terminal.comparison import describe_estimate
 from kintune.tuning.job.target import BaselinesAndTarget
 
 BOTH = BaselineLatencies(
@@ -91,3 +92,18 @@ def test_progress_is_shown_against_the_fastest_of_all_shapes_together() -> None:
     assert shown.fastest_baseline == FastestBaseline("onnxruntime", 6.0, 0.5)
     assert shown.target_ms is None
     assert baselines.shown(report, UNTUNED_US[:1]).target_ms == pytest.approx(3.0)
+
+
+def test_a_network_that_runs_partly_elsewhere_meets_no_target() -> None:
+    """Its estimate leaves out what runs in onnxruntime, while baselines run all of it."""
+    for until in ("5", "onnxruntime*0.9"):
+        baselines = BaselinesAndTarget(until)
+        baselines.partial = True
+        (line,) = baselines.observe(BOTH)
+        assert line.endswith("estimates leave out what runs in onnxruntime")
+        assert not baselines.is_met((1.0, 1.0), UNTUNED_US)
+        assert baselines.limited(Options(until=until)).trials == DEFAULT_TRIALS
+    shown = baselines.shown(ProgressReport(stage="select", best_ms=3.0), UNTUNED_US)
+    assert shown.partial
+    assert shown.fastest_baseline == FastestBaseline("onnxruntime", 6.0, None)
+    assert describe_estimate(shown) == "estimated 3.00 ms without what runs in onnxruntime, onnxruntime takes 6.00 ms"

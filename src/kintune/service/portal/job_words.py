@@ -14,7 +14,7 @@ from kintune.core.report import BaselineVerdict, FastestBaseline, ProgressReport
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
-from kintune.terminal.comparison import describe_against, describe_share
+from kintune.terminal.comparison import describe_against, describe_estimate, describe_share
 from kintune.terminal.formatting import milliseconds
 
 __all__ = [
@@ -46,6 +46,8 @@ def headline(name: str, job: Job, report: ProgressReport | None) -> str:
         return f"{name}: {_taken(job.latency_ms, job.fastest_baseline) or 'done, not timed as a whole'}"
     if job.state.over:
         return f"{name}: {job.state.value}"
+    if report is not None and report.partial:
+        return f"{name}: {describe_estimate(report)}"
     if report is not None and report.best_ms is not None:
         return f"{name}: estimated {_taken(report.best_ms, report.fastest_baseline)}"
     if report is not None and report.fastest_baseline is not None:

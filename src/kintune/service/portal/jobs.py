@@ -200,7 +200,7 @@ def _row(context: PageContext, listed: ListedJob, now: float) -> str:
     job = listed.job
     report = None if job.state.over else context.live_state.progress(job.id) or saved_progress(job)
     latency_ms, fastest = job.latency_ms, job.fastest_baseline
-    if report is not None and report.best_ms is not None:
+    if report is not None and report.best_ms is not None and not report.partial:
         latency_ms, fastest = report.best_ms, report.fastest_baseline or fastest
     latency, gain, kind = "", "", ""
     if latency_ms is not None:

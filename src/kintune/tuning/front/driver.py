@@ -95,6 +95,7 @@ def tune_all(
             owner = "crowded" if POLICIES[scheduling.policy].overbooks else ""
             runs = [TuningRun(request, store, placement.site(), owner) for request in requests]
             _check_distinct(runs)
+            _score_originals(runs, show)
             return _Driver(runs, store, placement, scheduling, show, on_failure or _ignore).run()
 
 
@@ -207,6 +208,20 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
                 f"{request.model.name} and {outputs[request.output]} would both be written to {request.output}"
             )
         outputs[request.output] = request.model.name
+
+
+def _score_originals(runs: Sequence[TuningRun], show: OnProgress) -> None:
+    """Compute the users' scores of the original models.
+
+    Raises:
+        InputError: a user's function fails.
+    """
+    for number, tuning_run in enumerate(runs):
+
+        def notify(phase: str, number: int = number) -> None:
+            show(number, ProgressReport(stage="prepare", phase=phase))
+
+        tuning_run.score_original(runs[0].log, notify)
 
 
 def _check_distinct(runs: Sequence[TuningRun]) -> None:

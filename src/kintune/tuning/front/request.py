@@ -180,13 +180,11 @@ def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
 
 
 def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
-    """The user's own score, with that of the original model.
+    """The user's own score; that of the original model is computed when a run begins.
 
     Raises:
-        InputError: it makes no sense here, or his function fails.
+        InputError: it makes no sense here.
     """
-    from kintune.validate.score import ScoreOrder, score  # these import numpy
-
     if config.metric is None or config.max_drop is None:
         if (config.metric, config.max_drop) != (None, None):
             raise InputError("metric and max_drop go together: give both, or leave both out")
@@ -195,12 +193,18 @@ def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
         raise InputError("metric and max_error are two measures of one thing: leave one of the two out")
     if model.kind != ONNX:
         raise InputError(f"{model.name}: a metric scores ONNX files; this model is none")
+    if model.constants:
+        bound = next(iter(model.constants))
+        raise InputError(
+            f"{model.name}: a metric runs the original model, which has the input {bound}, and the tuned one, which "
+            "would not; leave out --constant or --metric"
+        )
     module, _, function = config.metric.rpartition(":")
     if not module or not function.isidentifier():
         raise InputError(f"metric {config.metric!r}: write MODULE:FUNCTION or FILE.py:FUNCTION")
-    metric = Metric(module, function, os.getcwd(), config.max_drop)
-    reference = score(ScoreOrder(metric, config.threads or 0, onnx=model.source))
-    return msgspec.structs.replace(metric, reference=reference)
+    if module.endswith(".py") and not os.path.isfile(module):
+        raise InputError(f"metric {config.metric}: there is no file {module}")
+    return Metric(module, function, os.getcwd(), config.max_drop)
 
 
 def options_of(config: TuneConfig, *, search: bool = True, metric: Metric | None = None) -> Options:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -57,6 +59,26 @@ class TuningRun:
         )
         self._details = details
         self._run: Run | None = None
+
+    def score_original(self, log: Path, notify: Callable[[str], None]) -> None:
+        """Compute the user's score of the original model, unless there is none, or the run that is resumed has it.
+
+        What his function prints is written to `log`; `notify` is told what is being done.
+
+        Raises:
+            InputError: his function cannot be found, raises, or returns no number.
+        """
+        from kintune.validate.score import ScoreOrder, score  # these import numpy
+
+        metric = self.request.options.metric
+        if metric is None or self._unfinished is not None:
+            return
+        notify(f"computing {metric.name} of the original model")
+        begun = time.monotonic()
+        reference = score(ScoreOrder(metric, self._site.threads, onnx=self.request.model.source), log)
+        metric = msgspec.structs.replace(metric, reference=reference, seconds=time.monotonic() - begun)
+        options = msgspec.structs.replace(self.request.options, metric=metric)
+        self.request = msgspec.structs.replace(self.request, options=options)
 
     def open(self, about: DeviceDescription, *, cores: int, pipelined: bool) -> JobSpec:
         """Return the job's specification; creates the run in the records if it is new.

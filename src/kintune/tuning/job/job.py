@@ -32,6 +32,8 @@ from kintune.wire.job_loop import Saying
 
 __all__ = ["TuningJob"]
 
+_UNMEASURED = "The search ended before it had timed a program; the result has the programs that were compiled first."
+
 _encode = msgspec.msgpack.encode
 
 
@@ -191,17 +193,26 @@ class TuningJob:
             cause = state.check.cause if state.check is not None else ""
             return Finished(True, f"{state.prepared.model_name} cannot be tuned{where}: {cause}", b"", refused=True)
         if not state.spec.options.search:
-            summary = state.finalists.summary(
-                state.prepared, state.statistics, self._planner.reason, state.packaged or state.draft,
-                state.proof or state.checked_proof, state.notes,
-            )  # fmt: skip
-            return Finished(False, self._planner.reason, _encode(summary))
+            return self._finish_compiled(state.notes)
         if not state.anything_measured():
+            if self._asked_to_stop and state.checked is not None:
+                return self._finish_compiled([*state.notes, _UNMEASURED])
             why = state.statistics.story() or self._asked_to_stop or "no candidate was valid"
             return Finished(True, f"nothing could be measured: {why}", b"")
         summary = state.finalists.summary(
             state.prepared, state.statistics, self._planner.reason, state.packaged, state.proof, state.notes,
             state.baselines.latencies,
+        )  # fmt: skip
+        return Finished(False, self._planner.reason, _encode(summary))
+
+    def _finish_compiled(self, notes: Sequence[str]) -> Finished:
+        """The end of a job that has compiled and checked the network, and measured none of its programs."""
+        state = self._state
+        if state.prepared is None:
+            raise OrderError("the model must be prepared first")
+        summary = state.finalists.summary(
+            state.prepared, state.statistics, self._planner.reason, state.packaged or state.draft,
+            state.proof or state.checked_proof, notes, state.baselines.latencies,
         )  # fmt: skip
         return Finished(False, self._planner.reason, _encode(summary))
 

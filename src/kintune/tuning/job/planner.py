@@ -94,7 +94,7 @@ class Planner:
             self.reason = self.reason or COMPILED
             if not self.idle:
                 return []
-            return self._close(asked_to_stop) if options.is_proven else self._draft_again()
+            return self._end_compiled(asked_to_stop)
         if state.baselines.wanted is not None and not asked_to_stop:
             return [self._offer(self._stages.baseline(state.baselines.wanted), _OWN)] if self.idle else []
         if state.wants_peak and not asked_to_stop:
@@ -103,12 +103,21 @@ class Planner:
             works = list(self._search(asked_to_stop))
             if works or not self.idle:
                 return works
-        if not self.idle or not state.anything_measured():
+        if not self.idle:
             return []
+        if not state.anything_measured():
+            return self._end_compiled(asked_to_stop) if asked_to_stop else []
         awaited = state.finalists.pending
         if awaited:
             return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
         return self._close(asked_to_stop)
+
+    def _end_compiled(self, asked_to_stop: str) -> list[Work]:
+        """Return the next closing stage of a job without measurements: the network of its check is its result, unless
+        the error of narrower types is to be measured.
+        """
+        has_budget = self._state.spec.options.error_budget is not None
+        return self._close(asked_to_stop) if has_budget else self._draft_again()
 
     def _draft_again(self) -> list[Work]:
         """Return the stage that compiles what was found good, where nothing else ships and its file is gone; once."""

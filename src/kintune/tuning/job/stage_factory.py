@@ -56,6 +56,8 @@ _CHECK_S = 300.0
 _EXPLAIN_S = 60.0
 _SET_S = 30.0
 
+_SCORES = 200  # that a model's quantisation computes of its users' metric, at most
+
 _APART_BY_SCORE = 0.05
 """With a score in place of an error budget: how far a quantised network may be from itself in onnxruntime."""
 
@@ -102,7 +104,8 @@ class StageFactory:
         The nodes `handed_over` are to run in onnxruntime.
         """
         spec = msgspec.structs.replace(self._spec, conservative=conservative, handed_over=handed_over)
-        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S * self._combinations)
+        limit_s = _PREPARE_S * self._combinations + (_SCORES if spec.calibration_files else 0) * self._score_s
+        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), limit_s)
 
     def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
         """Compile the network to check it; with `alone`, so that its subgraphs can be compared one by one."""
@@ -254,7 +257,7 @@ class StageFactory:
 
     def error(self, draft: Packaged) -> Work:
         """Run a network in precisions that are tried, and measure the error of its outputs; time what is beside it."""
-        limit_s = _CHECK_S * self._combinations + self._more_s
+        limit_s = _CHECK_S * self._combinations + self._more_s + self._score_s
         inputs = self._split_inputs()[0]
         item = msgspec.structs.replace(self._item(draft), inputs=inputs, timed=False, beside=draft.beside)
         if not item.inputs:
@@ -268,7 +271,7 @@ class StageFactory:
         in a `narrow` precision is compared on inputs that the choice of it has not seen, and by the norm of its error.
         Without a search nothing is timed.
         """
-        limit_s = _PROVE_S * self._combinations + self._more_s
+        limit_s = _PROVE_S * self._combinations + self._more_s + self._score_s
         item = msgspec.structs.replace(self._item(packaged), untuned_s=untuned_s, timed=self._spec.options.search)
         if narrow:
             held_back = self._split_inputs()[1]
@@ -350,6 +353,12 @@ class StageFactory:
     def _more_s(self) -> float:
         """Additional seconds for comparing on all sets of inputs but the first."""
         return _SET_S * max(0, len(self._spec.input_files) - 1)
+
+    @property
+    def _score_s(self) -> float:
+        """Seconds that the user's score of a network may take; 0 without one."""
+        metric = self._spec.options.metric
+        return 0.0 if metric is None else metric.limit_s
 
     @property
     def _combinations(self) -> int:

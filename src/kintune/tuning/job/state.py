@@ -166,10 +166,9 @@ class JobState:
         return next_handover(self.prepared, self.culprit, self.check.cause if self.check is not None else "")
 
     def shipping(self) -> dict[str, Candidate]:
-        """Return the programs to ship: the fastest ones, except for those that made the tuned network fail."""
-        if self._is_repaired and self.checked is not None:
-            return self.checked
-        return self.finalists.chosen()
+        """Return the programs to ship: the fastest ones, or those of the check where these fail or none was timed."""
+        is_kept = self._is_repaired or (self.spec.options.search and not self.anything_measured())
+        return self.checked if is_kept and self.checked is not None else self.finalists.chosen()
 
     def begin_check(self) -> NetworkCheck:
         """Return the current check; begins the first one, of the best known programs, if there is none."""
@@ -263,7 +262,7 @@ class JobState:
         if not self._is_prepared_here and (change := prepare_again(self._backend, self.spec, prepared)):
             self.failure = change
             return
-        self.prepared = prepared
+        self.prepared, self.baselines.partial = prepared, prepared.hybrid
         self.notes += [note for note in prepared.notes if note not in self.notes]
         self.spec = self.spec.of_network(prepared.subgraphs)
         self._stages.prepared(prepared)

@@ -20,12 +20,14 @@ class BaselinesAndTarget:
     """What other runtimes take, and how fast the network must be for its search to end.
 
     `wanted` is what is still to be timed, None if nothing is, or before the network is prepared.  `latencies` are None
-    before it was timed.
+    before it was timed.  Of a network that is `partial`, some nodes run in onnxruntime: estimates leave these out, so
+    that no target can be seen to be met.
     """
 
     def __init__(self, until: str | None) -> None:
         self.wanted: BaselineItem | None = None
         self.latencies: BaselineLatencies | None = None
+        self.partial = False
         self._target = None if until is None else parse_target(until)
 
     def observe(self, found: BaselineLatencies | None, cause: str = "") -> list[str]:
@@ -72,7 +74,7 @@ class BaselinesAndTarget:
     def is_met(self, latency_us: Sequence[float], untuned_us: Sequence[float]) -> bool:
         """Return whether the network is estimated to take no longer than its target with every combination."""
         target_us = self.target_us(untuned_us)
-        if not target_us:
+        if not target_us or self.partial:
             return False
         return all(math.isfinite(us) and us <= most for us, most in zip(latency_us, target_us, strict=True))
 
@@ -83,13 +85,16 @@ class BaselinesAndTarget:
         return msgspec.structs.replace(
             report,
             baselines=together,
-            fastest_baseline=FastestBaseline.of(together, report.best_ms),
+            fastest_baseline=FastestBaseline.of(together, None if self.partial else report.best_ms),
             target_ms=target_us[0] / 1e3 if target_us is not None and len(target_us) == 1 else None,
+            partial=self.partial,
         )
 
     def _unknown(self, latencies: BaselineLatencies) -> list[str]:
         """Return a line on why the target cannot be told from these; nothing if it can, or needs none of them."""
         target = self._target
+        if target is not None and self.partial:
+            return [f"the search could not end at {target.described}: estimates leave out what runs in onnxruntime"]
         if target is None or not target.needs_baselines:
             return []
         if latencies.each and all(target.milliseconds(times) is not None for times in latencies.quartiles_ms()):
