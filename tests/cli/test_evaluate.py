@@ -50,6 +50,25 @@ def test_the_median_is_said_with_its_spread(kintune: Kintune, timed: Timed) -> N
     assert timed.asked == [((), {"repeats": 3, "warmups": 0, "threads": 0, "streams": 1})]
 
 
+def test_who_measures_on_the_cores_meanwhile_is_named(
+    kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kintune.cli.held_cores as cores
+
+    assert kintune("evaluate", "m.kt").err == ""
+    monkeypatch.setattr(cores, "holder_of", lambda cores: "4711 kintune tune net.onnx")
+    said = kintune("evaluate", "m.kt")
+    assert said.code == 0
+    assert "the cores are held by process 4711 kintune tune net.onnx" in said.err
+
+
+def test_kernels_of_what_runs_elsewhere_are_refused_before_anything_is_timed(kintune: Kintune, timed: Timed) -> None:
+    said = kintune("evaluate", "m.kt", "--kernels")
+    assert said.code == 2
+    assert "m.kt: for a GPU, where kernels are not timed one by one; leave out --kernels" in said.err
+    assert timed.asked == []
+
+
 def test_the_users_own_inputs_are_used(kintune: Kintune, timed: Timed) -> None:
     np.savez("x.npz", x=np.ones(2))
     assert kintune("evaluate", "m.kt", "--input", "x.npz").code == 0

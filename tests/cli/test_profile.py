@@ -48,6 +48,13 @@ def test_onnxruntime_runs_the_model_beside_it(kintune: Kintune, asked: Asked) ->
     assert (ref.source, list(ref.constants)) == ("resnet18", ["n"])
 
 
+def test_constants_without_the_model_are_refused(kintune: Kintune, asked: Asked) -> None:
+    said = kintune("profile", "net.kt", "--constant", "n=3")
+    assert said.code == 2
+    assert "--constant binds inputs of the original model: give that with --model" in said.err
+    assert asked == []
+
+
 def test_inputs_are_read(kintune: Kintune, asked: Asked) -> None:
     np.savez("x.npz", x=np.ones(2))
     assert kintune("profile", "net.kt", "--input", "x.npz").code == 0

@@ -173,6 +173,12 @@ def test_bad_input_is_one_line_before_any_work(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_braces_that_the_shell_has_expanded_before_the_model_are_told(kintune: Kintune, fake_front: FakeFront) -> None:
+    said = kintune("tune", "--shape", "ids=1x32", "ids=1x64", ZOO)
+    assert said.code == 2
+    assert "ids=1x64 is not a model: the shell has expanded the braces of --shape" in said.err
+
+
 @pytest.mark.parametrize("model", ["missing.onnx", "zoo:resnet19", "."])
 def test_a_model_that_is_not_there_is_named(kintune: Kintune, fake_front: FakeFront, model: str) -> None:
     said = kintune("tune", model)

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.held_cores import warn_of_held_cores
 from kintune.cli.merge import VariantSummary, describe_variant
 from kintune.cli.run import read_arrays
 from kintune.cli.sections import SectionedCommand, Sections
@@ -137,6 +138,9 @@ def command(
     """
     arrays = None if inputs is None else read_arrays(inputs)
     opened = opening.open(executable, variant)
+    if kernels and not isinstance(opened, Executable | HybridExecutable):
+        raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
+    warn_of_held_cores()
     way = _Way(repeats, warmups, threads or 0, streams, kernels)
     combinations = opened.manifest.combinations
     given: list[tuple[Combination | None, _Inputs]]
@@ -165,9 +169,7 @@ def _document(
     manifest = opened.manifest
     timed = opened.evaluate(*inputs, repeats=way.repeats, warmups=way.warmups, threads=way.threads, streams=way.streams)
     calls: tuple[KernelCallTime, ...] = ()
-    if way.kernels:
-        if not isinstance(opened, Executable | HybridExecutable):
-            raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
+    if way.kernels and isinstance(opened, Executable | HybridExecutable):
         calls = _titled(
             _medians(opened.profiles(*inputs, repeats=max(3, way.repeats), threads=way.threads)), manifest, combination
         )

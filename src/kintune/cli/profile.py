@@ -8,10 +8,12 @@ import click
 
 from kintune.api import Model, profile
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.held_cores import warn_of_held_cores
 from kintune.cli.options import constant_option
 from kintune.cli.run import read_arrays
 from kintune.cli.sections import SectionedCommand, Sections
 from kintune.cli.widths import table_width
+from kintune.errors import InputError
 from kintune.files import check_writable, write_whole
 
 __all__ = ["command"]
@@ -59,7 +61,10 @@ def command(
     html = None if html_target is None else check_writable(html_target, "--html", stream=True)
     trace = None if trace_target is None else check_writable(trace_target, "--trace", stream=True)
     arrays = None if inputs is None else read_arrays(inputs)
+    if constants and model is None:
+        raise InputError("--constant binds inputs of the original model: give that with --model, or leave it out")
     original = None if model is None else Model.parse(model, constants=constants)
+    warn_of_held_cores()
     found = profile(executable, arrays, model=original, threads=threads or 0, runs=runs)
     write_document(json_target, found)
     from kintune.terminal.profile_table import profile_lines

@@ -65,7 +65,7 @@ def command(
     """
     from kintune import api  # with numpy, which --help does not need
 
-    if shapes and (left := [model for model in models[1:] if _LIKE_SHAPE.fullmatch(model)]):
+    if shapes and (left := [model for model in models if _LIKE_SHAPE.fullmatch(model)]):
         raise InputError(
             f"{left[0]} is not a model: the shell has expanded the braces of --shape; put its text in quotes, "
             "as in --shape 'ids=1x{32,64}'"

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from kintune.errors import DeviceError, OrderError
 
-__all__ = ["LOCK_DIRECTORY_VARIABLE", "DeviceLock", "OnWait", "cores_lock", "default_lock_directory"]
+__all__ = ["LOCK_DIRECTORY_VARIABLE", "DeviceLock", "OnWait", "cores_lock", "default_lock_directory", "holder_of"]
 
 LOCK_DIRECTORY_VARIABLE = "KINTUNE_LOCK_DIR"
 """The environment variable that names another directory for locks: processes that share devices must agree on it."""
@@ -84,6 +84,20 @@ class DeviceLock:
         except BlockingIOError:
             return False
         return True
+
+    def holder(self) -> str | None:
+        """Who holds the lock now, by process id and command line; None if nobody does, or the file cannot be read."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _read_holder(fd)
+        finally:
+            os.close(fd)
+        return None
 
     def release(self, *, remove: bool = False) -> None:
         """Give the lock back, if it is held; with `remove`, its file goes, as nobody will want a lock of this name."""
@@ -150,7 +164,7 @@ class DeviceLock:
             if not waits:
                 raise
             if on_wait is not None:
-                on_wait(os.pread(fd, _HOLDER_LIMIT * 4, 0).decode(errors="replace") or "another process")
+                on_wait(_read_holder(fd))
             fcntl.flock(fd, fcntl.LOCK_EX)
             return True
         return False
@@ -170,6 +184,16 @@ def cores_lock(cores: Iterable[int], on_wait: OnWait | None = None, directory: P
         for core in sorted(set(cores)):
             stack.enter_context(DeviceLock(f"core-{core}", directory).holding(on_wait))
         yield
+
+
+def holder_of(cores: Iterable[int], directory: Path | None = None) -> str | None:
+    """Who holds the lock on one of these cores now, by process id and command line; None if all are free."""
+    found = (DeviceLock(f"core-{core}", directory).holder() for core in sorted(set(cores)))
+    return next((holder for holder in found if holder is not None), None)
+
+
+def _read_holder(fd: int) -> str:
+    return os.pread(fd, _HOLDER_LIMIT * 4, 0).decode(errors="replace") or "another process"
 
 
 def _inode(fd: int) -> tuple[int, int]:

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import DeviceError, OrderError
-from kintune.hardware.locks import LOCK_DIRECTORY_VARIABLE, DeviceLock, cores_lock, default_lock_directory
+from kintune.hardware.locks import (
+    LOCK_DIRECTORY_VARIABLE,
+    DeviceLock,
+    cores_lock,
+    default_lock_directory,
+    holder_of,
+)
 
 HOLDER = """
 import sys
@@ -45,6 +51,14 @@ def test_a_free_lock_is_taken_and_given_back(tmp_path: Path) -> None:
         lock.release()
         assert not lock.held
     lock.release()
+
+
+def test_who_holds_a_core_is_told_without_waiting(tmp_path: Path) -> None:
+    assert holder_of([0, 1], tmp_path) is None
+    with another_process(tmp_path, "1") as holder:
+        assert (holder_of([0, 1], tmp_path) or "").startswith(f"{holder.pid} ")
+        assert holder_of([0], tmp_path) is None
+    assert holder_of([0, 1], tmp_path) is None
 
 
 def test_the_second_waits_and_says_for_whom(tmp_path: Path) -> None:
