@@ -43,7 +43,10 @@ PROCESSORS = {
     "rocketlake": "Intel Xeon",
     "emeraldrapids": "Intel Xeon",
 }
-PACKAGES_PAGE = "notebook/2026-11-27-small-devices.md"
+PACKAGES_PAGES = {
+    "Intel Xeon": "notebook/2026-11-27-small-devices.md",
+    "Zen 5": "notebook/2026-11-28-trained-precisions-zen5.md",
+}
 
 
 def read(results: Path, name: str) -> Any:
@@ -114,8 +117,9 @@ def packages(results: Path) -> list[str]:
         "Networks as they ship in Python packages. Milliseconds.",
     ]
     for machine, files in sorted(found.items()):
-        lines += ["", f"{machine}, {', '.join(sorted(set(days[machine].values())))}:", "", *_packages_of(files)]
-    return [*lines, "", f"[Page]({PACKAGES_PAGE})."]
+        page = f" ([page]({PACKAGES_PAGES[machine]}))" if machine in PACKAGES_PAGES else ""
+        lines += ["", f"{machine}, {', '.join(sorted(set(days[machine].values())))}{page}:", "", *_packages_of(files)]
+    return lines
 
 
 def _packages_of(files: dict[str, dict[str, Any]]) -> list[str]:
