@@ -232,7 +232,7 @@ class JobRepository:
             return [job_of_row(plain(row)) for row in connection.execute(query)]
 
     def like(self, job: Job, limit: int = 5) -> list[Job]:
-        """Jobs done on the same file and device, with the same shapes and constants, latest first.
+        """Jobs done on the same file, of requests whose results this one may have, latest first.
 
         Only those whose results this one's owner may have.
         """
@@ -245,10 +245,7 @@ class JobRepository:
         with self._database.snapshot() as connection:
             found = [job_of_row(plain(row)) for row in connection.execute(query.limit(50))]
 
-        def fixed(one: Job) -> tuple[object, ...]:
-            return one.wanted.device, one.wanted.shapes, one.wanted.constants
-
-        return [one for one in found if fixed(one) == fixed(job)][:limit]
+        return [one for one in found if job.wanted.has_results_of(one.wanted)][:limit]
 
     def hidden_from(self, owner: int) -> frozenset[str]:
         """The runs whose measurements this owner's jobs may not use: others' who have not agreed to that."""

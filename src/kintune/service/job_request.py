@@ -123,6 +123,10 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     calibrate: tuple[int, ...] = ()
 
+    def has_results_of(self, other: JobRequest) -> bool:
+        """Whether results of the other request are results of this one: they differ in limits and urgency alone."""
+        return _unlimited(self) == _unlimited(other)
+
     def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
         """The combinations of shapes, at least one.
 
@@ -130,6 +134,13 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             ShapeError: as for `combine_shapes`.
         """
         return combine_shapes(read_shapes(self.shapes))
+
+
+def _unlimited(wanted: JobRequest) -> JobRequest:
+    """The same without how long it is tuned, how urgently, and who is told; the rest decides what comes out."""
+    return msgspec.structs.replace(
+        wanted, until=None, minutes=None, trials=None, priority=1.0, seed=0, webhook=None, share=False, search=True
+    )
 
 
 def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
