@@ -220,9 +220,16 @@ def _check_constants(constants: Mapping[str, Any]) -> None:
         leaves = list(itertools.islice(_leaves(value), _MOST_NUMBERS + 1))
         if len(leaves) > _MOST_NUMBERS:
             raise InputError(f"constants: {name[:64]!r} has more than {_MOST_NUMBERS} numbers; bind it in the file")
-        if not all(isinstance(leaf, bool | int | float) and math.isfinite(leaf) for leaf in leaves):
+        if not all(map(_is_number, leaves)):
             raise InputError(f"constants: {name[:64]!r} must be finite numbers, true or false, or lists of them")
         constant_of(name[:64], value)
+
+
+def _is_number(leaf: Any) -> bool:
+    """Whether this can be kept: a finite number, with 64 bits at most where it is whole."""
+    if isinstance(leaf, float):
+        return math.isfinite(leaf)
+    return isinstance(leaf, int) and -(1 << 63) <= leaf < 1 << 64
 
 
 def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
