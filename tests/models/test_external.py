@@ -19,12 +19,20 @@ def test_weights_beside_the_file_are_mapped(samples: Any) -> None:
     path = samples.write_external("w.data", offset=4096, length=SIZE)
     values = np.arange(64 * 512, dtype="<f4").reshape(64, 512)
     (path.parent / "w.data").write_bytes(b"\0" * 4096 + values.tobytes())
-    read = open_graph(path).weights["w"]
+    read = open_graph(path, own=True).weights["w"]
     np.testing.assert_array_equal(read, values)
     base: Any = read
     while not isinstance(base, np.memmap):
         base = base.base
     assert not read.flags.writeable
+
+
+def test_other_files_are_read_of_the_users_own_models_alone(samples: Any) -> None:
+    path = samples.write_external("w.data")
+    (path.parent / "w.data").write_bytes(SECRET)
+    with pytest.raises(ModelError, match=r"weight 'w': lies in another file, which is not read"):
+        open_graph(path)
+    assert open_graph(path, own=True).weights["w"].shape == (64, 512)
 
 
 @pytest.mark.parametrize("kind", ["INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1"])
@@ -48,13 +56,13 @@ def test_types_that_share_bytes_are_unpacked(samples: Any, kind: str, nested: bo
         model.graph.initializer.append(packed)
     path = samples.write(model)
     (path.parent / "w.data").write_bytes(b"\0" + content)
-    file = open_graph(path)
+    file = open_graph(path, own=True)
     found = numpy_helper.to_array(file.graph.graph.node[1].attribute[0].t) if nested else file.weights["w"]
     assert found.dtype == wanted.dtype
     assert found.tolist() == wanted.tolist()
     (path.parent / "w.data").write_bytes(content)
     with pytest.raises(ModelError, match="the file is incomplete"):
-        open_graph(path)
+        open_graph(path, own=True)
 
 
 def cached(samples: Any, location: str, target: str) -> Path:
@@ -76,7 +84,7 @@ def cached(samples: Any, location: str, target: str) -> Path:
 def test_the_users_own_files_may_lie_behind_links_of_their_cache(samples: Any, target: str) -> None:
     path = cached(samples, "model.onnx_data", target)
     assert not open_graph(path, own=True).weights["w"].any()
-    with pytest.raises(ModelError, match="links are not followed"):
+    with pytest.raises(ModelError, match="lies in another file"):
         open_graph(path)
 
 
@@ -112,7 +120,7 @@ def test_weights_may_lie_in_a_folder_below(samples: Any) -> None:
     path = samples.write_external("./weights/w.data")
     (path.parent / "weights").mkdir()
     (path.parent / "weights" / "w.data").write_bytes(b"\0" * SIZE)
-    assert open_graph(path).weights["w"].shape == (64, 512)
+    assert open_graph(path, own=True).weights["w"].shape == (64, 512)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +150,7 @@ def test_paths_that_leave_the_directory_are_never_opened(
     opened: list[Any] = []
     monkeypatch.setattr(os, "open", lambda name, *_, **__: opened.append(name))
     with pytest.raises(ModelError, match="is not beside the model"):
-        open_graph(path)
+        open_graph(path, own=True)
     assert opened == []
 
 
@@ -158,7 +166,7 @@ def test_links_are_not_followed(samples: Any, tmp_path: Path, link: str) -> None
         path = samples.write_external("w.data")
         (path.parent / "w.data").symlink_to(outside / "w.data")
     with pytest.raises(ModelError, match="links are not followed"):
-        open_graph(path)
+        open_graph(path, own=True)
 
 
 def test_a_link_is_refused_even_when_it_stays_inside(samples: Any) -> None:
@@ -166,23 +174,23 @@ def test_a_link_is_refused_even_when_it_stays_inside(samples: Any) -> None:
     (path.parent / "real.data").write_bytes(b"\0" * SIZE)
     (path.parent / "w.data").symlink_to("real.data")
     with pytest.raises(ModelError, match="links are not followed"):
-        open_graph(path)
+        open_graph(path, own=True)
 
 
 def test_pipes_and_folders_are_no_data_files(samples: Any) -> None:
     path = samples.write_external("w.data")
     os.mkfifo(path.parent / "w.data")
     with pytest.raises(ModelError, match="not a regular file"):
-        open_graph(path)
+        open_graph(path, own=True)
     (path.parent / "w.data").unlink()
     (path.parent / "w.data").mkdir()
     with pytest.raises(ModelError, match="not a regular file"):
-        open_graph(path)
+        open_graph(path, own=True)
 
 
 def test_a_missing_data_file_is_named(samples: Any) -> None:
     with pytest.raises(ModelError, match=r"weight 'w': its data file w\.data is missing beside the model"):
-        open_graph(samples.write_external("w.data"))
+        open_graph(samples.write_external("w.data"), own=True)
 
 
 @pytest.mark.parametrize("size", [0, 1, SIZE - 1])
@@ -190,7 +198,7 @@ def test_a_data_file_that_is_too_short_is_refused(samples: Any, size: int) -> No
     path = samples.write_external("w.data")
     (path.parent / "w.data").write_bytes(b"\0" * size)
     with pytest.raises(ModelError, match="the file is incomplete"):
-        open_graph(path)
+        open_graph(path, own=True)
 
 
 @pytest.mark.parametrize(("offset", "length"), [(4, SIZE), (10**18, SIZE), (0, SIZE - 4), (0, SIZE + 4), (0, 0)])
@@ -198,7 +206,7 @@ def test_offsets_and_lengths_that_do_not_fit_are_refused(samples: Any, offset: i
     path = samples.write_external("w.data", offset, length)
     (path.parent / "w.data").write_bytes(b"\0" * SIZE)
     with pytest.raises(ModelError, match="weight 'w'"):
-        open_graph(path)
+        open_graph(path, own=True)
 
 
 @pytest.mark.parametrize("offset", ["-4", "four", "", "1e3", "9" * 30, "٣"])
@@ -206,4 +214,4 @@ def test_offsets_that_are_no_numbers_are_refused(samples: Any, offset: str) -> N
     path = samples.write_external("w.data", offset)  # type: ignore[arg-type]
     (path.parent / "w.data").write_bytes(b"\0" * SIZE)
     with pytest.raises(ModelError, match="the offset of its external data is not a number"):
-        open_graph(path)
+        open_graph(path, own=True)

@@ -156,10 +156,10 @@ def test_external_data_of_nested_tensors_is_read_under_the_same_rules(samples: A
     nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]
     model = samples.make_model(nodes, [("c", TensorProto.BOOL, [])], [("y", TensorProto.FLOAT, [2])])
     with pytest.raises(ModelError, match="is not beside the model"):
-        open_graph(samples.write(model))
+        open_graph(samples.write(model), own=True)
     for attribute in model.graph.node[0].attribute:
         attribute.g.node[0].attribute[0].t.external_data[0].value = "k.data"
     path = samples.write(model)
     (path.parent / "k.data").write_bytes(np.array([3, 4], "<f4").tobytes())
-    inner = open_graph(path).graph.graph.node[0].attribute[0].g.node[0].attribute[0].t
+    inner = open_graph(path, own=True).graph.graph.node[0].attribute[0].g.node[0].attribute[0].t
     assert inner.raw_data == np.array([3, 4], "<f4").tobytes()

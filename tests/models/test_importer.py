@@ -322,6 +322,14 @@ def test_a_zoo_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> No
         load(parse_ref("zoo:mobilenet_v1_0.5?image=32"), cache=tmp_path / "file" / "below")
 
 
+def test_a_model_that_others_handed_in_has_its_weights_inside(samples: Any) -> None:
+    path = samples.write_external("w.data")
+    (path.parent / "w.data").write_bytes(bytes(64 * 512 * 4))
+    with pytest.raises(ModelError, match="weight 'w': lies in another file, which is not read"):
+        load(ModelRef("onnx", str(path), "m"))
+    assert load(ModelRef("onnx", str(path), "m", own=True)).inputs
+
+
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ModelError, match="'caffe' is no kind of model"):
         load(ModelRef(kind="caffe", source="x", name="x"))

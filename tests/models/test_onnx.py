@@ -14,7 +14,7 @@ from kintune.models.onnx import read
 
 
 def digest(path: Path, **shapes: tuple[int, ...]) -> str:
-    return read(path, shapes).digest
+    return read(path, shapes, own=True).digest
 
 
 def test_a_file_is_read_with_large_weights_outside(samples: Any, capfd: pytest.CaptureFixture[str]) -> None:

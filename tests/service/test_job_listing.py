@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from kintune.core.report import FastestBaseline
 from kintune.records.database import Database
 from kintune.service.access import Scope, Visitor
+from kintune.service.database import open_database
 from kintune.service.job_listing import SORTED_BY, JobFilter, JobListing
 from kintune.service.job_repository import JobRepository, gain_columns
 from kintune.service.job_request import JobRequest
@@ -84,3 +88,12 @@ def test_past_jobs_and_those_ahead_are_counted(listing: JobListing) -> None:
     assert listing.past("gpu").seconds == ()
     assert listing.minutes_ahead() == (3, 13.0)
     assert [each.model for each in listing.waiting()] == ["mobilenet_100", "secret"]
+
+
+def test_small_letters_find_capital_ones_of_every_alphabet(tmp_path: Path) -> None:
+    with closing(open_database(str(tmp_path / "service.sqlite"))) as database:
+        cora = visitor(database, "cora")
+        model = ModelStore(database).add(cora.user, "ÜBERSETZER-ЖУК", "a" * 64, 5, 100.0, None).id
+        JobRepository(database).submit(cora, model, JobRequest(), 1000.0)
+        for text in ("übersetzer", "Über", "жук"):
+            assert names(JobListing(database), cora, text=text) == ["ÜBERSETZER-ЖУК"]

@@ -134,6 +134,32 @@ def test_minutes_of_yesterday_do_not_count(repository: JobRepository, database: 
     repository.submit(cora, model, JobRequest(minutes=9.0), 1000.0 + 9 * 60 + DAY)
 
 
+def test_a_job_counts_for_no_more_than_its_own_minutes(
+    repository: JobRepository, database: Database, model: int
+) -> None:
+    cora = visitor(database, "cora", quota=Quota(minutes=30.0))
+    job, _ = repository.submit(cora, model, JobRequest(minutes=20.0), 1000.0)
+    repository.step(job.id, JobStatus.CHECKING, "", 1000.0)
+    now = 1000.0 + 2 * DAY  # the service was down
+    repository.step(job.id, JobStatus.CANCELLED, "", now)
+    with pytest.raises(Forbidden, match="31 minutes of tuning within a day"):
+        repository.submit(cora, model, JobRequest(minutes=11.0), now)
+    repository.submit(cora, model, JobRequest(minutes=10.0), now)
+
+
+def test_of_a_job_only_the_minutes_of_the_last_day_count(
+    repository: JobRepository, database: Database, model: int
+) -> None:
+    cora = visitor(database, "cora", quota=Quota(minutes=30.0))
+    job, _ = repository.submit(cora, model, JobRequest(minutes=20.0), 1000.0)
+    repository.step(job.id, JobStatus.CHECKING, "", 1000.0)
+    repository.step(job.id, JobStatus.CANCELLED, "", 1000.0 + 20 * 60)
+    now = 1000.0 + DAY + 15 * 60
+    with pytest.raises(Forbidden, match="31 minutes of tuning within a day"):
+        repository.submit(cora, model, JobRequest(minutes=26.0), now)
+    repository.submit(cora, model, JobRequest(minutes=25.0), now)
+
+
 def test_commands_wait_until_they_are_closed(repository: JobRepository, anna: Visitor, job: Job) -> None:
     repository.command(job, JobCommand.PRIORITY, 1001.0, 4.0)
     repository.command(job, JobCommand.CANCEL, 1002.0)

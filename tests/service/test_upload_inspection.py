@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from onnx import TensorProto, helper
+import pytest
+from onnx import AttributeProto, ModelProto, SparseTensorProto, TensorProto, helper
 
 from kintune.service.upload_inspection import examine
 from tests.support.service_users import dynamic_onnx
@@ -40,3 +42,53 @@ def test_an_input_that_is_no_tensor_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     found = examine(tmp_path / "net.onnx")
     assert found.problem == "its input many is not a tensor (sequence); inputs are arrays of numbers or strings"
+
+
+def elsewhere(name: str = "k") -> TensorProto:
+    """A tensor whose elements lie in another file."""
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="0" * 64)
+    return tensor
+
+
+def in_the_graph(model: ModelProto) -> None:
+    model.graph.initializer.append(elsewhere())
+
+
+def in_a_function(model: ModelProto) -> None:
+    body = [helper.make_node("Constant", [], ["k"], value=elsewhere())]
+    model.functions.append(helper.make_function("mine", "K", [], ["k"], body, list(model.opset_import)))
+
+
+def in_a_branch(model: ModelProto) -> None:
+    branch = helper.make_graph([], "b", [], [], [elsewhere()])
+    model.graph.node.append(helper.make_node("If", ["c"], [], then_branch=branch, else_branch=branch))
+
+
+def in_sparse_weights(model: ModelProto) -> None:
+    model.graph.sparse_initializer.append(SparseTensorProto(values=elsewhere(), dims=[8]))
+
+
+def in_a_sparse_attribute(model: ModelProto) -> None:
+    attribute = AttributeProto(name="sparse_value", type=AttributeProto.SPARSE_TENSOR)
+    attribute.sparse_tensor.indices.CopyFrom(elsewhere())
+    model.graph.node.append(helper.make_node("Constant", [], ["k"]))
+    model.graph.node[-1].attribute.append(attribute)
+
+
+def in_what_is_for_training(model: ModelProto) -> None:
+    model.training_info.add().algorithm.initializer.append(elsewhere())
+
+
+@pytest.mark.parametrize(
+    "put", [in_the_graph, in_a_function, in_a_branch, in_sparse_weights, in_a_sparse_attribute, in_what_is_for_training]
+)
+def test_weights_in_other_files_are_a_problem_wherever_they_are(
+    tmp_path: Path, put: Callable[[ModelProto], None]
+) -> None:
+    model = dynamic_onnx()
+    put(model)
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    assert examine(tmp_path / "net.onnx").problem == (
+        "its weights lie in other files; save it as one file and upload that"
+    )

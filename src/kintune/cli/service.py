@@ -53,6 +53,7 @@ _USER_COLUMNS = (
     Column("state"),
     Column("jobs at once", right=True),
     Column("a model", right=True),
+    Column("all uploads", right=True),
     Column("a day", right=True),
 )
 _TOKEN_COLUMNS = (
@@ -120,12 +121,15 @@ class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--jobs", type=click.IntRange(min=0), default=Quota().jobs, show_default=True, help="Most jobs at once.")
 @click.option("--upload-mb", type=click.IntRange(min=0), default=Quota().upload_mb, show_default=True, help="A model.")
 @click.option(
+    "--storage-mb", type=click.IntRange(min=0), default=Quota().storage_mb, show_default=True, help="All uploads."
+)
+@click.option(
     "--minutes", type=FiniteRange(min=0), default=Quota().minutes, show_default=True, help="Minutes of tuning per day."
 )
-def add_user(name: str, data: str, jobs: int, upload_mb: int, minutes: float) -> None:
+def add_user(name: str, data: str, jobs: int, upload_mb: int, storage_mb: int, minutes: float) -> None:
     """Add the user NAME, with quotas."""
     with database_at(data) as database, database.transaction():
-        user = Users(database).add_user(name, time.time(), Quota(jobs, upload_mb, minutes))
+        user = Users(database).add_user(name, time.time(), Quota(jobs, upload_mb, minutes, storage_mb))
         AuditLog(database).note(time.time(), "add user", user.name)
     click.echo(f"Added {user.name}.")
 
@@ -141,7 +145,8 @@ def list_users(data: str, json_target: JsonTarget) -> None:
     rows = []
     for user in users:
         quota, state = user.quota, "locked out" if user.disabled else "active"
-        rows.append([user.name, state, str(quota.jobs), f"{quota.upload_mb} MB", f"{quota.minutes:g} min"])
+        sizes = (f"{quota.upload_mb} MB", f"{quota.storage_mb} MB")
+        rows.append([user.name, state, str(quota.jobs), *sizes, f"{quota.minutes:g} min"])
     for line in table_lines(_USER_COLUMNS, rows, output_width()):
         echo(line, json_target)
 

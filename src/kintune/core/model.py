@@ -30,8 +30,8 @@ class ModelRef(msgspec.Struct, frozen=True):
     `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence);
     `constants` has the inputs whose values are fixed for good, and which the result no longer has.  Where the result is
     to run with several combinations of shapes, `shapes` is the first and `more_shapes` has the others.
-    `own` files are the user's, who named them: weights behind links are found within a Hugging Face cache; what others
-    handed in never leads through a link.
+    `own` files are the user's, who named them: their weights may lie in other files, also behind links within a Hugging
+    Face cache.  A file that others handed in has its weights inside.
     """
 
     kind: str
@@ -42,6 +42,11 @@ class ModelRef(msgspec.Struct, frozen=True):
     constants: dict[str, Constant] = {}
     own: bool = False
     more_shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def reads_other_files(self) -> bool:
+        """Whether weights may lie in other files: the user's, or those of a network of the zoo, written by Kintune."""
+        return self.own or self.kind == "zoo"
 
     @property
     def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:

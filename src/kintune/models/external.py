@@ -1,10 +1,11 @@
 """Weights that an ONNX file keeps in other files: found only beside it, and checked before they are touched.
 
-A model names its data files freely, so a hostile one could name any file.  Only relative paths below the model's own
+A model names its data files freely, so a hostile one could name any file.  They are read of models that the user names
+and of those that Kintune has written, never of what others handed in.  Only relative paths below the model's own
 directory are followed, component by component from an open directory, and never through a symbolic link; so there is
-no moment between check and use at which a path could come to mean something else.  The one exception is for files that
-the user names: a link inside a Hugging Face cache is read, and the file of that name in the same cache's `blobs` is
-opened, likewise component by component.
+no moment between check and use at which a path could come to mean something else.  The one exception: a link inside a
+Hugging Face cache is read, and the file of that name in the same cache's `blobs` is opened, likewise component by
+component.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ class ExternalData:
     """Reads the tensors that the model at `model` keeps outside; each file is mapped once, read only.
 
     With `own`, the model is the user's own file, and links of a Hugging Face cache are followed within that cache.
+    Without, somebody else handed it in, and no other file is read.
     """
 
     def __init__(self, model: Path, *, own: bool = False) -> None:
         self._model = model
+        self._own = own
         self._cache = _cache_of(model) if own else None
         self._files: dict[str, NDArray[np.uint8]] = {}
 
@@ -42,10 +45,12 @@ class ExternalData:
         """The tensor's values, as a view of the file, or unpacked where several share a byte.
 
         Raises:
-            ModelError: for a path that leaves the model's directory, a link, a missing or short file, or sizes that
-                do not fit the tensor.
+            ModelError: for a model that is not the user's own, a path that leaves the model's directory, a link, a
+                missing or short file, or sizes that do not fit the tensor.
         """
         label = f"{self._model}: weight {tensor.name!r}"
+        if not self._own:
+            raise ModelError(f"{label}: lies in another file, which is not read; save the model as one file")
         entries = {entry.key: entry.value for entry in tensor.external_data}
         parts = _safe_parts(entries.get("location", ""), label)
         shape = tuple(tensor.dims)

@@ -80,7 +80,8 @@ class GraphFile:
 def open_graph(path: Path, *, own: bool = False) -> GraphFile:
     """Read and check an ONNX file; external weights are mapped, not loaded.
 
-    With `own`, it is the user's own file: its weights may lie behind the links of a Hugging Face cache.
+    With `own`, it is the user's own file: its weights may lie in other files, also behind the links of a Hugging Face
+    cache.
 
     Raises:
         ModelError: when it is no ONNX file, is damaged, or keeps weights where they may not be read from.

@@ -40,7 +40,7 @@ def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
 
 
 def _load_onnx(ref: ModelRef, path: Path) -> ImportedModel:
-    source = read(path, ref.shapes, ref.constants, own=ref.own)
+    source = read(path, ref.shapes, ref.constants, own=ref.reads_other_files)
     _check_numbers(path, source.proto.graph)
     return complete_model(
         ref,

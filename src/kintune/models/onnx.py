@@ -61,7 +61,8 @@ def read(
 ) -> OnnxModel:
     """Read the file at `path`; `shapes` binds the dimensions that it leaves open, `constants` the values of inputs.
 
-    With `own`, it is the user's own file: its weights may lie behind the links of a Hugging Face cache.
+    With `own`, it is the user's own file: its weights may lie in other files, also behind the links of a Hugging Face
+    cache.
 
     Large weights that nothing is folded into stay out of `proto`, so that they are held once, or only mapped.
 

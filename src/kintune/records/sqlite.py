@@ -210,6 +210,7 @@ def _configure(engine: Engine, busy_seconds: float) -> None:
     def _on_connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
         connection.isolation_level = None
         connection.text_factory = _decode
+        connection.create_function("lower", 1, _lower, deterministic=True)
         for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "foreign_keys=ON", "synchronous=FULL"):
             connection.cursor().execute(f"PRAGMA {pragma}")
 
@@ -222,6 +223,11 @@ def _configure(engine: Engine, busy_seconds: float) -> None:
 def _decode(text: bytes) -> str:
     """Text as it was written, or marked as damaged: a checksum must be able to tell, so a bad byte may not raise."""
     return text.decode("utf-8", "replace")
+
+
+def _lower(text: object) -> object:
+    """Text in small letters; those of SQLite itself are the ASCII ones alone."""
+    return text.lower() if isinstance(text, str) else text
 
 
 class CommitMark:

@@ -43,11 +43,14 @@ class Scope(str, Enum):
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """What somebody may use: jobs that are not over, the size of one upload, minutes of tuning within a day."""
+    """What somebody may use: jobs that are not over, the size of one upload, minutes of tuning within a day, and the
+    size of all uploads together.
+    """
 
     jobs: int = 20
     upload_mb: int = 2048
     minutes: float = 1440.0
+    storage_mb: int = 20_000
 
 
 class Visitor(msgspec.Struct, frozen=True):

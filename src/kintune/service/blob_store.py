@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -90,8 +90,12 @@ class BlobStore:
         with _reporting(), self._receiving() as incoming:
             return incoming.finish([data])
 
-    async def receive(self, chunks: AsyncIterator[bytes], most: int) -> tuple[Digest, int]:
+    async def receive(
+        self, chunks: AsyncIterator[bytes], most: int, examine: Callable[[Path], Awaitable[None]] | None = None
+    ) -> tuple[Digest, int]:
         """Keeps chunks as they come; returns their digest and their size in bytes.
+
+        `examine` is given the complete file before it is kept; where it raises an error, nothing is.
 
         Raises:
             TooLarge: there are more than `most` bytes; nothing of them is kept.
@@ -104,6 +108,9 @@ class BlobStore:
                 if size > most:
                     raise TooLarge(f"the upload is larger than the {most >> 20} MB that are allowed")
                 incoming.write(chunk)
+            if examine is not None:
+                incoming.flush()
+                await examine(incoming.path)
             return await asyncio.to_thread(incoming.finish, []), size  # the disk may take long over it
 
     def remove(self, digest: Digest) -> None:
@@ -165,12 +172,15 @@ class _Incoming:
     def __init__(self, content: BlobStore, file: IO[bytes], path: Path) -> None:
         self._content = content
         self._file = file
-        self._path = path
+        self.path = path
         self._hash = hashlib.sha256()
 
     def write(self, chunk: bytes) -> None:
         self._hash.update(chunk)
         self._file.write(chunk)
+
+    def flush(self) -> None:
+        self._file.flush()
 
     def finish(self, rest: Iterable[bytes]) -> Digest:
         """Writes the rest, and moves the complete file to its place."""
@@ -181,7 +191,7 @@ class _Incoming:
         digest = self._hash.hexdigest()
         place = self._content.path(digest)
         place.parent.mkdir(exist_ok=True)
-        os.replace(self._path, place)
+        os.replace(self.path, place)
         _sync_directory(place.parent)
         return digest
 

@@ -232,7 +232,7 @@ class JobRepository:
             return [job_of_row(plain(row)) for row in connection.execute(query)]
 
     def like(self, job: Job, limit: int = 5) -> list[Job]:
-        """Jobs done on the same file and device, with the same shapes and constants, latest first.
+        """Jobs done on the same file, of requests whose results this one may have, latest first.
 
         Only those whose results this one's owner may have.
         """
@@ -245,10 +245,7 @@ class JobRepository:
         with self._database.snapshot() as connection:
             found = [job_of_row(plain(row)) for row in connection.execute(query.limit(50))]
 
-        def fixed(one: Job) -> tuple[object, ...]:
-            return one.wanted.device, one.wanted.shapes, one.wanted.constants
-
-        return [one for one in found if fixed(one) == fixed(job)][:limit]
+        return [one for one in found if job.wanted.has_results_of(one.wanted)][:limit]
 
     def hidden_from(self, owner: int) -> frozenset[str]:
         """The runs whose measurements this owner's jobs may not use: others' who have not agreed to that."""
@@ -341,9 +338,12 @@ class JobRepository:
         open_jobs, promised = connection.execute(select(func.count(), func.sum(jobs.c.minutes)).where(going)).one()
         if open_jobs >= visitor.quota.jobs:
             raise Forbidden(f"{open_jobs} of your jobs are not over, which is all that you may have at once")
-        over = mine & jobs.c.started.is_not(None) & (jobs.c.ended > now - _DAY_S)
-        seconds = connection.scalar(select(func.sum(jobs.c.ended - jobs.c.started)).where(over)) or 0.0
-        minutes = float(seconds) / 60 + float(promised or 0.0) + (wanted.minutes or 0.0)
+        day_ago = now - _DAY_S
+        over = mine & jobs.c.started.is_not(None) & (jobs.c.ended > day_ago)
+        ended = connection.execute(select(jobs.c.started, jobs.c.ended, jobs.c.minutes).where(over))
+        # From its start to its end a job may also have waited, or the service been down.
+        tuned = sum(min((row.ended - max(row.started, day_ago)) / 60, row.minutes) for row in ended)
+        minutes = tuned + float(promised or 0.0) + (wanted.minutes or 0.0)
         if minutes > visitor.quota.minutes:
             raise Forbidden(
                 f"that would make {minutes:.0f} minutes of tuning within a day; you may have {visitor.quota.minutes:g}"

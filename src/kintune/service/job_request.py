@@ -123,6 +123,10 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     calibrate: tuple[int, ...] = ()
 
+    def has_results_of(self, other: JobRequest) -> bool:
+        """Whether results of the other request are results of this one: they differ in limits and urgency alone."""
+        return _unlimited(self) == _unlimited(other)
+
     def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
         """The combinations of shapes, at least one.
 
@@ -130,6 +134,13 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             ShapeError: as for `combine_shapes`.
         """
         return combine_shapes(read_shapes(self.shapes))
+
+
+def _unlimited(wanted: JobRequest) -> JobRequest:
+    """The same without how long it is tuned, how urgently, and who is told; the rest decides what comes out."""
+    return msgspec.structs.replace(
+        wanted, until=None, minutes=None, trials=None, priority=1.0, seed=0, webhook=None, share=False, search=True
+    )
 
 
 def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
@@ -209,9 +220,16 @@ def _check_constants(constants: Mapping[str, Any]) -> None:
         leaves = list(itertools.islice(_leaves(value), _MOST_NUMBERS + 1))
         if len(leaves) > _MOST_NUMBERS:
             raise InputError(f"constants: {name[:64]!r} has more than {_MOST_NUMBERS} numbers; bind it in the file")
-        if not all(isinstance(leaf, bool | int | float) and math.isfinite(leaf) for leaf in leaves):
+        if not all(map(_is_number, leaves)):
             raise InputError(f"constants: {name[:64]!r} must be finite numbers, true or false, or lists of them")
         constant_of(name[:64], value)
+
+
+def _is_number(leaf: Any) -> bool:
+    """Whether this can be kept: a finite number, with 64 bits at most where it is whole."""
+    if isinstance(leaf, float):
+        return math.isfinite(leaf)
+    return isinstance(leaf, int) and -(1 << 63) <= leaf < 1 << 64
 
 
 def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterable
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from kintune.errors import OrderError
 from kintune.records.database import Database
-from kintune.service.access import NotFound, Visitor
+from kintune.service.access import Forbidden, NotFound, Quota, Visitor
 from kintune.service.database import plain
 from kintune.service.job_status import ENDS
 from kintune.service.schema import jobs, models, users
 
-__all__ = ["INPUTS", "MODEL", "Findings", "Input", "ModelStore", "StoredModel", "shortened"]
+__all__ = ["INPUTS", "MODEL", "Findings", "Input", "ModelStore", "Storage", "StoredModel", "shortened"]
 
 MODEL, INPUTS = "model", "inputs"
 """The kinds of uploads: an ONNX file, or an .npz file with a set of inputs."""
@@ -64,6 +64,27 @@ class StoredModel(msgspec.Struct, frozen=True):
     kind: str = MODEL
 
 
+class Storage(msgspec.Struct, frozen=True):
+    """How many bytes the uploads of somebody take, and how many they may."""
+
+    used: int
+    most: int
+
+    @property
+    def left(self) -> int:
+        """How many more there may be; negative where there are too many already."""
+        return self.most - self.used
+
+    @property
+    def refusal(self) -> Forbidden:
+        """What somebody is told whose upload would be too much."""
+        return Forbidden(
+            f"your uploads take {self.used / (1 << 20):.1f} of the {self.most >> 20} MB that you may keep, and this "
+            "one is too much; delete models or sets of inputs that you need no more (DELETE /api/v1/models/ID,"
+            " DELETE /api/v1/inputs/ID)"
+        )
+
+
 class ModelStore:
     """Models, and sets of inputs, by number."""
 
@@ -75,16 +96,22 @@ class ModelStore:
     ) -> StoredModel:
         """A model, or another kind, that was uploaded; the same file again is the same one, alive again if it was
         deleted.
+
+        Raises:
+            Forbidden: the owner's uploads would take more than they may.
         """
         name = _clean(name)
         with self._database.transaction() as connection:
             connection.execute(select(users.c.id).where(users.c.id == owner).with_for_update())
             mine = (models.c.owner == owner) & (models.c.file == file)
-            known = connection.scalar(select(models.c.id).where(mine))
-            if known is None:
+            before = connection.execute(select(models.c.id, models.c.deleted).where(mine)).one_or_none()
+            if (before is None or before.deleted is not None) and size > (storage := self.storage(owner)).left:
+                raise storage.refusal
+            if before is None:
                 row = {"owner": owner, "name": name, "file": file, "size": size, "created": now, "expires": expires}
                 known = connection.execute(insert(models).values(kind=kind, **row).returning(models.c.id)).scalar_one()
             else:
+                known = before.id
                 values = {"name": name, "expires": expires, "deleted": None, "kind": kind}
                 connection.execute(update(models).where(models.c.id == known).values(**values))
             return self._get(known)
@@ -103,6 +130,14 @@ class ModelStore:
     def of_job(self, model: int) -> StoredModel:
         """Returns the model of a job, or a set of its inputs, whoever asks, be it deleted or not."""
         return self._get(model)
+
+    def storage(self, owner: int) -> Storage:
+        """What the uploads of a user take that are not deleted."""
+        live = (models.c.owner == owner) & models.c.deleted.is_(None)
+        with self._database.snapshot() as connection:
+            used = connection.scalar(select(func.sum(models.c.size)).where(live)) or 0
+            quota = connection.execute(select(users.c.quota).where(users.c.id == owner)).scalar_one()
+        return Storage(int(used), msgspec.json.decode(quota, type=Quota).storage_mb << 20)
 
     def names(self, ids: Iterable[int]) -> dict[int, str]:
         """Returns the names of models by id, be they deleted or not."""

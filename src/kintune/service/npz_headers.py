@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,6 +18,9 @@ __all__ = ["read_headers"]
 _MOST_ARRAYS = 256
 _MOST_DIMENSIONS = 32
 _MOST_READ = 1 << 20  # bytes at once: `zipfile` reads the whole directory of a file, however long that is
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # those of numpy; others unpack without a limit
+_LONGEST_HEADER = 1 << 16
+_LARGEST = 1 << 63
 
 
 def read_headers(path: Path, most_bytes: int) -> tuple[Input, ...]:
@@ -60,13 +64,19 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Input:
     """One array.
 
     Raises:
-        ValueError: it is none, or holds objects.
+        ValueError: it is none, holds objects, or its header is too long.
     """
     name = member.filename.removesuffix(".npy")
+    if member.compress_type not in _COMPRESSIONS:
+        raise ValueError(f"{name} is compressed in a way that numpy does not use")
     with archive.open(member) as file:
-        version = npy.read_magic(file)
+        beginning = io.BytesIO(file.read(_LONGEST_HEADER))  # numpy reads as much as the file says, so it gets no more
+    try:
+        version = npy.read_magic(beginning)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read(file)
-    if dtype.hasobject or len(shape) > _MOST_DIMENSIONS:
-        raise ValueError(f"{name} holds objects, or has too many dimensions")
-    return Input(name[:256], tuple(shape), str(dtype))
+        shape, _, dtype = read(beginning)
+    except Exception as error:  # numpy lets through what Python's parser raises
+        raise ValueError(f"{name} has no header of an array") from error
+    if dtype.hasobject or len(shape) > _MOST_DIMENSIONS or not all(0 <= extent < _LARGEST for extent in shape):
+        raise ValueError(f"{name} holds objects, or its shape is not possible")
+    return Input(name[:256], tuple(map(int, shape)), str(dtype))

@@ -58,16 +58,14 @@ def _describe(model: Any) -> Findings:
         if depth > _DEEPEST or sum(operators.values()) > _MOST_NODES:
             return Findings(problem="its graphs are nested too deep, or too large")
         for tensor in inner.initializer:
-            if tensor.data_location == 1 or tensor.external_data:
-                return Findings(problem="its weights lie in other files; save it as one file and upload that")
             elements += _count(tensor.dims)
         for node in inner.node:
             name = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
             operators[name[:64]] += 1
             for attribute in node.attribute:
-                if attribute.t.external_data or any(t.external_data for t in attribute.tensors):
-                    return Findings(problem="its weights lie in other files; save it as one file and upload that")
                 queue += [(each, depth + 1) for each in (*attribute.graphs, attribute.g) if each.node]
+    if _names_files(model):
+        return Findings(problem="its weights lie in other files; save it as one file and upload that")
     if max(len(graph.input), len(graph.output)) > _MOST_VALUES + len(graph.initializer):
         return Findings(problem=f"it has more than {_MOST_VALUES} inputs or outputs")
     weights = {tensor.name for tensor in graph.initializer}
@@ -83,6 +81,23 @@ def _describe(model: Any) -> Findings:
         operators=dict(operators.most_common(_MOST_OPERATORS)),
         parameters=elements,
     )
+
+
+def _names_files(model: Any) -> bool:
+    """Whether a tensor of it lies in another file, in graphs, functions, attributes, or what is for training."""
+    from google.protobuf.message import Message
+
+    queue = [model]
+    while queue:
+        message = queue.pop()
+        if message.DESCRIPTOR.name == "TensorProto":
+            if message.data_location == 1 or message.external_data:
+                return True
+            continue
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                queue += [value] if isinstance(value, Message) else value
+    return False
 
 
 def _kind(value: Any) -> str | None:

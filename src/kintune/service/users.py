@@ -205,7 +205,8 @@ class Users:
 
 def _checked(quota: Quota) -> Quota:
     """The quota; JSON has no infinities, and would lose them."""
-    if not (quota.jobs >= 0 and quota.upload_mb >= 0 and 0 <= quota.minutes < math.inf):
+    counts = (quota.jobs, quota.upload_mb, quota.storage_mb)
+    if min(counts) < 0 or not 0 <= quota.minutes < math.inf:
         raise InputError("a quota has finite numbers that are not below 0")
     return quota
 

@@ -342,5 +342,5 @@ def weight_bytes(ref: ModelRef) -> int:
     if ref.kind == ZOO:
         return zoo.build(ref.source, **ref.options).nbytes
     if ref.kind == ONNX:
-        return sum(values.nbytes for values in open_graph(Path(ref.source), own=ref.own).weights.values())
+        return sum(values.nbytes for values in open_graph(Path(ref.source), own=ref.reads_other_files).weights.values())
     return Path(ref.source).stat().st_size

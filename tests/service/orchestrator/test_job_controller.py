@@ -397,6 +397,26 @@ def test_an_earlier_result_answers_nothing_else(case: ControllerCase, wanted: di
     assert len(case.engine.added) == 1
 
 
+@pytest.mark.parametrize(
+    "earlier",
+    [{"precision": "bf16"}, {"precision": "int8", "calibrate": (1,)}, {"precision": "bf16", "max_error": 0.2},
+     {"weights": 4}, {"onnxruntime": False}, {"other_shapes": "onnxruntime"}, {"constants": {"x": 1}}],
+)  # fmt: skip
+def test_a_result_that_computes_otherwise_is_no_answer(case: ControllerCase, earlier: dict[str, Any]) -> None:
+    finished(case, case.anna, 4.0, **earlier)
+    job = case.submit(until="5")
+    case.controller.look_around()
+    assert (case.state(job)[0], len(case.engine.added)) == (JobStatus.CHECKING, 1)
+
+
+def test_a_result_with_other_limits_is_an_answer(case: ControllerCase) -> None:
+    limits = {"minutes": 9.0, "trials": 7, "priority": 2.0, "seed": 3, "webhook": "https://a.example/", "search": False}
+    finished(case, case.anna, 4.0, precision="bf16", **limits)
+    job = case.submit(until="5", precision="bf16")
+    case.controller.look_around()
+    assert case.state(job)[0] is JobStatus.DONE
+
+
 @pytest.mark.parametrize("share", [False, True])
 def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(case: ControllerCase, share: bool) -> None:
     boris = service_users.visitor(case.database, "boris")

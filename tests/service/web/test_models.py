@@ -170,3 +170,10 @@ def test_one_who_says_too_much_is_not_listened_to(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(models, "_MOST_OUTPUT", 10)
     found = asyncio.run(models.inspect_upload(tmp_path / "net.onnx"))
     assert "findings of its inspection are too long" in found.problem
+
+
+def test_what_is_no_model_is_kept_for_an_hour(anna: TestClient, application: ApplicationState) -> None:
+    useless, useful = upload(anna, b"hello, world"), upload(anna)
+    assert application.models.expire(application.now() + 3599) == []
+    assert application.models.expire(application.now() + 3600) == [useless]
+    assert anna.get(f"/api/v1/models/{useful}").status_code == 200

@@ -6,6 +6,7 @@ Only the headers of the arrays are read here.
 from __future__ import annotations
 
 import asyncio
+import pathlib
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -13,12 +14,13 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from kintune.errors import InputError
-from kintune.service.access import Forbidden, Visitor
-from kintune.service.model_store import INPUTS, Findings, StoredModel
+from kintune.service.access import Visitor
+from kintune.service.model_store import INPUTS, Findings, Input, StoredModel
 from kintune.service.npz_headers import read_headers
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.schemas import ErrorOut, InputsOut, InputsPage
+from kintune.service.web.uploads import receive_upload
 
 __all__ = ["receive_inputs", "router"]
 
@@ -74,19 +76,21 @@ async def receive_inputs(
     """Keeps an uploaded set of inputs.
 
     Raises:
-        Forbidden: the visitor may upload nothing.
+        Forbidden: the visitor may upload nothing, or no more than there is.
         TooLarge: the upload is larger than the visitor's quota allows.
         InputError: it is no .npz file of plain arrays, or holds more than the quota allows once it is unpacked.
         StorageError: it cannot be written.
     """
-    if visitor.quota.upload_mb <= 0:
-        raise Forbidden("you may not upload inputs")
-    most = visitor.quota.upload_mb << 20
-    file, size = await application.blobs.receive(chunks, most)
-    try:
-        arrays = await asyncio.to_thread(read_headers, application.blobs.path(file), most)
-    except InputError as error:  # the file goes with the next sweep, as nobody refers to it
-        raise InputError(f"{name[:64]}: {error}") from error
+    arrays: tuple[Input, ...] = ()
+
+    async def examine(path: pathlib.Path) -> None:
+        nonlocal arrays
+        try:
+            arrays = await asyncio.to_thread(read_headers, path, visitor.quota.upload_mb << 20)
+        except InputError as error:
+            raise InputError(f"{name[:64]}: {error}") from error
+
+    file, size = await receive_upload(application, visitor, "inputs", chunks, examine)
     now, days = application.now(), application.settings.keep_days
     with application.database.transaction():
         expires = now + days * _DAY_S if days else None

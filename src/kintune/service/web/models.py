@@ -14,15 +14,17 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from kintune.service.access import Forbidden, Visitor
+from kintune.service.access import Visitor
 from kintune.service.model_store import Findings, StoredModel
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
+from kintune.service.web.uploads import receive_upload
 
 __all__ = ["inspect_upload", "receive", "router"]
 _LOOK_S = 120.0
 _DAY_S = 86400.0
+_PROBLEM_S = 3600.0  # what cannot be used is kept for this long
 _MOST_OUTPUT = 4 << 20  # bytes
 _CHUNK = 1 << 16
 _AT_ONCE = asyncio.Semaphore(2)
@@ -85,17 +87,16 @@ async def receive(
     """Keeps an uploaded model, and inspects it.
 
     Raises:
-        Forbidden: the visitor may upload nothing.
+        Forbidden: the visitor may upload nothing, or no more than there is.
         TooLarge: the upload is larger than the visitor's quota allows.
         StorageError: it cannot be written.
     """
-    if visitor.quota.upload_mb <= 0:
-        raise Forbidden("you may not upload models")
-    file, size = await application.blobs.receive(chunks, visitor.quota.upload_mb << 20)
+    file, size = await receive_upload(application, visitor, "models", chunks)
     findings = await inspect_upload(application.blobs.path(file))
-    now, days = application.now(), application.settings.keep_days
+    now = application.now()
+    kept_s = _PROBLEM_S if findings.problem else application.settings.keep_days * _DAY_S
     with application.database.transaction():
-        model = application.models.add(visitor.user, name, file, size, now, now + days * _DAY_S if days else None)
+        model = application.models.add(visitor.user, name, file, size, now, now + kept_s if kept_s else None)
         application.models.found(model.id, findings)
         application.audit_log.note(now, "upload", f"model {model.id}", visitor, address, {"sha256": file, "size": size})
     return msgspec.structs.replace(model, findings=findings)

@@ -30,6 +30,7 @@ class UserIn(_Strict):
     jobs: int = Field(20, ge=0, le=10_000)
     upload_mb: int = Field(2048, ge=0, le=1 << 20)
     minutes: float = Field(1440.0, ge=0, le=1e7)
+    storage_mb: int = Field(20_000, ge=0, le=1 << 30)
 
 
 class TokenIn(_Strict):
@@ -56,7 +57,7 @@ def users(_: Admin, application: ApplicationOf) -> list[dict[str, Any]]:
 @router.post("/users", status_code=201)
 def add_user(asked: UserIn, request: Request, visitor: Admin, application: ApplicationOf) -> dict[str, Any]:
     """Add a user."""
-    quota = Quota(asked.jobs, asked.upload_mb, asked.minutes)
+    quota = Quota(asked.jobs, asked.upload_mb, asked.minutes, asked.storage_mb)
     with application.database.transaction():
         user = application.users.add_user(asked.name, application.now(), quota)
         application.audit_log.note(application.now(), "add user", user.name, visitor, address_of(request))

@@ -59,7 +59,7 @@ def load_partitioned(
         RefusedByOnnxRuntime: onnxruntime does not take the model.
         ModelError: the file cannot be used, or the model is too large.
     """
-    model = read(onnx_path_of(ref), ref.shapes, ref.constants, own=ref.own)
+    model = read(onnx_path_of(ref), ref.shapes, ref.constants, own=ref.reads_other_files)
     kinds = _accepted_outputs(model)
     compilable = CompilableNodes(target)
     left = set(handed_over)

@@ -84,7 +84,7 @@ def _written_before(written: Path, key: str) -> Quantised | None:
 
 def _key(spec: JobSpec, path: Path, inputs: Sequence[str], options: object) -> str:
     """What the quantised model follows from; weights may lie in other files than the model's."""
-    digests = [onnx_digest(open_graph(path, own=spec.model.own), {})]
+    digests = [onnx_digest(open_graph(path, own=spec.model.reads_other_files), {})]
     for file in (str(path), *inputs):
         with Path(file).open("rb") as opened:
             digests.append(sha256_of(opened).hex())

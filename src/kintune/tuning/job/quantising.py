@@ -75,7 +75,7 @@ def _inputs(path: Path, ref: ModelRef) -> tuple[list[Combination], dict[str, Any
     """What the model takes with each combination of its shapes, without the inputs that are bound to values; these."""
     combinations, constants = [], {}
     for each in ref.each():
-        file = open_graph(path, own=each.own)
+        file = open_graph(path, own=each.reads_other_files)
         constants = fit_constants(str(path), file.graph, each.constants)
         fixed = bind(str(path), file.graph, with_constants(str(path), each.shapes, constants))
         types = {port.name: port.type.tensor_type.elem_type for port in file.graph.graph.input}

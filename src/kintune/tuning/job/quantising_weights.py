@@ -188,7 +188,7 @@ def _declared(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, A
     """What the file says that the model takes, and the inputs that are bound to values."""
     combinations, constants = [], {}
     for each in ref.each():
-        file = open_graph(path, own=each.own)
+        file = open_graph(path, own=each.reads_other_files)
         constants = fit_constants(str(path), file.graph, each.constants)
         fixed = bind(str(path), file.graph, with_constants(str(path), each.shapes, constants))
         types = {port.name: port.type.tensor_type.elem_type for port in file.graph.graph.input}

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from kintune.records.database import Database
+from kintune.service.access import Forbidden, Quota, Visitor
+from kintune.service.model_store import INPUTS, ModelStore, Storage
+from tests.support.service_users import visitor
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def cora(database: Database) -> Visitor:
+    return visitor(database, "cora", quota=Quota(storage_mb=10))
+
+
+def test_all_uploads_of_a_user_together_have_a_limit(database: Database, cora: Visitor, boris: Visitor) -> None:
+    store = ModelStore(database)
+    store.add(cora.user, "one", "1" * 64, 6 * MB, 100.0, None)
+    refused = "your uploads take 6.0 of the 10 MB that you may keep"
+    with pytest.raises(Forbidden, match=refused):
+        store.add(cora.user, "two", "2" * 64, 4 * MB + 1, 100.0, None, INPUTS)
+    store.add(cora.user, "two", "2" * 64, 4 * MB, 100.0, None, INPUTS)
+    assert store.storage(cora.user) == Storage(10 * MB, 10 * MB)
+    store.add(boris.user, "three", "3" * 64, 100 * MB, 100.0, None)
+
+
+def test_what_is_deleted_leaves_room(database: Database, cora: Visitor) -> None:
+    store = ModelStore(database)
+    one = store.add(cora.user, "one", "1" * 64, 10 * MB, 100.0, None)
+    store.add(cora.user, "again", "1" * 64, 10 * MB, 101.0, None)  # the same file takes no more
+    store.delete(cora, one.id, 102.0)
+    store.add(cora.user, "two", "2" * 64, 10 * MB, 103.0, None)
+    with pytest.raises(Forbidden):
+        store.add(cora.user, "one", "1" * 64, 10 * MB, 104.0, None)
