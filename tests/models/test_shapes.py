@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from kintune.errors import ModelError, ShapeError
-from kintune.models.shapes import Dimension, bind, resolve
+from kintune.models.shapes import Dimension, bind, contradicting, resolve
+from tests.support.partitions import parse
 
 dimensions = st.one_of(st.integers(1, 9), st.sampled_from(["", "n", "m"]))
 
@@ -37,6 +39,23 @@ def test_a_named_dimension_is_bound_wherever_it_occurs() -> None:
     assert resolve("m", declared, {"ids": (2, 8)}) == expected
     with pytest.raises(ShapeError, match="dimension batch was already bound to 2"):
         resolve("m", declared, {"ids": (2, 8), "mask": (3, 8)})
+
+
+TWO_INPUTS = "m (float[n, m] x, float[n, m] v) => (float[n, k] y)"
+
+
+def test_a_name_may_have_two_sizes_where_the_graph_takes_them() -> None:
+    """Some exporters give one name to dimensions that have nothing to do with each other."""
+    model = parse(f"{TWO_INPUTS} {{ a = MatMul(x, w)  y = Add(a, v) }}")
+    weights = {"w": np.zeros((5, 7), np.float32)}
+    shapes = {"x": (2, 5), "v": (2, 7)}
+    assert bind("m", model, shapes, weights) == shapes
+    assert [dim.dim_value for dim in model.graph.input[1].type.tensor_type.shape.dim] == [2, 7]
+    assert contradicting("m", parse(f"{TWO_INPUTS} {{ y = Add(x, v) }}"), shapes) is None
+    for wrong in ({"x": (2, 5), "v": (2, 6)}, {"x": (2, 4), "v": (2, 7)}):
+        model = parse(f"{TWO_INPUTS} {{ a = MatMul(x, w)  y = Add(a, v) }}")
+        with pytest.raises(ShapeError, match="dimension m was already bound to"):
+            bind("m", model, wrong, weights)
 
 
 def test_an_open_dimension_is_named_with_the_flag_to_add() -> None:

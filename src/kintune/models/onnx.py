@@ -77,7 +77,7 @@ def read(
 
 def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> OnnxModel:
     values = fit_constants(str(file.path), file.graph, constants)
-    fixed = bind(str(file.path), file.graph, with_constants(str(file.path), shapes, values))
+    fixed = bind(str(file.path), file.graph, with_constants(str(file.path), shapes, values), file.weights)
     file = file.bound(values)
     fixed = {name: shape for name, shape in fixed.items() if name not in values}
     digest = onnx_digest(file, fixed)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper, shape_inference
 
 from kintune.errors import ModelError, ShapeError
 from kintune.models.constants import fit_constant
@@ -55,10 +55,22 @@ ELEMENT_TYPES = {
 """The element types that inputs may have; strings only where the model runs in onnxruntime."""
 
 
-def bind(label: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+class _NamedTwice(ShapeError):
+    """A name of an open dimension would have two sizes."""
+
+
+def bind(
+    label: str,
+    model: ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    weights: Mapping[str, NDArray[Any]] | None = None,
+) -> dict[str, tuple[int, ...]]:
     """Fix all input shapes in `model`, and forget shapes it states inside that follow from them.
 
-    An open dimension with a name has one size wherever the name occurs, so binding one input may bind others.
+    An open dimension with a name has one size wherever the name occurs, so binding one input may bind others.  Some
+    exporters give one name to dimensions that have nothing to do with each other.  So given shapes in which a name has
+    two sizes are accepted where ONNX's shape inference finds that the graph takes them; `weights` are those that lie
+    outside of it.
 
     Returns:
         The shape of every input, by name.
@@ -67,19 +79,49 @@ def bind(label: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
         ShapeError: an open dimension that is not bound, an unknown input, or a shape the model contradicts.
         ModelError: an input that is no tensor, or of an element type that cannot be handled.
     """
-    graph = model.graph
-    inputs = {value.name: value for value in graph.input}
-    fixed = resolve(label, {name: _declared(label, value) for name, value in inputs.items()}, shapes)
-    for name, shape in fixed.items():
-        _write(inputs[name], shape)
-    _forget_inner_shapes(graph)
+    declared = {value.name: _declared(label, value) for value in model.graph.input}
+    try:
+        fixed = resolve(label, declared, shapes)
+    except _NamedTwice:
+        fixed = resolve(label, declared, shapes, apart=True)
+        if not _takes(model, fixed, weights or {}):
+            raise
+    _fix(model.graph, fixed)
     return fixed
 
 
+def _fix(graph: GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    for value in graph.input:
+        if value.name in shapes:
+            _write(value, shapes[value.name])
+    _forget_inner_shapes(graph)
+
+
+def _takes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether shape inference finds nothing wrong with inputs of these shapes."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    _fix(copy.graph, shapes)
+    try:
+        for name, values in weights.items():
+            kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+            copy.graph.input.append(helper.make_tensor_value_info(name, kind, values.shape))
+        shape_inference.infer_shapes(copy, strict_mode=True)
+    except Exception:  # it raises its own kinds
+        return False
+    return True
+
+
 def resolve(
-    label: str, declared: Mapping[str, tuple[Dimension, ...] | None], shapes: Mapping[str, tuple[int, ...]]
+    label: str,
+    declared: Mapping[str, tuple[Dimension, ...] | None],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    apart: bool = False,
 ) -> dict[str, tuple[int, ...]]:
     """Fix the shapes of inputs, as `bind` does, given what the model declares of each (None: not even the rank).
+
+    With `apart`, a name may have several sizes in the given shapes; the first of them binds other inputs.
 
     Raises:
         ShapeError: an open dimension that is not bound, an unknown input, or a shape the model contradicts.
@@ -90,7 +132,7 @@ def resolve(
             raise ShapeError(f"{label}: --shape names {name!r}, but the model's inputs are {known}")
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
-        _unify(label, name, declared[name], shape, sizes)
+        _unify(label, name, declared[name], shape, sizes, apart=apart)
     fixed = {name: _fixed(label, name, declared[name], shapes.get(name), sizes) for name in declared}
     for name, shape in fixed.items():
         if math.prod(shape) > _LARGEST_INPUT:
@@ -109,7 +151,7 @@ def contradicting(label: str, model: ModelProto, shapes: Mapping[str, tuple[int,
         if value.name in shapes:
             declared = _declared(label, value)
             try:
-                _unify(label, value.name, declared, shapes[value.name], sizes)
+                _unify(label, value.name, declared, shapes[value.name], sizes, apart=True)
             except ShapeError:
                 return f"its input {value.name} is {_text(declared or ())}, and {_text(shapes[value.name])}"
     return None
@@ -186,7 +228,13 @@ def _dimension(dim: TensorShapeProto.Dimension) -> Dimension:
 
 
 def _unify(
-    label: str, name: str, declared: tuple[Dimension, ...] | None, shape: tuple[int, ...], sizes: dict[str, int]
+    label: str,
+    name: str,
+    declared: tuple[Dimension, ...] | None,
+    shape: tuple[int, ...],
+    sizes: dict[str, int],
+    *,
+    apart: bool = False,
 ) -> None:
     """Match a shape given from outside with the declared one, and note the sizes of named dimensions."""
     if declared is None:
@@ -198,8 +246,8 @@ def _unify(
         if isinstance(dimension, int):
             if dimension not in (size, 0):  # some exporters write 0 for a dimension that is open
                 raise ShapeError(contradiction)
-        elif dimension and sizes.setdefault(dimension, size) != size:
-            raise ShapeError(f"{contradiction}: dimension {dimension} was already bound to {sizes[dimension]}")
+        elif dimension and sizes.setdefault(dimension, size) != size and not apart:
+            raise _NamedTwice(f"{contradiction}: dimension {dimension} was already bound to {sizes[dimension]}")
 
 
 def _fixed(

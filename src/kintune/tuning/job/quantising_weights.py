@@ -190,7 +190,7 @@ def _declared(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, A
     for each in ref.each():
         file = open_graph(path, own=each.reads_other_files)
         constants = fit_constants(str(path), file.graph, each.constants)
-        fixed = bind(str(path), file.graph, with_constants(str(path), each.shapes, constants))
+        fixed = bind(str(path), file.graph, with_constants(str(path), each.shapes, constants), file.weights)
         types = {port.name: port.type.tensor_type.elem_type for port in file.graph.graph.input}
         tensors = [
             Tensor(name, shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(types[name])).name)
