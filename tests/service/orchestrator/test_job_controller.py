@@ -88,6 +88,7 @@ class ControllerCase:
         self.content = BlobStore(place / "content")
         self.time = 1000.0
         self.refused = ""
+        self.away: set[str] = set()
         self.conclusion: Callable[[JobEnd], Any] = lambda end: pytest.fail("nobody has said how it ends")
         self.tuning_runs: dict[str, FakeTuningRun] = {}
         people = Users(self.database)
@@ -102,6 +103,7 @@ class ControllerCase:
         factory = SimpleNamespace(
             tuning_run=self.tuning_run,
             came_of=lambda job: self.came_of(job),
+            is_away=lambda device, usable: device in self.away,
             clean_up=lambda job: self.cleaned.append(job.id),
             cores=1,
             command=Command(("job",)),
@@ -160,6 +162,34 @@ def test_jobs_are_launched_as_many_as_may_be_at_once(case: ControllerCase) -> No
     assert case.state(third)[0] is JobStatus.QUEUED
     case.controller.look_around()
     assert len(case.engine.added) == 2
+
+
+def test_jobs_for_devices_that_are_away_wait_and_keep_nobody_waiting(case: ControllerCase) -> None:
+    case.away = {"pi5"}
+    waiting = [case.submit(device="pi5") for _ in range(2)]
+    first, second, third = (case.submit() for _ in range(3))
+    case.controller.look_around()
+    assert [launch.job for launch in case.engine.added] == [f"run-{first.id}", f"run-{second.id}"]
+    assert {case.state(job) for job in waiting} == {(JobStatus.QUEUED, "waits for a device of type pi5")}
+    assert case.state(third) == (JobStatus.QUEUED, "")
+    assert case.news.count(Changed(waiting[0].id, JobStatus.QUEUED, "waits for a device of type pi5")) == 1
+    case.away = set()
+    case.controller.look_around()
+    assert {case.state(job) for job in waiting} == {(JobStatus.QUEUED, "")}
+    case.conclusion = done(case, StopReason.CONVERGED)
+    case.controller.ended(f"run-{first.id}", JobEnd(JobEnding.FINISHED))
+    assert case.state(waiting[0]) == (JobStatus.CHECKING, "")
+
+
+def test_a_run_whose_device_has_gone_takes_no_slot(case: ControllerCase) -> None:
+    for _ in range(2):
+        case.submit(device="pi5")
+    other = case.submit()
+    case.controller.look_around()
+    assert case.state(other)[0] is JobStatus.QUEUED
+    case.away = {"pi5"}
+    case.controller.look_around()
+    assert case.state(other)[0] is JobStatus.CHECKING
 
 
 def test_a_job_goes_through_its_states_as_its_stages_begin(case: ControllerCase) -> None:
@@ -387,6 +417,30 @@ def test_an_earlier_result_that_meets_the_target_is_the_answer(case: ControllerC
     assert (found.state, found.executable, found.report) == (JobStatus.DONE, earlier.executable, earlier.report)
     assert found.reason == f"already met by what is known (the result of job {earlier.id})"
     assert case.engine.added == []
+
+
+def test_an_earlier_result_is_the_answer_while_all_slots_are_taken(
+    case: ControllerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, _, waiting, answered = case.submit(), case.submit(), case.submit(until="3"), case.submit(until="5")
+    finished(case, case.anna, 4.0)
+    asked: list[str] = []
+    like = case.jobs.like
+
+    def counted(job: Job) -> list[Job]:
+        asked.append(job.id)
+        return like(job)
+
+    monkeypatch.setattr(case.jobs, "like", counted)
+    for _ in range(2):
+        case.controller.look_around()
+    assert (case.state(waiting)[0], case.state(answered)[0]) == (JobStatus.QUEUED, JobStatus.DONE)
+    assert asked == [waiting.id, answered.id, waiting.id]  # once more after a job was done
+    case.controller.look_around()
+    assert len(asked) == 3
+    case.conclusion = done(case, StopReason.CONVERGED)
+    case.controller.ended(f"run-{running.id}", JobEnd(JobEnding.FINISHED))
+    assert asked[3:] == [waiting.id]
 
 
 @pytest.mark.parametrize("wanted", [{"until": "3"}, {}, {"until": "5", "shapes": {"x": (1, 4)}}])

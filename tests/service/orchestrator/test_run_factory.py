@@ -100,6 +100,14 @@ def test_a_type_of_which_no_device_is_there_now_is_waited_for(case: FactoryCase)
     assert case.tuning_run("pi5", usable=0)[1].site.count == 1
 
 
+@pytest.mark.parametrize(
+    ("device", "usable", "is_away"), [("local-cpu", 0, False), ("pi5", 0, True), ("pi5", 1, False), ("pi6", 0, False)]
+)
+def test_devices_elsewhere_may_be_away(case: FactoryCase, device: str, usable: int, is_away: bool) -> None:
+    case.types.put("pi5", "board-1", PI, 1.0)
+    assert case.factory.is_away(device, lambda type: usable) is is_away
+
+
 def test_a_type_that_nobody_has_brought(case: FactoryCase) -> None:
     case.types.put("pi5", "board-1", msgspec.structs.replace(PI), 1.0)
     with pytest.raises(InputError, match=r"no device of type 'pi6' .*; there is 'local-cpu', 'pi5'"):

@@ -54,3 +54,13 @@ def test_hosts_and_devices_are_told_of_as_they_come_and_go() -> None:
     here, there = Standing("front", "host", "4 cores", "", 5.0), Standing("board/gpu", "device", "pi5", "", 5.0)
     lost = Standing("board/gpu", "device", "pi5", "the connection to it was cut", 5.0)
     assert told == [Standings((here,)), Standings((here, there)), Standings((here, lost)), Standings((here, there))]
+
+
+def test_who_waits_for_a_device_is_told_when_resources_change() -> None:
+    changes: list[str] = []
+    watch = StageTracker(str, lambda: 5.0, lambda news: None, lambda key: EventTally(), lambda: changes.append("now"))
+    watch(ResourceJoined(0.0, Device("board/gpu", "pi5")), [])
+    watch(ResourceLost(1.0, "board/gpu", "the connection to it was cut"), [])
+    watch(ResourceBack(2.0, "board/gpu"), [])
+    watch(StageDone(3.0, "run", "profile-1", 1), [])
+    assert changes == ["now"] * 3

@@ -113,6 +113,7 @@ class JobController:
         self._publish = publish
         self._log = log
         self._runs: dict[str, _Underway] = {}
+        self._unanswered: set[str] = set()  # by what is known so far
 
     @property
     def jobs(self) -> list[str]:
@@ -189,7 +190,7 @@ class JobController:
 
     def _answer(self, job: Job) -> bool:
         """Answers a job with the result of an earlier one that meets its target; returns whether there was one."""
-        if job.wanted.until is None or job.state is not JobStatus.QUEUED:
+        if job.wanted.until is None or job.state is not JobStatus.QUEUED or job.id in self._unanswered:
             return False
         target = parse_target(job.wanted.until)
         for done in self._jobs.like(job):
@@ -201,6 +202,7 @@ class JobController:
                 gain = gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline)
                 self._step(underway, JobStatus.DONE, f"{_ALREADY_MET} (the result of job {done.id})", **files, **gain)
                 return True
+        self._unanswered.add(job.id)
         return False
 
     def _report(self, job: Job) -> RunReport | None:
@@ -213,13 +215,23 @@ class JobController:
             return None
 
     def _launch_more(self) -> None:
-        have = set(self.jobs)
-        for job in sorted(self._jobs.under_way(), key=self._turn):
+        """Launches jobs whose devices are there, as many as may run at once; says of the others what they wait for.
+
+        Runs whose devices are away take no slot: they can do nothing until one is back.
+        """
+        have, under_way, usable = set(self.jobs), self._jobs.under_way(), self._engine.devices
+        devices = {job.wanted.device for job in under_way}
+        away = {device for device in devices if self._factory.is_away(device, usable)}
+        for job in sorted(under_way, key=self._turn):
             if job.id in have or self._answer(job) or self._settle(job):
                 continue
-            if len(self._runs) >= self._at_once:
-                return
-            self._launch(job)
+            taken = sum(run.job.wanted.device not in away for run in self._runs.values())
+            if job.wanted.device not in away and taken < self._at_once:
+                self._launch(job)
+                continue
+            waits_for = f"waits for a device of type {job.wanted.device}" if job.wanted.device in away else ""
+            if job.state is JobStatus.QUEUED and job.reason != waits_for:
+                self._step(_Underway(job, None, job.state), job.state, waits_for)
 
     def _settle(self, job: Job) -> bool:
         """Records the result of a run that was over before this orchestrator began; returns whether there was one."""
@@ -326,5 +338,7 @@ class JobController:
             if state.over:
                 self._webhooks.ask(underway.job, now)
         underway.state = state
+        if state is JobStatus.DONE:
+            self._unanswered.clear()
         job_logger(__name__, underway.job.id).info("%s%s", state.value, f": {reason}" if reason else "")
         self._publish(Changed(underway.job.id, state, reason))

@@ -89,7 +89,12 @@ def orchestrate(settings: ServiceSettings) -> None:
         store = stack.enter_context(Store.open(settings.records))
         about = _ask_device(settings, place, store)
         ready = threading.Event()
-        bus = EventBus(settings.socket, lambda: engine.post(controller.look_around) if ready.is_set() else None)
+
+        def look_around() -> None:
+            if ready.is_set():
+                engine.post(controller.look_around)
+
+        bus = EventBus(settings.socket, look_around)
         stack.callback(bus.close)
         refresher = Refresher(
             settings.records,
@@ -104,7 +109,7 @@ def orchestrate(settings: ServiceSettings) -> None:
         log = EngineLog(settings.directory / "engine.log")
         log.set_aside()
         stage_tracker, backlog = (
-            StageTracker(lambda run: controller.job_of(run), time.time, bus.publish, journal.tally),
+            StageTracker(lambda run: controller.job_of(run), time.time, bus.publish, journal.tally, look_around),
             Backlog(),
         )
 

@@ -192,6 +192,14 @@ class RunFactory:
             paths.append(str(path))
         return tuple(paths)
 
+    def is_away(self, device: str, usable: Callable[[str], int]) -> bool:
+        """Whether this service knows a type of devices, and none of them can be used now.
+
+        `usable` says how many devices of a type there are now.
+        """
+        is_elsewhere = device != self._settings.device_name
+        return is_elsewhere and not usable(device) and self._types.get(device) is not None
+
     def came_of(self, job: Job) -> RunReport | None:
         """Returns the report of a job's run that is over though the job is not: the orchestrator ended in between.
 

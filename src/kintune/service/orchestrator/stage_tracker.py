@@ -31,6 +31,7 @@ class StageTracker:
         now: seconds since 1970.
         publish: tells whoever listens.
         tally: what was measured in a stage that is over.
+        resources_changed: called when a host or a device joins, is lost or is back.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class StageTracker:
         now: Callable[[], float],
         publish: Callable[[News], None],
         tally: Callable[[StageKey], EventTally],
+        resources_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._job_of = job_of
         self._now = now
         self._tally = tally
+        self._resources_changed = resources_changed
         self._publish = publish
         self._running: dict[StageKey, str] = {}
         self._standings: dict[str, Standing] = {}
@@ -70,6 +73,7 @@ class StageTracker:
     def _stands(self, standing: Standing) -> None:
         self._standings[standing.id] = standing
         self._publish(Standings(tuple(self._standings.values())))
+        self._resources_changed()
 
 
 def _standing(resource: Resource, now: float) -> Standing:

@@ -141,7 +141,7 @@ def _waiting(context: PageContext) -> str:
             tag("td", name, class_="name"),
             tag("td", text(each.owner) if mine else "", data_label="user"),
             tag("td", text(describe_request(job.wanted)) if mine else ""),
-            tag("td", text(job.wanted.device), data_label="device"),
+            tag("td", text(job.wanted.device) + tag("span", text(job.reason), class_="under"), data_label="device"),
             tag("td", duration(now - job.created), class_="num", data_label="waits"),
         ]
         rows.append(tag("tr", cells))

@@ -58,7 +58,8 @@ def stand(job: Job, said: str, doing: str, device: str) -> str:
             for number, state in enumerate(_WAY)
         )
         parts.append(tag("ol", steps, class_="stage-step", aria_label="Progress of the job"))
-        parts.append(tag("p", text(f"Now: {doing or 'waiting for its turn'}"), class_="faint small"))
+        waiting = (job.reason if job.state is JobStatus.QUEUED else "") or "waiting for its turn"
+        parts.append(tag("p", text(f"Now: {doing or waiting}"), class_="faint small"))
     asked = f"{describe_request(job.wanted)}; on {device}; handed in {moment(job.created)} UTC"
     parts.append(tag("p", text(asked), class_="faint small"))
     return tag("div", parts, class_="stack")

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kintune.service.job_repository import Job
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
+from kintune.service.portal.job_parts import stand
+
+JOB = Job("a1", 1, 1, JobRequest(), 1.0, None, JobStatus.QUEUED, "", None, None, None, None, None, 1.0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "doing", "said"),
+    [
+        (JobStatus.QUEUED, "", "", "waiting for its turn"),
+        (JobStatus.QUEUED, "waits for a device of type pi5", "", "waits for a device of type pi5"),
+        (JobStatus.PACKAGING, "already met by what is known", "", "waiting for its turn"),
+        (JobStatus.PACKAGING, "already met by what is known", "prove on cpu", "prove on cpu"),
+    ],
+)
+def test_a_job_says_what_it_does_or_waits_for(state: JobStatus, reason: str, doing: str, said: str) -> None:
+    job = msgspec.structs.replace(JOB, state=state, reason=reason)
+    assert f"Now: {said}<" in stand(job, "", doing, "pi5")
