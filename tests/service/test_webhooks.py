@@ -11,7 +11,7 @@ from kintune.service.job_repository import Job, JobRepository
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.model_store import ModelStore
-from kintune.service.webhooks import Webhooks, public_address
+from kintune.service.webhooks import Webhook, Webhooks, choose_calls, public_address
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def job(database: Database, anna: Visitor) -> Job:
 
 def test_a_call_is_due_until_it_was_heard(database: Database, job: Job) -> None:
     calls = Webhooks(database)
-    assert calls.next_due() is None
+    assert calls.next_due(0.0) is None
     calls.ask(job, 10.0)
     (call,) = calls.due(10.0)
     assert (call.job, call.url, call.attempts) == (job.id, "https://a.example/done", 0)
@@ -31,14 +31,46 @@ def test_a_call_is_due_until_it_was_heard(database: Database, job: Job) -> None:
 
 
 def test_one_that_nobody_hears_is_tried_again_later_and_later(database: Database, job: Job) -> None:
-    calls, now, waits = Webhooks(database), 10.0, []
-    calls.ask(job, now)
-    while (due := calls.next_due()) is not None:
+    calls, now, waits = Webhooks(database), 0.0, []
+    calls.ask(job, 10.0)
+    while (due := calls.next_due(now)) is not None:
         waits.append(due - now)
         now = due
         (call,) = calls.due(now)
         calls.made(call, "answered 500", now, succeeded=False)
-    assert waits == [0.0, 10.0, 60.0, 600.0, 3600.0, 21600.0]
+    assert waits == [10.0, 10.0, 60.0, 600.0, 3600.0, 21600.0]
+
+
+def test_no_owner_keeps_the_others_out_of_what_is_due(
+    database: Database, anna: Visitor, boris: Visitor, job: Job
+) -> None:
+    calls, models, jobs = Webhooks(database), ModelStore(database), JobRepository(database)
+    theirs = models.add(boris.user, "net.onnx", "1" * 64, 5, 100.0, None).id
+    other, _ = jobs.submit(boris, theirs, JobRequest(webhook="https://b.example/done"), 1000.0)
+    for now in (10.0, 11.0, 12.0):
+        calls.ask(job, now)
+    calls.ask(other, 13.0)
+    due = calls.due(13.0, most=2)
+    assert [(call.owner, call.host) for call in due] == [
+        (anna.user, "a.example"), (anna.user, "a.example"), (boris.user, "b.example"),
+    ]  # fmt: skip
+
+
+def called(id: int, owner: int, host: str) -> Webhook:
+    return Webhook(id, f"j{id}", owner, f"https://{host}/done", 0)
+
+
+def test_two_calls_of_an_owner_to_a_host_are_made_at_once() -> None:
+    due = [called(id, 1, "slow.example") for id in range(5)] + [called(5, 2, "slow.example"), called(6, 1, "other")]
+    assert [call.id for call in choose_calls(due, [])] == [0, 1, 5, 6]
+    assert [call.id for call in choose_calls(due, due[:1])] == [1, 5, 6]
+    assert choose_calls(due, [due[id] for id in (0, 1, 5, 6)]) == []
+
+
+def test_twenty_calls_are_made_at_once() -> None:
+    due = [called(id, id, "a.example") for id in range(30)]
+    assert choose_calls(due, []) == due[:20]
+    assert choose_calls(due, due[5:10]) == due[:5] + due[10:20]
 
 
 def resolving_to(*addresses: str) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections import Counter
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,19 +17,26 @@ from sqlalchemy import func, insert, select, update
 
 from kintune.records.database import Database
 from kintune.service.job_repository import Job
-from kintune.service.schema import webhooks
+from kintune.service.schema import jobs, webhooks
 
-__all__ = ["Webhook", "Webhooks", "public_address"]
+__all__ = ["Webhook", "Webhooks", "choose_calls", "public_address"]
+_AT_ONCE, _AT_ONCE_OF_OWNER_AND_HOST = 20, 2
 _WAITS_S = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """One address to be called about one job."""
+    """One address to be called about one job of an `owner`."""
 
     id: int
     job: str
+    owner: int
     url: str
     attempts: int
+
+    @property
+    def host(self) -> str:
+        """The host that is called."""
+        return urlsplit(self.url).hostname or ""
 
 
 class Webhooks:
@@ -44,16 +53,20 @@ class Webhooks:
         with self._database.transaction() as connection:
             connection.execute(insert(webhooks).values(**row))
 
-    def due(self, now: float, limit: int = 20) -> list[Webhook]:
-        """Returns the calls to be made at `now` (seconds since 1970), longest due first."""
-        query = select(webhooks).where(webhooks.c.due <= now).order_by(webhooks.c.due).limit(limit)
+    def due(self, now: float, most: int = 200) -> list[Webhook]:
+        """Returns the calls to be made at `now` (seconds since 1970), longest due first, and `most` of one owner."""
+        place = func.row_number().over(partition_by=jobs.c.owner, order_by=(webhooks.c.due, webhooks.c.id))
+        columns = (webhooks.c.id, webhooks.c.job, jobs.c.owner, webhooks.c.url, webhooks.c.attempts, webhooks.c.due)
+        joined = webhooks.join(jobs, webhooks.c.job == jobs.c.id)
+        ranked = select(*columns, place.label("place")).select_from(joined).where(webhooks.c.due <= now).subquery()
+        query = select(ranked).where(ranked.c.place <= most).order_by(ranked.c.due, ranked.c.id)
         with self._database.snapshot() as connection:
-            return [Webhook(row.id, row.job, row.url, row.attempts) for row in connection.execute(query)]
+            return [Webhook(row.id, row.job, row.owner, row.url, row.attempts) for row in connection.execute(query)]
 
-    def next_due(self) -> float | None:
-        """Returns when the next call is to be made, in seconds since 1970; None if there is none."""
+    def next_due(self, now: float) -> float | None:
+        """Returns when the next call after `now` is to be made, in seconds since 1970; None if there is none."""
         with self._database.snapshot() as connection:
-            found: float | None = connection.scalar(select(func.min(webhooks.c.due)))
+            found: float | None = connection.scalar(select(func.min(webhooks.c.due)).where(webhooks.c.due > now))
             return found
 
     def made(self, call: Webhook, outcome: str, now: float, *, succeeded: bool) -> None:
@@ -62,6 +75,24 @@ class Webhooks:
         values = {"attempts": call.attempts + 1, "due": None if wait is None else now + wait, "outcome": outcome[:200]}
         with self._database.transaction() as connection:
             connection.execute(update(webhooks).where(webhooks.c.id == call.id).values(**values))
+
+
+def choose_calls(due: Iterable[Webhook], under_way: Iterable[Webhook]) -> list[Webhook]:
+    """Returns the calls to begin now, of those that are `due`: 20 at once, and two of one owner to one host.
+
+    So a receiver that is slow keeps few others waiting.  Those `under_way` are not begun again.
+    """
+    begun = {call.id: call for call in under_way}
+    taken = Counter((call.owner, call.host) for call in begun.values())
+    chosen = []
+    for call in due:
+        if len(begun) >= _AT_ONCE:
+            break
+        if call.id not in begun and taken[call.owner, call.host] < _AT_ONCE_OF_OWNER_AND_HOST:
+            taken[call.owner, call.host] += 1
+            begun[call.id] = call
+            chosen.append(call)
+    return chosen
 
 
 def public_address(url: str) -> str | None:

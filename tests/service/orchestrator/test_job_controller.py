@@ -394,7 +394,7 @@ def test_a_webhook_is_due_when_the_job_is_over(case: ControllerCase) -> None:
     job = case.submit(webhook="https://a.example/done")
     case.controller.look_around()
     calls = Webhooks(case.database)
-    assert calls.next_due() is None
+    assert calls.next_due(0.0) is None
     case.conclusion = done(case, StopReason.CONVERGED)
     case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     assert [call.job for call in calls.due(case.time)] == [job.id]

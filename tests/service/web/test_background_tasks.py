@@ -3,16 +3,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import select
 
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
+from kintune.service.schema import webhooks
 from kintune.service.web import background_tasks as background_tasks
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.background_tasks import BackgroundTasks, sweep
-from kintune.service.webhooks import Webhook
+from kintune.service.webhooks import Webhook, Webhooks
 from tests.support.reports import example_report
 from tests.support.service_users import visitor
 
@@ -82,7 +86,7 @@ def test_a_webhook_is_told_what_was_won(application: ApplicationState) -> None:
     anna = visitor(application.database, "anna")
     model = application.models.add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
     job, _ = application.jobs.submit(anna, model, JobRequest(webhook="https://a.example/done"), 1000.0)
-    call = Webhook(1, job.id, "https://a.example/done", 0)
+    call = Webhook(1, job.id, anna.user, "https://a.example/done", 0)
     assert background_tasks._body(application, call) == {"job": job.id, "model": "net", "state": "queued", "reason": ""}
     report = example_report(fastest_baseline=example_report().latency_ms.fastest_baseline)
     file = application.blobs.put_bytes(msgspec.json.encode(report))
@@ -92,3 +96,77 @@ def test_a_webhook_is_told_what_was_won(application: ApplicationState) -> None:
     assert (body["state"], body["reason"], body["latency_ms"]) == ("done", "its time was up", 15.0)
     assert body["result"] == "1.08x as fast as onnxruntime (16.2 ms)"
     assert body["fastest_baseline"]["name"] == "onnxruntime"
+
+
+def ask_for_calls(application: ApplicationState, *urls: str) -> None:
+    """Calls of one owner that are due now."""
+    anna = visitor(application.database, "anna")
+    model = application.models.add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
+    for number, url in enumerate(urls):
+        job, _ = application.jobs.submit(anna, model, JobRequest(webhook=url, seed=number), 1000.0)
+        Webhooks(application.database).ask(job, 1000.0)
+
+
+def outcomes(application: ApplicationState) -> list[str]:
+    """What came of the calls, in the order in which they were asked for; "" of those that are not made yet."""
+    with application.database.snapshot() as connection:
+        return [row.outcome for row in connection.execute(select(webhooks).order_by(webhooks.c.id))]
+
+
+def noted(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Is set once what came of a call is recorded."""
+    recorded, made = threading.Event(), Webhooks.made
+
+    def record(calls: Webhooks, call: Webhook, outcome: str, now: float, *, succeeded: bool) -> None:
+        made(calls, call, outcome, now, succeeded=succeeded)
+        recorded.set()
+
+    monkeypatch.setattr(Webhooks, "made", record)
+    return recorded
+
+
+async def play(application: ApplicationState, recorded: threading.Event) -> None:
+    """Makes the calls that are due until one of them is recorded."""
+    running = BackgroundTasks(application)
+    running.start()
+    try:
+        assert await asyncio.to_thread(recorded.wait, 60)
+    finally:
+        await running.close()
+
+
+def test_a_receiver_that_does_not_answer_keeps_no_other_waiting(
+    application: ApplicationState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def post(call: Webhook, body: Mapping[str, Any], address: str | None) -> tuple[bool, str]:
+        asked.append(call.host)
+        if call.host == "slow.example":
+            await asyncio.Event().wait()
+        return True, "answered 200"
+
+    settings = msgspec.structs.replace(application.settings, local_webhooks=True)
+    monkeypatch.setattr(application, "settings", settings)
+    monkeypatch.setattr(background_tasks, "_post", post)
+    ask_for_calls(application, *["https://slow.example/x"] * 3, "https://quick.example/x")
+    asyncio.run(play(application, noted(monkeypatch)))
+    assert outcomes(application) == ["", "", "", "answered 200"]
+    assert asked.count("slow.example") <= 2
+
+
+def test_the_time_of_a_call_holds_for_looking_its_name_up_too(
+    application: ApplicationState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = threading.Event()
+
+    def public_address(url: str) -> str | None:
+        found.wait(60.0)
+        return None
+
+    monkeypatch.setattr(background_tasks, "_CALL_S", 0.2)
+    monkeypatch.setattr(background_tasks, "public_address", public_address)
+    ask_for_calls(application, "https://a.example/x")
+    asyncio.run(play(application, noted(monkeypatch)))
+    found.set()
+    assert outcomes(application) == ["no answer within 0.2 s"]

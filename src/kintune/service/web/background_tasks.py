@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -14,7 +14,7 @@ import msgspec
 from kintune.core.report import RunReport
 from kintune.service.exports import sweep_exports
 from kintune.service.web.application_state import ApplicationState
-from kintune.service.webhooks import Webhook, Webhooks, public_address
+from kintune.service.webhooks import Webhook, Webhooks, choose_calls, public_address
 from kintune.terminal.comparison import describe_result
 
 __all__ = ["BackgroundTasks", "sweep"]
@@ -22,20 +22,23 @@ _SWEEP_S = 3600.0
 _DAY_S = 86400.0
 _CALL_S = 15.0
 _LOOK_S = 60.0  # news may be lost
+_MOST_LOOKUPS = 40  # of names at once; one that takes too long goes on in its thread
 _log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """Two tasks in the event loop of the web process."""
+    """Tasks in the event loop of the web process: two that stay, and one for each call under way."""
 
     def __init__(self, application: ApplicationState) -> None:
         self._application = application
         self._webhooks = Webhooks(application.database)
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._calls: dict[asyncio.Task[None], Webhook] = {}
+        self._lookups = ThreadPoolExecutor(_MOST_LOOKUPS, "webhook-lookup")  # not the threads that all others share
 
     def start(self) -> None:
-        """Starts both tasks."""
+        """Starts the tasks that stay."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._make_calls()), loop.create_task(self._sweep_now_and_then())]
 
@@ -44,38 +47,63 @@ class BackgroundTasks:
         self._news.set()
 
     async def close(self) -> None:
-        """Ends both tasks."""
-        for task in self._tasks:
+        """Ends all tasks; calls that are not answered yet are made again later."""
+        tasks = [*self._tasks, *self._calls]
+        for task in tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._lookups.shutdown(wait=False, cancel_futures=True)
 
     async def _make_calls(self) -> None:
         while True:
             wait = _LOOK_S
             try:
-                for call in await asyncio.to_thread(self._webhooks.due, self._application.now()):
-                    await self._call(call)
-                due = await asyncio.to_thread(self._webhooks.next_due)
-                if due is not None:
-                    wait = min(_LOOK_S, max(0.5, due - self._application.now()))
+                now, under_way = self._application.now(), list(self._calls.values())  # before: some may end meanwhile
+                due = await asyncio.to_thread(self._webhooks.due, now)
+                for call in choose_calls(due, under_way):
+                    task = asyncio.create_task(self._call(call))
+                    self._calls[task] = call
+                    task.add_done_callback(self._called)
+                next_due = await asyncio.to_thread(self._webhooks.next_due, now)
+                if next_due is not None:
+                    wait = min(_LOOK_S, max(0.5, next_due - now))
             except Exception:  # whatever it is, the next call is to be made
                 _log.exception("webhooks could not be called")
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._news.wait(), wait)
+            alarm = asyncio.get_running_loop().call_later(wait, self._news.set)
+            await self._news.wait()  # `wait_for` would miss that it is cancelled when there are news at the same moment
+            alarm.cancel()
             self._news.clear()
 
     async def _call(self, call: Webhook) -> None:
-        succeeded, outcome = False, "its address is not on the public internet"
+        """Makes a call, and records what came of it."""
         try:
-            body = await asyncio.to_thread(_body, self._application, call)
-            if self._application.settings.local_webhooks:
-                succeeded, outcome = await asyncio.wait_for(_post(call, body, None), _CALL_S)
-            elif address := await asyncio.to_thread(public_address, call.url):
-                succeeded, outcome = await asyncio.wait_for(_post(call, body, address), _CALL_S)
-        except Exception as error:  # whatever it is, it must not keep the calls after this one waiting
-            outcome = f"{type(error).__name__}: {error}"
+            succeeded, outcome = await asyncio.wait_for(self._ask(call), _CALL_S)
+        except asyncio.TimeoutError:
+            succeeded, outcome = False, f"no answer within {_CALL_S:g} s"
+        except Exception as error:  # whatever it is, the call is tried again later
+            succeeded, outcome = False, f"{type(error).__name__}: {error}"
         await asyncio.to_thread(self._webhooks.made, call, outcome, self._application.now(), succeeded=succeeded)
+
+    def _called(self, task: asyncio.Task[None]) -> None:
+        """A call is over: another one may be made; at once, unless what came of it could not be recorded."""
+        del self._calls[task]
+        if task.cancelled():
+            return
+        if (error := task.exception()) is None:
+            self._news.set()
+        else:
+            _log.error("what came of a webhook could not be recorded", exc_info=error)
+
+    async def _ask(self, call: Webhook) -> tuple[bool, str]:
+        """Calls an address; returns whether that succeeded, and the outcome."""
+        body = await asyncio.to_thread(_body, self._application, call)
+        address = None
+        if not self._application.settings.local_webhooks:
+            loop = asyncio.get_running_loop()
+            address = await loop.run_in_executor(self._lookups, public_address, call.url)
+            if address is None:
+                return False, "its address is not on the public internet"
+        return await _post(call, body, address)
 
     async def _sweep_now_and_then(self) -> None:
         while True:
