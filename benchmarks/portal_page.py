@@ -29,7 +29,7 @@ from kintune.core.report import ProgressReport
 from kintune.service.job_repository import Job
 from kintune.service.orchestrator.events import Progressed
 from kintune.service.portal.frame import PageContext
-from kintune.service.portal.job import JobView
+from kintune.service.portal.job import JobView, read_job
 from kintune.service.settings import ServiceSettings
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.live_state import LiveState
@@ -102,7 +102,7 @@ def updates(application: ApplicationState, job: Job, trials: int, repeats: int =
         for number in range(repeats):
             live_state.update(Progressed(job.id, progress(trials + number)))
             begin = time.perf_counter()
-            view._refresh()
+            view.show(*read_job(context, job.id))
             times.append(1e3 * (time.perf_counter() - begin))
     return {"median": statistics.median(times), "worst": max(times)}
 

@@ -5,11 +5,19 @@ The fast tests see each theme and each width once, the slow ones the two other p
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from kintune.errors import StorageError
+from kintune.service.access import Unauthorized
+from kintune.service.portal import frame
 from kintune.service.portal.frame import ago
 from tests.service.portal.conftest import Pages
 from tests.support.browsing import click, picture, prefer, text, violations, wait_for, wait_until_shown, widen
@@ -107,3 +115,54 @@ def test_what_cannot_be_read_is_found(pages: Pages, browser: webdriver.Chrome) -
         "document.querySelector('h1').style.color = '#eee'; document.querySelector('h1').style.background = '#fff'"
     )
     assert [each.partition(":")[0] for each in violations(browser)] == ["color-contrast"]
+
+
+class FakeTimer:
+    """Calls back when it is told to."""
+
+    def __init__(self, every_s: float, call: Callable[[], Awaitable[None]], *, active: bool) -> None:
+        self.call, self.active = call, active
+
+    def deactivate(self) -> None:
+        self.active = False
+
+
+class FakeRegion:
+    """Keeps what it shows."""
+
+    shown = ""
+
+    def __init__(self, content: str, classes: str) -> None:
+        self.show(content)
+
+    def show(self, content: str) -> None:
+        FakeRegion.shown = content
+
+
+def test_a_page_is_kept_up_to_date_until_nobody_is_signed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame.ui, "timer", FakeTimer)
+    monkeypatch.setattr(frame, "Region", FakeRegion)
+    shown: list[object] = []
+    loop_thread, threads = threading.get_ident(), set[int]()
+    answers = iter([1, StorageError("the database is away"), 2, Unauthorized("gone")])
+
+    def read() -> int:
+        threads.add(threading.get_ident())
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def show(found: int) -> None:
+        assert threading.get_ident() == loop_thread
+        shown.append(found)
+
+    timer: Any = frame.keep_up_to_date(2.0, read, show)
+    for expected, said in (([1], ""), ([1], "not up to date: the database is away"), ([1, 2], "")):
+        asyncio.run(timer.call())
+        assert (shown, timer.active) == (expected, True)
+        assert (said in FakeRegion.shown) if said else not FakeRegion.shown
+    asyncio.run(timer.call())
+    assert (shown, timer.active) == ([1, 2], False)
+    assert "/sign-in" in FakeRegion.shown
+    assert loop_thread not in threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ async def compare_page(context: PageContext) -> None:
     """The address names the jobs; a form chooses others."""
     heading("Compare")
     asked = list(dict.fromkeys(context.values("job")))
-    found, problems = _found(context, asked[:MOST])
+    found, problems = await asyncio.to_thread(_found, context, asked[:MOST])
     if len(asked) > MOST:
         problems.append(f"At most {MOST} jobs are compared at once; the first {MOST} are shown.")
     for problem in problems:
@@ -60,7 +61,7 @@ async def compare_page(context: PageContext) -> None:
         markup(tag("h2", "Operators, by the largest difference") + _operators(found), "card")
     elif found:
         markup(notice("One job is chosen; choose another one to compare it with."))
-    markup(_choice(context, asked[:MOST], is_open=len(found) < 2), "card")
+    markup(await asyncio.to_thread(_choice, context, asked[:MOST], is_open=len(found) < 2), "card")
 
 
 def _found(context: PageContext, asked: Sequence[str]) -> tuple[list[Compared], list[str]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
-from nicegui import ui
 
-from kintune.errors import KintuneError
+from kintune.service.access import Visitor
+from kintune.service.job_listing import ListedJob
 from kintune.service.orchestrator.events import EventTally, Standing
-from kintune.service.portal.frame import PageContext, Region, ago, heading, page
+from kintune.service.portal.frame import PageContext, Region, ago, heading, keep_up_to_date, page
 from kintune.service.portal.gantt import gantt
 from kintune.service.portal.job_words import describe_request
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
@@ -30,19 +32,32 @@ _MOST_JOBS = 200
 async def devices_page(context: PageContext) -> None:
     """What ran where in the last five minutes, and how it was over a day."""
     heading("Devices")
+    stored = await asyncio.to_thread(_read, context)
+
+    def show(stored: _Stored) -> None:
+        now_part.show(_stages(context, stored))
+        health.show(_health(context))
+        day.show(_day(context))
+        waiting.show(_waiting(context, stored))
+
+    keep_up_to_date(2.0, lambda: _read(context), show)
     now_part, health, day, waiting = (Region("", "stack") for _ in range(4))
+    show(stored)
 
-    def refresh() -> None:
-        try:
-            now_part.show(_stages(context))
-            health.show(_health(context))
-            day.show(_day(context))
-            waiting.show(_waiting(context))
-        except KintuneError:
-            timer.deactivate()
 
-    timer = ui.timer(2.0, refresh)
-    refresh()
+class _Stored(NamedTuple):
+    """What the page shows from the database: the visitor's jobs by id, the names of their models, and who waits."""
+
+    visitor: Visitor
+    jobs: dict[str, int]
+    names: dict[int, str]
+    waiting: list[ListedJob]
+
+
+def _read(context: PageContext) -> _Stored:
+    application, visitor = context.application, context.visitor
+    jobs = {job.id: job.model for job in application.jobs.page(visitor, limit=_MOST_JOBS)}
+    return _Stored(visitor, jobs, application.models.names(jobs.values()), application.listing.waiting())
 
 
 @router.get("/resources")
@@ -51,9 +66,8 @@ def resources_page() -> Response:
     return RedirectResponse("/devices", 301)
 
 
-def _stages(context: PageContext) -> str:
-    jobs = {job.id: job.model for job in context.application.jobs.page(context.visitor, limit=_MOST_JOBS)}
-    names = context.application.models.names(jobs.values())
+def _stages(context: PageContext, stored: _Stored) -> str:
+    jobs, names = stored.jobs, stored.names
 
     def named(job: str) -> str:
         return names.get(jobs[job], job) if job in jobs else "another job"
@@ -125,9 +139,8 @@ def _columns(shares: Sequence[float]) -> str:
     return "".join(parts)
 
 
-def _waiting(context: PageContext) -> str:
-    now, visitor = context.application.now(), context.visitor
-    found = context.application.listing.waiting()
+def _waiting(context: PageContext, stored: _Stored) -> str:
+    now, visitor, found = context.application.now(), stored.visitor, stored.waiting
     parts = [tag("h2", "Waiting jobs")]
     if not found:
         free = "None: a new job starts at once." if context.live_state.standings else "None."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
@@ -30,6 +31,7 @@ __all__ = [
     "early_heading",
     "frame",
     "heading",
+    "keep_up_to_date",
     "markup",
     "moment",
     "mount",
@@ -40,6 +42,9 @@ __all__ = [
 _PAGES = ("jobs", "job", "models", "new_job", "devices", "compare")
 _ROUTERS = ("sign_in", "bulk", "models", "devices")
 _LINKS = (("Jobs", "/"), ("New job", "/new"), ("Models", "/models"), ("Devices", "/devices"), ("Compare", "/compare"))
+_BUILT_WITHIN_S = 30.0
+
+Read = TypeVar("Read")
 
 
 class PageContext:
@@ -100,6 +105,31 @@ class Region:
             self._element.set_content(content)
 
 
+def keep_up_to_date(
+    every_s: float, read: Callable[[], Read], show: Callable[[Read], None], *, active: bool = True
+) -> ui.timer:
+    """Reads in a thread and shows what was read, again and again until nobody is signed in any more.
+
+    While nothing can be read, a notice stands here that says why.  The timer that is returned can be deactivated.
+    """
+    problem = Region("", "stack")
+
+    async def refresh() -> None:
+        try:
+            found = await asyncio.to_thread(read)
+        except Unauthorized:
+            timer.deactivate()
+            problem.show(notice("You are not signed in any more.", "bad") + tag("p", link("Sign in", "/sign-in")))
+        except KintuneError as error:
+            problem.show(notice(f"This page is not up to date: {error}", "bad"))
+        else:
+            problem.show("")
+            show(found)
+
+    timer = ui.timer(every_s, refresh, active=active)
+    return timer
+
+
 def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], Any]:
     """Makes a function a page for who is signed in; everybody else is sent to the sign-in page.
 
@@ -123,7 +153,7 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
             return None
 
         built.__name__, built.__doc__ = build.__name__, build.__doc__
-        return ui.page(path, title=f"{title} · Kintune", dark=None)(built)
+        return ui.page(path, title=f"{title} · Kintune", dark=None, response_timeout=_BUILT_WITHIN_S)(built)
 
     return decorate
 

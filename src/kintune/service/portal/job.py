@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 import msgspec
@@ -12,12 +13,12 @@ from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import InputError, KintuneError
 from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.manifest import Manifest
-from kintune.service.job_repository import Job
+from kintune.service.job_repository import Job, JobStep
 from kintune.service.job_request import MOST_PRIORITY
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.portal import job_parts as parts
 from kintune.service.portal.charts import Curve, Line, curves
-from kintune.service.portal.frame import PageContext, Region, early_heading, page, telling
+from kintune.service.portal.frame import PageContext, Region, early_heading, keep_up_to_date, page, telling
 from kintune.service.portal.job_words import headline, outlook_of, saved_progress, target_ms
 from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.operators import families_of, manifests_in, operators_of
@@ -25,7 +26,7 @@ from kintune.service.portal.profile_part import profile_part
 from kintune.terminal.comparison import describe_forecast, describe_untuned
 from kintune.terminal.formatting import describe_effort, describe_failures
 
-__all__ = ["JobView", "Outcome", "job_page", "outcome_of", "report_of"]
+__all__ = ["JobView", "Outcome", "job_page", "outcome_of", "read_job", "report_of"]
 
 _TAIL = 16_000  # bytes of the log that are shown
 
@@ -33,10 +34,22 @@ _TAIL = 16_000  # bytes of the log that are shown
 @page("/jobs/{job}", "Job")
 async def job_page(context: PageContext, job: str) -> None:
     """Everything about one job, as it happens."""
-    found = context.application.jobs.get(context.visitor, job)
+    found, steps = await asyncio.to_thread(read_job, context, job)
     view = JobView(context, found)
-    view.show()
+    view.show(found, steps)
     early_heading(view.title)
+
+
+def read_job(context: PageContext, job: str) -> tuple[Job, list[JobStep]]:
+    """Returns what the page shows of a job from the database: the job and its steps.
+
+    Raises:
+        NotFound: there is no such job for the visitor.
+        Unauthorized: nobody is signed in any more.
+    """
+    jobs = context.application.jobs
+    found = jobs.get(context.visitor, job)
+    return found, jobs.steps(found)
 
 
 class Outcome(NamedTuple):
@@ -93,6 +106,9 @@ class JobView:
         self._name = context.application.models.of_job(job.model).name
         self._offered: bool | None = None
         self.title = self._name
+        self._timer = keep_up_to_date(
+            1.0, lambda: read_job(context, job.id), lambda read: self.show(*read), active=not job.state.over
+        )
         self._head = Region()
         self._stand = Region("", "card")
         with ui.element("div").classes("line") as self._buttons:
@@ -102,23 +118,17 @@ class JobView:
         self._result = Region("", "stack")
         self._foot = Region("", "card stack")
         ui.page_title(f"{self._name} · Kintune")
-        self._timer = ui.timer(1.0, self._refresh, active=not job.state.over)
 
-    def _refresh(self) -> None:
-        with telling():
-            self._job = self._context.application.jobs.get(self._context.visitor, self._job.id)
-            self.show()
-
-    def show(self) -> None:
+    def show(self, job: Job, steps: list[JobStep]) -> None:
         """Show the job as it is now."""
-        job = self._job
+        self._job = job
         self._offer()
         if job.state.over:
             self._timer.deactivate()
             self._conclude()
         else:
             self._show_search()
-        self._foot.show(self._history())
+        self._foot.show(self._history(steps))
 
     def _show_search(self) -> None:
         job, live_state = self._job, self._context.live_state
@@ -195,7 +205,7 @@ class JobView:
         ]
         self._result.show("".join(found))
 
-    def _history(self) -> str:
+    def _history(self, steps: list[JobStep]) -> str:
         job = self._job
         tail, is_cut = "", False
         if job.log is not None:
@@ -204,7 +214,7 @@ class JobView:
                 tail, is_cut = _end_of(path.read_bytes())
             except (KintuneError, OSError):
                 tail = "The log was deleted."
-        said = parts.history(self._context.application.jobs.steps(job))
+        said = parts.history(steps)
         return said + parts.log_part(job, tail, is_cut=is_cut) + tag("p", f"Job {job.id}", class_="faint small mono")
 
     def _offer(self) -> None:

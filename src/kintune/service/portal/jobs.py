@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlencode
 
 from nicegui import ui
 
 from kintune.core.report import ProgressReport
-from kintune.errors import KintuneError
 from kintune.service.access import Scope, Visitor
 from kintune.service.job_listing import SORTED_BY, JobFilter, ListedJob
 from kintune.service.job_status import JobStatus
-from kintune.service.portal.frame import PageContext, Region, ago, heading, markup, moment, page
+from kintune.service.portal.frame import PageContext, Region, ago, heading, keep_up_to_date, markup, moment, page
 from kintune.service.portal.job_words import saved_progress
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
 from kintune.terminal.comparison import describe_against
@@ -60,6 +60,11 @@ class JobQuery:
         """Whether some jobs are left out."""
         return bool(self.states or self.text or self.device)
 
+    @property
+    def offset(self) -> int:
+        """How many jobs are on the pages before."""
+        return (self.page - 1) * _A_PAGE
+
     def filter(self) -> JobFilter:
         """The same for the database."""
         chosen = frozenset(state for name, _, states in SEARCHES if name in self.states for state in states)
@@ -98,15 +103,13 @@ async def jobs_page(context: PageContext) -> None:
     for words, kind in _told(context.query):
         markup(notice(words, kind))
     markup(_form(context, query, visitor), "card")
-    place = Region(_list(context, query), "card stack")
+    found = await asyncio.to_thread(_find, context, query)
 
-    def refresh() -> None:
-        try:
-            place.show(_list(context, query))
-        except KintuneError:
-            timer.deactivate()  # nobody is signed in any more; the next click says so
+    def show(found: tuple[list[ListedJob], int]) -> None:
+        place.show(_list(context, query, *found))
 
-    timer = ui.timer(2.0, refresh)
+    keep_up_to_date(2.0, lambda: _find(context, query), show)
+    place = Region(_list(context, query, *found), "card stack")
 
 
 def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -155,10 +158,13 @@ def _form(context: PageContext, query: JobQuery, visitor: Visitor) -> str:
     return tag("form", tag("div", parts, class_="line"), method="get", action="/", role="search")
 
 
-def _list(context: PageContext, query: JobQuery) -> str:
-    visitor = context.visitor
-    offset = (query.page - 1) * _A_PAGE
-    found, total = context.application.listing.find(visitor, query.filter(), offset=offset, limit=_A_PAGE)
+def _find(context: PageContext, query: JobQuery) -> tuple[list[ListedJob], int]:
+    """The jobs of this page of the list, and how many there are in all."""
+    listing = context.application.listing
+    return listing.find(context.visitor, query.filter(), offset=query.offset, limit=_A_PAGE)
+
+
+def _list(context: PageContext, query: JobQuery, found: list[ListedJob], total: int) -> str:
     if not total:
         return _nothing(query)
     now = context.application.now()
@@ -177,7 +183,7 @@ def _list(context: PageContext, query: JobQuery) -> str:
     ]  # fmt: skip
     bar = tag("div", actions, class_="line", role="group", aria_label="Actions on the selected jobs")
     form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action="/jobs/actions", class_="stack")
-    return form + _pages(query, offset, len(found), total)
+    return form + _pages(query, len(found), total)
 
 
 def _action(words: str, name: str, needs: str, *, danger: bool = False) -> str:
@@ -247,7 +253,8 @@ def _nothing(query: JobQuery) -> str:
     return tag("div", parts, class_="empty")
 
 
-def _pages(query: JobQuery, offset: int, shown: int, total: int) -> str:
+def _pages(query: JobQuery, shown: int, total: int) -> str:
+    offset = query.offset
     said = tag("span", f"{offset + 1} to {offset + shown} of {total}", class_="faint", role="status")
     if not shown:
         said = tag("span", f"{total} jobs", class_="faint", role="status")

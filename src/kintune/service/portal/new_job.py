@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from nicegui import ui
 
 from kintune.errors import InputError, KintuneError
@@ -31,7 +33,7 @@ async def new_job_page(context: PageContext) -> None:
     chosen = context.query.get("model", "")
     if not chosen:
         markup(upload_zone(context))
-        markup(_known_models(context))
+        markup(await asyncio.to_thread(_known_models, context))
         return
     if not (chosen.isascii() and chosen.isdigit() and len(chosen) < 18):
         raise NotFound(f"there is no model {chosen[:16]}")
@@ -41,7 +43,7 @@ async def new_job_page(context: PageContext) -> None:
     if findings.problem:
         markup(link("Submit another file", "/new", class_="button main"))
         return
-    markup(tag("div", _past(context, model), class_="stack"))
+    markup(tag("div", await asyncio.to_thread(_past, context, model), class_="stack"))
     with ui.element("section").classes("card stack"):
         form = JobForm(context, model)
 
