@@ -9,7 +9,7 @@ from kintune.core.report import FastestBaseline
 from kintune.records.database import Database
 from kintune.service.access import Scope, Visitor
 from kintune.service.database import open_database
-from kintune.service.job_listing import SORTED_BY, JobFilter, JobListing
+from kintune.service.job_listing import SORTED_BY, BestResult, JobFilter, JobListing
 from kintune.service.job_repository import JobRepository, gain_columns
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
@@ -74,6 +74,26 @@ def test_jobs_are_searched_filtered_and_sorted(
 @pytest.mark.parametrize("sort", SORTED_BY)
 def test_every_column_sorts(listing: JobListing, anna: Visitor, sort: str) -> None:
     assert len(names(listing, anna, sort=sort)) == 3
+
+
+def test_the_best_results_of_models_are_found_at_once(database: Database, anna: Visitor, boris: Visitor) -> None:
+    jobs, models = JobRepository(database), ModelStore(database)
+    fast, untimed, open_one = (models.add(anna.user, f"m{at}", f"{at:064x}", 5, 100.0, None).id for at in range(3))
+
+    def done(visitor: Visitor, model: int, ms: float | None) -> str:
+        job = jobs.submit(visitor, model, JobRequest(minutes=2.0), 1000.0)[0].id
+        jobs.step(job, JobStatus.CHECKING, "", 1010.0)
+        gain = gain_columns(ms, None if ms is None else FastestBaseline("onnxruntime", 2.0, ms / 2.0))
+        return jobs.step(job, JobStatus.DONE, "", 1100.0, **gain).id
+
+    _, best, _ = (done(anna, fast, ms) for ms in (3.0, 1.5, None))
+    other = done(anna, untimed, None)
+    done(boris, fast, 0.5)
+    jobs.submit(anna, open_one, JobRequest(minutes=2.0), 1000.0)
+    assert JobListing(database).best(anna, [fast, untimed, open_one]) == {
+        fast: BestResult(best, 1.5, FastestBaseline("onnxruntime", 2.0, 0.75), 3),
+        untimed: BestResult(other, None, None, 1),
+    }
 
 
 def test_an_admin_sees_everybodys(listing: JobListing, database: Database) -> None:

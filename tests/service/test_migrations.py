@@ -73,6 +73,17 @@ def test_earlier_jobs_have_the_gain_of_their_last_progress(tmp_path: Path) -> No
         assert found.job.id == silent.id
 
 
+def test_the_jobs_of_models_are_indexed(tmp_path: Path) -> None:
+    location = tmp_path / "service.sqlite"
+    open_database(str(location)).close()
+    index = "ix_service_jobs_owner_model_state owner model state"
+    assert index in indexes(location)
+    downgrade(location, "0005")
+    assert index not in indexes(location)
+    open_database(str(location)).close()
+    assert index in indexes(location)
+
+
 def test_a_service_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
     """Its database lies as text in the repository, as that version has written it."""
     location = tmp_path / "service.sqlite"
@@ -87,6 +98,7 @@ def test_a_service_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -
     assert json.loads(job.wanted)["until"] == "8.5"
     open_database(str(tmp_path / "new.sqlite")).close()
     assert tables(location) == tables(tmp_path / "new.sqlite")
+    assert indexes(location) == indexes(tmp_path / "new.sqlite")
 
 
 def tables(location: Path) -> dict[str, list[str]]:
@@ -96,3 +108,16 @@ def tables(location: Path) -> dict[str, list[str]]:
     found = {name: [f"{c['name']} {c['type']}" for c in seen.get_columns(name)] for name in seen.get_table_names()}
     engine.dispose()
     return found
+
+
+def indexes(location: Path) -> list[str]:
+    """Names and columns of the indexes of all tables."""
+    engine = sa.create_engine(f"sqlite:///{location}")
+    seen = sa.inspect(engine)
+    found = [
+        " ".join(map(str, (each["name"], *each["column_names"])))
+        for name in seen.get_table_names()
+        for each in seen.get_indexes(name)
+    ]
+    engine.dispose()
+    return sorted(found)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import ColumnElement, func, or_, select
 
+from kintune.core.report import FastestBaseline
 from kintune.records.database import Database
 from kintune.service.access import Visitor
 from kintune.service.database import plain
-from kintune.service.job_repository import Job, job_of_row
+from kintune.service.job_repository import Job, baseline_of, job_of_row
 from kintune.service.job_status import ENDS, JobStatus
 from kintune.service.schema import jobs, models, users
 
-__all__ = ["SORTED_BY", "JobFilter", "JobListing", "ListedJob", "PastJobs"]
+__all__ = ["SORTED_BY", "BestResult", "JobFilter", "JobListing", "ListedJob", "PastJobs"]
 
 _SORTS: dict[str, ColumnElement[Any]] = {
     "created": jobs.c.created,
@@ -56,6 +58,15 @@ class ListedJob(NamedTuple):
     owner: str
 
 
+class BestResult(NamedTuple):
+    """The job that made a model fastest, what the network takes then, and how many jobs of the model are done."""
+
+    job: str
+    latency_ms: float | None
+    fastest_baseline: FastestBaseline | None
+    done: int
+
+
 class PastJobs(NamedTuple):
     """Jobs that are done on one type of device: seconds each took, and the share of the fastest runtime it reached."""
 
@@ -92,6 +103,23 @@ class JobListing:
             total = connection.scalar(select(func.count()).select_from(joined).where(*found)) or 0
             rows = [plain(row) for row in connection.execute(query)]
         return [ListedJob(job_of_row(row), row["model_name"], row["owner_name"]) for row in rows], total
+
+    def best(self, visitor: Visitor, ids: Iterable[int]) -> dict[int, BestResult]:
+        """Returns the best results of the visitor's jobs by model; those without a job that is done are left out."""
+        order = (jobs.c.latency_ms.is_(None), jobs.c.latency_ms, jobs.c.created.desc(), jobs.c.id.desc())
+        place = func.row_number().over(partition_by=jobs.c.model, order_by=order).label("place")
+        done = func.count().over(partition_by=jobs.c.model).label("done")
+        columns = (jobs.c.id, jobs.c.model, jobs.c.latency_ms, jobs.c.baseline, jobs.c.baseline_ms)
+        theirs = (jobs.c.owner == visitor.user) & jobs.c.model.in_(sorted(set(ids)))
+        ranked = select(*columns, place, done).where(theirs, jobs.c.state == JobStatus.DONE.value).subquery()
+        with self._database.snapshot() as connection:
+            rows = list(connection.execute(select(ranked).where(ranked.c.place == 1)))
+        return {
+            row.model: BestResult(
+                row.id, row.latency_ms, baseline_of(row.baseline, row.baseline_ms, row.latency_ms), row.done
+            )
+            for row in rows
+        }
 
     def waiting(self) -> list[ListedJob]:
         """The jobs that are queued, whoever they belong to, oldest first."""

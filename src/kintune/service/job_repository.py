@@ -17,7 +17,7 @@ from kintune.service.job_request import JobRequest
 from kintune.service.job_status import ENDS, JobCommand, JobStatus, after, may_command
 from kintune.service.schema import commands, jobs, models, steps, users
 
-__all__ = ["Job", "JobRepository", "JobStep", "PendingCommand", "gain_columns", "job_of_row"]
+__all__ = ["Job", "JobRepository", "JobStep", "PendingCommand", "baseline_of", "gain_columns", "job_of_row"]
 _OVER = [state.value for state in ENDS]
 _DAY_S = 86400.0
 
@@ -60,9 +60,7 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def fastest_baseline(self) -> FastestBaseline | None:
         """The fastest other runtime, and how the job's latency stands against it; None where none was timed."""
-        if self.baseline is None or self.baseline_ms is None:
-            return None
-        return FastestBaseline.of({self.baseline: self.baseline_ms}, self.latency_ms)
+        return baseline_of(self.baseline, self.baseline_ms, self.latency_ms)
 
 
 class PendingCommand(msgspec.Struct, frozen=True):
@@ -363,3 +361,10 @@ def gain_columns(latency_ms: float | None, fastest: FastestBaseline | None) -> d
         "baseline": None if fastest is None else fastest.name,
         "baseline_ms": None if fastest is None else fastest.ms,
     }
+
+
+def baseline_of(name: str | None, baseline_ms: float | None, latency_ms: float | None) -> FastestBaseline | None:
+    """Returns what these columns say of the fastest other runtime; None where none was timed."""
+    if name is None or baseline_ms is None:
+        return None
+    return FastestBaseline.of({name: baseline_ms}, latency_ms)

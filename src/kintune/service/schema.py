@@ -125,6 +125,7 @@ jobs = Table(
     UniqueConstraint("owner", "idempotency_key"),
     Index("ix_service_jobs_owner_created", "owner", "created"),
     Index("ix_service_jobs_state", "state"),
+    Index("ix_service_jobs_owner_model_state", "owner", "model", "state"),
 )
 
 steps = Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -9,8 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from kintune.errors import KintuneError
 from kintune.service.access import Scope
-from kintune.service.job_listing import JobFilter
-from kintune.service.job_status import JobStatus
+from kintune.service.job_listing import BestResult
 from kintune.service.model_store import Findings, StoredModel
 from kintune.service.portal.frame import PageContext, ago, heading, markup, moment, page
 from kintune.service.portal.markup import Heading, link, notice, table, tag, text
@@ -29,7 +29,7 @@ async def models_page(context: PageContext) -> None:
     """The models, newest first."""
     before = context.query.get("before", "")
     last = int(before) if before.isascii() and before.isdigit() and len(before) < 18 else None
-    models = context.application.models.page(context.visitor, last, _A_PAGE)
+    models, best = await asyncio.to_thread(_read, context, last)
     heading("Models")
     if context.query.get("refused"):
         markup(notice("That model was not deleted: an unfinished job needs it.", "bad"))
@@ -51,32 +51,37 @@ async def models_page(context: PageContext) -> None:
     )
     headings = [Heading(name or tag("span", "what to do", class_="hidden"), number) for name, number in names]
     now = context.application.now()
-    rows = [_row(context, model, now) for model in models]
+    rows = [_row(model, best.get(model.id), now) for model in models]
     more = ""
     if len(models) == _A_PAGE:
         more = tag("nav", link("Older", f"/models?before={models[-1].id}", class_="button"), aria_label="Pages")
     markup(table("Models", headings, rows, class_="cards") + more, "card stack")
 
 
-def _row(context: PageContext, model: StoredModel, now: float) -> str:
+def _read(context: PageContext, before: int | None) -> tuple[list[StoredModel], dict[int, BestResult]]:
+    visitor, application = context.visitor, context.application
+    models = application.models.page(visitor, before, _A_PAGE)
+    return models, application.listing.best(visitor, (model.id for model in models))
+
+
+def _row(model: StoredModel, result: BestResult | None, now: float) -> str:
     found = model.findings or Findings()
     name = link(model.name, f"/new?model={model.id}") if not found.problem else text(model.name)
     if found.problem:
         name += tag("span", text(f"cannot be used: {found.problem}"), class_="under bad")
-    wanted = JobFilter(model=model.id, states=frozenset({JobStatus.DONE}), sort="latency", descending=False)
-    done, total = context.application.listing.find(context.visitor, wanted, limit=1)
-    best = ""
-    if done and done[0].job.latency_ms is not None:
-        fastest = done[0].job.fastest_baseline
-        best = link(milliseconds(done[0].job.latency_ms), f"/jobs/{done[0].job.id}")
-        best += tag("span", text(describe_share(fastest)), class_="under") if fastest is not None else ""
+    best = label = ""
+    if result is not None and result.latency_ms is not None:
+        label = f"best of {result.done}"
+        best = link(milliseconds(result.latency_ms), f"/jobs/{result.job}")
+        if result.fastest_baseline is not None:
+            best += tag("span", text(describe_share(result.fastest_baseline)), class_="under")
     forget = tag("button", "Forget", type="submit", class_="button danger", aria_label=f"Forget {model.name}")
     kept = "" if model.expires is None else f"kept until {moment(model.expires)} UTC"
     cells = [
         tag("td", name, class_="name"),
         tag("td", _size(model.size), class_="num", data_label="size"),
         tag("td", count(found.parameters) if found.parameters else "", class_="num", data_label="weights"),
-        tag("td", best, class_="num", data_label=f"best of {total}") if best else tag("td", class_="num"),
+        tag("td", best, class_="num", data_label=label or None),
         tag("td", tag("time", ago(model.created, now), title=kept or None), class_="num", data_label="submitted"),
         tag("td", tag("form", forget, method="post", action=f"/models/{model.id}/forget")),
     ]
