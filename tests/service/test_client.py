@@ -90,6 +90,61 @@ def test_what_is_asked_twice_for_lost_answers_is_done_once(server: Server, model
         assert {one["id"] for one in client.jobs()} == {job["id"], again["id"]}
 
 
+class EndsJobs(LosesAnswers):
+    """Loses answers, and brings the job into a state before the second try."""
+
+    def __init__(self, server: Server, state: JobStatus) -> None:
+        super().__init__()
+        self.server, self.state = server, state
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return super().handle_request(request)
+        except httpx.ReadError:
+            *_, job, command = request.url.path.split("/")
+            if command in ("cancel", "finish"):
+                self.server.step(job, self.state)
+            raise
+
+
+@pytest.mark.parametrize(
+    ("command", "state"),
+    [("cancel", JobStatus.CANCELLED), ("finish", JobStatus.PACKAGING), ("finish", JobStatus.DONE)],
+)
+def test_a_command_whose_answer_is_lost_was_carried_out(
+    server: Server, model: Path, command: str, state: JobStatus
+) -> None:
+    with Client(server.url, transport=EndsJobs(server, state)) as client:
+        job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
+        for before in (JobStatus.CHECKING, JobStatus.TUNING):
+            server.step(job, before)
+        assert getattr(client, command)(job)["state"] == state.value
+        with pytest.raises(InputError, match="there is nothing to"):
+            getattr(client, command)(job)
+
+
+def test_a_command_that_was_refused_is_refused_after_a_lost_answer(server: Server, model: Path) -> None:
+    with Client(server.url, transport=LosesAnswers()) as client:
+        job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
+        with pytest.raises(InputError, match="is queued: there is nothing to finish"):
+            client.finish(job)
+
+
+def test_an_upload_is_waited_for_as_long_as_it_is_inspected(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.npz").write_bytes(b"arrays")
+    waits: dict[str, float] = {}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        waits[request.url.path] = request.extensions["timeout"]["read"]
+        return httpx.Response(200, json={"findings": None, "jobs": []})
+
+    with Client("http://service", transport=httpx.MockTransport(answer)) as client:
+        client.upload(model)
+        client.upload_inputs(tmp_path / "one.npz")
+        client.jobs()
+    assert waits == {"/api/v1/models": 600.0, "/api/v1/inputs": 600.0, "/api/v1/jobs": 60.0}
+
+
 def test_a_job_is_finished_and_given_another_priority(server: Server, model: Path) -> None:
     with Client(server.url) as client:
         job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]

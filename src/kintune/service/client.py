@@ -20,7 +20,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -39,8 +39,11 @@ SERVICE_VARIABLE, TOKEN_VARIABLE = "KINTUNE_SERVICE", "KINTUNE_TOKEN"
 """The environment variables that name the service and the token."""
 
 _TRIES = 4
+_TIMEOUT_S = 60.0
+_UPLOAD_TIMEOUT = httpx.Timeout(_TIMEOUT_S, read=600.0)  # the service inspects a file before it answers
 _CHUNK = 1 << 20
 _OVER = ("done", "failed", "cancelled")
+_CONFLICT = 409
 _AWAY = (502, 503, 504)  # what a service answers, or a proxy for it, that is being started again
 
 
@@ -53,6 +56,7 @@ class Client:
 
     Requests other than downloads are tried four times while the service does not answer, with pauses of at least half a
     second.  A submission carries an idempotency key, so that trying again makes one job.
+    An upload is waited for up to ten minutes, since the service inspects it before it answers.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class Client:
         self.address = _address(address or os.environ.get(SERVICE_VARIABLE) or "http://127.0.0.1:8190")
         token = _token(token or os.environ.get(TOKEN_VARIABLE) or "")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=self.address, headers=headers, timeout=60.0, transport=transport)
+        self._http = httpx.Client(base_url=self.address, headers=headers, timeout=_TIMEOUT_S, transport=transport)
 
     def __enter__(self) -> Client:
         return self
@@ -92,8 +96,7 @@ class Client:
             ServiceError: the service does not answer, or fails.
         """
         file = check_readable(path, "the model")
-        parameters, chunks = {"name": name or file.name}, partial(_chunks, file)
-        model: dict[str, Any] = self._ask("POST", "/api/v1/models", params=parameters, content=chunks)
+        model: dict[str, Any] = self._upload("/api/v1/models", name or file.name, file)
         if (model["findings"] or {}).get("problem"):
             raise InputError(f"{path}: {model['findings']['problem']}")
         return model
@@ -108,10 +111,7 @@ class Client:
             ServiceError: the service does not answer, or fails.
         """
         files = readable_files(path, ".npz", "the calibration files")
-        return [
-            self._ask("POST", "/api/v1/inputs", params={"name": file.name}, content=partial(_chunks, file))
-            for file in files
-        ]
+        return [self._upload("/api/v1/inputs", file.name, file) for file in files]
 
     def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
         """Submits a job for an uploaded model; returns the job.
@@ -158,7 +158,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        return self._command(job, "cancel")
+        return self._command(job, "cancel", done_in=_OVER)
 
     def finish(self, job: str) -> dict[str, Any]:
         """Ends a job with the best that was found so far; returns the job as it is now, before that has happened.
@@ -167,7 +167,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        return self._command(job, "finish")
+        return self._command(job, "finish", done_in=("packaging", *_OVER))
 
     def prioritize(self, job: str, priority: float) -> dict[str, Any]:
         """Gives a job another `priority`, up to 100; returns the job as it is now, before that has happened.
@@ -285,15 +285,39 @@ class Client:
                 elif line.startswith("data: "):
                     yield kind, json.loads(line.removeprefix("data: "))
 
-    def _command(self, job: str, command: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Sends a command to a job; returns the job that the service answers with."""
-        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/{command}", json=body)
+    def _upload(self, path: str, name: str, file: Path) -> Any:
+        """Uploads a file; returns what the service says of it."""
+        content, timeout = partial(_chunks, file), _UPLOAD_TIMEOUT
+        return self._ask("POST", path, params={"name": name}, content=content, timeout=timeout)
+
+    def _command(
+        self, job: str, command: str, body: dict[str, Any] | None = None, done_in: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Sends a command to a job; returns the job that the service answers with.
+
+        Where an answer was lost, a job that is then in one of the states `done_in` has carried the command out.
+        """
+
+        def job_if_done() -> dict[str, Any] | None:
+            found = self.job(job)
+            return found if found["state"] in done_in else None
+
+        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/{command}", job_if_done, json=body)
         return answer
 
-    def _ask(self, method: str, path: str, content: Callable[[], Iterator[bytes]] | None = None, **more: Any) -> Any:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        done_before: Callable[[], Any] = lambda: None,
+        *,
+        content: Callable[[], Iterator[bytes]] | None = None,
+        **more: Any,
+    ) -> Any:
         """Sends a request, again while the service does not answer; returns its JSON answer, None where it is empty.
 
-        `content` makes the body anew for each try.
+        `content` makes the body anew for each try.  `done_before` returns an answer, if there is one, where the service
+        refuses a second try because the first, whose answer was lost, was carried out.
 
         Raises:
             InputError: the service refuses the request.
@@ -311,6 +335,8 @@ class Client:
                     ) from error
             else:
                 if response.status_code not in _AWAY or number == _TRIES - 1:
+                    if number and response.status_code == _CONFLICT and (answer := done_before()) is not None:
+                        return answer
                     if response.is_error:
                         raise _error(response)
                     return response.json() if response.content else None
