@@ -1,22 +1,29 @@
-"""Exports of results for downloads: the `.kt` file as a wheel, or packed for onnxruntime or for C in one archive."""
+"""Exports of results for downloads: the `.kt` file as a wheel, or packed for onnxruntime or for C in one archive.
+
+They are made when somebody asks for them, and kept for an hour.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
+import threading
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from kintune.errors import InputError, StorageError
 from kintune.runtime.exports.c_library import export_c
 from kintune.runtime.exports.onnx_operator import export_onnx
 from kintune.runtime.exports.wheel import export_wheel
 
-__all__ = ["ExportKind", "exported", "sweep_exports"]
+__all__ = ["ExportKind", "Exports"]
+_AT_ONCE = 2
+_KEPT_S, _DAY_S = 3600.0, 86400.0
 
 
 class ExportKind(str, Enum):
@@ -27,31 +34,68 @@ class ExportKind(str, Enum):
     WHEEL = "wheel"
 
 
-def sweep_exports(folder: Path, before: float) -> None:
-    """Removes exports that were begun before then (seconds since 1970) and whose process has ended meanwhile."""
-    for left in folder.glob("export-*"):
-        with suppress(FileNotFoundError):
-            if left.stat().st_mtime < before:
-                shutil.rmtree(left, ignore_errors=True)
+class Exports:
+    """Exports in a folder, each kept until nobody has asked for it for an hour.
 
-
-@contextmanager
-def exported(executable: Path, kind: ExportKind, name: str, folder: Path) -> Iterator[Path]:
-    """Yields one file with the export of an executable, a wheel or a zip; it is gone when the block ends.
-
-    `name` is that of the model; `folder` is where it is made, on a disk that has room for it.
-
-    Raises:
-        InputError: the executable cannot be exported so.
-        StorageError: the export cannot be written.
+    At most two are made at a time.  Who waits for one takes no thread.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        place = tempfile.TemporaryDirectory(prefix="export-", dir=folder, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made ({error.strerror})") from error
-    with place as path:
-        yield _write(executable, kind, name, Path(path))
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._using = threading.Lock()
+
+    async def get(self, executable: Path, kind: ExportKind, name: str) -> Path:
+        """Returns the file with the export of an executable, a wheel or a zip.
+
+        The executable is called by its digest, as in the blob store; `name` is that of the model.
+
+        Raises:
+            InputError: the executable cannot be exported so.
+            StorageError: the export cannot be written.
+        """
+        place = self._folder / f"kept-{executable.name}-{kind.value}-{name}"
+        lock = self._locks.setdefault(place.name, asyncio.Lock())
+        async with lock:  # it is made once, however many ask for it
+            if (kept := await asyncio.to_thread(self._kept, place)) is not None:
+                return kept
+            async with self._turns:
+                return await asyncio.to_thread(self._make, executable, kind, name, place)
+
+    def sweep(self, now: float) -> None:
+        """Removes exports that nobody has asked for lately, and what processes that were killed have left.
+
+        `now` is in seconds since 1970.
+        """
+        for pattern, age in (("kept-*", _KEPT_S), ("export-*", _DAY_S)):
+            for left in self._folder.glob(pattern):
+                with self._using, suppress(FileNotFoundError):
+                    if left.stat().st_mtime < now - age:
+                        shutil.rmtree(left, ignore_errors=True)
+
+    def _kept(self, place: Path) -> Path | None:
+        """The file of an export that is there, which then stays for another hour."""
+        with self._using:
+            try:
+                os.utime(place)
+            except FileNotFoundError:
+                return None
+            return next(place.iterdir(), None)
+
+    def _make(self, executable: Path, kind: ExportKind, name: str, place: Path) -> Path:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            begun = tempfile.TemporaryDirectory(prefix="export-", dir=self._folder, ignore_cleanup_errors=True)
+            with begun as path:
+                made = _write(executable, kind, name, Path(path))
+                whole = Path(path, "whole")
+                whole.mkdir()
+                made.rename(whole / made.name)
+                whole.rename(place)
+        except OSError as error:
+            raise StorageError(f"the export cannot be written ({error.strerror or error})") from error
+        return place / made.name
 
 
 def _write(executable: Path, kind: ExportKind, name: str, place: Path) -> Path:
@@ -71,11 +115,8 @@ def _write(executable: Path, kind: ExportKind, name: str, place: Path) -> Path:
     except InputError as error:  # where it lies here is nobody's affair
         raise InputError(str(error).replace(f"{source}: ", "")) from error
     archive = place / f"{target.name}.zip"
-    try:
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as packed:
-            for file in sorted(target.rglob("*")):
-                if file.is_file():
-                    packed.write(file, f"{target.name}/{file.relative_to(target)}")
-    except OSError as error:
-        raise StorageError(f"{archive}: cannot be written ({error.strerror})") from error
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as packed:
+        for file in sorted(target.rglob("*")):
+            if file.is_file():
+                packed.write(file, f"{target.name}/{file.relative_to(target)}")
     return archive

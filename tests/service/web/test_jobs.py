@@ -201,6 +201,9 @@ def test_a_result_is_exported(anna: TestClient, application: ApplicationState, m
     assert 'filename="small-onnx.zip"' in answer.headers["content-disposition"]
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert "small-onnx/small.onnx" in archive.namelist()
+    again = anna.get(f"/api/v1/jobs/{job}/export/onnx", headers={"Range": "bytes=0-3"})
+    assert (again.status_code, again.content) == (206, answer.content[:4])
+    assert len(list(application.settings.exports.iterdir())) == 1
     assert anna.get(f"/api/v1/jobs/{job}/export/nonsense").status_code == 422
 
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from kintune.service.audit_log import AuditLog
 from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
+from kintune.service.exports import Exports
 from kintune.service.job_listing import JobListing
 from kintune.service.job_repository import JobRepository
 from kintune.service.machines import DeviceTypes
@@ -21,7 +22,7 @@ __all__ = ["ApplicationState"]
 
 
 class ApplicationState:
-    """What requests work on: the database's repositories, the blob store and the settings; a context manager.
+    """What requests work on: the database's repositories, the blob store, exports and the settings; a context manager.
 
     `now` gives seconds since 1970.
     """
@@ -43,6 +44,7 @@ class ApplicationState:
         self.listing = JobListing(database)
         self.audit_log = AuditLog(database)
         self.blobs = BlobStore(settings.content)
+        self.exports = Exports(settings.exports)
         self.device_types = DeviceTypes(database)
         self.database = database
 

@@ -12,14 +12,12 @@ import httpx
 import msgspec
 
 from kintune.core.report import RunReport
-from kintune.service.exports import sweep_exports
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.webhooks import Webhook, Webhooks, choose_calls, public_address
 from kintune.terminal.comparison import describe_result
 
 __all__ = ["BackgroundTasks", "sweep"]
 _SWEEP_S = 3600.0
-_DAY_S = 86400.0
 _CALL_S = 15.0
 _LOOK_S = 60.0  # news may be lost
 _MOST_LOOKUPS = 40  # of names at once; one that takes too long goes on in its thread
@@ -155,7 +153,7 @@ def sweep(application: ApplicationState) -> int:
 
 def _sweep(application: ApplicationState, now: float) -> int:
     application.blobs.sweep_incoming(now - _SWEEP_S)
-    sweep_exports(application.settings.exports, now - _DAY_S)
+    application.exports.sweep(now)
     files = list(application.blobs.digests())
     for model in application.models.expire(now):
         application.audit_log.note(now, "expire", f"model {model}")

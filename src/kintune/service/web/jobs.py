@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Iterator
-from typing import IO, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import FileResponse, StreamingResponse
+from fastapi.responses import FileResponse
 
 from kintune.errors import InputError
-from kintune.service.access import NotFound
-from kintune.service.exports import ExportKind, exported
+from kintune.service.access import NotFound, Visitor
+from kintune.service.exports import ExportKind
 from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
-from kintune.service.web.attachments import attachment
+from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, UseCasesOf, address_of
 from kintune.service.web.schemas import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
 
 __all__ = ["router"]
-_CHUNK = 1 << 20
 
 router = APIRouter(
     prefix="/api/v1/jobs",
@@ -112,22 +112,16 @@ def report(job: str, visitor: Reader, application: ApplicationOf) -> dict[str, A
 @router.get("/{job}/executable")
 def executable(job: str, visitor: Reader, application: ApplicationOf) -> FileResponse:
     """The tuned model, one `.kt` file."""
-    found = application.jobs.get(visitor, job)
-    path = application.blobs.path(_file(found, "executable"))
-    name = application.models.of_job(found.model).name
+    path, name = _executable(application, visitor, job)
     return FileResponse(path, media_type="application/octet-stream", filename=f"{name}.kt")
 
 
-@router.get("/{job}/export/{kind}", response_class=StreamingResponse)
-def export(job: str, kind: ExportKind, visitor: Reader, application: ApplicationOf) -> StreamingResponse:
+@router.get("/{job}/export/{kind}", response_class=FileResponse)
+async def export(job: str, kind: ExportKind, visitor: Reader, application: ApplicationOf) -> FileResponse:
     """The tuned model for programs without Kintune: a wheel, or a zip with what onnxruntime or a program in C needs."""
-    found = application.jobs.get(visitor, job)
-    path = application.blobs.path(_file(found, "executable"))
-    name = application.models.of_job(found.model).name
-    with exported(path, kind, name, application.settings.exports) as made:
-        file, size = made.open("rb"), made.stat().st_size  # it can be read until it is closed, and has no name then
-    headers = {**attachment(made.name), "Content-Length": str(size)}
-    return StreamingResponse(_chunks(file), media_type="application/octet-stream", headers=headers)
+    path, name = await asyncio.to_thread(_executable, application, visitor, job)
+    made = await application.exports.get(path, kind, name)
+    return FileResponse(made, media_type="application/octet-stream", filename=made.name)
 
 
 @router.get("/{job}/log")
@@ -139,10 +133,10 @@ def log(job: str, visitor: Reader, application: ApplicationOf) -> FileResponse:
     )
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+def _executable(application: ApplicationState, visitor: Visitor, job: str) -> tuple[Path, str]:
+    """The file with the result of a job, and the name of its model."""
+    found = application.jobs.get(visitor, job)
+    return application.blobs.path(_file(found, "executable")), application.models.of_job(found.model).name
 
 
 def _file(job: Job, what: str) -> str:
