@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from kintune.cli.submit import command
-from kintune.service.job_request import JobRequest
+from kintune.service.job_request import MOST_CALIBRATION, JobRequest
 from kintune.service.portal import job_form
+
+if TYPE_CHECKING:
+    from tests.support.command import Kintune
 
 _CALLED = {"search": "compile_only"}
 
@@ -20,3 +27,85 @@ def test_every_field_of_a_request_is_an_option() -> None:
 def test_every_field_of_a_request_is_in_the_portals_form() -> None:
     source = Path(str(job_form.__file__)).read_text()
     assert set(JobRequest.__struct_fields__) == set(re.findall(r'wanted\["(\w+)"\] =', source))
+
+
+class FakeClient:
+    """A service that takes everything; notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, service: str | None, token: str | None) -> FakeClient:
+        return self
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def upload(self, path: str) -> dict[str, Any]:
+        self.asked.append("upload")
+        return {"id": 1, "name": "net"}
+
+    def upload_inputs(self, path: str) -> list[dict[str, Any]]:
+        self.asked.append("upload inputs")
+        return [{"id": 7}]
+
+    def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
+        self.asked.append("submit")
+        return {"id": "j1"}
+
+    def job(self, job: str) -> dict[str, Any]:
+        self.asked.append("job")
+        return {"id": job}
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    made = FakeClient()
+    monkeypatch.setattr("kintune.cli.submit.Client", made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--until", "openvino*0.8"], "a service compares with onnxruntime alone"),
+        (["--until", "soon"], "soon"),
+        (["--webhook", "ftp://x"], "webhook must be an http or https address"),
+        (["--other-shapes", "onnxruntime", "--no-onnxruntime"], "other_shapes cannot run in onnxruntime"),
+        (["--device", "a b"], "is not a name of a device type"),
+        (["--shape", "x=1x{1,2}", "--shape", "y=1x{1,2,3}"], "name equally many"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_upload(
+    kintune: Kintune, service: FakeClient, given: list[str], said: str
+) -> None:
+    answer = kintune("submit", "net.onnx", *given)
+    assert (answer.code, answer.err.count("\n"), service.asked) == (2, 1, [])
+    assert said in answer.err
+
+
+def test_too_many_sets_of_inputs_are_refused_before_the_upload(
+    kintune: Kintune, service: FakeClient, tmp_path: Path
+) -> None:
+    for number in range(MOST_CALIBRATION + 1):
+        (tmp_path / f"{number}.npz").write_bytes(b"arrays")
+    given = ("submit", "net.onnx", "--precision", "int8", "--calibrate", tmp_path)
+    answer = kintune(*given)
+    assert (answer.code, service.asked) == (2, [])
+    assert f"up to {MOST_CALIBRATION} sets of inputs" in answer.err
+    (tmp_path / "0.npz").unlink()
+    assert kintune(*given).code == 0
+    assert service.asked == ["upload", "upload inputs", "submit"]
+
+
+def test_the_service_is_asked_for_the_job_only_where_a_document_is_wanted(
+    kintune: Kintune, service: FakeClient
+) -> None:
+    assert kintune("submit", "net.onnx").out == "j1\n"
+    assert service.asked == ["upload", "submit"]
+    answer = kintune("submit", "net.onnx", "--json", "-")
+    assert json.loads(answer.out)["job"] == {"id": "j1"}
+    assert service.asked[2:] == ["upload", "submit", "job"]

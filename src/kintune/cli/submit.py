@@ -11,14 +11,12 @@ from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.cli.remote import JobDisplay, JobDocument, service_options
 from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
 from kintune.core.config import Precision
-from kintune.core.constraints import check_fields
-from kintune.core.latency_target import parse_target
 from kintune.core.narrow_options import check_narrow_options
 from kintune.files import check_writable, readable_files
-from kintune.models.combinations import combine_shapes, parse_shapes
+from kintune.models.combinations import parse_shapes
 from kintune.models.constants import constant_values, parse_constants
 from kintune.service.client import Client
-from kintune.service.job_request import JobRequest
+from kintune.service.job_request import JobRequest, check
 from kintune.terminal.table import printable
 
 __all__ = ["command"]
@@ -85,10 +83,7 @@ def command(
     """Submit MODEL, an ONNX file, to a service for tuning; prints the job's id."""
     if output is not None:
         check_writable(output, "--output")
-    if until is not None:
-        parse_target(until)
     bound = parse_shapes(shapes)
-    combine_shapes(bound)  # so that what does not go together is refused before the upload
     wanted: dict[str, Any] = {
         "device": device,
         "until": until,
@@ -107,7 +102,6 @@ def command(
         "shapes": {name: of if len(of) > 1 else of[0] for name, of in bound.items()} or None,
         "constants": {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()} or None,
     }
-    check_fields(JobRequest(**{name: value for name, value in wanted.items() if value is not None}))
     check_narrow_options(
         precision,
         weights=weights,
@@ -116,8 +110,9 @@ def command(
         dashes="--",
         how_to_calibrate="give --calibrate FILE.npz or a directory of such files",
     )
-    if calibrate is not None:
-        readable_files(calibrate, ".npz", "the calibration files")
+    files = [] if calibrate is None else readable_files(calibrate, ".npz", "the calibration files")
+    given = {name: value for name, value in wanted.items() if value is not None}
+    check(JobRequest(**given, calibrate=tuple(range(len(files)))))  # so that what makes no sense is not uploaded
     with Client(service, token) as client:
         stored = client.upload(model)
         if calibrate is not None:
@@ -132,7 +127,8 @@ def command(
                 client.download(job["id"], output)
                 click.echo(f"The executable is {output}", err=True)
         finally:
-            write_document(json_target, JobDocument(job=client.job(job["id"])))
+            if json_target:
+                write_document(json_target, JobDocument(job=client.job(job["id"])))
 
 
 def _say(line: str) -> None:
