@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from kintune.errors import ModelError
 from kintune.models.graph_file import open_graph
-from kintune.models.onnx_nodes import sort_nodes
+from kintune.models.onnx_nodes import describe_node, sort_nodes
 
 VALUE = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
 
@@ -80,3 +80,8 @@ def test_old_files_have_weights_that_are_inputs_or_are_not(samples: Any, as_inpu
     file = open_graph(samples.write(model))
     assert [value.name for value in file.graph.graph.input] == ["x"]
     assert list(file.weights) == ["w"]
+
+
+def test_a_name_of_several_lines_is_told_in_one() -> None:
+    assert describe_node(helper.make_node("Mul", ["x"], ["y"], name="a\nb")) == "Mul 'a\\nb'"
+    assert describe_node(helper.make_node("Mul", ["x"], ["", "größe"])) == "Mul of 'größe'"

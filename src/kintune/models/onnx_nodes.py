@@ -156,10 +156,10 @@ def _on_cycle(graph: GraphProto, needed: list[set[int]], done: set[int], start: 
 
 
 def describe_node(node: NodeProto) -> str:
-    """How messages name a node: `Conv 'layer1/conv'`, or by its first output where it has no name."""
-    if node.name:
-        return f"{node.op_type} '{node.name}'"
-    return f"{node.op_type} of '{next(filter(None, node.output), '')}'"
+    """How messages name a node: `Conv 'layer1/conv'`, or by its first output where it has no name; in one line."""
+    named = f"'{node.name}'" if node.name else f"of '{next(filter(None, node.output), '')}'"
+    said = f"{node.op_type} {named}"
+    return said if said.isprintable() else said.encode("unicode_escape").decode()
 
 
 def operator_name(node: NodeProto) -> str:
