@@ -201,3 +201,26 @@ def test_operators_between_convolutions(kind: str, cpu: tvm.target.Target, run_p
         assert one.shape == other.shape, i
         largest = float(np.abs(other).max(initial=1.0))
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3 * largest, err_msg=str(i))
+
+
+def test_a_sum_lies_in_the_order_that_its_operands_have_both() -> None:
+    """The first product brings its operand into the network's order, and all sums after it stay there."""
+    from tvm import relax
+
+    from kintune.compiler.graph.layout import ChooseLayouts
+    from kintune.compiler.graph.rewriting import operator_of
+
+    rng = np.random.default_rng(3)
+    weights = [relax.const(rng.standard_normal(shape, np.float32)) for shape in ((4, 4, 1, 1), (48, 48))]
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 6, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            found = builder.emit(relax.op.reshape(builder.emit(relax.op.nn.conv2d(x, weights[0])), (1, 4, 48)))
+            for _ in range(3):
+                found = builder.emit(relax.op.add(found, builder.emit(relax.op.matmul(found, weights[1]))))
+            found = builder.emit_output(relax.op.nn.relu(found))
+        builder.emit_func_output(found)
+    bindings = ChooseLayouts()(builder.get())["main"].body.blocks[0].bindings
+    moved = [each.value for each in bindings if operator_of(each.value) == "relax.permute_dims"]
+    assert sum(isinstance(call.args[0], relax.Var) for call in moved) == 2  # the input, and the convolution's result

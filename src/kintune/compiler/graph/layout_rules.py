@@ -59,7 +59,7 @@ def _unary(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutR
     return view.keeping(_call(call, view.stored, *call.args[1:]))
 
 
-def _best_order(views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | None:
+def _best_order(tensors: TensorViews, views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | None:
     """The order in which the least must be moved to combine tensors; None when it is the network's own."""
     plain = permutations.identity(rank)
     orders: dict[Order, bool] = {}
@@ -70,7 +70,7 @@ def _best_order(views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | 
         return None
 
     def moved(order: Order) -> int:
-        return sum(math.prod(view.shape) for view in views if not _lies_in(view, order))
+        return sum(math.prod(view.shape) for view in views if not tensors.has(view, order))
 
     best = min(orders, key=lambda order: (moved(order), not orders[order]))
     least, others = moved(best), moved(plain)
@@ -79,19 +79,13 @@ def _best_order(views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | 
     return best, orders[best]
 
 
-def _lies_in(view: TensorView, order: Order) -> bool:
-    rank = len(order)
-    shape = (1,) * (rank - len(view.shape)) + view.shape
-    return permutations.is_copy_free(shape, permutations.expanded(view.order, rank), order)
-
-
 def _broadcast(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     shape = static_shape(relax.Var("result", call.ty))
     views = [tensors.view(argument) for argument in call.args]
     if shape is None or any(view is None for view in views):
         return None
     known = [view for view in views if view is not None]
-    chosen = _best_order([view for view in known if not _is_constant(view.stored)], len(shape))
+    chosen = _best_order(tensors, [view for view in known if not _is_constant(view.stored)], len(shape))
     if chosen is None:
         return None
     order, firm = chosen
@@ -190,7 +184,7 @@ def _concat(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     if len(known) != len(views) or not known:
         return None
     rank = len(known[0].shape)
-    chosen = _best_order([view for view in known if not _is_constant(view.stored)], rank)
+    chosen = _best_order(tensors, [view for view in known if not _is_constant(view.stored)], rank)
     if chosen is None or call.attrs.axis is None:
         return None
     order, firm = chosen
@@ -314,7 +308,7 @@ def _channels_last(tensors: TensorViews, call: relax.Call) -> relax.Expr | None:
     view = tensors.view(call.args[0])
     if view is None or view.is_plain or len(view.shape) != len(_NHWC) or call.attrs.layout != "NCHW":
         return None
-    return tensors.arrange(view, _NHWC) if _lies_in(view, _NHWC) else None
+    return tensors.arrange(view, _NHWC) if view.lies_in(_NHWC) else None
 
 
 def _pool2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:

@@ -38,6 +38,12 @@ class TensorView(NamedTuple):
         """The stored axis that an axis of the network's tensor is; it may count from the end."""
         return self.order[int(axis) % len(self.shape)]
 
+    def lies_in(self, order: Order) -> bool:
+        """Whether the tensor is stored in an order, of its rank or a larger one, but for axes of one element."""
+        rank = len(order)
+        shape = (1,) * (rank - len(self.shape)) + self.shape
+        return permutations.is_copy_free(shape, permutations.expanded(self.order, rank), order)
+
     def keeping(self, expression: relax.Expr) -> LayoutResult:
         """The result of an operator that keeps the order of this operand."""
         return LayoutResult(expression, self.order, self.firm)
@@ -142,10 +148,14 @@ class TensorViews:
         have = permutations.expanded(view.order, rank)
         if have == order and rank == len(view.shape):
             return view.stored
-        key = (_identity_of(view.stored), have, order)
+        key = _conversion(view, order)
         if key not in self._converted:
             self._converted[key] = self._builder.emit(self._moved(view.stored, shape, have, order))
         return self._converted[key]
+
+    def has(self, view: TensorView, order: Order) -> bool:
+        """Whether nothing must be moved to have the tensor in an order: it lies so, or was brought into it before."""
+        return view.lies_in(order) or _conversion(view, order) in self._converted
 
     def _moved(self, stored: relax.Expr, shape: tuple[int, ...], have: Order, order: Order) -> relax.Expr:
         if permutations.is_copy_free(shape, have, order):
@@ -156,5 +166,8 @@ class TensorViews:
         return relax.op.permute_dims(stored, list(permutations.compose(have, permutations.inverse(order))))
 
 
-def _identity_of(expression: relax.Expr) -> object:
-    return expression.value.__chandle__() if isinstance(expression, tvm.ir.GenericConst) else expression
+def _conversion(view: TensorView, order: Order) -> tuple[object, Order, Order]:
+    """What a tensor in another order is kept by."""
+    constant = isinstance(view.stored, tvm.ir.GenericConst)
+    identity = view.stored.value.__chandle__() if constant else view.stored
+    return identity, permutations.expanded(view.order, len(order)), order
