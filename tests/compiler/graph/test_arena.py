@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +35,45 @@ def test_the_arena_is_between_the_most_that_is_live_and_the_sum_of_all(given_buf
     live = max(sum(aligned(b.nbytes) for b in given_buffers if b.first <= time <= b.last) for time in times)
     assert largest_live_bytes(given_buffers) == live
     assert live <= place_buffers(given_buffers).nbytes <= sum(aligned(b.nbytes) for b in given_buffers)
+
+
+def _placed_simply(given_buffers: list[Buffer]) -> list[int]:
+    """The offsets that are chosen by a look at all buffers for each of them."""
+    offsets = [0] * len(given_buffers)
+    placed: list[int] = []
+    for number in sorted(range(len(offsets)), key=lambda i: (-given_buffers[i].nbytes, given_buffers[i].first, i)):
+        buffer = given_buffers[number]
+        if not buffer.nbytes:
+            continue
+        live = [i for i in placed if given_buffers[i].is_live_with(buffer)]
+        best, end = (math.inf, 0), 0
+        for start, stop in sorted((offsets[i], offsets[i] + aligned(given_buffers[i].nbytes)) for i in live):
+            if start - end >= aligned(buffer.nbytes) and start - end < best[0]:
+                best = (start - end, end)
+            end = max(end, stop)
+        offsets[number] = end if best[0] == math.inf else best[1]
+        placed.append(number)
+    return offsets
+
+
+@given(buffers)
+def test_the_placement_is_that_of_a_look_at_all_buffers(given_buffers: list[Buffer]) -> None:
+    assert list(place_buffers(given_buffers).offsets) == _placed_simply(given_buffers)
+
+
+def test_few_buffers_are_looked_at_for_each_of_a_long_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    is_live_with = Buffer.is_live_with
+
+    def counted(buffer: Buffer, other: Buffer) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_live_with(buffer, other)
+
+    monkeypatch.setattr(Buffer, "is_live_with", counted)
+    chain = [Buffer(64 * (1 + at % 7), at, at + 1 + at % 3) for at in range(2000)]
+    place_buffers([*chain, Buffer(6400, 0, 2000)])
+    assert looks < 20 * len(chain)
 
 
 def test_a_chain_takes_the_memory_of_its_two_largest_neighbours() -> None:

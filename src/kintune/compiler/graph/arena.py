@@ -6,8 +6,10 @@ the largest buffer first, each into the smallest gap that holds it between those
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
 from kintune.runtime.package import ALIGNMENT
@@ -42,20 +44,44 @@ def aligned(nbytes: int) -> int:
 def place_buffers(buffers: Sequence[Buffer]) -> Arena:
     """Choose the offsets of buffers; no two that are live together overlap.  Empty buffers get offset 0."""
     offsets = [0] * len(buffers)
-    placed: list[int] = []
+    placed = _Placed()
+    nbytes = 0
     order = sorted(range(len(buffers)), key=lambda i: (-buffers[i].nbytes, buffers[i].first, i))
     for number in order:
         buffer = buffers[number]
         if buffer.nbytes == 0:
             continue
-        taken = sorted(
-            (offsets[other], offsets[other] + aligned(buffers[other].nbytes))
-            for other in placed
-            if buffers[other].is_live_with(buffer)
-        )
-        offsets[number] = _best_gap(taken, aligned(buffer.nbytes))
-        placed.append(number)
-    return Arena(tuple(offsets), max((offsets[i] + aligned(buffers[i].nbytes) for i in placed), default=0))
+        start = _best_gap(sorted(placed.live_with(buffer)), aligned(buffer.nbytes))
+        offsets[number], end = start, start + aligned(buffer.nbytes)
+        placed.add(buffer, start, end)
+        nbytes = max(nbytes, end)
+    return Arena(tuple(offsets), nbytes)
+
+
+class _Placed:
+    """Placed buffers, of which those that are live with another one are found without a look at all the others.
+
+    They are sorted by their first operation, in one list for each number of bits of the time that they are in use.  So
+    those that can still be in use at an operation begin less than twice their time before it.
+    """
+
+    def __init__(self) -> None:
+        self._by_bits: dict[int, list[tuple[int, int, int, Buffer]]] = {}
+
+    def add(self, buffer: Buffer, start: int, end: int) -> None:
+        """Place a buffer at the bytes from `start` to `end`."""
+        alike = self._by_bits.setdefault((buffer.last - buffer.first).bit_length(), [])
+        insort(alike, (buffer.first, start, end, buffer))
+
+    def live_with(self, buffer: Buffer) -> Iterator[tuple[int, int]]:
+        """The bytes of each buffer that is live with this one."""
+        first = itemgetter(0)
+        for bits, alike in self._by_bits.items():
+            earliest = bisect_right(alike, buffer.first - (1 << bits), key=first)
+            behind = bisect_right(alike, buffer.last, key=first)
+            for _, start, end, other in alike[earliest:behind]:
+                if other.is_live_with(buffer):
+                    yield start, end
 
 
 def _best_gap(taken: Iterable[tuple[int, int]], nbytes: int) -> int:
