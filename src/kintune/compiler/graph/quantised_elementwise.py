@@ -119,7 +119,7 @@ class _ScalesAsTensors(PyExprMutator):  # type: ignore[misc]
         value, name = binding.value, operator_of(binding.value)
         if name in ("relax.quantize", "relax.dequantize") and int(value.ty.ndim) > 0:
             value = self._with_tensors(value)
-        elif name == "relax.multiply" and self._is_quantised_next(binding.var):
+        elif name == "relax.multiply" and int(value.ty.ndim) > 0 and self._is_quantised_next(binding.var):
             value = relax.Call(value.op, [self._factor(argument) for argument in value.args], value.attrs)
         super().visit_var_binding_(relax.VarBinding(binding.var, value))
 
