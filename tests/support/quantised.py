@@ -21,6 +21,7 @@ __all__ = ["Layer", "Written", "lowered", "run_onnxruntime", "run_untuned", "wri
 
 class Layer(msgspec.Struct, frozen=True):
     """A convolution of `[1, channels, height, width]`, or, without a kernel, a product of `[height, width, channels]`.
+    A kernel of one extent convolves `[1, channels, height]`.
 
     `form` is "qdq", "qlinear", "integer" or "dynamic".  `points` are the zero points of data and result, `weight_point`
     that of the weights.  `after` is a word out of "", "relu", "residual" and "hard".
@@ -31,7 +32,7 @@ class Layer(msgspec.Struct, frozen=True):
     filters: int = 16
     height: int = 6
     width: int = 7
-    kernel: tuple[int, int] | None = (3, 3)
+    kernel: tuple[int, ...] | None = (3, 3)
     strides: tuple[int, int] = (1, 1)
     dilations: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (1, 1, 1, 1)
@@ -90,8 +91,9 @@ class _Writer:
         step = {"qdq": out_step, "qlinear": 1.0, "integer": 0.0, "dynamic": 0.01}[layer.form]
         return Written(path, {"x": x}, step)
 
-    def _image(self) -> tuple[int, int, int, int]:
-        return 1, self._layer.channels, self._layer.height, self._layer.width
+    def _image(self) -> tuple[int, ...]:
+        layer = self._layer
+        return (1, layer.channels, layer.height, layer.width)[: 2 + len(layer.kernel or ())]
 
     def _node(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         names = [f"{operator}_{len(self._nodes)}_{place}" for place in range(outputs)]
@@ -121,7 +123,14 @@ class _Writer:
 
     def _attributes(self) -> dict[str, Any]:
         layer = self._layer
-        return {"strides": layer.strides, "dilations": layer.dilations, "pads": layer.pads, "group": layer.groups}
+        axes = len(layer.kernel or ())
+        pads = (*layer.pads[:2][:axes], *layer.pads[2:][:axes])
+        return {
+            "strides": layer.strides[:axes],
+            "dilations": layer.dilations[:axes],
+            "pads": pads,
+            "group": layer.groups,
+        }
 
     def _qdq(self, in_step: float, out_step: float) -> tuple[str, int]:
         layer = self._layer

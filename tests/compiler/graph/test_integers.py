@@ -53,6 +53,9 @@ EXAMPLES: tuple[Layer, ...] = (
     Layer("integer", signed_weights=False, weight_point=3, points=(10, 0)),
     Layer("dynamic", kernel=None),
     Layer("dynamic"),
+    Layer(channels=64, height=1000, kernel=(3,), points=(3, 120), after="relu"),
+    Layer("qlinear", height=23, kernel=(4,), strides=(2, 1), points=(10, 100)),
+    Layer(height=23, width=1, kernel=(5, 1), pads=(2, 0, 2, 0), points=(5, 9)),
 )
 
 
@@ -115,6 +118,15 @@ def test_a_convolution_is_one_kernel_with_its_borders_and_what_follows() -> None
         (kernel,) = [each for each in network.workloads if "kintune.bytes" in str(each.module.script())]
         assert "pad_temp" in str(kernel.module.script())
         assert kernel.subgraph(tunable=True).narrowest == "int8"
+
+
+@pytest.mark.parametrize("after", ["relu", "residual"])
+def test_what_follows_a_convolution_along_one_axis_is_in_its_kernel(after: str) -> None:
+    """Nothing but that and the first kernel, which quantises the input, knows bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        layer = Layer(kernel=(3,), points=(5, 5), after=after)
+        found = written_kernels(lowered(write_layer(layer, Path(folder)), CPU)[0])
+    assert sum("uint8" in text for text in found) == 2
 
 
 def test_a_cpu_without_products_of_bytes_computes_in_float32() -> None:

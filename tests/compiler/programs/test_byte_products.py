@@ -117,6 +117,7 @@ def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
         Layer(channels=64, filters=64, points=(0, 0), after="relu"),
         Layer(channels=3, filters=32, kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3), height=20, width=22),
         Layer(channels=32, filters=100, kernel=None, height=3, width=5),
+        Layer(channels=64, filters=64, height=100, kernel=(3,)),
     ],
 )
 def test_the_first_candidates(layer: Layer) -> None:

@@ -25,7 +25,7 @@ _WITH_EPILOGUE = 4  # the compiler's class of functions that element-wise ones a
 _SUMS = ("int32", "float32")
 _BYTES = "uint8"
 _LEAST, _MOST = -128, 127
-_LAST = (0, 2, 3, 1)
+_MOVES = ("relax.permute_dims", "relax.reshape")
 
 
 def LowerByteProducts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
@@ -61,15 +61,11 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
 
     def _data(self, expression: relax.Expr, kind: str) -> _Data | None:
-        """The bytes that are cast to the type, and what is put around them; they are transposed first, not last."""
+        """The bytes that are cast to the type, and what is put around them; they are moved before they are cast."""
         value = self._bindings.value(expression)
-        axes = _order(value)
-        if axes is not None:
+        if operator_of(value) in _MOVES:
             inner = self._data(value.args[0], kind)
-            if inner is None:
-                return None
-            moved = self.builder_.emit(relax.op.permute_dims(inner.bytes, axes))
-            return _Data(moved, tuple(inner.widths[axis] for axis in axes), inner.value)
+            return None if inner is None else self._moved(inner, value)
         if operator_of(value) != "relax.astype" or str(value.ty.dtype) != kind or str(value.args[0].ty.dtype) != _BYTES:
             return None
         shape = static_shape(value.args[0])
@@ -82,6 +78,26 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
             return _Data(self.visit_expr(value.args[0]), ((0, 0),) * len(shape), 0)
         pairs = tuple(zip(sides[::2], sides[1::2], strict=True))
         return _Data(self.visit_expr(padded.args[0]), pairs, int(float(padded.attrs.pad_value)))
+
+    def _moved(self, data: _Data, call: relax.Call) -> _Data | None:
+        """The data after a transpose, or after a reshape that inserts, removes or moves axes of one element alone."""
+        if operator_of(call) == "relax.permute_dims":
+            if call.attrs.axes is None:
+                return None
+            axes = [int(axis) for axis in call.attrs.axes]
+            moved = self.builder_.emit(relax.op.permute_dims(data.bytes, axes))
+            return _Data(moved, tuple(data.widths[axis] for axis in axes), data.value)
+        extents, before, after = static_shape(data.bytes), static_shape(call.args[0]), static_shape(call)
+        if extents is None or before is None or after is None or 0 in extents:
+            return None
+        kept = [axis for axis, extent in enumerate(before) if extent != 1]
+        places = [place for place, extent in enumerate(after) if extent != 1]
+        if [before[axis] for axis in kept] != [after[place] for place in places]:
+            return None
+        source = dict(zip(places, kept, strict=True))
+        shape = [extents[source[place]] if place in source else 1 for place in range(len(after))]
+        widths = [data.widths[source[place]] if place in source else (0, 0) for place in range(len(after))]
+        return _Data(self.builder_.emit(relax.op.reshape(data.bytes, shape)), tuple(widths), data.value)
 
     def _convolution(self, call: relax.Call) -> relax.Expr | None:
         a, kind = call.attrs, str(call.ty.dtype)
@@ -120,20 +136,6 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         constant = relax.const(np.ascontiguousarray(weights), weights.dtype.name)
         attributes = {"op_pattern": _WITH_EPILOGUE}
         return self.builder_.call_te(compute, data, constant, primfunc_name_hint=name, primfunc_attrs=attributes)
-
-
-def _order(value: relax.Expr) -> list[int] | None:
-    """The order of axes in which an expression has those of its operand; None where it does something else.
-
-    A reshape puts channels last, where they are one, or rows and columns are.
-    """
-    if operator_of(value) == "relax.permute_dims":
-        return None if value.attrs.axes is None else [int(axis) for axis in value.attrs.axes]
-    before = static_shape(value.args[0]) if operator_of(value) == "relax.reshape" else None
-    if before is None or len(before) != len(_LAST):
-        return None
-    same = static_shape(value) == tuple(before[axis] for axis in _LAST)
-    return list(_LAST) if same and (before[1] == 1 or before[2] * before[3] == 1) else None
 
 
 def _as_bytes(weights: Numbers) -> Numbers | None:

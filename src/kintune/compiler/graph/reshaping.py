@@ -22,6 +22,7 @@ __all__ = ["DelayReshapes"]
 _SOURCES = frozenset({"relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"})
 _RESHAPES = frozenset({"relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze"})
 _UNARY = frozenset(f"relax.{name}" for name in UNARY)
+_QUANTISING = frozenset({"relax.dequantize", "relax.quantize"})
 _BROADCAST = frozenset(f"relax.{name}" for name in BROADCAST)
 
 Shape = tuple[int, ...]
@@ -88,8 +89,10 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return None
         if name in _RESHAPES:
             return self._reshape(value.args[0], after)
-        if name in _UNARY:
+        if name in _UNARY or name in _QUANTISING:
             known = self._delayed.get(value.args[0]) if isinstance(value.args[0], relax.Var) else None
+            if known is not None and name in _QUANTISING and not _has_one_step(value, len(known.before)):
+                return None
             return None if known is None else self._computed(variable, value, [known.source, *value.args[1:]], known)
         return self._combine(variable, value, after) if name in _BROADCAST else None
 
@@ -137,3 +140,8 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
     def _computed(self, variable: relax.Var, call: relax.Call, operands: list[relax.Expr], known: _Delayed) -> _Delayed:
         source = emit_as(self.builder_, variable, relax.Call(call.op, operands, call.attrs, call.ty_args))
         return known._replace(source=source)
+
+
+def _has_one_step(call: relax.Call, rank: int) -> bool:
+    """Whether one scale and zero point serve for all elements, and a tensor of this rank has the axis of the call."""
+    return all(static_shape(argument) == () for argument in call.args[1:]) and int(call.attrs.axis) < rank
