@@ -53,6 +53,8 @@ EXAMPLES: tuple[Layer, ...] = (
     Layer("integer", signed_weights=False, weight_point=3, points=(10, 0)),
     Layer("dynamic", kernel=None),
     Layer("dynamic"),
+    Layer("integer", groups=4, points=(10, 0)),
+    Layer("dynamic", groups=8),
     Layer(channels=64, height=1000, kernel=(3,), points=(3, 120), after="relu"),
     Layer("qlinear", height=23, kernel=(4,), strides=(2, 1), points=(10, 100)),
     Layer(height=23, width=1, kernel=(5, 1), pads=(2, 0, 2, 0), points=(5, 9)),
@@ -127,6 +129,17 @@ def test_what_follows_a_convolution_along_one_axis_is_in_its_kernel(after: str) 
         layer = Layer(kernel=(3,), points=(5, 5), after=after)
         found = written_kernels(lowered(write_layer(layer, Path(folder)), CPU)[0])
     assert sum("uint8" in text for text in found) == 2
+
+
+@pytest.mark.parametrize("form", ["qdq", "qlinear", "integer", "dynamic"])
+def test_a_depthwise_convolution_has_its_program_and_reads_no_copy_with_borders(form: str) -> None:
+    from kintune.compiler.programs.depthwise import DepthwiseConvolution
+
+    layer = Layer(form, channels=32, filters=32, groups=32, height=16, width=16, points=(9, 0), after="relu")
+    with tempfile.TemporaryDirectory() as folder:
+        network, target = lowered(write_layer(layer, Path(folder)), CPU)
+    (kernel,) = [each.module for each in network.workloads if DepthwiseConvolution().variants(each.module, target)]
+    assert tuple(map(int, kernel["main"].params[0].shape)) == (1, 16, 16, 32)
 
 
 def test_a_cpu_without_products_of_bytes_computes_in_float32() -> None:

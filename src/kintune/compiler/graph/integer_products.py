@@ -22,7 +22,7 @@ from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
 __all__ = ["LowerByteProducts"]
 
 _WITH_EPILOGUE = 4  # the compiler's class of functions that element-wise ones are fused with
-_SUMS = ("int32", "float32")
+_SUMS = "int32"
 _BYTES = "uint8"
 _LEAST, _MOST = -128, 127
 _MOVES = ("relax.permute_dims", "relax.reshape")
@@ -60,13 +60,15 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
             made = self._matmul(binding.value)
         super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
 
-    def _data(self, expression: relax.Expr, kind: str) -> _Data | None:
-        """The bytes that are cast to the type, and what is put around them; they are moved before they are cast."""
+    def _data(self, expression: relax.Expr) -> _Data | None:
+        """The bytes that are cast, and what is put around them; they are moved before they are cast."""
         value = self._bindings.value(expression)
         if operator_of(value) in _MOVES:
-            inner = self._data(value.args[0], kind)
+            inner = self._data(value.args[0])
             return None if inner is None else self._moved(inner, value)
-        if operator_of(value) != "relax.astype" or str(value.ty.dtype) != kind or str(value.args[0].ty.dtype) != _BYTES:
+        if operator_of(value) != "relax.astype":
+            return None
+        if (str(value.args[0].ty.dtype), str(value.ty.dtype)) != (_BYTES, _SUMS):
             return None
         shape = static_shape(value.args[0])
         if shape is None:
@@ -100,16 +102,15 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         return _Data(self.builder_.emit(relax.op.reshape(data.bytes, shape)), tuple(widths), data.value)
 
     def _convolution(self, call: relax.Call) -> relax.Expr | None:
-        a, kind = call.attrs, str(call.ty.dtype)
+        a, groups = call.attrs, int(call.attrs.groups)
         weights = self._bindings.constant(call.args[1])
-        data = self._data(call.args[0], kind)
+        data = self._data(call.args[0])
         layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
-        if data is None or weights is None or kind not in _SUMS or layouts != ("NHWC", "HWIO", "NHWC"):
+        if data is None or weights is None or str(call.ty.dtype) != _SUMS or layouts != ("NHWC", "HWIO", "NHWC"):
             return None
         if any(map(int, a.padding)) or data.widths[0] != (0, 0) or data.widths[3] != (0, 0):
             return None
-        groups = int(a.groups)
-        stored = _as_bytes(weights) if kind == "int32" else _whole_numbers(weights) if groups > 1 else None
+        stored = _as_bytes(weights)
         if stored is None:
             return None
         (top, bottom), (left, right) = data.widths[1:3]
@@ -117,18 +118,18 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         product = ByteProduct(True, pair[0], pair[1], (top, left, bottom, right), data.value)  # type: ignore[arg-type]
 
         def convolved(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-            return _convolved(x, w, product, groups, kind)
+            return _convolved(x, w, product, groups)
 
         name = "conv2d" if groups == 1 else "group_conv2d"
         return self._call(convolved, data.bytes, stored, name)
 
     def _matmul(self, call: relax.Call) -> relax.Expr | None:
         weights = self._bindings.constant(call.args[1])
-        data = self._data(call.args[0], "int32")
+        data = self._data(call.args[0])
         if data is None or weights is None or weights.ndim != 2 or any(map(any, data.widths)):
             return None
         stored = _as_bytes(weights)
-        if stored is None or str(call.ty.dtype) != "int32":
+        if stored is None or str(call.ty.dtype) != _SUMS:
             return None
         return self._call(_multiplied, data.bytes, stored, "matmul")
 
@@ -145,12 +146,7 @@ def _as_bytes(weights: Numbers) -> Numbers | None:
     return weights.astype(np.int8)
 
 
-def _whole_numbers(weights: Numbers) -> Numbers | None:
-    """The weights, where they are integers; None where they are those of a network that is not quantised."""
-    return weights if np.array_equal(weights, np.rint(weights)) else None
-
-
-def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, groups: int, kind: str) -> te.Tensor:
+def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, groups: int) -> te.Tensor:
     n, height, width, _ = (int(extent) for extent in x.shape)
     rows, columns, depth, filters = (int(extent) for extent in w.shape)
     (down, right), (tall, wide) = product.strides, product.dilations
@@ -165,7 +161,7 @@ def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, groups: int, ki
     def element(b: Any, y: Any, z: Any, f: Any) -> Any:
         channel = c if groups == 1 else f if depth == 1 and each == 1 else f // each * depth + c
         place = padded[b, y * down + i * tall, z * right + j * wide, channel]
-        return te.sum(place.astype(kind) * w[i, j, c, f].astype(kind), axis=[i, j, c])
+        return te.sum(place.astype(_SUMS) * w[i, j, c, f].astype(_SUMS), axis=[i, j, c])
 
     name = "conv2d_bytes" if groups == 1 else "group_conv2d_bytes"
     shape = [_long(size) for size in (n, high, across, filters)]

@@ -5,8 +5,9 @@ cast from bytes, followed by one scale for each channel.  What the zero point of
 the weights alone, and is subtracted as a constant; the borders of a convolution are filled with the zero point, which
 stands for zero.  So nothing but integers is multiplied, and the sums are exact.
 
-Depthwise and other grouped convolutions have short sums, which float32 holds exactly: they stay convolutions of float32
-whose operand is cast from bytes.
+Depthwise and other grouped convolutions have short sums, which float32 holds exactly.  They become convolutions of the
+integers less their zero point in float32, with zeros around them, so that they have the programs of other networks.
+What quantises their data writes the numbers that they read.
 
 Where what follows is quantised again, the scale takes in the inverse of the next step: sums are multiplied once,
 rounded to the nearest and then to the even number, as other runtimes do, and clipped to the type.
@@ -136,7 +137,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         bytes_, point = self._unsigned(tensor)
         wide = self._emit(relax.op.astype(bytes_, "int32"))
         sums = self._emit(relax.op.matmul(wide, relax.const(integers.astype(np.int32), "int32"), out_dtype="int32"))
-        return _Sums(sums, self._correction(point, integers.sum(0), rank - 1, rank, "int32"), rank - 1, rank)
+        return _Sums(sums, self._correction(point, integers.sum(0), rank - 1, rank), rank - 1, rank)
 
     def _convolution(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
         a, integers = call.attrs, weights.integers
@@ -146,11 +147,11 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         terms = math.prod(integers.shape[1:])
         if not _varies_along(weights.scale, 0) or terms * _BYTE * _SHIFT >= _LARGEST_SUM:
             return None
+        if int(a.groups) > 1 and terms * _BYTE * _SHIFT < _EXACT:
+            return _Sums(self._short_sums(call, tensor, integers), None, 1, integers.ndim)
         padding, rank = [int(width) for width in a.padding], integers.ndim
         if any(padding) and not isinstance(tensor.point, int):
             return None
-        exact = int(a.groups) > 1 and terms * _BYTE * _SHIFT < _EXACT
-        kind = "float32" if exact else "int32"
         bytes_, point = self._unsigned(tensor)
         if any(padding):
             half = len(padding) // 2
@@ -162,13 +163,19 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
                 *(width for pair in zip(padding[:half], padding[half:], strict=True) for width in pair),
             ]
             bytes_ = self._emit(relax.op.nn.pad(bytes_, widths, "constant", float(point)))
-        wide = self._emit(relax.op.astype(bytes_, kind))
-        build = getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
-        filters = relax.const(integers.astype(kind), kind)
-        layout = (a.data_layout, a.kernel_layout, a.out_layout)
-        sums = self._emit(build(wide, filters, a.strides, [0] * len(padding), a.dilation, a.groups, *layout, kind))
+        wide = self._emit(relax.op.astype(bytes_, "int32"))
+        sums = self._emit(_convolved(call, wide, integers, [0] * len(padding), "int32"))
         totals = integers.reshape(integers.shape[0], -1).sum(1)
-        return _Sums(sums, self._correction(point, totals, 1, rank, kind), 1, rank)
+        return _Sums(sums, self._correction(point, totals, 1, rank), 1, rank)
+
+    def _short_sums(self, call: relax.Call, tensor: QuantisedTensor, integers: Numbers) -> relax.Expr:
+        """The exact sums of a convolution in groups, in float32."""
+        wide = self._emit(relax.op.astype(self.visit_expr(tensor.integers), "float32"))
+        if not isinstance(tensor.point, int):
+            wide = self._emit(relax.op.subtract(wide, relax.op.astype(self.visit_expr(tensor.point), "float32")))
+        elif tensor.point:
+            wide = self._emit(relax.op.subtract(wide, relax.const(float(tensor.point), "float32")))
+        return self._emit(_convolved(call, wide, integers, call.attrs.padding, "float32"))
 
     def _unsigned(self, tensor: QuantisedTensor) -> tuple[relax.Expr, Any]:
         """The integers as uint8, and their zero point: a number, or an expression."""
@@ -183,15 +190,13 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         more = self._emit(relax.op.add(point, relax.const(_SHIFT, "int32")))
         return self._emit(relax.op.astype(moved, "uint8")), more
 
-    def _correction(self, point: Any, totals: Numbers, axis: int, rank: int, kind: str) -> relax.Expr | None:
+    def _correction(self, point: Any, totals: Numbers, axis: int, rank: int) -> relax.Expr | None:
         """The zero point times the sums of the weights, one for each channel."""
         if isinstance(point, int):
             if not point or not totals.any():
                 return None
-            return relax.const(_shaped(totals.astype(np.int64) * point, axis, rank).astype(kind), kind)
-        whole = relax.const(_shaped(totals, axis, rank).astype(kind), kind)
-        number = point if kind == "int32" else self._emit(relax.op.astype(point, kind))
-        return self._emit(relax.op.multiply(number, whole))
+            return relax.const(_shaped(totals.astype(np.int64) * point, axis, rank).astype(np.int32), "int32")
+        return self._emit(relax.op.multiply(point, relax.const(_shaped(totals, axis, rank).astype(np.int32), "int32")))
 
     # What follows the sums
 
@@ -237,6 +242,13 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
             moved = self._emit(relax.op.multiply(moved, relax.const(np.float32(1.0 / step), "float32")))
         one = relax.const(np.float32(1.0), "float32")
         return relax.op.quantize(moved, one, point, int(call.attrs.axis), str(call.attrs.out_dtype))
+
+
+def _convolved(call: relax.Call, data: relax.Expr, weights: Numbers, padding: Any, kind: str) -> relax.Call:
+    """The convolution of other operands, with this padding."""
+    a, build = call.attrs, getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
+    filters, layout = relax.const(weights.astype(kind), kind), (a.data_layout, a.kernel_layout, a.out_layout)
+    return build(data, filters, a.strides, padding, a.dilation, a.groups, *layout, kind)
 
 
 def _shaped(values: Numbers, axis: int, rank: int) -> Numbers:
