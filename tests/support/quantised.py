@@ -24,7 +24,8 @@ class Layer(msgspec.Struct, frozen=True):
     A kernel of one extent convolves `[1, channels, height]`.
 
     `form` is "qdq", "qlinear", "integer" or "dynamic".  `points` are the zero points of data and result, `weight_point`
-    that of the weights.  `after` is a word out of "", "relu", "residual" and "hard".
+    that of the weights.  `after` is a word out of "", "relu", "residual", "hard"
+    and "gate", which multiplies a larger constant by the result.
     """
 
     form: str = "qdq"
@@ -150,6 +151,9 @@ class _Writer:
             y = self._node("Relu", y)
         elif layer.after == "hard":
             y = self._node("Mul", y, self._node("HardSigmoid", y))
+        elif layer.after == "gate":
+            larger = self._draw.standard_normal((1, layer.filters, 5, 5)) * 100 * out_step
+            y = self._node("Mul", self._node("Sigmoid", y), self._constant(larger, np.float32))
         elif layer.after == "residual":
             again = self._node("DequantizeLinear", self._node("QuantizeLinear", y, *last), *last)
             y = self._node("Relu", self._node("Add", y, again))

@@ -34,7 +34,10 @@ def kernels(layer: Layer, cpu: str = CPU) -> str:
         return "\n".join(written_kernels(lowered(write_layer(layer, Path(folder)), cpu)[0]))
 
 
+GATE = Layer(height=1, width=1, kernel=(1, 1), pads=(0, 0, 0, 0), points=(5, 100), after="gate")
+
 EXAMPLES: tuple[Layer, ...] = (
+    GATE,
     Layer(),
     Layer(points=(3, 120), after="relu"),
     Layer(signed=True, points=(-128, 5), after="relu"),
@@ -140,6 +143,14 @@ def test_a_depthwise_convolution_has_its_program_and_reads_no_copy_with_borders(
         network, target = lowered(write_layer(layer, Path(folder)), CPU)
     (kernel,) = [each.module for each in network.workloads if DepthwiseConvolution().variants(each.module, target)]
     assert tuple(map(int, kernel["main"].params[0].shape)) == (1, 16, 16, 32)
+
+
+def test_a_kernel_that_multiplies_bytes_has_no_larger_result_than_its_sums() -> None:
+    """No program of bytes computes one, and a sketch of the compiler's could not be compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        network, _ = lowered(write_layer(GATE, Path(folder)), CPU)
+    (kernel,) = [each.module["main"] for each in network.workloads if "kintune.bytes" in str(each.module.script())]
+    assert tuple(map(int, kernel.params[-1].shape)) == (1, 1, 1, GATE.filters)
 
 
 def test_a_cpu_without_products_of_bytes_computes_in_float32() -> None:

@@ -6,6 +6,8 @@ another pattern:
 * A norm or softmax takes the element-wise operators that follow it; where none follows, it takes those before it.
 * What reads each element of its operand several times (enlarging with interpolation, and other enlarging after
   costly functions) takes those that follow it, and none before it, which it would compute again for each read.
+* What reads each element of a sum of products of bytes several times, as a product with a gate does, takes those that
+  follow it, too.  No program of bytes computes a result that is larger than its sums.
 * A copy of pieces of memory is fused with nothing, since it is no kernel in the execution plan.  Nor is a concatenation
   along the last axis, whose parts are computed in their places, unless something element-wise follows it.
 * A chain of operators ends where its expression would grow too large: schedules put the expression of an operand in
@@ -26,6 +28,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from kintune.compiler.graph.norm_rules import NORM
 from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, pieces_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in
+from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.interpolation import RESIZE
 
@@ -110,6 +113,8 @@ class _Calls:
         if pieces_of(function, STRIDED_JOINS):
             return _OPAQUE if self._is_put_in_place(variable) else -1
         known = int(function.attrs.get(_PATTERN, _OPAQUE))
+        if known <= _BROADCAST and any(map(self._sums_bytes, self._enlarged(variable))):
+            return _WITH_EPILOGUE
         alone = known == _INJECTIVE or (known == _BROADCAST and len(self._operands(variable)) == 1)
         return _WITH_EPILOGUE if alone and self._repeats_work(variable, function) else -1
 
@@ -159,23 +164,32 @@ class _Calls:
 
     def _is_anchored(self, operand: relax.Expr) -> bool:
         """Whether a tensor is the result of a kernel that the operators after it cannot be fused with."""
+        return self._anchor(operand) is not None
+
+    def _sums_bytes(self, operand: relax.Expr) -> bool:
+        """Whether a tensor is computed, element by element, from sums of products of bytes."""
+        anchor = self._anchor(operand)
+        return anchor is not None and sums_bytes(anchor)
+
+    def _anchor(self, operand: relax.Expr) -> Any:
+        """The kernel of more than element-wise operators that a tensor is computed from by its first operands."""
         for _ in range(len(self._values)):
             value = self._values.get(operand) if isinstance(operand, relax.Var) else None
             if value is None:
-                return False
+                return None
             if isinstance(value, relax.TupleGetItem):
                 operand = value.tuple_value
                 continue
             function = self._function(operand)
             if function is None:
-                return False
+                return None
             if int(function.attrs.get(_PATTERN, _OPAQUE)) >= _REDUCTION:
-                return True
+                return function
             operands = [each for each in self._operands(operand) if isinstance(each, relax.Var)]
             if not operands:
-                return False
+                return None
             operand = operands[0]
-        return False
+        return None
 
     def _is_mostly_computed(self, variable: relax.Var) -> bool:
         """Whether kernels compute at least half of what is put together, each for this alone."""
@@ -201,18 +215,17 @@ class _Calls:
 
     def _repeats_work(self, variable: relax.Var, function: Any) -> bool:
         """Whether a call reads each element of an operand several times, and what computes it would be fused."""
-        result = static_shape(variable)
-        enlarged = [
-            operand
-            for operand in self._operands(variable)
-            if isinstance(operand, relax.Var)
-            and math.prod(static_shape(operand) or (0,)) * 2 <= math.prod(result or (0,))
-        ]
         interpolates = RESIZE in self._name(variable)
         several = interpolates and _loads(function) > 1
         if several and any(self._is_computed(operand) for operand in self._operands(variable)):
             return all(RESIZE not in self._name(operand) for operand in self._operands(variable))
-        return any(self._is_costly(operand) for operand in enlarged)
+        return any(map(self._is_costly, self._enlarged(variable)))
+
+    def _enlarged(self, variable: relax.Var) -> list[relax.Expr]:
+        """The operands of which a call reads each element several times."""
+        size = math.prod(static_shape(variable) or (0,))
+        operands = [operand for operand in self._operands(variable) if isinstance(operand, relax.Var)]
+        return [operand for operand in operands if math.prod(static_shape(operand) or (0,)) * 2 <= size]
 
     def _is_computed(self, operand: relax.Expr) -> bool:
         """Whether what computes the operand would be fused into what reads it, rather than into what comes before."""
