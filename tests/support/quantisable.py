@@ -64,5 +64,5 @@ def write_inputs(directory: Path, count: int) -> tuple[str, ...]:
     paths = []
     for number, arrays in enumerate(sets_of_inputs(count)):
         paths.append(str(directory / f"{number}.npz"))
-        np.savez(paths[-1], allow_pickle=False, **arrays)
+        np.savez(paths[-1], **arrays)
     return tuple(paths)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,11 @@ def test_tensors_are_as_they_are(tmp_path: Path) -> None:
     assert [(array.dtype.name, array.tolist()) for array in found] == [
         ("int8", [[1], [1]]), ("float32", [1.5]), ("str64", [["a", "bc"]]),
     ]  # fmt: skip
+
+
+def test_a_file_has_the_outputs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written without `savez`, whose arguments are not the same in all versions of numpy."""
+    monkeypatch.delattr(np, "savez")
+    save_outputs(tmp_path / "o.npz", [np.ones(2), [1]])
+    with zipfile.ZipFile(tmp_path / "o.npz") as archive:
+        assert archive.namelist() == ["0.npy", "1 numbers.npy", "1 texts.npy"]

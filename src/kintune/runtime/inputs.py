@@ -22,6 +22,7 @@ __all__ = [
     "arrange_inputs",
     "check_indices",
     "draw_inputs",
+    "encode_arrays",
     "is_strings",
     "load_arranged",
     "load_fitting",
@@ -73,20 +74,31 @@ def load_fitting(combinations: Sequence[Combination], path: str | os.PathLike[st
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays as an `.npz` file, all at once; any name will do.  Strings are written with a fixed width.
+    """Write arrays as an `.npz` file, all at once, as `encode_arrays` does.
 
     Raises:
         InputError: one is no array of numbers or strings, or the disk refuses.
     """
+    write_whole(path, encode_arrays(arrays))
+
+
+def encode_arrays(arrays: Mapping[str, Any], compression: int = zipfile.ZIP_STORED) -> bytes:
+    """The content of an `.npz` file of these arrays; any name will do.  Strings are written with a fixed width.
+
+    `compression` is one of zipfile's constants.
+
+    Raises:
+        InputError: one is no array of numbers or strings.
+    """
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 try:
                     np.lib.format.write_array(member, _plain(array), allow_pickle=False)
                 except ValueError as error:
                     raise InputError(f"{name!r} is no array of numbers or strings: {error}") from error
-    write_whole(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def is_strings(array: Any) -> bool:

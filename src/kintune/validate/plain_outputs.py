@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kintune.runtime.inputs import Array, load_inputs
+from kintune.runtime.inputs import Array, encode_arrays, load_inputs
 
 __all__ = ["load_outputs", "name_parts", "save_outputs"]
 
@@ -31,7 +31,7 @@ def save_outputs(path: Path, outputs: Sequence[Any]) -> None:
             numbers = [leaf.astype(np.float64) for leaf in leaves if leaf.dtype.kind != "U"]
             parts[f"{position} {_NUMBERS}"] = np.concatenate(numbers) if numbers else np.zeros(0)
             parts[f"{position} {_TEXTS}"] = np.concatenate(texts) if texts else np.zeros(0, "U1")
-    np.savez(path, allow_pickle=False, **parts)
+    path.write_bytes(encode_arrays(parts))
 
 
 def load_outputs(path: str) -> dict[str, Array]:

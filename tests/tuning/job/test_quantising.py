@@ -128,7 +128,7 @@ def _never(*_: object) -> Quantiser:
 )
 def test_a_file_that_does_not_fit_is_refused_by_name(spec: JobSpec, arrays: dict[str, Any], said: str) -> None:
     bad = Path(spec.calibration_files[-1])
-    np.savez(bad, allow_pickle=False, **arrays)
+    np.savez(bad, **arrays)
     with pytest.raises(InputError) as error:
         quantise(spec)
     assert str(bad) in str(error.value)

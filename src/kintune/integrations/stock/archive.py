@@ -22,6 +22,7 @@ from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, write_whole
 from kintune.integrations.stock.members import TaskMember
+from kintune.runtime.inputs import encode_arrays
 
 __all__ = ["Archive", "read_archive", "write_archive"]
 
@@ -76,9 +77,7 @@ def write_archive(path: str | os.PathLike[str], archive: Archive) -> None:
         arrays[f"costs_{n}"] = np.asarray(group.costs, np.float32)
     for n, trees in enumerate(archive.trees.values()):
         arrays[f"trees_{n}"] = np.frombuffer(trees, np.uint8)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    write_whole(target, buffer.getvalue())
+    write_whole(target, encode_arrays(arrays, zipfile.ZIP_DEFLATED))
 
 
 def read_archive(path: str | os.PathLike[str]) -> Archive:
