@@ -5,7 +5,10 @@ In onnxruntime the made-up network gives its input back, so that it can be seen 
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
+import weakref
 from pathlib import Path
 
 import msgspec
@@ -17,7 +20,8 @@ from kintune.core.execution_plan import ExecutionPlan
 from kintune.core.hybrid import Hybrid, Region
 from kintune.core.model import Tensor
 from kintune.runtime.hybrid_package import operator_domain, write_hybrid
-from kintune_runtime import InputError
+from kintune_runtime import InputError, RunError
+from kintune_runtime.embedded import EmbeddedExecutable
 from kintune_runtime.hybrid import HybridExecutable
 from tests.support.toy_hybrid import DIGEST, W, region_file
 from tests.support.toy_model import adding, calling, manifest
@@ -74,6 +78,32 @@ def test_contexts_outlive_the_executable(model: HybridExecutable) -> None:
     context.close()
     with pytest.raises(InputError, match="the context is closed"):
         context.run(ones(10))
+
+
+def test_a_context_keeps_the_memory_of_the_whole_network(tmp_path: Path) -> None:
+    whole = EmbeddedExecutable(write(tmp_path, [adding(1000)]), "region0.kt")
+    memory, context = weakref.ref(whole._memory), whole.context()
+    del whole
+    gc.collect()
+    assert memory() is not None
+    np.testing.assert_array_equal(context.run(ones(1000))["out"], 1 + 2 * W)
+    context.close()
+    assert memory() is None
+
+
+def test_a_context_that_runs_is_not_closed_by_another_thread(tmp_path: Path) -> None:
+    plan = calling("sleep", [Tensor("s", (1,), "float32")], [Tensor("out", (1,), "float32")])
+    context = HybridExecutable(write(tmp_path, [plan])).context()
+    running = threading.Thread(target=context.run, args=(np.array([2.0], np.float32),))
+    running.start()
+    while not context._running:
+        time.sleep(0.001)
+    with pytest.raises(RunError, match="running in another thread"):
+        context.close()
+    running.join()
+    context.close()
+    with pytest.raises(InputError, match="the context is closed"):
+        context.run(np.array([0.0], np.float32))
 
 
 def test_runs_of_tuned_shapes_take_no_turns(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ class EmbeddedExecutable(Executable):
             InputError: the file cannot be read, or is damaged, or is for another CPU.
         """
         self._member = member
-        self._mapped: mmap.mmap | None = None
         super().__init__(path)
 
     def _load(self, path: str | os.PathLike[str], variant: int | None) -> None:
@@ -38,10 +37,10 @@ class EmbeddedExecutable(Executable):
                 file.seek(about.header_offset)
                 name, extra = _HEADER.unpack(file.read(_HEADER.size))[-2:]
                 start = about.header_offset + _HEADER.size + name + extra
-                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, zipfile.BadZipFile, KeyError, ValueError, struct.error) as error:
             raise InputError(f"{os.fspath(path)}: {self._member} cannot be read: {error}") from error
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapped, start))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory, start))
         model = ctypes.c_void_p()
         if status := self._native.kt_open_memory(address, about.file_size, ctypes.byref(model)):
             raise_for(status)

@@ -64,6 +64,7 @@ class Executable(BaseExecutable):
     def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
         self._native = library()
         self._model: ctypes.c_void_p | None = None
+        self._memory: Any = None  # that the file lies in, where the library has not mapped it
         self._lock = threading.Lock()
         self._contexts: dict[tuple[int, int], Context] = {}
         self._manifest: dict[str, Any] | None = None
@@ -194,6 +195,7 @@ class Context:
 
     def __init__(self, executable: Executable, threads: int = 0, plan: int = 0) -> None:
         self._native = executable._native
+        self._memory = executable._memory
         options = Options(ctypes.sizeof(Options), threads, None, None)
         context = ctypes.c_void_p()
         status = self._native.kt_context_create(
@@ -287,6 +289,7 @@ class Context:
         context, self._context = self._context, None
         if context is not None:
             self._native.kt_context_close(context)
+            self._memory = None
         self._users.pop("run", None)
 
     def _after_fork(self) -> None:

@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from threading import get_ident
 from types import TracebackType
 from typing import Any
 
@@ -332,6 +333,7 @@ class HybridContext:
         self._forked = False
         self._whole = executable._whole_network() if executable._chooses_by_shape else None
         self._own: dict[int, Context] = {}  # by plan of the whole network
+        self._running: list[int] = []  # threads that run it now
         watch_forks(self)
 
     def run(self, *inputs: Inputs) -> dict[str, Array]:
@@ -341,26 +343,42 @@ class HybridContext:
             InputError: as for `HybridExecutable.run`, or the context is closed.
             RunError: as for `HybridExecutable.run`.
         """
+        me, running = get_ident(), self._running
+        running.append(me)
+        try:
+            return self._run(inputs)
+        finally:
+            running.remove(me)
+
+    def close(self) -> None:
+        """Release the session.  Closing twice is fine.
+
+        Raises:
+            RunError: a thread runs it.
+        """
+        if self._running:
+            raise RunError("the context is running in another thread; close it after that")
+        self._session = self._whole = None
+        self._own.clear()
+
+    def _run(self, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
         if self._session is None:
             raise InputError("the context is closed; make another one")
         if self._forked:
             self._session, self._forked = self._executable._session(self._threads), False
-        if self._executable._chooses_by_shape:
-            fed, plan = self._executable._feed_any_shape(inputs)
-            if plan is None or self._whole is None:
-                return self._executable._run_fed(self._session, fed)
-            context = self._own.get(plan)
-            if context is None:
-                context = self._own[plan] = self._whole.context(self._threads, self._whole._plan_for((fed,)))
-            return context.run(fed)
-        return self._executable._run(self._session, self._plan, inputs)
-
-    def close(self) -> None:
-        """Release the session.  Closing twice is fine."""
-        self._session = self._whole = None
-        self._own.clear()
+        session, whole = self._session, self._whole
+        if not self._executable._chooses_by_shape:
+            return self._executable._run(session, self._plan, inputs)
+        fed, plan = self._executable._feed_any_shape(inputs)
+        if plan is None or whole is None:
+            return self._executable._run_fed(session, fed)
+        context = self._own.get(plan)
+        if context is None:
+            context = self._own[plan] = whole.context(self._threads, whole._plan_for((fed,)))
+        return context.run(fed)
 
     def _after_fork(self) -> None:
+        self._running = []  # threads of the parent
         if self._session is not None:
             _keep(self._session)
             self._forked = True
