@@ -39,6 +39,7 @@ __all__ = ["HybridContext", "HybridExecutable", "is_hybrid"]
 _MANIFEST, _GRAPH = "manifest.json", "graph.onnx"
 _MOST_THREADS = 4096
 _NODE_TIME = "_kernel_time"  # how onnxruntime's profile ends the names of nodes
+_OPTIONAL = "optional"  # the kind of an output that may be nothing
 
 
 def is_hybrid(path: str | os.PathLike[str]) -> bool:
@@ -180,13 +181,7 @@ class HybridExecutable(BaseExecutable):
 
     def _run(self, session: Any, plan: int, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
         tensors, outputs = self._plans[plan]
-        names = [tensor.name for tensor in outputs]
-        fed = _feed(self._expected[plan], tensors, inputs)
-        try:
-            made = session.run(names, fed)
-        except Exception as error:
-            raise_run_error(error)
-        return dict(zip(names, made, strict=True))
+        return _run_session(session, outputs, _feed(self._expected[plan], tensors, inputs))
 
     def _run_any_shape(self, inputs: tuple[Inputs, ...], threads: int) -> dict[str, Array]:
         """Run as tuned where the shapes were, without onnxruntime if that is possible; else the model as it was."""
@@ -204,12 +199,7 @@ class HybridExecutable(BaseExecutable):
             idle.append(context)
 
     def _run_fed(self, session: Any, fed: dict[str, Array]) -> dict[str, Array]:
-        names = [tensor.name for tensor in self._plans[0][1]]
-        try:
-            made = session.run(names, fed)
-        except Exception as error:
-            raise_run_error(error)
-        return dict(zip(names, made, strict=True))
+        return _run_session(session, self._plans[0][1], fed)
 
     def _feed_any_shape(self, inputs: tuple[Inputs, ...]) -> tuple[dict[str, Array], int | None]:
         """The arrays by name, in the model's order, and which of the tuned shapes they have; None: another one."""
@@ -390,6 +380,19 @@ class HybridContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _run_session(session: Any, outputs: tuple[Tensor, ...], fed: dict[str, Array]) -> dict[str, Array]:
+    """Run once; returns the outputs by name."""
+    names = [tensor.name for tensor in outputs]
+    try:
+        made = session.run(names, fed)
+    except Exception as error:
+        raise_run_error(error)
+    for tensor, value in zip(outputs, made, strict=True):
+        if value is None and tensor.dtype != _OPTIONAL:  # an operator failed that cannot say so before onnxruntime 1.17
+            raise RunError(f"output {tensor.name!r} was not computed: a node failed, and standard error says why")
+    return dict(zip(names, made, strict=True))
 
 
 def _keep(session: Any) -> None:
