@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #define KT_ALIGNMENT 64 /* bytes; what kernels assume of every tensor */
 #define KT_PAGE 4096
@@ -186,6 +187,8 @@ enum { KT_ANY_NONE = 0, KT_ANY_INT = 1, KT_ANY_BOOL = 2, KT_ANY_FLOAT = 3, KT_AN
 typedef struct {
   void *handle;
   int descriptor; /* of the file that it was loaded from */
+  dev_t device;   /* of that file, as its inode */
+  ino_t inode;
   kt_kernel *kernels;
 } kt_library;
 

@@ -4,10 +4,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -82,9 +84,41 @@ static void set_slots(void *handle) {
   }
 }
 
+/* A descriptor of the same file by whose path the dynamic loader knows no library; -1 where there is none.
+ *
+ * A program may close descriptors that it did not open.  Then their numbers are given anew, and the loader would take
+ * the path for that of the library which it has loaded before. */
+static int new_to_loader(int descriptor, char *path, size_t size) {
+  for (;;) {
+    snprintf(path, size, "/proc/self/fd/%d", descriptor);
+    void *known = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (known == NULL) return descriptor;
+    dlclose(known);
+    int next = fcntl(descriptor, F_DUPFD_CLOEXEC, descriptor + 1), error = errno;
+    close(descriptor);
+    errno = error;
+    if (next < 0) return -1;
+    descriptor = next;
+  }
+}
+
+/* Whether the descriptor is still that of the library's file: a program may have closed it, and got its number anew. */
+static bool is_open(const kt_library *library) {
+  struct stat about;
+  return fstat(library->descriptor, &about) == 0 && about.st_dev == library->device && about.st_ino == library->inode;
+}
+
+/* EMFILE or ENFILE where no further descriptor can be had, which the loader says in words alone; else 0. */
+static int lack_of_descriptors(int descriptor) {
+  int another = dup(descriptor);
+  if (another < 0) return errno;
+  close(another);
+  return 0;
+}
+
 /* The dynamic loader reads files alone: a nameless one in memory.  It knows libraries by their path, so the descriptor,
  * which is in the path, stays open as long as the library is loaded. */
-static void *load(kt_bytes content, int *kept) {
+static void *load(kt_bytes content, kt_library *library) {
   int descriptor = (int)syscall(SYS_memfd_create, "kintune-kernels", CLOSE_ON_EXEC);
   if (descriptor < 0) return NULL;
   void *handle = NULL;
@@ -97,14 +131,30 @@ static void *load(kt_bytes content, int *kept) {
   }
   if (written == content.nbytes) {
     char path[40];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    if ((descriptor = new_to_loader(descriptor, path, sizeof path)) < 0) return NULL;
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     /* those that a linker for another architecture has linked do not say that they want the library of mathematics */
     if (handle == NULL && dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) != NULL) handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) errno = lack_of_descriptors(descriptor);
   }
-  if (handle == NULL) close(descriptor);
-  else *kept = descriptor;
+  if (handle == NULL) {
+    close(descriptor);
+    return NULL;
+  }
+  struct stat about = {0};
+  fstat(descriptor, &about);
+  library->descriptor = descriptor;
+  library->device = about.st_dev;
+  library->inode = about.st_ino;
   return handle;
+}
+
+/* Keeps the text for a library that was not loaded; `error` is what the system said. */
+static kt_status not_loaded(const char *path, int error) {
+  const char *why = dlerror();
+  bool exhausted = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOSPC;
+  if (exhausted || why == NULL) why = strerror(error);
+  return kt_fail(exhausted ? KT_ERROR_MEMORY : KT_ERROR_FORMAT, "%s: its kernels cannot be loaded: %s", path, why);
 }
 
 kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library) {
@@ -113,12 +163,12 @@ kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *pat
     return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its kernels; copy it again, or build it again", path);
   library->kernels = calloc(header->kernel_count + 1, sizeof *library->kernels);
   if (library->kernels == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u kernels", header->kernel_count);
-  library->handle = load(content, &library->descriptor);
+  library->handle = load(content, library);
   if (library->handle == NULL) {
-    const char *why = dlerror();
+    int error = errno;
     free(library->kernels);
     library->kernels = NULL;
-    return kt_fail(KT_ERROR_FORMAT, "%s: its kernels cannot be loaded: %s", path, why ? why : strerror(errno));
+    return not_loaded(path, error);
   }
   set_slots(library->handle);
   for (uint32_t i = 0; i < header->kernel_count; i++) {
@@ -138,7 +188,7 @@ kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *pat
 void kt_library_unload(kt_library *library) {
   if (library->handle != NULL) {
     dlclose(library->handle);
-    close(library->descriptor);
+    if (is_open(library)) close(library->descriptor);
   }
   free(library->kernels);
   *library = (kt_library){0};

@@ -299,23 +299,6 @@ def test_a_branch_takes_one_way(tmp_path: Path) -> None:
     assert model.run(np.array(False), a, b)["out"].tolist() == [1] * 4
 
 
-def test_models_with_different_kernels_are_open_at_once(tmp_path: Path) -> None:
-    """The dynamic loader takes two files of one path for the same library."""
-    add = kintune_runtime.open(write_model(tmp_path / "add.kt"))
-    library = subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", tmp_path / "two.so"], input=b"""
-        typedef struct { float *data; } tensor;
-        typedef struct { int type, padding; tensor *value; } any;
-        int __tvm_ffi_two(void *self, const any *a, int n, any *r) { a[0].value->data[0] = 2; return 0; }
-    """, check=False)  # fmt: skip
-    assert library.returncode == 0
-    path = write_model(
-        tmp_path / "two.kt", [calling("two", [], [one("out")])], [], library=(tmp_path / "two.so").read_bytes()
-    )
-    two = kintune_runtime.open(path)
-    assert two.run({})["out"] == [2]
-    np.testing.assert_array_equal(add.run(X)["out"], X + W + W)
-
-
 def test_the_plan_of_the_given_shapes_runs(tmp_path: Path) -> None:
     plans = [adding(1000), adding(500)]
     model = kintune_runtime.open(write_model(tmp_path / "shapes.kt", plans))

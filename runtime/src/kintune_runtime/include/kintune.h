@@ -41,7 +41,7 @@ typedef enum {
   KT_ERROR_FILE = 2,        /* no such file, or it cannot be read */
   KT_ERROR_FORMAT = 3,      /* no Kintune executable, of another format, or damaged */
   KT_ERROR_UNSUPPORTED = 4, /* this CPU lacks instructions that the kernels use, or the model runs partly in onnxruntime */
-  KT_ERROR_MEMORY = 5,      /* no memory left */
+  KT_ERROR_MEMORY = 5,      /* no memory left, or no descriptor for the kernels */
   KT_ERROR_BUSY = 6,        /* the context is running in another thread */
   KT_ERROR_VALUE = 7,       /* an index, given or computed, is outside of what it indexes */
   KT_ERROR_KERNEL = 8       /* a kernel refused its arguments */
