@@ -6,12 +6,9 @@ This module does not import TVM.
 
 from __future__ import annotations
 
-import builtins
 import ctypes
 import os
-import weakref
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -22,6 +19,7 @@ from kintune.core.execution_plan import ExecutionPlan, KernelCall
 from kintune.core.kernel_call import CallRecord, title_of
 from kintune.core.model import Tensor
 from kintune.errors import InputError, OrderError
+from kintune.runtime.opened_file import OpenedFile
 from kintune.runtime.package import (
     Block,
     EncodedPlan,
@@ -33,7 +31,6 @@ from kintune.runtime.package import (
 )
 from kintune.runtime.plan_format import encode_plan
 from kintune.runtime.requirements import why_none_here
-from kintune.runtime.stored_zip import copy_file
 from kintune.runtime.weight_pool import WeightPool
 from kintune_runtime.library import checksum
 
@@ -70,10 +67,11 @@ class Executable(kintune_runtime.Executable):
         Raises:
             InputError: as for `open`.
         """
-        self.variants = read_manifests(path)
+        self._file = OpenedFile(path)
+        self.variants = read_manifests(path, self._file.place)
         self.manifest = self.variants[0]
-        self._path = Path(path)
-        super().__init__(path, variant)
+        with self._file.named():
+            super().__init__(self._file.place, variant)
         if self._model is not None:
             chosen = self.variant
             if chosen.total != len(self.variants):
@@ -129,12 +127,9 @@ class Executable(kintune_runtime.Executable):
         )
         descriptor = package_in_memory([Variant(manifest, plans)], content)
         try:
-            made = cls(f"/proc/self/fd/{descriptor}")
-        except BaseException:
+            return cls(f"/proc/self/fd/{descriptor}")
+        finally:
             os.close(descriptor)
-            raise
-        weakref.finalize(made, os.close, descriptor)
-        return made
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], variant: int | None = None) -> Executable:
@@ -158,8 +153,7 @@ class Executable(kintune_runtime.Executable):
             InputError: there is something that is no file.
             StorageError: it cannot be written there.
         """
-        with builtins.open(self._path, "rb") as source:
-            copy_file(source, path)
+        self._file.save(path)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]

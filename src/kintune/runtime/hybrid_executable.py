@@ -5,9 +5,7 @@ This module does not import TVM; onnxruntime is imported when it runs.
 
 from __future__ import annotations
 
-import builtins
 import os
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from kintune.core.model import Tensor
 from kintune.errors import InputError, OrderError
 from kintune.runtime.hybrid_package import hybrid_in_memory
 from kintune.runtime.manifest import Manifest, read_manifests
+from kintune.runtime.opened_file import OpenedFile
 from kintune.runtime.requirements import why_not_here
-from kintune.runtime.stored_zip import copy_file
 
 __all__ = ["HybridExecutable"]
 
@@ -37,12 +35,14 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
         Raises:
             InputError: as for `open`.
         """
-        self.variants = read_manifests(path)[:1]
+        self._file = OpenedFile(path)
+        self.variants = read_manifests(path, self._file.place)[:1]
         self.manifest: Manifest = self.variants[0]
-        self._path = Path(path)
         if self.manifest.hybrid is None:
             raise InputError(f"{path}: does not run in onnxruntime; `kintune.open` opens it")
-        super().__init__(path, variant)
+        with self._file.named():
+            super().__init__(self._file.place, variant)
+        self._name = os.fspath(path)
 
     @classmethod
     def create(cls, manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes]) -> HybridExecutable:
@@ -57,12 +57,9 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
         """
         descriptor = hybrid_in_memory(manifest, graph, regions)
         try:
-            made = cls(f"/proc/self/fd/{descriptor}")
-        except BaseException:
+            return cls(f"/proc/self/fd/{descriptor}")
+        finally:
             os.close(descriptor)
-            raise
-        weakref.finalize(made, os.close, descriptor)
-        return made
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], variant: int | None = None) -> HybridExecutable:
@@ -87,8 +84,7 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
             InputError: there is something that is no file.
             StorageError: it cannot be written there.
         """
-        with builtins.open(self._path, "rb") as source:
-            copy_file(source, path)
+        self._file.save(path)
 
     @property
     def hybrid(self) -> Hybrid:

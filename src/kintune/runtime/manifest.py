@@ -122,14 +122,16 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     return read_manifests(path)[0]
 
 
-def read_manifests(path: str | os.PathLike[str]) -> tuple[Manifest, ...]:
+def read_manifests(path: str | os.PathLike[str], place: str = "") -> tuple[Manifest, ...]:
     """Reads the manifests of all variants, at least one.
+
+    The file is opened at `place`, by default at `path`; `path` is for messages.
 
     Raises:
         InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
     """
     path = Path(path)
-    with reading(path) as archive:
+    with reading(path, place) as archive:
         return contents_of(archive, path).manifests
 
 

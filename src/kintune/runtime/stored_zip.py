@@ -32,6 +32,7 @@ __all__ = [
     "damaged",
     "folder_beside",
     "map_member",
+    "opened",
     "reading",
     "replacing",
     "write_members",
@@ -65,24 +66,40 @@ def write_members(file: IO[bytes], members: Iterable[tuple[str, Content]]) -> No
                     member.write(view[start : start + _CHUNK])
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive, opened; whatever is wrong with it becomes an InputError of one line."""
+def opened(path: Path, place: str = "") -> IO[bytes]:
+    """The file at `place`, by default at `path`, opened for reading; `path` is for messages.
+
+    Raises:
+        InputError: it is missing, no file, or cannot be read.
+    """
     try:
-        with open(path, "rb") as file:
-            start = file.read(_LOCAL_HEADER.size + len(MANIFEST))
-            if not start.startswith(b"PK\x03\x04") or not start.endswith(MANIFEST.encode()):
-                raise InputError(f"{path}: not a Kintune executable; `kintune tune MODEL --output FILE.kt` writes one")
-            with zipfile.ZipFile(file) as archive:
-                yield archive
+        return open(place or path, "rb")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise InputError(f"{path}: a directory, not a Kintune executable") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise _unread(path, error) from error
+
+
+@contextmanager
+def reading(path: Path, place: str = "") -> Iterator[zipfile.ZipFile]:
+    """The archive, opened as `opened` does; whatever is wrong with it becomes an InputError of one line."""
+    try:
+        with opened(path, place) as file:
+            start = file.read(_LOCAL_HEADER.size + len(MANIFEST))
+            if not start.startswith(b"PK\x03\x04") or not start.endswith(MANIFEST.encode()):
+                raise InputError(f"{path}: not a Kintune executable; `kintune tune MODEL --output FILE.kt` writes one")
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+    except OSError as error:
+        raise _unread(path, error) from error
     except (zipfile.BadZipFile, KeyError, EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error) as error:
         raise damaged(path, str(error).strip("'\"") or type(error).__name__) from error
+
+
+def _unread(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read: {error.strerror or error}")
 
 
 def damaged(path: Path, what: str) -> InputError:
