@@ -52,7 +52,7 @@ SHAPES = """
 int main() {
   kintune::Network network("model.kt", 1);
   for (int64_t count : {10, 1000, 7}) try {
-    kintune::Network fitting = network.for_shapes({{count}}, 1);
+    kintune::Network fitting = network.for_shapes({{count}}, 1).another(1);
     std::vector<float> x(static_cast<size_t>(count), 1.0f), y(x.size());
     fitting.run({kintune::buffer(x)}, {kintune::buffer(y)});
     std::printf("%lld %g\\n", static_cast<long long>(fitting.inputs()[0].shape[0]), y.back());

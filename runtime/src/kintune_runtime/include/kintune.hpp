@@ -41,11 +41,13 @@ class Network {
     create(0, threads);
   }
 
-  // A network of its own memory and threads, of the same model; `plan` is one of `plans`.  Throws Error.
-  Network another(int threads = 0, int plan = 0) const {
+  // A network of its own memory and threads, of the same model; `plan` is one of `plans`, by default this network's own.
+  // Throws Error.
+  static constexpr int own_plan = -1;
+  Network another(int threads = 0, int plan = own_plan) const {
     Network made;
     made.model_ = model_;
-    made.create(plan, threads);
+    made.create(plan == own_plan ? plan_ : plan, threads);
     return made;
   }
 
