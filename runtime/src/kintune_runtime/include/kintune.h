@@ -121,7 +121,8 @@ KT_API kt_status kt_open(const char *path, kt_model **model);
 enum { KT_BEST = -1 };
 KT_API kt_status kt_open_variant(const char *path, int32_t variant, kt_model **model);
 
-/* Opens the contents of a `.kt` file, at a multiple of 64 bytes; they must stay in place until the model is closed. */
+/* Opens the contents of a `.kt` file, at a multiple of 64 bytes.  They must stay in place until the model and all its
+ * contexts are closed, since contexts read the weights there. */
 KT_API kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model);
 
 /* Gives the model up; it goes with its last context.  NULL is fine. */
