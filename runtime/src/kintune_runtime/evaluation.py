@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from .errors import RunError
 
 __all__ = ["Evaluation", "KernelTime", "evaluate_streams", "timed"]
 
@@ -81,20 +84,27 @@ def evaluate_streams(
                 context.run(*given)
         except BaseException as error:
             failures.append(error)
-        ready.wait()
-        if not failures:
-            times[number] = timed(lambda: context.run(*given), repeats, 0, deadline)
+        try:
+            ready.wait()
+            if not failures:
+                times[number] = timed(lambda: context.run(*given), repeats, 0, deadline)
+        except BaseException as error:
+            failures.append(error)
 
     workers = [threading.Thread(target=stream, args=(number,), daemon=True) for number in range(len(contexts))]
-    for worker in workers:
-        worker.start()
-    ready.wait()
-    begun = time.perf_counter()
-    for worker in workers:
-        worker.join()
-    seconds = time.perf_counter() - begun
-    for context in contexts:
-        context.close()
+    try:
+        for worker in workers:
+            worker.start()
+        ready.wait()
+        begun = time.perf_counter()
+        for worker in workers:
+            worker.join()
+        seconds = time.perf_counter() - begun
+    finally:
+        ready.abort()  # where a thread cannot be started, the others do not wait for it
+        for context in contexts:
+            with suppress(RunError):  # after an interrupt it may run; it is freed after that
+                context.close()
     if failures:
         raise failures[0]
     return Evaluation.of([each for stream_times in times for each in stream_times], seconds)
