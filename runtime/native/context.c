@@ -168,11 +168,15 @@ kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user) {
 
 static int64_t integer_at(const void *data, const kt_plan_tensor *tensor, size_t place) {
   bool is_signed = tensor->kind == KT_INT;
+  const uint8_t *at = (const uint8_t *)data + place * (tensor->bits / 8u); /* the caller's memory may lie anywhere */
+  uint16_t half;
+  uint32_t word;
+  int64_t whole;
   switch (tensor->bits) {
-    case 8: return is_signed ? ((const int8_t *)data)[place] : ((const uint8_t *)data)[place];
-    case 16: return is_signed ? ((const int16_t *)data)[place] : ((const uint16_t *)data)[place];
-    case 32: return is_signed ? ((const int32_t *)data)[place] : (int64_t)((const uint32_t *)data)[place];
-    default: return ((const int64_t *)data)[place];
+    case 8: return is_signed ? (int8_t)*at : *at;
+    case 16: memcpy(&half, at, sizeof half); return is_signed ? (int16_t)half : half;
+    case 32: memcpy(&word, at, sizeof word); return is_signed ? (int32_t)word : (int64_t)word;
+    default: memcpy(&whole, at, sizeof whole); return whole;
   }
 }
 

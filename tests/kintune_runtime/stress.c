@@ -1,6 +1,7 @@
 /* Uses the whole interface from many threads, on models of `toy_model.py`; run under the sanitizers.
  *
- * The second model has three variants, of which the second one runs here; the third runs partly in onnxruntime. */
+ * The second model has three variants, of which the second one runs here; the third runs partly in onnxruntime,
+ * the fourth has an index as an input. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,6 +175,24 @@ static void partly(const char *path) {
   free(copy);
 }
 
+/* Runs on indices at an address that no int64_t has: the second input, six of them between -10 and 9. */
+static void indices(const char *path) {
+  kt_model *opened;
+  kt_context *context;
+  CHECK(kt_open(path, &opened) == KT_OK && kt_context_create(opened, 0, NULL, &context) == KT_OK);
+  float seconds = 0.0f, out;
+  int64_t values[6] = {-10, 9, 0, 1, 2, 3};
+  static _Alignas(64) uint8_t memory[sizeof values + 1];
+  kt_buffer in[] = {{&seconds, sizeof seconds}, {memory + 1, sizeof values}}, to = {&out, sizeof out};
+  memcpy(memory + 1, values, sizeof values);
+  CHECK(kt_run(context, in, 2, &to, 1) == KT_OK);
+  values[4] = 10;
+  memcpy(memory + 1, values, sizeof values);
+  CHECK(kt_run(context, in, 2, &to, 1) == KT_ERROR_VALUE && strstr(kt_last_error(), "holds 10 at [4]") != NULL);
+  kt_context_close(context);
+  kt_close(opened);
+}
+
 /* Opens copies of the file in memory, each damaged at another place. */
 static void damage(const char *path) {
   size_t size, room;
@@ -193,7 +212,7 @@ static void damage(const char *path) {
 }
 
 int main(int count, char **arguments) {
-  CHECK(count == 4 && kt_version() >> 16 == KT_VERSION_MAJOR);
+  CHECK(count == 5 && kt_version() >> 16 == KT_VERSION_MAJOR);
   CHECK(kt_open(arguments[1], &model) == KT_OK);
   CHECK(kt_context_create(model, 0, NULL, &shared) == KT_OK);
   pthread_t threads[2 * THREADS];
@@ -213,6 +232,7 @@ int main(int count, char **arguments) {
   damage(arguments[1]);
   damage(arguments[2]);
   partly(arguments[3]);
+  indices(arguments[4]);
   puts("done");
   return 0;
 }

@@ -6,11 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from kintune.core.execution_plan import KernelCall
+from kintune.core.model import Tensor
 from kintune.runtime.merging import merge
 from tests.support.toy_hybrid import write_toy_hybrid
-from tests.support.toy_model import write_model
+from tests.support.toy_model import calling, write_model
 
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
 INCLUDE = NATIVE.parent / "src" / "kintune_runtime" / "include"
@@ -29,8 +32,17 @@ def stress(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     command = ["cc", "-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", *flags, "-I", str(INCLUDE)]
     subprocess.run([*command, "-o", str(program), *sources, "-ldl"], check=True)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=1"}
-    command = [str(each) for each in (program, model, merged, write_toy_hybrid(folder))]
+    models = [model, merged, write_toy_hybrid(folder), write_indexed(folder / "indexed.kt")]
+    command = [str(each) for each in (program, *models)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def write_indexed(path: Path) -> Path:
+    """A model of a number and six indices, which gives the number back."""
+    given = Tensor("s", (1,), "float32"), Tensor("ids", (6,), "int64", bounds=(-10, 9))
+    plan = calling("sleep", given, [Tensor("out", (1,), "float32")])
+    plan = msgspec.structs.replace(plan, operations=(KernelCall("sleep", (0, 2)),))
+    return write_model(path, [plan], [])
 
 
 def test_a_program_in_c_uses_all_of_it(tmp_path: Path) -> None:
