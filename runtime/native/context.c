@@ -46,12 +46,22 @@ static size_t port_bytes(const kt_plan *plan, const kt_plan_port *port) {
   return (size_t)plan->tensors[port->tensor].nbytes;
 }
 
+/* Adds aligned room for a tensor; false where no memory is that large. */
+static bool add_room(size_t *total, uint64_t nbytes) {
+  if (nbytes > SIZE_MAX / 4 || *total > SIZE_MAX / 4) return false;
+  *total += aligned((size_t)nbytes);
+  return true;
+}
+
 static kt_status lay_out(kt_context *context) {
   const kt_plan *plan = context->plan;
-  size_t total = aligned((size_t)plan->header.arena_bytes) + KT_ALIGNMENT;
-  for (uint32_t i = 0; i < plan->header.input_count; i++) total += aligned(port_bytes(plan, &plan->inputs[i]));
-  for (uint32_t i = 0; i < plan->header.output_count; i++) total += aligned(port_bytes(plan, &plan->outputs[i]));
-  if (total < plan->header.arena_bytes || total > SIZE_MAX / 2) return kt_fail(KT_ERROR_MEMORY, "no memory for the arena");
+  size_t total = KT_ALIGNMENT;
+  bool possible = add_room(&total, plan->header.arena_bytes);
+  for (uint32_t i = 0; i < plan->header.input_count; i++)
+    possible = possible && add_room(&total, port_bytes(plan, &plan->inputs[i]));
+  for (uint32_t i = 0; i < plan->header.output_count; i++)
+    possible = possible && add_room(&total, port_bytes(plan, &plan->outputs[i]));
+  if (!possible) return kt_fail(KT_ERROR_MEMORY, "no memory for the arena");
   /* pages that are never touched take no memory */
   uint8_t *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return kt_fail(KT_ERROR_MEMORY, "no memory for an arena of %zu bytes", total);

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kintune_runtime
+from kintune.core.model import Tensor
 from kintune.runtime.merging import merge
 from kintune.runtime.package import EncodedPlan, Variant, write_package
 from kintune.runtime.plan_format import decode_plan
 from kintune_runtime import InputError, RunError
 from kintune_runtime.library import checksum
-from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
+from tests.support.toy_model import ADDING, calling, encoded, kernels, manifest, packed, write_model
 
 WEIGHTS = packed([np.arange(1000, dtype=np.float32)])
 PLAN = encoded(ADDING, WEIGHTS)
@@ -141,6 +142,15 @@ def test_plans_that_do_not_belong_together_are_refused(
     write_package(path, [Variant(manifest(ADDING), (plan,)) for plan in made], WEIGHTS)
     with pytest.raises(InputError, match=said):
         kintune_runtime.open(path)
+
+
+def test_outputs_larger_than_any_memory_are_refused(tmp_path: Path) -> None:
+    """Of two outputs of 2^63 bytes the sum is 0, as long numbers of the machine add up."""
+    half = Tensor("a", (1 << 61,), "float32")
+    plan = calling("sleep", [Tensor("s", (1,), "float32")], [half, half])
+    model = kintune_runtime.open(write_model(tmp_path / "vast.kt", [plan], []))
+    with pytest.raises(RunError, match="no memory for the arena"):
+        model.context()
 
 
 @given(place=st.integers(0, len(PLAN) - 1), value=st.integers(0, 255), more=st.binary(max_size=40), first=st.booleans())
