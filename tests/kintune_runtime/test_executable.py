@@ -8,6 +8,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,6 +183,27 @@ def test_a_context_that_runs_is_not_profiled_by_another_thread(tmp_path: Path) -
     context.close()
     with pytest.raises(InputError, match="the context is closed"):
         context.profile(zero)
+
+
+def test_a_context_is_used_until_the_hook_of_a_profile_is_gone(model: kintune_runtime.Executable) -> None:
+    """Else another thread could run it before that, and the hook would stay."""
+    context, users = model.context(), []
+
+    class Watching:
+        def __init__(self, native: Any) -> None:
+            self.native = native
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.native, name)
+
+        def kt_set_hook(self, *given: Any) -> Any:
+            users.append(dict(context._users))
+            return self.native.kt_set_hook(*given)
+
+    context._native = Watching(context._native)  # type: ignore[assignment]
+    assert len(context.profile(X)) == 2
+    assert users == [{"run": threading.get_ident()}] * 2
+    assert context._users == {}
 
 
 def test_what_a_kernel_has_left_that_failed_is_given_back(tmp_path: Path) -> None:

@@ -229,24 +229,7 @@ class Context:
         if self._users.setdefault("run", me) != me:  # from now on the buffers are this thread's
             raise RunError(_BUSY)
         try:
-            if self._context is None:
-                raise InputError("the context is closed; make another one")
-            arrays = self._arrays(inputs)
-            given, given_at = self._given
-            taken, taken_at = self._taken
-            place = 0
-            for array in arrays:
-                given[place] = address_of(array)
-                place += 2
-            outputs: dict[str, Array] = {}
-            place = 0
-            for name, memory in self._made:
-                outputs[name] = output = memory.array()
-                taken[place] = address_of(output)
-                place += 2
-            if status := self._run(self._context, given_at, len(arrays), taken_at, len(outputs)):
-                raise_for(status)
-            return outputs
+            return self._compute(inputs)
         finally:
             self._users.pop("run", None)
 
@@ -266,12 +249,14 @@ class Context:
         me = get_ident()
         if self._users.setdefault("run", me) != me:
             raise RunError(_BUSY)
-        if self._context is None:
+        try:
+            if self._context is None:
+                raise InputError("the context is closed; make another one")
+            with self._hooked(Hook(note)):
+                begun = clock()
+                self._compute(inputs)
+        finally:  # the hook is gone
             self._users.pop("run", None)
-            raise InputError("the context is closed; make another one")
-        with self._hooked(Hook(note)):
-            begun = clock()
-            self.run(*inputs)
         return [
             KernelTime(place, kernel.decode(errors="replace"), taken / 1e3, (ended - taken - begun) / 1e3)
             for place, kernel, taken, ended in noted
@@ -308,6 +293,27 @@ class Context:
         if getattr(self, "_context", None) is not None:
             self.close()
 
+    def _compute(self, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
+        """Run once, in the thread that uses the context."""
+        if self._context is None:
+            raise InputError("the context is closed; make another one")
+        arrays = self._arrays(inputs)
+        given, given_at = self._given
+        taken, taken_at = self._taken
+        place = 0
+        for array in arrays:
+            given[place] = address_of(array)
+            place += 2
+        outputs: dict[str, Array] = {}
+        place = 0
+        for name, memory in self._made:
+            outputs[name] = output = memory.array()
+            taken[place] = address_of(output)
+            place += 2
+        if status := self._run(self._context, given_at, len(arrays), taken_at, len(outputs)):
+            raise_for(status)
+        return outputs
+
     def _arrays(self, inputs: tuple[Inputs, ...]) -> list[Array]:
         """The inputs in order and as contiguous arrays; whatever is wrong with them is found by `arrange_inputs`."""
         first = inputs[0] if len(inputs) == 1 else None
@@ -333,13 +339,12 @@ class Context:
     @contextmanager
     def _hooked(self, hook: Any) -> Iterator[None]:
         if status := self._native.kt_set_hook(self._context, hook, None):
-            self._users.pop("run", None)
             raise_for(status)
         self._hook = hook
         try:
             yield
         finally:
-            if self._native.kt_set_hook(self._context, Hook(), None) == 0:  # else another thread runs it already
+            if self._native.kt_set_hook(self._context, Hook(), None) == 0:
                 self._hook = None
 
 
