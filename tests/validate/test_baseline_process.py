@@ -66,6 +66,15 @@ def test_it_is_stopped_between_its_turns(start: Start) -> None:
         assert state(process) == "T"
 
 
+@pytest.mark.parametrize("where", ["prepare", "run"])
+def test_one_that_fails_is_stopped_as_well(start: Start, where: str) -> None:
+    """Its threads may spin, and others are timed before it is closed."""
+    with start(**{where: "raise RuntimeError('bad node')"}) as process:
+        with pytest.raises(EngineError, match="bad node"):
+            prepare_and_run(process)
+        assert state(process) == "T"
+
+
 def test_it_keeps_to_its_cores_and_threads(start: Start) -> None:
     body = "import os; return [__import__('numpy').array([self.threads, len(os.sched_getaffinity(0))] )]"
     with start(run=body) as process:

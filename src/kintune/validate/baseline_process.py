@@ -17,6 +17,7 @@ from kintune.validate.baseline_protocol import (
     BaselineContext,
     BaselineTimes,
     BaselineTurn,
+    Order,
     PrepareBaseline,
     ProfileNodesTurn,
     ProfileTurn,
@@ -57,8 +58,7 @@ class BaselineProcess:
         deadline = time.monotonic() + seconds
         self._worker.greet(seconds)
         self._worker.begin(BASELINE_STAGE, msgspec.msgpack.encode(self._context))
-        self._worker.order(msgspec.msgpack.encode(PrepareBaseline()), deadline - time.monotonic())
-        self._worker.stop()
+        self._order(PrepareBaseline(), deadline - time.monotonic())
 
     def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
         """Takes a turn within `seconds`, and returns the times of its timed runs in milliseconds.
@@ -66,10 +66,7 @@ class BaselineProcess:
         Raises:
             EngineError: as for `prepare`.
         """
-        self._worker.resume()
-        answer = self._worker.order(msgspec.msgpack.encode(turn), seconds)
-        self._worker.stop()
-        return msgspec.msgpack.decode(answer, type=BaselineTimes).times_ms
+        return msgspec.msgpack.decode(self._order(turn, seconds), type=BaselineTimes).times_ms
 
     def profile(self, turn: ProfileTurn, seconds: float) -> dict[int, float]:
         """Times the kernels of an executable for CPUs within `seconds`; returns microseconds by place in the plan.
@@ -85,10 +82,7 @@ class BaselineProcess:
         Raises:
             EngineError: as for `prepare`.
         """
-        self._worker.resume()
-        answer = self._worker.order(msgspec.msgpack.encode(turn), seconds)
-        self._worker.stop()
-        return msgspec.msgpack.decode(answer, type=KernelTimes)
+        return msgspec.msgpack.decode(self._order(turn, seconds), type=KernelTimes)
 
     def profile_nodes(self, turn: ProfileNodesTurn, seconds: float) -> NodeTimes:
         """Times the nodes of onnxruntime's graph within `seconds`.
@@ -96,11 +90,16 @@ class BaselineProcess:
         Raises:
             EngineError: as for `prepare`.
         """
-        self._worker.resume()
-        answer = self._worker.order(msgspec.msgpack.encode(turn), seconds)
-        self._worker.stop()
-        return msgspec.msgpack.decode(answer, type=NodeTimes)
+        return msgspec.msgpack.decode(self._order(turn, seconds), type=NodeTimes)
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
         self._worker.close()
+
+    def _order(self, order: Order, seconds: float) -> bytes:
+        """Have an order done; afterwards the process is stopped, also where it failed."""
+        self._worker.resume()
+        try:
+            return self._worker.order(msgspec.msgpack.encode(order), seconds)
+        finally:
+            self._worker.stop()

@@ -159,8 +159,8 @@ class WorkerProcess:
         return self.ask(work.stage.kind, work.context, work.items[0])
 
     def stop(self) -> None:
-        """Stop all its threads and children, and return once its own have."""
-        with contextlib.suppress(ProcessLookupError):
+        """Stop all its threads and children, and return once its own have; nothing where it has ended."""
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.killpg(self.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
