@@ -27,7 +27,7 @@ static uint32_t u32(const uint8_t *at) { return u16(at) | (uint32_t)u16(at + 2) 
 static uint64_t u64(const uint8_t *at) { return u32(at) | (uint64_t)u32(at + 4) << 32; }
 
 kt_status kt_file_map(const char *path, kt_file *file) {
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* else a pipe waits for a writer */
   if (descriptor < 0) return kt_fail(KT_ERROR_FILE, "%s: %s", path, strerror(errno));
   struct stat about;
   if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kintune
 import kintune_runtime
 from kintune.core.model import Tensor
 from kintune.runtime.merging import merge
@@ -48,6 +50,13 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         kintune_runtime.open(tmp_path)
     for text in (b"", b"text", b"x" * 5000):
         assert not opens(tmp_path / "text.kt", text)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.kt")
+    for opening in (kintune_runtime.open, kintune_runtime.HybridExecutable, kintune.open):
+        with pytest.raises(InputError, match=r"pipe\.kt: not a regular file"):
+            opening(tmp_path / "pipe.kt")
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path, content: bytes) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import stat
 import threading
 import weakref
 import zipfile
@@ -45,6 +46,8 @@ _OPTIONAL = "optional"  # the kind of an output that may be nothing
 def is_hybrid(path: str | os.PathLike[str]) -> bool:
     """Whether a file runs partly in onnxruntime; False where it cannot be read."""
     try:
+        if not os.path.isfile(path):  # a pipe, for one, cannot be read again
+            return False
         with zipfile.ZipFile(path) as archive:
             return _GRAPH in archive.namelist()
     except (OSError, zipfile.BadZipFile, ValueError):
@@ -403,9 +406,13 @@ def _keep(session: Any) -> None:
 def _opened(path: str | os.PathLike[str]) -> int:
     """The descriptor of the file: what is opened later is the same one, even if another takes its place."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{os.fspath(path)}: not a regular file")
+    return descriptor
 
 
 def _remove(folder: SessionFolder | None, descriptor: int, process: int) -> None:

@@ -9,6 +9,7 @@ import errno
 import mmap
 import os
 import shutil
+import stat
 import struct
 import tempfile
 import zipfile
@@ -72,14 +73,19 @@ def opened(path: Path, place: str = "") -> IO[bytes]:
     Raises:
         InputError: it is missing, no file, or cannot be read.
     """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # else a pipe waits for a writer
     try:
-        return open(place or path, "rb")
+        descriptor = os.open(place or path, flags)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: a directory, not a Kintune executable") from None
     except OSError as error:
         raise _unread(path, error) from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+        raise InputError(f"{path}: {kind}, not a Kintune executable")
+    return os.fdopen(descriptor, "rb")
 
 
 @contextmanager
