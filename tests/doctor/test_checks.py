@@ -11,7 +11,7 @@ import pytest
 from kintune.core.device import DeviceDescription, Machine, NarrowSpeed, Peak
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.doctor import checks as module
-from kintune.doctor.checks import check_gpus, check_narrow, check_peak, check_records
+from kintune.doctor.checks import check_gpus, check_narrow, check_peak, check_records, check_temporary_folder
 from kintune.errors import EngineError, OrderError
 from kintune.hardware.check import Verdict
 from kintune.hardware.gpus import Gpu
@@ -59,6 +59,24 @@ def test_a_gpu_without_a_compiler_is_worth_a_note() -> None:
         "no CUDA compiler found",
         "install nvcc, or name the toolkit in CUDA_HOME",
     )
+
+
+def test_code_may_be_mapped_from_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert (check_temporary_folder().verdict, check_temporary_folder().finding) == (Verdict.GOOD, str(tmp_path))
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("mmap.mmap", refuse)  # as where it is mounted with noexec
+    check = check_temporary_folder()
+    assert (check.verdict, check.finding) == (
+        Verdict.PROBLEM, f"programs may not run from {tmp_path}: Operation not permitted"
+    )  # fmt: skip
+    assert "TMPDIR" in check.remedy
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    assert check_temporary_folder().finding == "no file can be written: No such file or directory"
+    assert list(tmp_path.iterdir()) == []
 
 
 PEAK = Peak(gflops=400.0, gbytes_per_s=20.0, threads=2, read_gbytes_per_s=25.0, narrow_gflops={"bf16": 3000.0})

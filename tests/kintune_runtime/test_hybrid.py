@@ -327,5 +327,6 @@ def test_a_library_that_does_not_load_is_one_line(tmp_path: Path, monkeypatch: p
 
     found = SimpleNamespace(**{**vars(onnxruntime), "SessionOptions": Refusing})
     monkeypatch.setitem(sys.modules, "onnxruntime", found)
-    with pytest.raises(InputError, match=r"cannot load libkintune_onnx\.so: Failed to load .*; install kintune-runt"):
+    said = r"cannot load libkintune_onnx\.so: Failed to load .*; if programs .* in TMPDIR, else install kintune-runt"
+    with pytest.raises(InputError, match=said):
         kintune_runtime.open(write_toy_hybrid(tmp_path))

@@ -77,7 +77,8 @@ def make_session(
         if own in text:  # what the runtime says of the file
             raise InputError(text.replace(own, path)) from error
         raise InputError(
-            f"onnxruntime {onnxruntime.__version__} cannot load {LIBRARY}: {text}; install kintune-runtime again"
+            f"onnxruntime {onnxruntime.__version__} cannot load {LIBRARY}: {text}; if programs may not run from"
+            f" {folder.parent}, name another folder in TMPDIR, else install kintune-runtime again"
         ) from error
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

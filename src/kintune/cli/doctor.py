@@ -9,7 +9,14 @@ import kintune
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.core.device import Machine
-from kintune.doctor.checks import check_gpus, check_narrow, check_peak, check_quota, check_records
+from kintune.doctor.checks import (
+    check_gpus,
+    check_narrow,
+    check_peak,
+    check_quota,
+    check_records,
+    check_temporary_folder,
+)
 from kintune.hardware.check import Check, Verdict
 from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.software import check_software
@@ -42,7 +49,7 @@ def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     read it.  The exit code is 1 if something must be fixed first.
     """
     machine = inspect_machine()
-    checks = [*check_software(), *check_gpus(), *check_quota(), *check_records(records)]
+    checks = [*check_software(), *check_gpus(), *check_quota(), check_temporary_folder(), *check_records(records)]
     if all(check.verdict is not Verdict.PROBLEM for check in checks):
         checks.append(check_peak(records, again=measure, on_wait=_waiting))
         if _NARROW.intersection(machine.features):

@@ -1,7 +1,10 @@
-"""The doctor's checks of GPUs and their compiler, of a CPU quota, of the measured peak, and of the records."""
+"""The doctor's checks of GPUs and their compiler, of a CPU quota, of the temporary folder, of the measured peak, and of
+the records."""
 
 from __future__ import annotations
 
+import mmap
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,7 +25,15 @@ from kintune.tuning.narrow import avoided_extensions, narrow_speeds
 from kintune.tuning.peak import device_peak
 from kintune.wire.worker_client import interview
 
-__all__ = ["check_gpus", "check_narrow", "check_peak", "check_quota", "check_records", "described"]
+__all__ = [
+    "check_gpus",
+    "check_narrow",
+    "check_peak",
+    "check_quota",
+    "check_records",
+    "check_temporary_folder",
+    "described",
+]
 
 
 _LEAST_DRIVER, _LEAST_ARCHITECTURE = 580, 75  # those of CUDA 13
@@ -75,6 +86,27 @@ def check_quota(root: Path = Path("/")) -> list[Check]:
     threads = threads_within(cores, root)
     remedy = f"Kintune uses {threads} thread{'s' if threads > 1 else ''} by default; a larger quota allows more"
     return [Check("CPU quota", Verdict.NOTE, finding, remedy)]
+
+
+def check_temporary_folder() -> Check:
+    """Check that code may be mapped from files in the folder for temporary files.
+
+    Candidates are loaded from there, and the operators of results that run partly in onnxruntime.
+    """
+    name, remedy = "temporary folder", "name another folder in TMPDIR, one from which programs may run"
+    try:
+        folder = tempfile.gettempdir()
+        with tempfile.NamedTemporaryFile(prefix="kintune-doctor-") as file:
+            file.write(bytes(mmap.PAGESIZE))
+            file.flush()
+            try:
+                mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()
+            except OSError as error:
+                finding = f"programs may not run from {folder}: {error.strerror or error}"
+                return Check(name, Verdict.PROBLEM, finding, remedy)
+    except OSError as error:
+        return Check(name, Verdict.PROBLEM, f"no file can be written: {error.strerror or error}", remedy)
+    return Check(name, Verdict.GOOD, folder)
 
 
 _DEVICE_WORKER = "kintune.workers.device_worker"
