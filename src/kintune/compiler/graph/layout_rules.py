@@ -325,7 +325,7 @@ def _pool1d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     view, a = tensors.view(call.args[0]), call.attrs
     if view is None or len(view.shape) != len(_NWC) or (a.layout, a.out_layout) != ("NCW", "NCW"):
         return None
-    if view.is_plain or not _lies_in(view, _NWC):
+    if view.is_plain or not view.lies_in(_NWC):
         return None
     pool, data = getattr(relax.op.nn, _short(call).removeprefix("nn.")), tensors.arrange(view, _NWC)
     found = pool(data, a.pool_size, a.strides, a.padding, a.dilation, a.ceil_mode, a.count_include_pad, "NWC", "NWC")
