@@ -30,6 +30,7 @@ line, and exits with code 1 where no other is named.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from kintune_runtime.errors import InputError, KintuneError, RunError
 
@@ -158,7 +159,14 @@ class OrderError(InputError):
 
 
 class BuildError(KintuneError):
-    """A program could not be compiled."""
+    """A program could not be compiled.
+
+    Of a network, `at_fault` are the digests of the workloads whose programs the compiler refuses, where that is known.
+    """
+
+    def __init__(self, message: str, at_fault: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.at_fault = frozenset(at_fault)
 
 
 class DeviceError(KintuneError):

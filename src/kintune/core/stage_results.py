@@ -234,10 +234,14 @@ class PerProgramCheck(msgspec.Struct, frozen=True):
 
 
 class DraftResult(msgspec.Struct, frozen=True):
-    """DRAFT's result: the files written, or None and, in a line, why the network cannot be compiled."""
+    """DRAFT's result: the files written, or None and, in a line, why the network cannot be compiled.
+
+    `at_fault` are the workloads (digests) whose programs are known to be the reason.
+    """
 
     packaged: Packaged | None
     failure: str = ""
+    at_fault: tuple[str, ...] = ()
 
 
 class BaselineLatencies(msgspec.Struct, frozen=True):

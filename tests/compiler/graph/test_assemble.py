@@ -102,6 +102,26 @@ def test_a_program_that_cannot_be_applied_is_refused(small_conv: Small) -> None:
         assemble(small_conv.lowered, {digest: (sketch, broken)}, small_conv.target)
 
 
+def test_programs_that_the_compiler_refuses_are_named(small_conv: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.compiler.graph import assemble
+    from kintune.compiler.graph.kernel_library import RefusedKernels
+
+    seen: list[str] = []
+
+    def refuse(module: Any, *_: Any) -> bytes:
+        seen.extend(sorted(str(function.attrs["global_symbol"]) for _, function in module.functions_items())[:2])
+        raise RefusedKernels(seen) from ValueError("no such instruction")
+
+    monkeypatch.setattr(assemble, "build_kernels", refuse)
+    inputs, outputs = small_conv.model.inputs, small_conv.model.outputs
+    with pytest.raises(BuildError, match="the network cannot be compiled: no such instruction") as refused:
+        assemble.assemble_plan(
+            small_conv.lowered, _by_rule(small_conv), small_conv.target, inputs=inputs, outputs=outputs
+        )
+    assert refused.value.at_fault == {small_conv.lowered.functions[name.removesuffix("_prepacked")] for name in seen}
+    assert len(seen) == 2
+
+
 @pytest.mark.parametrize("network", ["small_conv", "small_transformer"])
 def test_kernels_that_are_compiled_already_are_linked(
     network: str, request: pytest.FixtureRequest, run_program: RunsProgram

@@ -86,3 +86,19 @@ def test_only_so_many_bytes_are_kept(target: Any, monkeypatch: pytest.MonkeyPatc
     assert computed(library, "one") == [3.0] * 8
     assert not kept._known
     assert kept._bytes == 0
+
+
+def test_all_functions_that_are_refused_are_named(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.compiler.graph import kernel_library
+
+    class Picky(kernel_library._Objects):
+        def compile(self, variable: Any, function: Any, attributes: Any, target: Any) -> bytes:
+            if variable.name_hint != "two":
+                raise ValueError(f"no such instruction in {variable.name_hint}")
+            return super().compile(variable, function, attributes, target)
+
+    monkeypatch.setattr(kernel_library, "_OBJECTS", Picky(1 << 20))
+    with pytest.raises(kernel_library.RefusedKernels) as refused:
+        kernel_library.build_kernels(scaled(one=1.5, two=2.5, three=3.5), target, threads=2)
+    assert refused.value.names == ("one", "three")
+    assert str(refused.value.__cause__) == "no such instruction in one"

@@ -165,6 +165,25 @@ class TestBeforeTuning:
         summary = ended(Rehearsal(Picky, with_limits(trials=3)).run())
         assert summary.notes == ("net_w2 keeps its untuned program: with another one, no such instruction",)
 
+    def test_programs_that_the_compiler_refuses_are_replaced_at_once(self) -> None:
+        """However many they are: all others stay as they are chosen, and nothing is searched for."""
+        drafts: list[set[str]] = []
+
+        class Picky(ToyTools):
+            def draft(
+                self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built], **options: Any
+            ) -> DraftResult:
+                tuned = {workload for workload, candidate in chosen.items() if candidate.sketch != UNTUNED}
+                drafts.append(tuned)
+                if wrong := tuned - {"w1"}:
+                    return DraftResult(None, "no such instruction", tuple(sorted(wrong)))
+                return super().draft(chosen, kernels, **options)
+
+        summary = ended(Rehearsal(Picky, COMPILED).run())
+        assert len(drafts[0]) > 2
+        assert drafts[1:] == [{"w1"}]
+        assert len(summary.notes) == len(drafts[0]) - 1
+
     def test_a_network_that_does_not_run_is_no_accident_either(self) -> None:
         class Crash(Cast):
             def check(self, draft: Mapping[str, str]) -> ValidationResult:

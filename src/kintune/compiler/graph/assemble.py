@@ -11,10 +11,10 @@ import tvm_ffi
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.call_records import describe_calls
+from kintune.compiler.graph.call_records import PACKED, describe_calls
 from kintune.compiler.graph.keepable import COMPILED, keepable_functions
 from kintune.compiler.graph.kept_tensors import KeptTensors, keep_tensors
-from kintune.compiler.graph.kernel_library import build_kernels
+from kintune.compiler.graph.kernel_library import RefusedKernels, build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
 from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES, pieces_of
@@ -147,6 +147,11 @@ def assemble_plan(
             return PlannedProgram(planned.plan, library, planned.weights, calls, kept)
     except KintuneError:
         raise
+    except RefusedKernels as refused:
+        names = (name.removesuffix(PACKED) for name in refused.names)
+        at_fault = {lowered.functions[name] for name in names if name in lowered.functions}
+        cause = cause_line(refused.__cause__ or refused)
+        raise BuildError(f"the network cannot be compiled: {cause}", at_fault) from refused
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
 

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
     from kintune.compiler.graph.workload import StandaloneWorkload
 
-__all__ = ["called_functions", "describe_calls"]
+__all__ = ["PACKED", "called_functions", "describe_calls"]
 
 _PARTIAL = frozenset({"take", "gather_elements", "gather_nd", "strided_slice"})
 """Operators that read no more of an operand than they write."""
 
-_PACKED = "_prepacked"  # what the compiler adds to the name of a kernel that reads packed weights
+PACKED = "_prepacked"
+"""What the compiler adds to the name of a kernel that reads packed weights."""
 
 
 def describe_calls(
@@ -60,7 +61,7 @@ def _records(
             continue
         number = kernels.get(place, -1)
         origin = lowered.origins[number] if 0 <= number < len(lowered.origins) else KernelOrigin()
-        function = functions.get(number, operation.kernel.removesuffix(_PACKED))
+        function = functions.get(number, operation.kernel.removesuffix(PACKED))
         workload = facts.get(lowered.functions.get(function, ""))
         tensors = [plan.tensors[tensor] for tensor in operation.tensors]
         most = max(tensors[-1].nbytes, 1) if _PARTIAL.intersection(origin.operators) else None

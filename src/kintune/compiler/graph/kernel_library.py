@@ -17,7 +17,7 @@ import tvm_ffi
 from kintune.runtime.artifact import library_of_objects, object_of
 from kintune.runtime.target import architecture_of, triple_of
 
-__all__ = ["build_kernels"]
+__all__ = ["RefusedKernels", "build_kernels"]
 
 _RAISE = """target triple = "{triple}"
 
@@ -42,6 +42,14 @@ The variable is exported; `protected` keeps the one of another library from taki
 """
 
 
+class RefusedKernels(Exception):
+    """The compiler refuses functions: `names` are their global symbols, the cause is what it says of the first."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = tuple(names)
+
+
 def build_kernels(
     module: tvm.IRModule, target: tvm.target.Target, object_files: Sequence[bytes] = (), threads: int = 1
 ) -> bytes:
@@ -53,7 +61,7 @@ def build_kernels(
     Raises:
         BuildError: the linker fails.
         OrderError: there is no linker for the target's architecture.
-        Exception: of the compiler's own kinds.
+        RefusedKernels: some of the functions do not compile; all were tried.
     """
     functions = sorted(module.functions_items(), key=lambda item: str(item[0].name_hint))
 
@@ -62,7 +70,12 @@ def build_kernels(
         return _OBJECTS.compile(variable, function, module.attrs, target)
 
     with ThreadPoolExecutor(threads) as pool:
-        objects = list(pool.map(compiled, range(len(functions))))
+        made = [pool.submit(compiled, number) for number in range(len(functions))]
+    refused = {number: error for number, each in enumerate(made) if (error := each.exception()) is not None}
+    if refused:
+        names = [str(functions[number][1].attrs["global_symbol"]) for number in refused]
+        raise RefusedKernels(names) from next(iter(refused.values()))
+    objects = [each.result() for each in made]
     return library_of_objects([*objects, *object_files, _raising(triple_of(target))], architecture_of(target))
 
 

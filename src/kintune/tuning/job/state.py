@@ -320,7 +320,7 @@ class JobState:
     def _fold_draft(self, drafted: DraftResult) -> None:
         self.draft = drafted.packaged
         if drafted.packaged is None:
-            self._attempted(drafted.failure or "it cannot be compiled")
+            self._attempted(drafted.failure or "it cannot be compiled", drafted.at_fault)
 
     def _fold_check(self, proof: ValidationResult) -> None:
         if proof.within_tolerance is False:

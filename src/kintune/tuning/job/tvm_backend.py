@@ -175,7 +175,7 @@ class TvmBackend:
                 self._save(other, beside or chosen, kernels)
         except BuildError as error:
             traceback.print_exc()
-            return DraftResult(None, str(error))
+            return DraftResult(None, str(error), tuple(sorted(error.at_fault)))
         return DraftResult(
             Packaged(
                 tuned=path,
