@@ -230,3 +230,16 @@ def test_files_of_jobs_are_known(repository: JobRepository, job: Job) -> None:
     repository.step(job.id, JobStatus.CHECKING, "", 1.0, log="1" * 64)
     repository.step(job.id, JobStatus.FAILED, "", 2.0, report="2" * 64)
     assert repository.files() == {"1" * 64, "2" * 64}
+
+
+def test_all_runs_of_what_others_keep_to_themselves_are_hidden(
+    database: Database, repository: JobRepository, anna: Visitor, job: Job, model: int
+) -> None:
+    """An upgrade gives a job that is under way another run; what the first has measured stays private."""
+    boris = visitor(database, "boris")
+    shared = repository.submit(anna, model, JobRequest(minutes=5.0, share=True), 1000.0)[0]
+    for number in (1, 1, 2):
+        repository.step(job.id, JobStatus.CHECKING, "", 1000.0, run_id=f"private {number}")
+    repository.step(shared.id, JobStatus.CHECKING, "", 1000.0, run_id="shared")
+    assert repository.hidden_from(boris.user) == {"private 1", "private 2"}
+    assert repository.hidden_from(anna.user) == frozenset()

@@ -19,6 +19,7 @@ from kintune.service.database import open_database
 from kintune.service.job_listing import JobFilter, JobListing
 from kintune.service.job_repository import JobRepository
 from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
 from kintune.service.model_store import ModelStore
 from kintune.service.users import Users
 from tests.support.service_users import visitor
@@ -82,6 +83,19 @@ def test_the_jobs_of_models_are_indexed(tmp_path: Path) -> None:
     assert index not in indexes(location)
     open_database(str(location)).close()
     assert index in indexes(location)
+
+
+def test_the_runs_of_earlier_jobs_stay_private(tmp_path: Path) -> None:
+    location = tmp_path / "service.sqlite"
+    with closing(open_database(str(location))) as database:
+        anna, boris = (visitor(database, name) for name in ("anna", "boris"))
+        model = ModelStore(database).add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
+        jobs = JobRepository(database)
+        job, _ = jobs.submit(anna, model, JobRequest(minutes=2.0), 1000.0)
+        jobs.step(job.id, JobStatus.CHECKING, "", 1000.0, run_id="r1")
+    downgrade(location, "0006")
+    with closing(open_database(str(location))) as database:
+        assert JobRepository(database).hidden_from(boris.user) == {"r1"}
 
 
 def test_a_service_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 import msgspec
 
 from kintune.core.candidate import Candidate
@@ -40,12 +42,19 @@ class ToyJournals:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def journal(self, spec: JobSpec, *, compiler: str = COMPILER, use_known: bool = True) -> TuningJournal:
+    def journal(
+        self,
+        spec: JobSpec,
+        *,
+        compiler: str = COMPILER,
+        use_known: bool = True,
+        hidden: Callable[[], Collection[str]] = frozenset,
+    ) -> TuningJournal:
         """A journal of this run, as a new process opens it."""
         if all(run.run_id != spec.run_id for run in self.store.runs.list()):
             self.store.runs.create(spec.run_id, key="k", model_name="toy", spec=msgspec.msgpack.encode(spec))
         journal = TuningJournal(self.store, FEATURES)
-        journal.enter(spec, compiler, use_known=use_known)
+        journal.enter(spec, compiler, use_known=use_known, hidden=hidden)
         return journal
 
 

@@ -15,7 +15,7 @@ from kintune.service.access import Forbidden, NotFound, Quota, Visitor
 from kintune.service.database import plain
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import ENDS, JobCommand, JobStatus, after, may_command
-from kintune.service.schema import commands, jobs, models, steps, users
+from kintune.service.schema import commands, job_runs, jobs, models, steps, users
 
 __all__ = ["Job", "JobRepository", "JobStep", "PendingCommand", "baseline_of", "gain_columns", "job_of_row"]
 _OVER = [state.value for state in ENDS]
@@ -247,9 +247,9 @@ class JobRepository:
 
     def hidden_from(self, owner: int) -> frozenset[str]:
         """The runs whose measurements this owner's jobs may not use: others' who have not agreed to that."""
-        theirs = (jobs.c.owner != owner) & ~jobs.c.share & jobs.c.run_id.is_not(None)
+        query = select(job_runs.c.run_id).join(jobs).where(jobs.c.owner != owner, ~jobs.c.share)
         with self._database.snapshot() as connection:
-            return frozenset(connection.scalars(select(jobs.c.run_id).where(theirs)))
+            return frozenset(connection.scalars(query))
 
     def pending_commands(self) -> list[PendingCommand]:
         """Returns the commands that are not carried out yet, in order."""
@@ -286,6 +286,8 @@ class JobRepository:
                     update(commands).where(commands.c.job == job, commands.c.granted.is_(None)).values(granted=now)
                 )
             connection.execute(update(jobs).where(jobs.c.id == job).values(**values))
+            if facts.get("run_id") is not None:
+                _note_run(connection, job, str(facts["run_id"]))
             if before.state is not state:
                 seq = connection.scalar(select(func.max(steps.c.seq)).where(steps.c.job == job)) or 0
                 row = {"job": job, "seq": seq + 1, "state": state.value, "reason": reason, "at": now}
@@ -368,3 +370,9 @@ def baseline_of(name: str | None, baseline_ms: float | None, latency_ms: float |
     if name is None or baseline_ms is None:
         return None
     return FastestBaseline.of({name: baseline_ms}, latency_ms)
+
+
+def _note_run(connection: Connection, job: str, run_id: str) -> None:
+    row = {"job": job, "run_id": run_id}
+    if not connection.scalar(select(func.count()).select_from(job_runs).filter_by(**row)):
+        connection.execute(insert(job_runs).values(**row))

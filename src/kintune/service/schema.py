@@ -25,6 +25,7 @@ __all__ = [
     "audit",
     "commands",
     "device_types",
+    "job_runs",
     "jobs",
     "machines",
     "models",
@@ -126,6 +127,13 @@ jobs = Table(
     Index("ix_service_jobs_owner_created", "owner", "created"),
     Index("ix_service_jobs_state", "state"),
     Index("ix_service_jobs_owner_model_state", "owner", "model", "state"),
+)
+
+job_runs = Table(  # all of a job: after an upgrade it has another one than before
+    "service_job_runs",
+    METADATA,
+    Column("job", String(16), ForeignKey("service_jobs.id"), primary_key=True),
+    Column("run_id", String(64), primary_key=True),
 )
 
 steps = Table(

@@ -59,6 +59,14 @@ class TestKnown:
         unbuilt = [f.count for f in desk.store.measurements.failures() if f.status is Status.BUILD_TIMED_OUT]
         assert desk.store.counts().measurements == len(timed) + sum(unbuilt)
 
+    def test_what_is_hidden_by_then_is_not_told(self, desk: ToyJournals) -> None:
+        """Another job may have begun, and measured, after this one was entered."""
+        hidden: set[str] = set()
+        journal = desk.journal(toy_spec(), hidden=lambda: hidden)
+        self.first(desk)
+        hidden.add("first")
+        assert known_to(journal) == ()
+
     def test_fresh_is_told_nothing(self, desk: ToyJournals) -> None:
         self.first(desk)
         assert known_to(desk.journal(toy_spec(), use_known=False)) == ()

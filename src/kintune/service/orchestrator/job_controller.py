@@ -269,8 +269,7 @@ class JobController:
         underway.tuning_run = tuning_run
         self._runs[tuning_run.run_id] = underway
         self._step(underway, JobStatus.CHECKING, "", run_id=tuning_run.run_id)
-        hidden = self._jobs.hidden_from(job.owner)
-        self._journal.enter(spec, about.compiler, use_known=True, hidden=hidden)
+        self._journal.enter(spec, about.compiler, use_known=True, hidden=lambda: self._jobs.hidden_from(job.owner))
         command, home = self._factory.command, self._factory.home
         encoded = msgspec.msgpack.encode(spec)
         launch = JobLaunch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from kintune.core.config import JobSpec
@@ -25,11 +25,13 @@ class TuningJournal:
         self._logs: dict[str, RunLog] = {}
         self._together = False
 
-    def enter(self, spec: JobSpec, compiler: str, *, use_known: bool, hidden: Collection[str] = ()) -> None:
+    def enter(
+        self, spec: JobSpec, compiler: str, *, use_known: bool, hidden: Callable[[], Collection[str]] = frozenset
+    ) -> None:
         """Enter the job of `spec.run_id`, whose run is in the records, before it runs.
 
-        With `use_known`, the job is told of measurements of its workloads with the same `compiler`, except those of the
-        runs `hidden`.
+        With `use_known`, the job is told of measurements of its workloads with the same `compiler`, except those of
+        runs that are `hidden` when they are looked up.
         """
         self._logs[spec.run_id] = RunLog(
             self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version, hidden=hidden

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import OrderedDict, deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -54,7 +54,7 @@ class RunLog:
         *,
         use_known: bool,
         feature_version: str,
-        hidden: Collection[str] = (),
+        hidden: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._store = store
         self._spec = spec
@@ -211,7 +211,7 @@ class RunLog:
             chosen = TransferChoice()
             for conditions in (self.conditions, *self._akin()):
                 if not chosen.programs and not chosen.models:
-                    chosen = choose(self._store, conditions, subjects, families, hidden=self._hidden)
+                    chosen = choose(self._store, conditions, subjects, families, hidden=self._hidden())
             offer = msgspec.structs.replace(chosen, peak=offer.peak)
         return self._append(
             JournalEntry(entry.at, StageName.KIN, 0, StageName.KIN, 0, ItemStatus.OK, _encode(offer)), offset=2
@@ -226,7 +226,8 @@ class RunLog:
         """Return the measurements of the model's workloads, and the best few under other conditions as suggestions."""
         known = {sketch.digest for sketch in prepared.sketches} | {UNTUNED}
         found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out)
-        usable = [m for m in found if m.candidate.sketch in known and m.run_id not in self._hidden]
+        hidden = self._hidden()
+        usable = [m for m in found if m.candidate.sketch in known and m.run_id not in hidden]
         elsewhere: dict[str, list[Measurement]] = {}
         for measurement in sorted(usable, key=lambda m: (m.believed_us, m.id)):
             if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
