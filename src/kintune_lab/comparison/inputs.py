@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kintune.core.model import ModelRef, Tensor
+from kintune.core.model import Constant, ModelRef, Tensor
 from kintune.errors import ModelError
+from kintune.models.constants import store_constant
+from kintune.models.shapes import fit_constants
 from kintune_lab.comparison.files import ModelFiles
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
-__all__ = ["declared_inputs"]
+__all__ = ["declared_constants", "declared_inputs"]
 
 
 def declared_inputs(model: ModelRef, files: ModelFiles) -> tuple[Tensor, ...]:
@@ -29,6 +31,18 @@ def declared_inputs(model: ModelRef, files: ModelFiles) -> tuple[Tensor, ...]:
     weights = {tensor.name for tensor in graph.initializer}
     own = [value for value in graph.input if value.name not in weights and value.name not in model.constants]
     return tuple(_tensor(model, value) for value in own)
+
+
+def declared_constants(model: ModelRef, files: ModelFiles) -> dict[str, Constant]:
+    """The constants of a model in the types and shapes that its ONNX file declares; of others as they are.
+
+    Raises:
+        ModelError: the file cannot be read, or a constant does not fit it.
+    """
+    if files.onnx is None or not model.constants:
+        return dict(model.constants)
+    fitted = fit_constants(model.name, _read(files.onnx), model.constants)
+    return {name: store_constant(name, values, typed=True) for name, values in fitted.items()}
 
 
 def _read(path: str) -> ModelProto:

@@ -22,7 +22,7 @@ from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.job.quantising import split
 from kintune.validate.baselines import INT8, KINTUNE
 from kintune_lab.comparison.files import ModelFiles, content_of, model_of
-from kintune_lab.comparison.inputs import declared_inputs
+from kintune_lab.comparison.inputs import declared_constants, declared_inputs
 from kintune_lab.comparison.quantised import calibration_files, write_quantised
 from kintune_lab.comparison.records import keep_records
 from kintune_lab.comparison.timing import RuntimeTimes, Subject, runtime_version, time_in_turns
@@ -190,7 +190,7 @@ class _File:
                 executable=None if self._executable is None else str(self._executable),
                 files=files,
                 tensors=self._tensors(model, files),
-                constants=model.constants,
+                constants=declared_constants(model, files),
                 inputs=settings.inputs,
                 seed=settings.seed,
                 quantised=None if self._quantised is None else str(self._quantised),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
 
 from kintune.core.model import ModelRef, Tensor
@@ -9,7 +10,7 @@ from kintune.errors import ModelError
 from kintune.models.constants import parse_constants
 from kintune.testing.small_onnx import write_small_onnx
 from kintune_lab.comparison.files import ModelFiles, content_of
-from kintune_lab.comparison.inputs import declared_inputs
+from kintune_lab.comparison.inputs import declared_constants, declared_inputs
 
 
 def ref(path: Path, shapes: dict[str, tuple[int, ...]] | None = None) -> ModelRef:
@@ -42,3 +43,16 @@ def test_what_is_no_onnx_file_has_none(tmp_path: Path) -> None:
         declared_inputs(ref(path), ModelFiles(onnx=str(path)))
     with pytest.raises(ModelError, match="only an ONNX file declares its inputs"):
         declared_inputs(ref(path), ModelFiles(exported=str(path)))
+
+
+def test_constants_have_the_shape_that_the_file_declares(tmp_path: Path) -> None:
+    """onnxruntime takes no scalar for a tensor of one element."""
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.INT64, ["batch"])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, ["batch"])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "a.onnx")
+    model = ModelRef("onnx", str(tmp_path / "a.onnx"), "a", constants=parse_constants(["x=64"]))
+    (constant,) = declared_constants(model, content_of(model)).values()
+    assert (constant.shape, constant.dtype) == ((1,), "int64")
+    exported = ModelRef("exported", "a.pt2", "a", constants=model.constants)
+    assert declared_constants(exported, ModelFiles(exported="a.pt2")) == model.constants
