@@ -339,3 +339,54 @@ def test_importing_leaves_warnings_as_they_were(samples: Any) -> None:
     before = list(warnings.filters)
     load(parse_ref(str(samples.write(samples.linear_model()))))
     assert list(warnings.filters) == before
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        (
+            helper.make_node(
+                "Attention",
+                ["x", "w", "b"],
+                ["y", "present"],
+                domain="com.microsoft",
+                num_heads=2,
+                qkv_hidden_sizes=[8] * 3,
+            ),
+            "its output present is not supported",
+        ),
+        (helper.make_node("MeanVarianceNormalization", ["x"], ["y"], across_channels=1), "before operator set 9"),
+    ],
+    ids=["keys and values of an attention", "old attributes of a norm"],
+)
+def test_what_would_be_computed_wrongly_is_refused(samples: Any, node: Any, said: str) -> None:
+    weights = {"w": draw(8, 24), "b": draw(24)} if node.op_type == "Attention" else {}
+    proto = samples.make_model([node], [("x", FLOAT, [1, 4, 8])], [("y", FLOAT, [1, 4, 8])], weights, 8)
+    if node.domain:
+        proto.opset_import[0].version = 17
+        proto.opset_import.append(helper.make_opsetid(node.domain, 1))
+    with pytest.raises(ModelError, match=said):
+        load(parse_ref(str(samples.write(proto))))
+
+
+def test_outputs_without_a_name_at_the_end_are_none(samples: Any, random_inputs: Any, run_module: Any) -> None:
+    node = helper.make_node("MaxPool", ["x"], ["y", ""], kernel_shape=[2, 2])
+    proto = samples.make_model([node], [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 1, 1])])
+    model = load(parse_ref(str(samples.write(proto))))
+    inputs = random_inputs(model.inputs)
+    (found,) = run_module(model, inputs)
+    assert found.tolist() == inputs["x"].max((2, 3), keepdims=True).tolist()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_quantised_weights_of_a_product_stay_integers(samples: Any, transposed: bool) -> None:
+    """Also behind a Transpose, as a linear layer over data of three axes is exported."""
+    moved = [helper.make_node("Transpose", ["d"], ["t"])] if transposed else []
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"]),
+        *moved,
+        helper.make_node("MatMul", ["x", "t" if transposed else "d"], ["y"]),
+    ]
+    weights = {"w": np.ones((8, 8), np.int8), "s": np.float32(0.5), "z": np.int8(0)}
+    proto = samples.make_model(nodes, [("x", FLOAT, [1, 4, 8])], [("y", FLOAT, [1, 4, 8])], weights)
+    assert "dequantize" in load(parse_ref(str(samples.write(proto)))).module.script()

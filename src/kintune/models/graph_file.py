@@ -137,7 +137,7 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
 def _check(file: GraphFile) -> None:
     """Let the standard's own checker look for what is wrong with the graph."""
     model = file.assemble(outside=file.large_weights())
-    _add_what_the_checker_insists_on(model)
+    _fill_in_for_the_checker(model)
     _hide_operators_of_onnxruntime(model)
     try:
         onnx.checker.check_model(model)
@@ -145,7 +145,7 @@ def _check(file: GraphFile) -> None:
         raise ModelError(f"{file.path}: is not a valid ONNX model: {cause_line(error)}") from error
 
 
-def _add_what_the_checker_insists_on(model: ModelProto) -> None:
+def _fill_in_for_the_checker(model: ModelProto) -> None:
     """Add names of graphs, types of outputs, and shapes, which onnxruntime does not need."""
     del model.metadata_props[:]  # it refuses keys that occur twice
     for graph in (model.graph, *(body for node in nodes(model) for body in subgraphs(node))):

@@ -211,7 +211,7 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
 
 
 def _score_originals(runs: Sequence[TuningRun], show: OnProgress) -> None:
-    """Compute the users' scores of the original models.
+    """Compute the users' scores of the original models, of runs that have none yet.
 
     Raises:
         InputError: a user's function fails.
