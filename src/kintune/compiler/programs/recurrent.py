@@ -8,6 +8,8 @@ A step needs all of the state before it.  So there are three variants:
 - `steps`: the tiles of each step are computed by several threads, which meet after each step;
 - `rows`: directions and sequences are computed by several threads, which never meet;
 - `single`: one thread computes all, which small layers are better off with.
+
+Where sequences have lengths, the products of a tile end with the longest of its sequences.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class RecurrentProgram:
     """Writes recurrent kernels; see `kintune.models.recurrence.Recurrence` for what they compute."""
 
     name = "recurrent"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ("lstm", "gru", "rnn")
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:

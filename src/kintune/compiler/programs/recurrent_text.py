@@ -5,7 +5,8 @@ States have two places, which are read and written in turns, step by step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kintune.models.recurrence import GRU, LSTM, PEEPHOLES, Recurrence
@@ -133,20 +134,31 @@ class _Kernel:
         return _loop("s", "serial", r.steps, body)
 
     def _tile(self, place: _Place, gates: Sequence[int]) -> list[str]:
-        """The gates of one tile, and what follows from them."""
+        """The gates of one tile, and what follows from them; states alone where all of its sequences have ended."""
         sums = [_sum(row, gate) for row in range(self.rows) for gate in gates]
         lines = [f"{name} = T.sblock_alloc_buffer(({self.units},))" for name in sums]
-        lines += [line for name in sums for line in _vector(self.units, f"{name}[v] = T.float32(0)")]
-        lines += self._products(place, gates)
+        body = [line for name in sums for line in _vector(self.units, f"{name}[v] = T.float32(0)")]
+        body += self._products(place, gates)
+        body += self._units(place, partial(self._cells, place, gates))
+        if not self.r.lengths:
+            return _within('with T.sblock("tile"):', [*lines, *body])
+        running = " or ".join(f"s < lengths[{place.first} + {row}]" for row in range(self.rows))
+        lines += _within(f"if {running}:", body)
+        if gates == self.phases[-1]:  # the others write nothing that outlives a step
+            lines += _within("else:", self._units(place, partial(self._ended, place)))
+        return _within('with T.sblock("tile"):', lines)
+
+    def _units(self, place: _Place, statements: Callable[[int], list[str]]) -> list[str]:
+        """The statements for the tile's units, of which the last tile may have fewer."""
         whole, rest = divmod(self.r.hidden, self.units)
         if not rest:
-            lines += self._cells(place, gates, self.units)
-        elif not whole:
-            lines += self._cells(place, gates, rest)
-        else:
-            lines += _within(f"if {place.tile} < {whole}:", self._cells(place, gates, self.units))
-            lines += _within("else:", self._cells(place, gates, rest))
-        return _within('with T.sblock("tile"):', lines)
+            return statements(self.units)
+        if not whole:
+            return statements(rest)
+        return [
+            *_within(f"if {place.tile} < {whole}:", statements(self.units)),
+            *_within("else:", statements(rest)),
+        ]
 
     def _products(self, place: _Place, gates: Sequence[int]) -> list[str]:
         """The sums of the gates: each unit's state times its weights."""
@@ -163,11 +175,13 @@ class _Kernel:
 
     def _cells(self, place: _Place, gates: Sequence[int], lanes: int) -> list[str]:
         """What follows from the gates, for the first `lanes` units of the tile."""
-        found: list[str] = []
-        for row in range(self.rows):
-            for statement in _Cell(self.r, place, row, self.units).statements(gates):
-                found += _vector(lanes, statement)
-        return found
+        cells = (_Cell(self.r, place, row, self.units) for row in range(self.rows))
+        return [line for cell in cells for statement in cell.statements(gates) for line in _vector(lanes, statement)]
+
+    def _ended(self, place: _Place, lanes: int) -> list[str]:
+        """What a step does after the end of all sequences of the tile."""
+        cells = (_Cell(self.r, place, row, self.units) for row in range(self.rows))
+        return [line for cell in cells for statement in cell.ended() for line in _vector(lanes, statement)]
 
 
 class _Cell:
@@ -190,6 +204,10 @@ class _Cell:
                 return self._gru_reset_after()
             return self._gru_gates() if 0 in gates else self._gru_hidden()
         return self._rnn()
+
+    def ended(self) -> list[str]:
+        """The state stays, and the output is 0."""
+        return [f"state[{_NEXT}, {self.where}] = {self._state}", f"y[{self.time}, {self.where}] = T.float32(0)"]
 
     def _lstm(self) -> list[str]:
         cell, hidden, last = self._sum(2), self._sum(1), f"last_c[{self.where}]"
