@@ -145,6 +145,14 @@ def test_a_depthwise_convolution_has_its_program_and_reads_no_copy_with_borders(
     assert tuple(map(int, kernel["main"].params[0].shape)) == (1, 16, 16, 32)
 
 
+@pytest.mark.parametrize(("channels", "held"), [(160, True), (320, False)])
+def test_groups_are_in_float32_where_that_holds_their_sums(channels: int, held: bool) -> None:
+    """255 times the sizes of a filter's weights, 64 on average, is below 2^24 for 720 of them, and not for 1440."""
+    layer = Layer(channels=channels, filters=4, groups=2)
+    assert ("group_conv2d_bytes" in kernels(layer)) != held
+    agree(layer)
+
+
 def test_a_kernel_that_multiplies_bytes_has_no_larger_result_than_its_sums() -> None:
     """No program of bytes computes one, and a sketch of the compiler's could not be compiled."""
     with tempfile.TemporaryDirectory() as folder:

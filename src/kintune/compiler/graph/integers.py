@@ -5,7 +5,7 @@ cast from bytes, followed by one scale for each channel.  What the zero point of
 the weights alone, and is subtracted as a constant; the borders of a convolution are filled with the zero point, which
 stands for zero.  So nothing but integers is multiplied, and the sums are exact.
 
-Depthwise and other grouped convolutions have short sums, which float32 holds exactly.  They become convolutions of the
+Depthwise and other grouped convolutions have small sums, which float32 holds exactly.  They become convolutions of the
 integers less their zero point in float32, with zeros around them, so that they have the programs of other networks.
 What quantises their data writes the numbers that they read.
 
@@ -17,7 +17,6 @@ rounded to the nearest and then to the even number, as other runtimes do, and cl
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +131,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         integers, rank = weights.integers, int(call.ty.ndim)
         if integers.ndim != 2 or not _varies_along(weights.scale, 1) or int(call.args[0].ty.ndim) < 2:
             return None
-        if integers.shape[0] * _BYTE * _SHIFT >= _LARGEST_SUM:
+        if _largest_sum(integers, (0,)) >= _LARGEST_SUM:
             return None
         bytes_, point = self._unsigned(tensor)
         wide = self._emit(relax.op.astype(bytes_, "int32"))
@@ -144,10 +143,10 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         layouts = _CONVOLUTIONS[operator_of(call)]
         if (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) != (*layouts, layouts[0]):
             return None
-        terms = math.prod(integers.shape[1:])
-        if not _varies_along(weights.scale, 0) or terms * _BYTE * _SHIFT >= _LARGEST_SUM:
+        largest = _largest_sum(integers, tuple(range(1, integers.ndim)))
+        if not _varies_along(weights.scale, 0) or largest >= _LARGEST_SUM:
             return None
-        if int(a.groups) > 1 and terms * _BYTE * _SHIFT < _EXACT:
+        if int(a.groups) > 1 and largest < _EXACT:
             return _Sums(self._short_sums(call, tensor, integers), None, 1, integers.ndim)
         padding, rank = [int(width) for width in a.padding], integers.ndim
         if any(padding) and not isinstance(tensor.point, int):
@@ -249,6 +248,11 @@ def _convolved(call: relax.Call, data: relax.Expr, weights: Numbers, padding: An
     a, build = call.attrs, getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
     filters, layout = relax.const(weights.astype(kind), kind), (a.data_layout, a.kernel_layout, a.out_layout)
     return build(data, filters, a.strides, padding, a.dilation, a.groups, *layout, kind)
+
+
+def _largest_sum(integers: Numbers, axes: tuple[int, ...]) -> int:
+    """The largest size of any sum of bytes, less a zero point or not, times weights along these axes."""
+    return _BYTE * int(np.abs(integers.astype(np.int64)).sum(axes).max(initial=0))
 
 
 def _shaped(values: Numbers, axis: int, rank: int) -> Numbers:
