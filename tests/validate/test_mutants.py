@@ -35,7 +35,8 @@ KINDS = (
     "a reduction one short",
 )
 
-RNG = np.random.default_rng(3)
+SEED = 3
+"""Of the weights of each network, which are the same whatever other networks are tried before."""
 
 
 class Case(NamedTuple):
@@ -123,20 +124,20 @@ def network(path: Path, half: bool = False) -> None:
     import onnx
     from onnx import helper, numpy_helper
 
-    dtype = np.float16 if half else np.float32
+    rng, dtype = np.random.default_rng(SEED), np.float16 if half else np.float32
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     weights, nodes, channels, value = [], [], 3, "x"
     for i in range(3):
         weights += [
-            numpy_helper.from_array((RNG.standard_normal((8, channels, 3, 3)) / 4).astype(dtype), f"w{i}"),
-            numpy_helper.from_array(RNG.standard_normal(8).astype(dtype), f"b{i}"),
+            numpy_helper.from_array((rng.standard_normal((8, channels, 3, 3)) / 4).astype(dtype), f"w{i}"),
+            numpy_helper.from_array(rng.standard_normal(8).astype(dtype), f"b{i}"),
         ]
         nodes += [
             helper.make_node("Conv", [value, f"w{i}", f"b{i}"], [f"c{i}"], pads=[1] * 4, strides=[1 + i % 2] * 2),
             helper.make_node("Relu", [f"c{i}"], [f"r{i}"]),
         ]
         value, channels = f"r{i}", 8
-    weights.append(numpy_helper.from_array((RNG.standard_normal((8, 10)) / 2).astype(dtype), "fc"))
+    weights.append(numpy_helper.from_array((rng.standard_normal((8, 10)) / 2).astype(dtype), "fc"))
     nodes += [
         helper.make_node("ReduceMean", [value], ["m"], axes=[2, 3], keepdims=0),
         helper.make_node("MatMul", ["m", "fc"], ["y"]),
@@ -151,6 +152,7 @@ def quantised(path: Path) -> None:
     """Two convolutions and a product in bytes: everything is quantised and dequantised."""
     from onnx import helper, numpy_helper
 
+    rng = np.random.default_rng(SEED)
     weights, nodes = [], []
 
     def constant(name: str, value: Any) -> str:
@@ -165,7 +167,7 @@ def quantised(path: Path) -> None:
 
     def weight(name: str, *shape: int) -> str:
         stored = [
-            constant(f"{name}_q", RNG.integers(-90, 90, shape).astype(np.int8)),
+            constant(f"{name}_q", rng.integers(-90, 90, shape).astype(np.int8)),
             constant(f"{name}_s", np.float32(0.004)),
             constant(f"{name}_z", np.int8(0)),
         ]
@@ -174,7 +176,7 @@ def quantised(path: Path) -> None:
 
     value = through_bytes("x", 0.03)
     for i, channels in enumerate((3, 8)):
-        bias = constant(f"b{i}", RNG.standard_normal(8).astype(np.float32))
+        bias = constant(f"b{i}", rng.standard_normal(8).astype(np.float32))
         kernel = weight(f"w{i}", 8, channels, 3, 3)
         nodes.append(helper.make_node("Conv", [value, kernel, bias], [f"c{i}"], pads=[1] * 4, strides=[2] * 2))
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
@@ -189,11 +191,12 @@ def chaotic(path: Path) -> None:
     """Eight layers that each make whatever their inputs differ by some times as large."""
     from onnx import helper, numpy_helper
 
+    rng = np.random.default_rng(SEED)
     weights, nodes, value, widths = [], [], "x", (24, 32, 28, 36, 30, 26, 34, 22, 24)
     for i, (rows, columns) in enumerate(pairwise(widths)):
-        matrix = RNG.standard_normal((rows, columns)) * 6 / np.sqrt(rows)
+        matrix = rng.standard_normal((rows, columns)) * 6 / np.sqrt(rows)
         weights.append(numpy_helper.from_array(matrix.astype(np.float32), f"w{i}"))
-        weights.append(numpy_helper.from_array(RNG.standard_normal(columns).astype(np.float32), f"b{i}"))
+        weights.append(numpy_helper.from_array(rng.standard_normal(columns).astype(np.float32), f"b{i}"))
         nodes.append(helper.make_node("MatMul", [value, f"w{i}"], [f"m{i}"]))
         nodes.append(helper.make_node("Add", [f"m{i}", f"b{i}"], [f"a{i}"]))
         nodes.append(helper.make_node("Sin", [f"a{i}"], [f"t{i}"]))
@@ -206,10 +209,11 @@ def transformer(path: Path) -> None:
     """A look-up in a table, attention of one head, and two products, each with its norm."""
     from onnx import helper, numpy_helper
 
+    rng = np.random.default_rng(SEED)
     weights, nodes = [], []
 
     def constant(name: str, *shape: int, scale: float = 0.3) -> str:
-        weights.append(numpy_helper.from_array((RNG.standard_normal(shape) * scale).astype(np.float32), name))
+        weights.append(numpy_helper.from_array((rng.standard_normal(shape) * scale).astype(np.float32), name))
         return name
 
     def node(operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
