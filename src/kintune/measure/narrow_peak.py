@@ -10,8 +10,8 @@ import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
 from kintune.compiler.programs.amx_text import TILES, tile_frame
+from kintune.compiler.programs.inner_calls import IMPORT
 from kintune.compiler.programs.panel_sum import BF16
-from kintune.compiler.programs.task_blocks import IMPORT
 from kintune.core.quantisation import INT8
 from kintune.hardware.amx import permit_amx
 from kintune.measure.backend import MeasurementBackend

@@ -238,9 +238,8 @@ def test_a_candidate_is_compared_with_the_untuned_program_by_norm(native: str) -
         runner.begin(context)
         for sketch in generate_sketches("w", module, target, NARROW):
             if precision_of(sketch) == "bf16":
-                built = build_candidate(
-                    target, save_workload(module), sketch, Candidate("w", sketch.digest, ((0,),) * 3)
-                )
+                decisions = ((0,),) * len(sketch.axes)
+                built = build_candidate(target, save_workload(module), sketch, Candidate("w", sketch.digest, decisions))
                 assert built.precision == "bf16"
                 assert "avx512bf16" in built.instructions
                 assert [each.dtype for each in built.operands if each.role == "weight"] == ["bfloat16"]

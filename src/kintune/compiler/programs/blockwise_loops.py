@@ -18,8 +18,9 @@ from tvm import tirx
 from kintune.compiler.programs.blockwise_text import FLOATS, Kernel, product_text, unpacking_text
 from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.inner_calls import IMPORT
 from kintune.compiler.programs.loops import buffer, byte_offset, index, loop, sequence
-from kintune.compiler.programs.task_blocks import IMPORT, block_over, stored_vector, tasks_over, unravelled, with_body
+from kintune.compiler.programs.task_blocks import block_over, stored_vector, tasks_over, unravelled, with_body
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Blocking", "write_blockwise"]

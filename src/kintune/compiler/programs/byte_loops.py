@@ -16,8 +16,9 @@ from kintune.compiler.programs.byte_kernel import LANES, STEP, Kernel, kernel_te
 from kintune.compiler.programs.byte_packing import brought_in, packed_weights
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.inner_calls import IMPORT
 from kintune.compiler.programs.loops import buffer, byte_offset, index, loop, sequence
-from kintune.compiler.programs.task_blocks import IMPORT, stored_vector, tasks_over, unravelled, with_body
+from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unravelled, with_body
 
 __all__ = ["Blocking", "write_bytes"]
 

@@ -19,8 +19,9 @@ from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, til
 from kintune.compiler.programs.byte_tile_text import TileKernel, tile_kernel_text
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.inner_calls import IMPORT
 from kintune.compiler.programs.loops import INDEX, buffer, byte_offset, index, loop, sequence
-from kintune.compiler.programs.task_blocks import IMPORT, stored_vector, tasks_over, unravelled, with_body
+from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unravelled, with_body
 
 __all__ = ["TileBlocking", "write_byte_tiles"]
 

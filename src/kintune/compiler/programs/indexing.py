@@ -42,6 +42,6 @@ def index_of(value: Any, index_type: str) -> Any:
     return tirx.const(value, index_type) if isinstance(value, int) else value
 
 
-def buffer_of(name: str, shape: tuple[int, ...], index_type: str) -> Any:
-    """A buffer of fp32."""
-    return tirx.decl_buffer([index_of(extent, index_type) for extent in shape], _TYPE, name)
+def buffer_of(name: str, shape: tuple[int, ...], index_type: str, dtype: str = _TYPE) -> Any:
+    """A buffer, by default of fp32."""
+    return tirx.decl_buffer([index_of(extent, index_type) for extent in shape], dtype, name)

@@ -35,8 +35,26 @@ def keep(function: tirx.PrimFunc, positions: Collection[int]) -> tirx.PrimFunc:
         return found if made is None else tirx.BufferStore(made, _rounded(found.value), found.indices)
 
     body = tvm_ffi.structural_map(function.body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+    body = tvm_ffi.structural_map(body, [(tirx.Bind, _bound)])
     body = tvm_ffi.structural_map(body, [(tirx.Var, lambda found: changed.get(found, found))])
     return tirx.PrimFunc([changed.get(each, each) for each in params], body, function.ret_type, function.attrs)
+
+
+def _bound(found: Any) -> Any:
+    """A value with a name, with what is widened in it written as bits: the compiler leaves such casts as they are, and
+    would then take the bits of bf16 for a whole number.
+    """
+    value = tvm_ffi.structural_map(found.value, [(tirx.Cast, _widened)])
+    return found if value.same_as(found.value) else tirx.Bind(found.var, value)
+
+
+def _widened(found: Any) -> Any:
+    """A value of bf16 in fp32, by its bits."""
+    narrow, wide = str(found.value.ty.dtype), str(found.ty.dtype)
+    if not narrow.startswith(BF16_TYPE) or not wide.startswith(_WIDE):
+        return found
+    bits = tirx.Cast(wide.replace(_WIDE, "uint32"), tirx.reinterpret(narrow.replace(BF16_TYPE, "uint16"), found.value))
+    return tirx.reinterpret(wide, bits << tirx.const(16, "uint32"))
 
 
 def _rounded(value: Any) -> Any:

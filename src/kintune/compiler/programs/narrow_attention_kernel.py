@@ -22,6 +22,7 @@ from tvm.tirx.script.builder import ir as T  # noqa: N812
 
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
+from kintune.compiler.programs.inner_calls import BF16_BITS, IMPORT, address, call_inner
 from kintune.compiler.programs.kernel_writer import (
     alloc,
     load,
@@ -44,8 +45,6 @@ UNIT = 16
 
 _COLUMNS, _LANES, _PAIR = 32, 16, 2
 _DOT_ROWS, _DOT_VECTORS = 8, 2
-_READ_WRITE = 3
-_BITS = "uint16"  # of bf16 in memory; the compiler has no pointers to bfloat16 until late
 
 
 class Inner(NamedTuple):
@@ -147,7 +146,7 @@ class _Task:
         self.lanes = alloc("lanes", high, _LANES)
         self.running = alloc("running", _LANES)  # of one row: it is small, and so stays in a register
         self.most, self.total = alloc("most", high), alloc("total", high)
-        with T.attr("inner", "pragma_import_llvm", self.inner.text):
+        with T.attr("inner", IMPORT, self.inner.text):
             if self.inner.kind == AMX:
                 _call("kt_tiles_begin")
             self._pack_keys()
@@ -179,7 +178,7 @@ class _Task:
         offset: Any = 0
         for index, extent in zip(place(access, (*self.batch, row, column, 0, width)), buffer.shape, strict=True):
             offset = offset * int(extent) + index
-        return _pointer(buffer, offset, _BITS if access.parameter in self.kept else "")
+        return address(buffer, offset, BF16_BITS if access.parameter in self.kept else "")
 
     def _read_row(self, access: Access, target: Any, row: Any = 0, column: Any = 0) -> None:
         """Bring a row of query or key into bf16."""
@@ -194,13 +193,13 @@ class _Task:
                 self._key_panel(panel, _COLUMNS)
         if rest:
             pairs = self.sizes.depth_pairs
-            _call("kt_zero", _pointer(self.rounded, 0), 4 * _COLUMNS * pairs)
+            _call("kt_zero", address(self.rounded, 0), 4 * _COLUMNS * pairs)
             self._key_panel(whole, rest)
 
     def _key_panel(self, panel: Any, number: int) -> None:
         pairs = self.sizes.depth_pairs
         with repeat(number, "key") as key:
-            target = _pointer(self.rounded, key * pairs)
+            target = address(self.rounded, key * pairs)
             self._read_row(self.pattern.key, target, column=panel * _COLUMNS + key)
         with repeat(_COLUMNS // _LANES, "group") as group, repeat(pairs // _LANES, "part") as part:
             rows = [load(self.rounded, (group * _LANES + i, part * _LANES), _LANES) for i in range(_LANES)]
@@ -216,33 +215,33 @@ class _Task:
 
         def pair(number: Any, second: Any) -> None:
             first = self._address(pattern.value, column=number * _PAIR)
-            _call(name, first, second, _pointer(self.values, number * _COLUMNS), pattern.width, stride)
+            _call(name, first, second, address(self.values, number * _COLUMNS), pattern.width, stride)
 
         with repeat(pairs, "pair") as number:
             pair(number, self._address(pattern.value, column=number * _PAIR + 1))
         if single:
-            _call("kt_zero", _pointer(self.zeros, 0), 4 * sizes.value_panels * _COLUMNS)
-            pair(pairs, _pointer(self.zeros, 0))
+            _call("kt_zero", address(self.zeros, 0), 4 * sizes.value_panels * _COLUMNS)
+            pair(pairs, address(self.zeros, 0))
         begin = pairs + single
         if begin < sizes.key_pairs:
             with repeat(sizes.value_panels, "panel") as panel:
-                target = _pointer(self.values, (panel * sizes.key_pairs + begin) * _COLUMNS)
+                target = address(self.values, (panel * sizes.key_pairs + begin) * _COLUMNS)
                 _call("kt_zero", target, 4 * (sizes.key_pairs - begin) * _COLUMNS)
 
     def _some(self, start: Any, units: int) -> None:
         """So many units of queries, from a query on."""
         pattern, sizes, number = self.pattern, self.sizes, units * UNIT
         with repeat(number, "row") as row:
-            self._read_row(pattern.query, _pointer(self.rounded, row * sizes.depth_pairs), start + row)
+            self._read_row(pattern.query, address(self.rounded, row * sizes.depth_pairs), start + row)
         seen = self._seen(start + number)
         with repeat(seen, "panel") as panel:
-            keys = _pointer(self.keys, panel * (sizes.depth_pairs * _COLUMNS))
+            keys = address(self.keys, panel * (sizes.depth_pairs * _COLUMNS))
             scores = panel * (2 * UNIT * _COLUMNS)
             steps = sizes.depth_pairs // _LANES
             self._product(self.rounded, sizes.depth_pairs, keys, self.scores, scores, steps, units)
         self._soften(start, number, seen)
         with repeat(sizes.value_panels, "panel") as panel:
-            values = _pointer(self.values, panel * (sizes.key_pairs * _COLUMNS))
+            values = address(self.values, panel * (sizes.key_pairs * _COLUMNS))
             self._product(self.powers, sizes.line, values, self.mixed, panel * (2 * UNIT * _COLUMNS), seen, units)
         self._finish(start, number)
 
@@ -259,12 +258,12 @@ class _Task:
     def _product(self, rows: Any, line: int, panel: Any, target: Any, offset: Any, steps: Any, units: int) -> None:
         """A product of rows that lie `line` floats apart by a panel, in steps of 32 values."""
         if self.inner.kind == AMX:
-            sums = _pointer(target, offset)
-            _call(f"kt_amx_{units}", _pointer(rows, 0), 4 * line, panel, sums, steps, 1, 0, 0)
+            sums = address(target, offset)
+            _call(f"kt_amx_{units}", address(rows, 0), 4 * line, panel, sums, steps, 1, 0, 0)
             return
         with repeat(units * UNIT // _DOT_ROWS, "group") as group:
-            sums = _pointer(target, offset + group * (_DOT_ROWS * _COLUMNS))
-            source = _pointer(rows, group * (_DOT_ROWS * line))
+            sums = address(target, offset + group * (_DOT_ROWS * _COLUMNS))
+            source = address(rows, group * (_DOT_ROWS * line))
             _call(f"kt_{self.inner.kind}_{_DOT_ROWS}", source, 4 * line, panel, sums, steps * _LANES, 1, 0, 0)
 
     def _soften(self, start: Any, number: int, seen: Any) -> None:
@@ -286,8 +285,8 @@ class _Task:
                     with vector(_LANES) as lane:
                         more = self.running[lane] + self.scores[panel, row, half * _LANES + lane]
                         store(self.running, more, lane)
-                source = _pointer(self.scores, (panel * (2 * UNIT) + row) * _COLUMNS)
-                target = _pointer(self.powers, row * self.sizes.line + panel * (_COLUMNS // _PAIR))
+                source = address(self.scores, (panel * (2 * UNIT) + row) * _COLUMNS)
+                target = address(self.powers, row * self.sizes.line + panel * (_COLUMNS // _PAIR))
                 _call("kt_round", source, target, _COLUMNS, 2 * CHUNK)
             self._keep(row)
         self._fold(self.total, number, lambda one, other: one + other)
@@ -367,7 +366,7 @@ class _Task:
     def _put(self, query: Any, row: Any, panel: int) -> None:
         """Round what replaced a panel of a row of the result, and store it."""
         width = min(_COLUMNS, self.pattern.width - panel * _COLUMNS)
-        source = _pointer(self.mixed, (panel * 2 * UNIT + row) * _COLUMNS)
+        source = address(self.mixed, (panel * 2 * UNIT + row) * _COLUMNS)
         target = self._address(self.pattern.result, query, width=panel * _COLUMNS)
         _call("kt_put", source, target, width, 2 * CHUNK)
 
@@ -377,15 +376,6 @@ def _behind(first: int) -> list[tuple[int, int]]:
     return [(_COLUMNS - start - width, width) for start, width in pieces(_COLUMNS - first, _LANES)]
 
 
-def _pointer(buffer: Any, offset: Any, stored: str = "") -> Any:
-    """The address of an element, by its number in the buffer; `stored` is its type, if that is not the buffer's."""
-    size = 1
-    for extent in buffer.shape:
-        size *= int(extent)
-    return tirx.op.tvm_access_ptr(stored or str(buffer.dtype), buffer.data, offset, size - offset, _READ_WRITE)
-
-
 def _call(name: str, *arguments: Any) -> None:
-    """A call of a function of the inner kernel's text; numbers are 32 bits wide."""
-    given = [tirx.const(each, "int32") if isinstance(each, int) else each for each in arguments]
-    T.evaluate(tirx.call_extern("int32", name, *given))
+    """A call of a function of the inner kernel's text."""
+    T.evaluate(call_inner(name, *arguments))

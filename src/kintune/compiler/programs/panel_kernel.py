@@ -26,6 +26,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.inner_calls import BF16_BITS, IMPORT, address, call_inner, odd_lines
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.panel_form import AMX, DOT, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_packing import packing_block
@@ -35,13 +36,8 @@ from kintune.compiler.programs.weighted_sum import WeightedSum
 
 __all__ = ["write_sum"]
 
-_IMPORT = "pragma_import_llvm"
 _SLACK = 2 * CHUNK  # values behind an image that a copy may reach
 _LANES = 16
-_READ_WRITE = 3
-_BITS = "uint16"
-_STORED = {"bfloat16": _BITS}
-"""The types of memory for which the compiler has no pointers until late."""
 
 
 def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept) -> Stages:
@@ -101,7 +97,7 @@ class _Kernel:
             and form.values % inner.step == 0
             and self.rows <= form.rows
         )
-        self.line = _odd_lines(form.steps * inner.step + (0 if inner.is_narrow else CHUNK - 1), 64 // inner.size)
+        self.line = odd_lines(form.steps * inner.step + (0 if inner.is_narrow else CHUNK - 1), 64 // inner.size)
         if self.in_place:
             self.line = found.channels
         size = 0 if form.way is Way.IMAGE else self.rows * self.line + CHUNK
@@ -146,7 +142,7 @@ class _Kernel:
         task = tirx.Var("task", self.found.index_type)
         block_of, part_of = (tirx.Var(name, self.found.index_type) for name in ("vblock", "vpart"))
         operands = [] if self.epilogue is None else self.epilogue.operands
-        body = tirx.AttrStmt("inner", _IMPORT, self.inner.text(self.ahead), self._task(block_of, part_of))
+        body = tirx.AttrStmt("inner", IMPORT, self.inner.text(self.ahead), self._task(block_of, part_of))
         block = SBlock(
             [
                 tirx.IterVar(tvm.ir.Range(self.at(0), self.at(extent)), variable, tirx.IterVar.DataPar)
@@ -209,7 +205,7 @@ class _Kernel:
                     tirx.floormod(place, across) * self.at(x.stride)
                 )
             source, target = self._of_data(place * self.at(channels)), row * self.at(self.line)
-            return _call(self._first, source, _pointer(self.packed, target), channels, self.inner.size * CHUNK)
+            return _call(self._first, source, address(self.packed, target), channels, self.inner.size * CHUNK)
 
         return self._loop("row", valid, body)
 
@@ -222,7 +218,7 @@ class _Kernel:
 
     def _of_data(self, offset: Any) -> Any:
         """The address of a value of the data."""
-        return _pointer(self.found.data, offset, _BITS if self.kept.data else "")
+        return address(self.found.data, offset, BF16_BITS if self.kept.data else "")
 
     def _pack_image(self, image: Any, first: Any, valid: Any) -> Any:
         """Copy or round the part of the image that is read; then copy the runs of each row, if they are gathered."""
@@ -242,7 +238,7 @@ class _Kernel:
 
     def _of_image(self, offset: Any) -> Any:
         """The address of a value of the part of the image."""
-        return _pointer(self.packed, self.at(self.image) + offset)
+        return address(self.packed, self.at(self.image) + offset)
 
     def _line(self, image: Any, top: Any, number: Any) -> Any:
         """One row of the image, or zeros."""
@@ -282,7 +278,7 @@ class _Kernel:
             return _call(
                 "kt_copy" if inner.is_narrow else "kt_move",
                 self._of_image(start + offset),
-                _pointer(self.packed, target + index * self.at(each)),
+                address(self.packed, target + index * self.at(each)),
                 values,
                 inner.size * CHUNK,
             )
@@ -292,7 +288,7 @@ class _Kernel:
         behind = form.steps * inner.step - written
         if form.pieces == 1 or behind <= 0:
             return copies
-        rest = _pointer(self.packed, target + self.at(written))
+        rest = address(self.packed, target + self.at(written))
         return tirx.SeqStmt([copies, _call("kt_zero", rest, inner.size * behind)])
 
     def _panel(self, panel: Any, rows: _Rows) -> Any:
@@ -324,11 +320,11 @@ class _Kernel:
 
         def rows(unit: Any, at_once: int, lines: int) -> Any:
             offset = begin + unit * self.at(inner.rows * pitch)
-            source = self._of_data(first * self.at(pitch) + offset) if self.in_place else _pointer(self.packed, offset)
-            target = _pointer(self.sums, unit * self.at(inner.rows * inner.columns))
+            source = self._of_data(first * self.at(pitch) + offset) if self.in_place else address(self.packed, offset)
+            target = address(self.sums, unit * self.at(inner.rows * inner.columns))
             name = f"kt_{inner.kind}_{at_once}{f'_ahead_{lines}' if lines else ''}"
             further = [self._next(place, unit, number)] if lines else []
-            weights = _pointer(self.weights, place)
+            weights = address(self.weights, place)
             given = (source, inner.size * pitch, weights, target, *counts, int(start > 0), *further)
             products = _call(name, *given)
             ahead = [] if start else self._ahead(panel, first + unit * self.at(inner.rows), at_once)
@@ -358,7 +354,7 @@ class _Kernel:
         steps = number * (form.chunks if form.way is Way.IMAGE else 1)
         panel, read = form.steps * inner.step * inner.columns, steps * inner.step * inner.columns
         each = read * self.ahead * LINE_BYTES // inner.loop_bytes
-        return _pointer(self.weights, place + self.at(panel) + tirx.floordiv(unit, self.at(self.group)) * self.at(each))
+        return address(self.weights, place + self.at(panel) + tirx.floordiv(unit, self.at(self.group)) * self.at(each))
 
     def _ahead(self, panel: Any, place: Any, at_once: int) -> list[Any]:
         """Ask for the memory of what is stored and read with the sums in bf16, while the inner kernel computes.
@@ -373,7 +369,7 @@ class _Kernel:
         asked = [("kt_own", self.target)] if self.kept.result else []
         asked += [("kt_fetch", operand) for operand in self.kept.operands]
         of_rows = [(name, each) for name, each in asked if _size(each) == self.found.positions * filters]
-        return [_call(name, _pointer(each, offset, _BITS), rows, inner.size * filters) for name, each in of_rows]
+        return [_call(name, address(each, offset, BF16_BITS), rows, inner.size * filters) for name, each in of_rows]
 
     def _results(self, panel: Any, rows: _Rows) -> Any:
         """Store what follows from the sums of a panel."""
@@ -426,8 +422,8 @@ class _Kernel:
         offset = self.at(0)
         for index, extent in zip(indices, self.target.shape, strict=True):
             offset = offset * self.at(int(extent)) + index
-        source = _pointer(self.sums, row * self.at(self.inner.columns))
-        return _call("kt_put", source, _pointer(self.target, offset, _BITS), number, self.inner.size * CHUNK)
+        source = address(self.sums, row * self.at(self.inner.columns))
+        return _call("kt_put", source, address(self.target, offset, BF16_BITS), number, self.inner.size * CHUNK)
 
     def _indices(self, image: Any, place: Any) -> list[Any]:
         """The indices of the result, but the last, of a row."""
@@ -454,28 +450,15 @@ def _size(buffer: Any) -> int:
     return math.prod(map(int, buffer.shape))
 
 
-def _odd_lines(values: int, line: int) -> int:
-    """At least so many values, an odd number of lines of a cache: rows then lie in different sets of it."""
-    lines = -(-values // line)
-    return (lines + (lines + 1) % 2) * line
-
-
 def _shares(total: int, number: int) -> list[tuple[int, int]]:
     """The starts and sizes of parts of about equal size."""
     size = -(-total // number)
     return [(start, min(size, total - start)) for start in range(0, total, size)]
 
 
-def _pointer(buffer: Any, offset: Any, stored: str = "") -> Any:
-    """The address of an element of a buffer in one row; `stored` is its type, if that is not the buffer's."""
-    stored = stored or _STORED.get(str(buffer.dtype), str(buffer.dtype))
-    return tirx.op.tvm_access_ptr(stored, buffer.data, offset, _size(buffer) - offset, _READ_WRITE)
-
-
 def _call(name: str, *arguments: Any) -> Any:
-    """A call of a function of the inner kernel's text; numbers are 32 bits wide."""
-    given = [tirx.const(each, "int32") if isinstance(each, int) else each for each in arguments]
-    return tirx.Evaluate(tirx.call_extern("int32", name, *given))
+    """A statement that calls a function of the inner kernel's text."""
+    return tirx.Evaluate(call_inner(name, *arguments))
 
 
 def _sequence(statements: Sequence[Any]) -> Any:

@@ -28,7 +28,7 @@ from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
 from kintune.compiler.programs.streamed_sum import StreamedSum
 from kintune.compiler.programs.tiled_product import TiledProduct
-from kintune.compiler.programs.winograd import BlockedWinograd, Winograd
+from kintune.compiler.programs.winograd import BlockedWinograd, NarrowWinograd, Winograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
@@ -47,6 +47,7 @@ PROGRAMS: tuple[Program, ...] = (
     ByteTiles(),
     ByteProducts(),
     PaddedProduct(),
+    NarrowWinograd(),
     BlockedWinograd(),
     Winograd(),
     DirectConvolution(),

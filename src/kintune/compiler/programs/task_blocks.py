@@ -13,10 +13,7 @@ from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.loops import INDEX, as_root, index, loop
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 
-__all__ = ["IMPORT", "block_over", "stored_vector", "tasks_over", "unravelled", "with_body"]
-
-IMPORT = "pragma_import_llvm"
-"""The attribute of a statement that needs functions in LLVM's text."""
+__all__ = ["block_over", "stored_vector", "tasks_over", "unravelled", "with_body"]
 
 
 def block_over(

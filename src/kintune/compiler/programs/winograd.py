@@ -1,15 +1,16 @@
-"""Winograd's convolution, F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), in fp32: less arithmetic than the direct one.
+"""Winograd's convolution, F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3): less arithmetic than the direct one.
 
 Weights are transformed when the network is built, data and products when it runs.  What follows the convolution is
-computed where the last transform has its values, if it is elementwise.  There are two programs.  In `Winograd` the
+computed where the last transform has its values, if it is elementwise.  There are three programs.  In `Winograd` the
 transforms are written as they run, and MetaSchedule's rules make sketches of the products.  `BlockedWinograd` writes
-all loops, so that a block of tiles stays in the cache from its data to its results.
+all loops, so that a block of tiles stays in the cache from its data to its results.  `NarrowWinograd` does so too, with
+products in bf16.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import tvm
 from tvm.target import codegen
@@ -17,23 +18,31 @@ from tvm.target import codegen
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.convolution import Convolution, find_convolution
 from kintune.compiler.programs.epilogue import Epilogue, joined
+from kintune.compiler.programs.kept_parameters import is_plain, keep
+from kintune.compiler.programs.panel_form import AMX, DOT
+from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
 from kintune.compiler.programs.stages import Stages, with_stages
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
 from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
+from kintune.compiler.programs.winograd_narrow import make_narrow_blocks
 from kintune.compiler.programs.winograd_stages import make_stages
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.hardware.cpu import extensions
+from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
-__all__ = ["BlockedWinograd", "Winograd"]
+__all__ = ["BlockedWinograd", "NarrowWinograd", "Winograd"]
 
 _SIZES = (4, 2)
 _LANES = (16, 8, 4)
 _SHARE = 0.8  # of the direct convolution's arithmetic, above which a variant is not offered
 _BEHIND = 1.4  # as long as the fastest size by the estimate, above which a size is not offered
 _SLOWER = 4.0  # an operation of a transform takes so much longer than one of a product
+
+_NARROW_SIZE, _NARROW_LANES = 2, 16
+_NARROW_SLOWER = 8.0  # as `_SLOWER`, where products are of bf16
 
 _NONE = "no convolution that Winograd's transforms compute"
 
@@ -98,12 +107,56 @@ class Winograd(_Saving):
         return ()
 
 
-class BlockedWinograd(_Saving):
-    """The program that is written as a whole; its variants are those of `Winograd`.
+class _Blocked(_Saving):
+    """What programs that are written as a whole have in common.
 
     The decisions are the rows and vectors in registers, the blocks of tiles and the parts of the filters
     (`winograd_blocked`).
     """
+
+    name = ""
+    size = 4  # bytes of a value that is multiplied
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """Return the choices of rows, vectors, blocks and parts.
+
+        Raises:
+            BuildError: the workload has no such convolution, or there is no such variant of it.
+        """
+        return self._choices(_found(module, variant)).axes()
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """Return the workload with the program in the place of its convolution.
+
+        Raises:
+            BuildError: the workload has no such convolution, there is no such variant of it, or parts are not whole.
+        """
+        blocking = Blocking(*self._choices(_found(module, variant)).picked(decisions))
+
+        def stages(convolution: Convolution, g: Geometry, epilogue: Epilogue | None) -> Stages:
+            if g.filters % (blocking.vectors * g.lanes * blocking.parts):
+                raise BuildError(
+                    f"{blocking.parts} parts of {blocking.vectors} vectors do not divide {g.filters} filters"
+                )
+            return self._made(convolution, g, blocking, epilogue)
+
+        return _written(module, variant, stages)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Return the decisions of the least estimated times."""
+        g = _found(module, variant)
+        choices = self._choices(g)
+        return list(map(choices.decisions, promising(g, machine, choices.values, self.size)[:_FIRST]))
+
+    def _choices(self, g: Geometry) -> ChoiceLists:
+        return ChoiceLists(self.name, _values(g))
+
+    def _made(self, found: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+        return make_blocks(found, g, blocking, epilogue)
+
+
+class BlockedWinograd(_Blocked):
+    """The program that is written as a whole; its variants are those of `Winograd`."""
 
     name = "winograd_blocked"
     version = 3
@@ -117,36 +170,77 @@ class BlockedWinograd(_Saving):
         variants = _variants(module, target)
         return variants if variants and _is_alone(module) else ()
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
-        """Return the choices of rows, vectors, blocks and parts.
+
+class NarrowWinograd(_Blocked):
+    """The program that multiplies in bf16, with `vdpbf16ps`.
+
+    Tiles are of 2 x 2 results.  Those of 4 x 4 would be off by 2 % where a direct convolution in bf16 is off by 0.2 %,
+    and these by 0.3 % (normal data and weights, norm of the difference over norm of the result).
+    """
+
+    name = "winograd_narrow"
+    version = 1
+    patterns: tuple[str, ...] = ()
+    precision = BF16
+    size = 2
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """Return the one variant, where it computes clearly less than a direct convolution.
+
+        There is none where the CPU has tiles of bf16: they multiply faster than anything could be transformed.
+        """
+        if target.kind.name != "llvm":
+            return ()
+        has = set(extensions_of(target))
+        if not has.issuperset((VECTOR, *NEEDED[DOT])) or has.issuperset(NEEDED[AMX]):
+            return ()
+        found = find_convolution(module)
+        if found is None or _share(_geometry(found, _NARROW_SIZE, _NARROW_LANES), found, _NARROW_SLOWER) > _SHARE:
+            return ()
+        return (f"{_NARROW_SIZE}x{_NARROW_LANES}",) if _is_alone(module) else ()
+
+    def instructions(self, variant: str) -> tuple[str, ...]:
+        """Return the extensions that kernels need, beyond those which any kernel may use."""
+        return NEEDED[DOT]
+
+    def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
+        """Return the positions of the parameters that may be of bf16: data, what is stored, and what is read with it.
+
+        None is rounded in any case: data is transformed before that.
 
         Raises:
-            BuildError: the workload has no such convolution, or there is no such variant of it.
+            BuildError: the workload has no such convolution.
         """
-        return _choices(_found(module, variant)).axes()
+        module, found, epilogue = _matched(module)
+        if rounded:
+            return frozenset()
+        function = module["main"]
+        read = [found.data, *([] if epilogue is None else epilogue.operands)]
+        stored = found.result if epilogue is None else epilogue.target
+        return frozenset(
+            at
+            for at, parameter in enumerate(function.params)
+            if at != found.position
+            and str(parameter.dtype) == "float32"
+            and any(parameter.same_as(each) for each in (*read, stored))
+            and is_plain(function, at)
+        )
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+    def write(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
+    ) -> tvm.IRModule:
         """Return the workload with the program in the place of its convolution.
+
+        The parameters at the positions `kept`, which must be among `keepable`, are of bf16 instead of fp32.
 
         Raises:
             BuildError: the workload has no such convolution, there is no such variant of it, or parts are not whole.
         """
-        blocking = Blocking(*_choices(_found(module, variant)).picked(decisions))
+        written = super().write(module, variant, decisions)
+        return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
-        def stages(convolution: Convolution, g: Geometry, epilogue: Epilogue | None) -> Stages:
-            if g.filters % (blocking.vectors * g.lanes * blocking.parts):
-                raise BuildError(
-                    f"{blocking.parts} parts of {blocking.vectors} vectors do not divide {g.filters} filters"
-                )
-            return make_blocks(convolution, g, blocking, epilogue)
-
-        return _written(module, variant, stages)
-
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """Return the decisions of the least estimated times."""
-        g = _found(module, variant)
-        choices = _choices(g)
-        return list(map(choices.decisions, promising(g, machine, choices.values)[:_FIRST]))
+    def _made(self, found: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+        return make_narrow_blocks(found, g, blocking, epilogue)
 
 
 def _is_whole(module: tvm.IRModule, variant: str) -> bool:
@@ -161,17 +255,16 @@ def _is_alone(module: tvm.IRModule) -> bool:
     return len(found.nests) == len(found.replaced) + (epilogue is not None)
 
 
-def _choices(g: Geometry) -> ChoiceLists:
+def _values(g: Geometry) -> tuple[tuple[int, ...], ...]:
     """Rows, vectors, blocks and parts."""
     most = g.filters // g.lanes
     enough = -(-g.places * g.tiles * (g.channels + g.filters) // _MOST_VALUES)
-    values = (
+    return (
         tuple(rows for rows in _ROWS if rows <= g.tiles),
         tuple(vectors for vectors in _VECTORS if most % vectors == 0),
         tuple(blocks for blocks in _BLOCKS if enough <= blocks <= g.tiles) or _BLOCKS[-1:],
         tuple(parts for parts in _PARTS if most % parts == 0),
     )
-    return ChoiceLists(BlockedWinograd.name, values)
 
 
 def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -193,7 +286,7 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
 
 
 def _least_cycles(g: Geometry, machine: Processor) -> float:
-    return estimated_cycles(g, promising(g, machine, _choices(g).values)[0], machine)
+    return estimated_cycles(g, promising(g, machine, _values(g))[0], machine)
 
 
 def _geometry(convolution: Convolution, size: int, lanes: int) -> Geometry:
@@ -202,10 +295,10 @@ def _geometry(convolution: Convolution, size: int, lanes: int) -> Geometry:
     return Geometry(size, lanes, images, high, wide, convolution.channels, vectors * lanes, convolution.index_type)
 
 
-def _share(g: Geometry, convolution: Convolution) -> float:
-    """The arithmetic over that of the direct convolution, with the transforms as long as they take."""
+def _share(g: Geometry, convolution: Convolution, slower: float = _SLOWER) -> float:
+    """The arithmetic over that of the direct convolution; an operation of a transform counts `slower` times."""
     data, results = OPERATIONS[g.m]
-    transforms = _SLOWER * (data * g.channels + results * g.filters)
+    transforms = slower * (data * g.channels + results * g.filters)
     return g.tiles * (2 * g.places * g.channels * g.filters + transforms) / _direct_flops(convolution)
 
 

@@ -24,10 +24,10 @@ from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
-from kintune.compiler.programs.winograd_tiles import Geometry, transformed_weight
+from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
 from kintune.compiler.space.packing import PACKS
 
-__all__ = ["Blocking", "make_blocks"]
+__all__ = ["Blocking", "Blocks", "make_blocks", "serial"]
 
 _ZERO = 0.0
 
@@ -50,105 +50,133 @@ def make_blocks(convolution: Convolution, g: Geometry, blocking: Blocking, epilo
     `parts` times `vectors` vectors divide the filters.  Blocks have as many tiles as rows divide; tiles beyond the
     last are computed as the last one is, and not stored.
     """
-    return _Blocks(convolution, g, blocking, epilogue).stages()
+    return Blocks(convolution, g, blocking, epilogue).stages()
 
 
-class _Blocks:
+class Blocks:
+    """Writes the blocks; what depends on how numbers are multiplied can be written otherwise."""
+
     def __init__(self, convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
-        self._convolution, self._g, self._blocking, self._epilogue = convolution, g, blocking, epilogue
-        self._filters = convolution.shape[3]
-        self._panel = blocking.vectors * g.lanes
-        self._panels = g.filters // self._panel
-        self._own = self._panels // blocking.parts  # panels of a task
-        self._groups = -(-g.tiles // (blocking.blocks * blocking.rows))
-        self._size = self._groups * blocking.rows  # tiles of a task
-        self._weights = g.buffer("weights", g.places, self._panels, g.channels, self._panel)
-        self._tiles = g.buffer("tiles", g.places, self._size, g.channels)
-        self._products = g.buffer("products", g.places, self._size, self._own * self._panel)
-        self._half = half_of_tile(g)
-        self._sums = [g.buffer(f"sums{row}", self._panel) for row in range(blocking.rows)]  # small: on the stack
+        self.convolution, self.g, self.blocking, self.epilogue = convolution, g, blocking, epilogue
+        self.filters = convolution.shape[3]
+        self.panel = blocking.vectors * g.lanes
+        self.panels = g.filters // self.panel
+        self.own = self.panels // blocking.parts  # panels of a task
+        self.groups = -(-g.tiles // (blocking.blocks * blocking.rows))
+        self.size = self.groups * blocking.rows  # tiles of a task
+        self.half = half_of_tile(g)
+        self._allocate()
+
+    def _allocate(self) -> None:
+        """Declare the buffers of weights, of transformed data and of products, and what else a task has."""
+        g = self.g
+        self.weights = g.buffer("weights", g.places, self.panels, g.channels, self.panel)
+        self.tiles = g.buffer("tiles", g.places, self.size, g.channels)
+        self.products = g.buffer("products", g.places, self.size, self.own * self.panel)
+        self._sums = [g.buffer(f"sums{row}", self.panel) for row in range(self.blocking.rows)]  # small: on the stack
+        self.buffers = [self.tiles, self.products, self.half, *self._sums]
 
     def stages(self) -> Stages:
-        g, b, source = self._g, self._blocking, self._convolution.weights
-
-        is_whole = self._filters == g.filters
-
-        def packed(t: Any, o: Any, c: Any, f: Any) -> Any:
-            number = o * g.at(self._panel) + f
-            value = transformed_weight(source, g, t, c, number)
-            if not is_whole:
-                value = tirx.if_then_else(number < g.at(self._filters), value, tirx.const(_ZERO, "float32"))
-            return tirx.BufferStore(self._weights, value, [t, o, c, f])
-
-        def read(t: Any, o: Any, c: Any, f: Any) -> Any:
-            filters = (o * g.at(self._panel) + f, 1) if is_whole else (0, self._filters)
-            return [(source, [(0, 3), (0, 3), (c, 1), filters])]
-
-        packing = block_in_loops(
-            "winograd_weights",
-            [("t", g.places), ("o", self._panels), ("c", g.channels), ("f", self._panel)],
-            packed,
-            g,
-            reads=read,
-            writes=lambda t, o, c, f: [(self._weights, [(t, 1), (o, 1), (c, 1), (f, 1)])],
-            annotations={PACKS: True},
-        )
-        target = self._convolution.result if self._epilogue is None else self._epilogue.target
-        others = [] if self._epilogue is None else [whole(buffer) for buffer in self._epilogue.operands]
+        """The block of the weights, which is run when the network is built, and the block of the tasks."""
+        g, b = self.g, self.blocking
+        target = self.convolution.result if self.epilogue is None else self.epilogue.target
+        others = [] if self.epilogue is None else [whole(buffer) for buffer in self.epilogue.operands]
         computing = block_in_loops(
             "conv2d_winograd",
             [("block", b.blocks), ("part", b.parts)],
             self._task,
             g,
-            reads=lambda block, part: [whole(self._convolution.data), whole(self._weights), *others],
+            reads=lambda block, part: [whole(self.convolution.data), whole(self.weights), *others],
             writes=lambda block, part: [whole(target)],
-            buffers=[self._tiles, self._products, self._half, *self._sums],
+            buffers=self.buffers,
             fused=True,
         )
-        return Stages([packing, computing], [self._weights])
+        return Stages([self._packing(), computing], [self.weights])
+
+    def _packing(self) -> Any:
+        g = self.g
+
+        def packed(t: Any, o: Any, c: Any, f: Any) -> Any:
+            return tirx.BufferStore(self.weights, self._weight(t, c, o * g.at(self.panel) + f), [t, o, c, f])
+
+        return block_in_loops(
+            "winograd_weights",
+            [("t", g.places), ("o", self.panels), ("c", g.channels), ("f", self.panel)],
+            packed,
+            g,
+            reads=lambda t, o, c, f: self._read(o, f, (c, 1)),
+            writes=lambda t, o, c, f: [(self.weights, [(t, 1), (o, 1), (c, 1), (f, 1)])],
+            annotations={PACKS: True},
+        )
+
+    def _weight(self, t: Any, c: Any, number: Any) -> Any:
+        """The transformed weight of a place, a channel and the filter of this number; zero beyond the filters."""
+        value = transformed_weight(self.convolution.weights, self.g, t, c, number)
+        if self.filters == self.g.filters:
+            return value
+        return tirx.if_then_else(number < self.g.at(self.filters), value, tirx.const(_ZERO, "float32"))
+
+    def _read(self, o: Any, f: Any, channels: tuple[Any, int]) -> Any:
+        """The region of the weights that is read for some channels and the column `f` of a panel."""
+        is_whole = self.filters == self.g.filters
+        filters = (o * self.g.at(self.panel) + f, 1) if is_whole else (0, self.filters)
+        return [(self.convolution.weights, [(0, 3), (0, 3), channels, filters])]
 
     def _task(self, block: Any, part: Any) -> Any:
         """Transform the data of a block of tiles, multiply it with a part of the filters, transform the products."""
-        g, b = self._g, self._blocking
-        first, last = block * g.at(self._size), g.at(g.tiles - 1)
-        is_cut = b.blocks * self._size > g.tiles
+        g, b = self.g, self.blocking
+        first, last = block * g.at(self.size), g.at(g.tiles - 1)
+        is_cut = b.blocks * self.size > g.tiles
 
-        def data(p: Any, c: Any) -> Any:
-            tile = tirx.min(first + p, last)
-
-            def transformed(channel: Any, lanes: int) -> Any:
-                return looped_tile_of_data(
-                    self._convolution, g, tile, channel, lanes, self._half, self._tiles, lambda t, each: [t, p, each]
-                )
-
-            return self._vectors(c, g.channels, transformed)
+        def data(p: Any) -> Any:
+            return self._data(tirx.min(first + p, last), p)
 
         def results(p: Any, f: Any) -> Any:
-            begin = part * g.at(self._own * self._panel)
+            begin = part * g.at(self.own * self.panel)
 
             def transformed(number: Any, lanes: int) -> Any:
                 return looped_tile_of_results(
-                    self._convolution, g, first + p, number, lanes, self._half, self._products,
-                    lambda t, lane: [t, p, number - begin + lane], self._epilogue,
+                    self.convolution, g, first + p, number, lanes, self.half, self.products,
+                    lambda t, lane: self._product(t, p, number - begin, lane), self.epilogue,
                 )  # fmt: skip
 
-            stored = self._vectors(part * g.at(self._own * b.vectors) + f, self._filters, transformed)
+            stored = self._vectors(part * g.at(self.own * b.vectors) + f, self.filters, transformed)
             return tirx.IfThenElse(first + p <= last, stored, None) if is_cut else stored
 
         return tirx.SeqStmt(
             [
-                _loops(g, [self._size, -(-g.channels // g.lanes)], data),
-                _loops(g, [g.places, self._own, self._groups], lambda t, o, q: self._multiplied(part, t, o, q)),
-                _loops(g, [self._size, self._own * b.vectors], results),
+                serial(g, [self.size], data),
+                serial(g, [g.places, self.own, self.groups], lambda t, o, q: self._multiplied(part, t, o, q)),
+                serial(g, [self.size, self.own * b.vectors], results),
             ]
         )
+
+    def _data(self, tile: Any, p: Any) -> Any:
+        """Transform the data of a tile, the task's `p`th."""
+        return self._transformed(tile, self.tiles, lambda t, channel: [t, p, channel])
+
+    def _transformed(self, tile: Any, target: Any, at: Place) -> Any:
+        """Transform the data of a tile, and store it in the target."""
+        g = self.g
+
+        def vector(number: Any) -> Any:
+            def transformed(channel: Any, lanes: int) -> Any:
+                return looped_tile_of_data(self.convolution, g, tile, channel, lanes, self.half, target, at)
+
+            return self._vectors(number, g.channels, transformed)
+
+        return serial(g, [-(-g.channels // g.lanes)], vector)
+
+    def _product(self, t: Any, p: Any, number: Any, lane: Any) -> list[Any]:
+        """The indices of the products of a tile from the task's filter of this number on."""
+        return [t, p, number + lane]
 
     def _vectors(self, number: Any, extent: int, body: Callable[[Any, int], Any]) -> Any:
         """`body` of the vector with this number, of so many values in all: its first value, and its lanes.
 
         The last vector may be several shorter ones.
         """
-        g = self._g
+        g = self.g
         first, (full, rest) = number * g.at(g.lanes), divmod(extent, g.lanes)
         if not rest:
             return body(first, g.lanes)
@@ -159,13 +187,13 @@ class _Blocks:
 
     def _multiplied(self, part: Any, t: Any, o: Any, q: Any) -> Any:
         """The products of a group of rows with a panel, at the place `t` within tiles; `o` counts the task's panels."""
-        g, sums = self._g, self._sums
-        rows = [q * g.at(self._blocking.rows) + g.at(row) for row in range(self._blocking.rows)]
-        panel = part * g.at(self._own) + o
+        g, sums = self.g, self._sums
+        rows = [q * g.at(self.blocking.rows) + g.at(row) for row in range(self.blocking.rows)]
+        panel = part * g.at(self.own) + o
 
         def add(c: Any) -> Any:
             def product(row: int, lane: Any) -> Any:
-                value = self._tiles[t, rows[row], c] * self._weights[t, panel, c, lane]
+                value = self.tiles[t, rows[row], c] * self.weights[t, panel, c, lane]
                 return tirx.BufferStore(sums[row], sums[row][lane] + value, [lane])
 
             return self._all(product)
@@ -174,37 +202,37 @@ class _Blocks:
             return tirx.BufferStore(sums[row], tirx.const(_ZERO, "float32"), [lane])
 
         def end(row: int, lane: Any) -> Any:
-            return tirx.BufferStore(self._products, sums[row][lane], [t, rows[row], o * g.at(self._panel) + lane])
+            return tirx.BufferStore(self.products, sums[row][lane], [t, rows[row], o * g.at(self.panel) + lane])
 
         step = next(step for step in _STEPS if g.channels % step == 0)
 
         def steps(turn: Any) -> Any:
             asked = self._ahead(part, t, o, q * g.at(g.channels // step) + turn, step)
-            return sequence([*asked, _loops(g, [step], lambda c: add(turn * g.at(step) + c))])
+            return sequence([*asked, serial(g, [step], lambda c: add(turn * g.at(step) + c))])
 
-        return tirx.SeqStmt([self._all(begin), _loops(g, [g.channels // step], steps), self._all(end)])
+        return tirx.SeqStmt([self._all(begin), serial(g, [g.channels // step], steps), self._all(end)])
 
     def _ahead(self, part: Any, t: Any, o: Any, turn: Any, step: int) -> list[Any]:
         """Ask for some of the panel that is read next; all turns of all groups of rows together ask for all of it.
 
         The weights of a layer are read once a block, and come from memory where they are many.
         """
-        g = self._g
-        turns = self._groups * (g.channels // step)
-        each = -(-g.channels * self._panel // (LINE_VALUES * turns))
+        g = self.g
+        turns = self.groups * (g.channels // step)
+        each = -(-g.channels * self.panel // (LINE_VALUES * turns))
         if each > step:  # so few rows that nothing is won
             return []
-        following = tirx.min(t * g.at(self._own) + o + g.at(1), g.at(g.places * self._own - 1))
-        place = tirx.floordiv(following, g.at(self._own))
-        panel = part * g.at(self._own) + tirx.floormod(following, g.at(self._own))
+        following = tirx.min(t * g.at(self.own) + o + g.at(1), g.at(g.places * self.own - 1))
+        place = tirx.floordiv(following, g.at(self.own))
+        panel = part * g.at(self.own) + tirx.floormod(following, g.at(self.own))
         lines = [turn * g.at(each) + g.at(line) for line in range(each)]
-        return [ask_for(self._weights, [place, panel, g.at(0), line * g.at(LINE_VALUES)]) for line in lines]
+        return [ask_for(self.weights, [place, panel, g.at(0), line * g.at(LINE_VALUES)]) for line in lines]
 
     def _all(self, body: Callable[[int, Any], Any]) -> Any:
         """A statement for all rows of a group and all columns of a panel."""
-        g, statements = self._g, []
+        g, statements = self.g, []
         for row, (start, lanes) in itertools.product(
-            range(self._blocking.rows), pieces(self._panel, _power_of_two(self._panel))
+            range(self.blocking.rows), pieces(self.panel, _power_of_two(self.panel))
         ):
             lane = tirx.Var("lane", g.index_type)
             at = g.at(start) + lane if start else lane
@@ -217,7 +245,7 @@ def _power_of_two(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def _loops(g: Geometry, extents: list[int], body: Callable[..., Any]) -> Any:
+def serial(g: Geometry, extents: list[int], body: Callable[..., Any]) -> Any:
     """A statement in serial loops."""
     variables = [tirx.Var(f"i{depth}", g.index_type) for depth in range(len(extents))]
     statement = body(*variables)

@@ -23,10 +23,14 @@ _OWN = 0.75  # of the second cache, for a block
 _FLOAT = 4
 
 
-def promising(g: Geometry, machine: Processor, choices: Sequence[Sequence[int]]) -> list[Blocking]:
-    """All blockings out of the choices of rows, vectors, blocks and parts, those of the least estimated time first."""
+def promising(g: Geometry, machine: Processor, choices: Sequence[Sequence[int]], size: int = _FLOAT) -> list[Blocking]:
+    """All blockings out of the choices of rows, vectors, blocks and parts, those of the least estimated time first.
+
+    `size` is that of a value that is multiplied, in bytes: 4, or 2 for bf16.
+    """
     found = [Blocking(*values) for values in itertools.product(*choices)]
-    return sorted((b for b in found if _fits(g, b, machine)), key=lambda b: (estimated_cycles(g, b, machine), b))
+    fitting = [b for b in found if _fits(g, b, machine)]
+    return sorted(fitting, key=lambda b: (estimated_cycles(g, b, machine, size), b))
 
 
 def _fits(g: Geometry, b: Blocking, machine: Processor) -> bool:
@@ -37,19 +41,19 @@ def _fits(g: Geometry, b: Blocking, machine: Processor) -> bool:
     return in_registers and panels % b.parts == 0 and b.blocks * b.rows <= g.tiles + b.rows
 
 
-def estimated_cycles(g: Geometry, b: Blocking, machine: Processor) -> float:
-    """The estimated cycles of one core that has as many tasks as any."""
-    size = -(-g.tiles // (b.blocks * b.rows)) * b.rows
+def estimated_cycles(g: Geometry, b: Blocking, machine: Processor, size: int = _FLOAT) -> float:
+    """The estimated cycles of one core that has as many tasks as any; `size` is as for `promising`."""
+    tiles = -(-g.tiles // (b.blocks * b.rows)) * b.rows
     filters = g.filters // b.parts
     width = -(-g.lanes // machine.lanes)
     vectors = b.vectors * width
     step = max(b.rows * vectors / _AT_ONCE, (b.rows + vectors) / _AT_ONCE, _LATENCY)
-    sums = g.channels * step + b.rows * vectors + _START
-    products = g.places * (size / b.rows) * (filters / (b.vectors * g.lanes)) * sums
+    sums = g.channels * size / _FLOAT * step + b.rows * vectors + _START
+    products = g.places * (tiles / b.rows) * (filters / (b.vectors * g.lanes)) * sums
     data, results = (each + _MOVED for each in OPERATIONS[g.m])
-    transforms = size * (data * g.channels + results * filters) / machine.lanes / _AT_ONCE
-    weights = _FLOAT * g.places * g.channels * filters
-    own = _FLOAT * g.places * size * (g.channels + filters)
+    transforms = tiles * (data * g.channels + results * filters) / machine.lanes / _AT_ONCE
+    weights = size * g.places * g.channels * filters
+    own = g.places * tiles * (size * g.channels + _FLOAT * filters)
     beyond = weights + (2 * own if own > _OWN * machine.caches[1] else 0)
     tasks = -(-b.blocks * b.parts // machine.threads)
     return tasks * (products + transforms + beyond / _SHARED_BYTES)

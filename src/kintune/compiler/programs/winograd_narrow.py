@@ -1,0 +1,125 @@
+"""Winograd's convolution by blocks whose products are of bf16, by an inner kernel of `vdpbf16ps`.
+
+Transforms are of fp32, as sums are.  Transformed weights are rounded when the network is built, and transformed data
+when it runs: all places of a tile are transformed into a small buffer, and rounded from there.  Pairs of channels lie
+side by side, and channels are filled up with zeros to whole parts of 32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from kintune.compiler.programs.convolution import Convolution
+from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.indexing import buffer_of
+from kintune.compiler.programs.inner_calls import BF16_BITS, IMPORT, address, call_inner, odd_lines
+from kintune.compiler.programs.loop_blocks import block_in_loops
+from kintune.compiler.programs.loops import sequence
+from kintune.compiler.programs.panel_form import DOT, Inner
+from kintune.compiler.programs.panel_text import CHUNK, LINE_BYTES
+from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.winograd_blocked import Blocking, Blocks, serial
+from kintune.compiler.programs.winograd_tiles import Geometry
+from kintune.compiler.space.packing import PACKS
+
+__all__ = ["make_narrow_blocks"]
+
+_PAIR = 2
+_SIZE = 2  # bytes of a value
+
+
+def make_narrow_blocks(convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+    """As `winograd_blocked.make_blocks`, with products of bf16; a vector must have 16 lanes."""
+    return _NarrowBlocks(convolution, g, blocking, epilogue).stages()
+
+
+class _NarrowBlocks(Blocks):
+    def _allocate(self) -> None:
+        g, b = self.g, self.blocking
+        self._depth = -(-g.channels // CHUNK) * CHUNK  # values of a sum
+        self._line = odd_lines(self._depth, LINE_BYTES // _SIZE)
+        shape = (g.places, self.panels, self._depth // _PAIR, self.panel, _PAIR)
+        self.weights = buffer_of("weights", shape, g.index_type, "bfloat16")
+        self.tiles = buffer_of("tiles", (g.places, self.size, self._line), g.index_type, BF16_BITS)
+        self.products = g.buffer("products", g.places, self.own, self.size, self.panel)
+        self._wide = g.buffer("wide", g.places, g.channels)
+        self.buffers = [self.tiles, self.products, self._wide, self.half]
+        steps = self._depth // _PAIR
+        asked = self.panel * steps * _PAIR * _SIZE // LINE_BYTES  # lines of a panel
+        self._ahead_lines = 0 if g.places * self.own == 1 else -(-asked // (self.groups * steps))
+        self._inner = Inner(DOT, b.rows, self.panel)
+
+    def _packing(self) -> Any:
+        g = self.g
+
+        def packed(t: Any, o: Any, h: Any, f: Any, e: Any) -> Any:
+            channel = h * g.at(_PAIR) + e
+            value = tirx.Cast("bfloat16", self._weight(t, channel, o * g.at(self.panel) + f))
+            if self._depth > g.channels:
+                value = tirx.if_then_else(channel < g.at(g.channels), value, tirx.const(0.0, "bfloat16"))
+            return tirx.BufferStore(self.weights, value, [t, o, h, f, e])
+
+        def read(t: Any, o: Any, h: Any, f: Any, e: Any) -> Any:
+            is_whole = self._depth == g.channels
+            return self._read(o, f, (h * g.at(_PAIR) + e, 1) if is_whole else (0, g.channels))
+
+        extents = [g.places, self.panels, self._depth // _PAIR, self.panel, _PAIR]
+        return block_in_loops(
+            "winograd_weights",
+            list(zip("tohfe", extents, strict=True)),
+            packed,
+            g,
+            reads=read,
+            writes=lambda *at: [(self.weights, [(each, 1) for each in at])],
+            annotations={PACKS: True},
+        )
+
+    def _task(self, block: Any, part: Any) -> Any:
+        return tirx.AttrStmt("inner", IMPORT, self._inner.text(self._ahead_lines), super()._task(block, part))
+
+    def _data(self, tile: Any, p: Any) -> Any:
+        """Transform the data of a tile, then round the channels of one place after the other."""
+        g = self.g
+
+        def rounded(t: Any) -> Any:
+            source = address(self._wide, t * g.at(g.channels))
+            target = address(self.tiles, (t * g.at(self.size) + p) * g.at(self._line))
+            return tirx.Evaluate(call_inner("kt_round", source, target, g.channels, _SIZE * CHUNK))
+
+        transformed = self._transformed(tile, self._wide, lambda t, channel: [t, channel])
+        return sequence([transformed, serial(g, [g.places], rounded)])
+
+    def _product(self, t: Any, p: Any, number: Any, lane: Any) -> list[Any]:
+        panel = self.g.at(self.panel)
+        return [t, tirx.floordiv(number, panel), p, tirx.floormod(number, panel) + lane]
+
+    def _multiplied(self, part: Any, t: Any, o: Any, q: Any) -> Any:
+        g, rows, lines = self.g, self.blocking.rows, self._ahead_lines
+        panel = self._depth * self.panel  # values
+        first = t * g.at(self.size) + q * g.at(rows)
+        of_weights = (t * g.at(self.panels) + part * g.at(self.own) + o) * g.at(panel)
+        of_products = ((t * g.at(self.own) + o) * g.at(self.size) + q * g.at(rows)) * g.at(self.panel)
+        given = (
+            address(self.tiles, first * g.at(self._line)),
+            _SIZE * self._line,
+            address(self.weights, of_weights),
+            address(self.products, of_products),
+            self._depth // _PAIR,
+            1,
+            0,
+            0,
+        )
+        if not lines:
+            return tirx.Evaluate(call_inner(f"kt_{DOT}_{rows}", *given))
+        asked = self._next(part, t, o) * g.at(panel) + q * g.at(self._depth // _PAIR * lines * LINE_BYTES // _SIZE)
+        name = f"kt_{DOT}_{rows}_ahead_{lines}"
+        return tirx.Evaluate(call_inner(name, *given, address(self.weights, asked)))
+
+    def _next(self, part: Any, t: Any, o: Any) -> Any:
+        """The number of the panel that is read next; behind the last one it may lie outside of the weights."""
+        g = self.g
+        following = t * g.at(self.own) + o + g.at(1)
+        place, own = tirx.floordiv(following, g.at(self.own)), tirx.floormod(following, g.at(self.own))
+        return place * g.at(self.panels) + part * g.at(self.own) + own
