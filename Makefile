@@ -80,4 +80,5 @@ wheel: setup ## build only the wheels in dist/, those of the runtime for each pl
 
 clean: ## remove what the other chores have made, the environment included
 	@rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -f runtime/src/kintune_runtime/*.so
+	@find src runtime tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,7 +4,7 @@
 
 Each seed draws its own inputs for the choice and for the check.  The error is measured as `--max-error` is: the norm of
 the difference over that of the outputs in fp32 (onnxruntime), the worst output and input counting.  A seed that is done
-is not done again.  Writes FOLDER/error_budget.json.
+with the same options is not done again.  Writes FOLDER/error_budget.json.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ def one_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """What a seed's run says of its error, and the error on inputs that it has not seen."""
     folder = options.out / f"seed-{seed}"
     row = folder / "row.json"
+    asked = {name: getattr(options, name) for name in ("model", "minutes", "max_error", "inputs")}
     if row.exists():
         known: dict[str, Any] = json.loads(row.read_text())
-        return known
+        if known.pop("asked", None) == asked:
+            return known
     folder.mkdir(exist_ok=True)
     narrow = ("--precision", "auto", "--max-error", str(options.max_error), "--seed", str(seed))
     report = tune(options.model, options.minutes, folder, *narrow)
@@ -70,7 +72,7 @@ def one_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "kept": report["kept_tensors"],
         "unseen": unseen_error(options, folder / "model.kt", seed),
     }
-    row.write_text(json.dumps(found))
+    row.write_text(json.dumps({**found, "asked": asked}))
     (folder / "model.kt").unlink()
     print(found, flush=True)
     return found

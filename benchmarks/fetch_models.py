@@ -197,7 +197,8 @@ def main() -> int:
     problems = download(options.folder, wanted)
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(f"{options.folder}: {len(wanted) - len(problems)} of {len(wanted)} files")
+    there = sum((options.folder / f"{network.name}.onnx").exists() for network in wanted)
+    print(f"{options.folder}: {there} of {len(wanted)} files")
     return 1 if problems else 0
 
 

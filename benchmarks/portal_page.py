@@ -1,6 +1,6 @@
 """Measures the portal's page of a job with 20,000 trials: the first paint in Chromium, and what an update costs.
 
-    python benchmarks/portal_page.py
+    PYTHONPATH=. python benchmarks/portal_page.py
 
 A service of which only the web part runs has a job that is done and one that is searching, each after 20,000 trials
 that made the curve better every time.  Each page is opened several times in a browser without a screen, with an empty

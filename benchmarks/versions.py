@@ -22,7 +22,10 @@ from kintune.hardware.cpu import inspect_machine
 
 _RUN = """
 import sys, time, statistics, kintune
-from kintune.runtime.executable import draw_inputs
+try:
+    from kintune.runtime.inputs import draw_inputs
+except ImportError:  # an older installation
+    from kintune.runtime.executable import draw_inputs
 model = kintune.open(sys.argv[1])
 inputs, times, runs = draw_inputs(model.inputs, 0), [], int(sys.argv[2])
 for _ in range((runs + 1) // 2):

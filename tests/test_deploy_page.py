@@ -65,16 +65,19 @@ def follow(heading: str, folder: Path, shell: Shell) -> list[str]:
             if line.startswith("cd "):
                 folder = folder / line[3:]
             elif line.startswith("kintune "):
-                printed([sys.executable, "-m", *shell_words(line)], folder, dict(os.environ))
+                printed([sys.executable, "-m", *shell_words(line, folder)], folder, dict(os.environ))
             else:
                 lines += shell(folder, line).splitlines()
     return lines
 
 
-def shell_words(line: str) -> list[str]:
-    """The words of a line without quotes."""
-    assert not set(line) & set("'\"$*\\"), line
-    return line.split()
+def shell_words(line: str, folder: Path) -> list[str]:
+    """The words of a line without quotes; a pattern stands for the files in the folder that fit it."""
+    assert not set(line) & set("'\"$\\"), line
+    found: list[str] = []
+    for word in line.split():
+        found += sorted(str(path.relative_to(folder)) for path in folder.glob(word)) if "*" in word else [word]
+    return found
 
 
 def executable(path: Path, text: str) -> Path:

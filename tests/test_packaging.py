@@ -93,12 +93,18 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     assert packed == {str(path.relative_to(ROOT / "src")) for path in tracked}
 
 
+def test_each_wheel_has_the_licence(wheel: Path, runtime_wheel: Path) -> None:
+    for each in (wheel, runtime_wheel):
+        with zipfile.ZipFile(each) as archive:
+            (licence,) = (name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+            assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+
+
 def test_the_metadata_name_ranges_and_the_command(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         info = next(name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name)
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         commands = archive.read(f"{info}/entry_points.txt").decode()
-        assert f"{info}/licenses/LICENSE" in archive.namelist()
     assert metadata["Version"] == kintune.__version__
     assert metadata["Requires-Python"] == "<3.15,>=3.10"
     required = metadata.get_all("Requires-Dist") or []
@@ -173,7 +179,13 @@ def test_the_sources_have_what_they_are_built_of_and_nothing_that_was_built(sour
         "README.md",
         "LICENSE",
     } <= whole
-    assert {"build_library.py", "native/model.c", "src/kintune_runtime/include/kintune.h", "README.md"} <= runtime
+    assert {
+        "build_library.py",
+        "native/model.c",
+        "src/kintune_runtime/include/kintune.h",
+        "README.md",
+        "LICENSE",
+    } <= runtime
     for names in sources:
         assert not [name for name in names if name.endswith((".so", ".pyc", ".whl")) or name.startswith("dist/")]
 
@@ -202,7 +214,7 @@ def check_that_it_runs(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_the_runtime_needs_numpy_alone(runtime_wheel: Path, tmp_path: Path) -> None:
-    assert runtime_wheel.name.startswith("kintune_runtime-0.1.0-py3-none-linux_")
+    assert runtime_wheel.name.startswith(f"kintune_runtime-{kintune.__version__}-py3-none-linux_")
     assert runtime_wheel.stat().st_size < 300_000
     check_that_it_runs(runtime_wheel, tmp_path)
 
@@ -220,10 +232,10 @@ def test_a_platforms_wheel_is_what_its_tag_says(
     platform_wheels: Mapping[str, Path], tmp_path: Path, machine: str
 ) -> None:
     wheel = platform_wheels[machine]
-    assert wheel.name == f"kintune_runtime-0.1.0-py3-none-manylinux_2_17_{machine}.whl"
+    assert wheel.name == f"kintune_runtime-{kintune.__version__}-py3-none-manylinux_2_17_{machine}.whl"
     assert wheel.stat().st_size < 300_000
     package = unpacked(wheel, tmp_path)
-    info = (tmp_path / "kintune_runtime-0.1.0.dist-info" / "WHEEL").read_text()
+    info = (tmp_path / f"kintune_runtime-{kintune.__version__}.dist-info" / "WHEEL").read_text()
     assert f"Tag: py3-none-manylinux_2_17_{machine}\n" in info
     assert "Root-Is-Purelib: false" in info
     assert sorted(path.name for path in package.rglob("*.so")) == sorted(LIBRARIES)

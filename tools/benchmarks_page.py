@@ -70,6 +70,11 @@ def short(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")
 
 
+def figure(text: str, digits: int = 0, *, missing: str = "") -> str:
+    """A figure of a CSV file, or `missing` where none was observed."""
+    return f"{float(text):.{digits}f}" if text else missing
+
+
 def mean(ratios: Sequence[float]) -> float:
     """The geometric one."""
     return math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
@@ -170,10 +175,9 @@ def comparisons(results: Path) -> list[str]:
                 each = beside.get(other, {})
                 whole = "" if each.get("mean_whole") is None else f"{each['mean_whole']:.2f} ({each['whole']})"
                 means += [f"{each['mean']:.2f}" if each else "", whole]
-            first = beside.get("onnxruntime") or next(iter(beside.values()))
-            counts = (str(len(first[verdict])) for verdict in ("won", "level", "lost"))
-            worst = f"{first['worst']:.2f} ({first['worst_file']})"
-            body.append([name, document["days"][-1], str(first["files"]), *means, worst, *counts])
+            first = beside.get("onnxruntime")
+            counted = first or next(iter(beside.values()), {"files": 0})
+            body.append([name, document["days"][-1], str(counted["files"]), *means, *_verdicts(first)])
     if not body:
         return []
     head = ["comparison", "date", "files", "of onnxruntime", "compiled whole", "of OpenVINO", "compiled whole"]
@@ -186,6 +190,14 @@ def comparisons(results: Path) -> list[str]:
         "",
         *table([*head, "worst", "won", "level", "lost"], body),
     ]
+
+
+def _verdicts(against: dict[str, Any] | None) -> list[str]:
+    """The worst file, and how many were won, level and lost; nothing where that runtime ran no file."""
+    if against is None:
+        return [""] * 4
+    counts = (str(len(against[verdict])) for verdict in ("won", "level", "lost"))
+    return [f"{against['worst']:.2f} ({against['worst_file']})", *counts]
 
 
 def zoo(results: Path) -> list[str]:
@@ -324,11 +336,11 @@ def races(results: Path, headline: dict[str, Any]) -> list[str]:
             if row["method"] != "own cold":
                 continue
             network = f"[{row['model'].removeprefix('zoo:')}]({race['page']}), seed {row['seed']}"
-            ratios = [f"{float(row['time_ratio']):.0f}"]
-            ratios += [f"{float(row[column]):.2f}" for column in ("quality_ratio", "network_quality_ratio")]
+            ratios = [figure(row["time_ratio"], missing="never")]
+            ratios += [figure(row[column], 2) for column in ("quality_ratio", "network_quality_ratio")]
             rival = stock[row["cell"]]
-            times = (rival["active_seconds"], rival["seconds_to_quality"], row["seconds_to_quality"])
-            seconds = [f"{float(time):.0f}" for time in times]
+            seconds = [figure(rival[column]) for column in ("active_seconds", "seconds_to_quality")]
+            seconds.append(figure(row["seconds_to_quality"], missing="never"))
             body.append([network, race["machine"], started[row["cell"]], *seconds, *ratios])
     return [
         "## Tuning speed against the stock tuner",

@@ -14,6 +14,7 @@ what that step has printed and a line that names it.  Everything lies in a tempo
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import hashlib
 import json
 import os
@@ -99,9 +100,9 @@ class ReleaseCheck:
 
     def look(self) -> str:
         """Compares the version with the top section of the changes."""
-        (version,) = re.findall(r'^__version__ = "(.+)"', (ROOT / "src/kintune/core/version.py").read_text(), re.M)
+        version = own_version()
         top = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
-        if not top.startswith(f"## {version}"):
+        if top.removeprefix("## ").partition(", ")[0] != version:
             raise Failed(f"the version is {version}, and the top section of CHANGELOG.md is {top!r}")
         return f"version {version}, {top.partition(', ')[2] or 'without a date'}{self._uncommitted()}"
 
@@ -113,14 +114,17 @@ class ReleaseCheck:
         return f"; {counted(len(changed), 'file')} not as committed" if changed else ""
 
     def build(self) -> str:
-        """Builds wheels and sources."""
+        """Builds wheels and sources, or looks whether those that lie there are of this version."""
         if self._build:
             environment = {**self.bare, "PYTHON": sys.executable}
             self.runner.run(ROOT / "tools" / "distributions", self.dist, folder=ROOT, environment=environment)
         found = sorted(path.name for path in self.dist.iterdir() if path.is_file())
-        if len(found) != 4:
+        version = own_version()
+        wanted = [f"{name}-{version}{end}" for name in ("kintune", "kintune_runtime") for end in ("-*.whl", ".tar.gz")]
+        if len(found) != len(wanted) or not all(fnmatch.filter(found, pattern) for pattern in wanted):
             raise Failed(
                 f"{self.dist} holds {', '.join(found) or 'nothing'}: a wheel and a source of each package are expected"
+                f", of version {version}"
             )
         return ", ".join(found)
 
@@ -261,6 +265,12 @@ class ReleaseCheck:
             raise Failed(str(error), f"{error.printed}\n{last_of(log)}".strip()) from error
         finally:
             end_group(process)
+
+
+def own_version() -> str:
+    """The version of what is here."""
+    (version,) = re.findall(r'^__version__ = "(.+)"', (ROOT / "src/kintune/core/version.py").read_text(), re.M)
+    return str(version)
 
 
 class Ask:

@@ -188,7 +188,9 @@ def test_a_browser_shows_pages_that_live(proxy: str, service: Serving) -> None:
 
 
 @pytest.mark.tvm
-@pytest.mark.parametrize("make", [nginx, caddy])
+@pytest.mark.parametrize(
+    "make", [pytest.param(each, marks=pytest.mark.needs(each.__name__)) for each in (nginx, caddy)]
+)
 def test_a_machine_joins_by_tls(make: Callable[[Serving, str, Path], Front], tmp_path: Path) -> None:
     """It is vouched for by the certificate; one that knows another is not joined."""
     door = f"127.0.0.1:{free_port()}"

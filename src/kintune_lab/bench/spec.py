@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kintune.errors import InputError
+from kintune.errors import InputError, ModelError
 from kintune.files import sha256_of
 from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.experiments import experiment_of
@@ -268,13 +268,13 @@ class _Reader:
             ref = parse_ref(text)
             self._models.setdefault(text, self._document.where(place) + f"{name} = {spelled(text)}: ")
             if ref.kind != ZOO:
-                self._contents[text] = _digest_of(Path(ref.source))
+                self._contents[text] = _content_of(Path(ref.source))
         if option.kind is Kind.FILE:
             if not Path(text).is_file():
                 raise InputError("there is no such file; paths are relative to the working directory")
             self._contents[text] = _digest_of(Path(text))
         if option.files is not None and (files := option.files(text)):
-            self._contents[text] = ",".join(_digest_of(Path(file)) for file in files)
+            self._contents[text] = ",".join(_content_of(Path(file)) for file in files)
 
 
 def _is_called(model: str, pattern: str) -> bool:
@@ -293,6 +293,20 @@ def _changed(options: Options, choice: Mapping[str, Value]) -> dict[str, Value]:
 
 def _plain(value: Value) -> str:
     return spelled(value).strip('"')
+
+
+def _content_of(path: Path) -> str:
+    """The digest of a file, and after a comma that of the weights which an ONNX file keeps in others."""
+    from kintune.models.digest import external_digest  # this imports numpy
+
+    digest = _digest_of(path)
+    if path.suffix != ".onnx":
+        return digest
+    try:
+        weights = external_digest(path, own=True)
+    except ModelError:  # whoever imports the model says what is wrong
+        weights = ""
+    return ",".join(filter(None, (digest, weights)))
 
 
 def _digest_of(path: Path) -> str:

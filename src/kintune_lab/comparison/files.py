@@ -21,6 +21,7 @@ __all__ = [
     "ModelFiles",
     "check_constants",
     "check_shapes",
+    "constant_files",
     "content_of",
     "find_models",
     "model_of",
@@ -88,6 +89,16 @@ def check_constants(text: str) -> None:
         InputError: they do not read so.
     """
     parse_constants(_words(text))
+
+
+def constant_files(text: str) -> list[str]:
+    """The files among constants as a spec has them.
+
+    Raises:
+        InputError: a quote is not closed.
+    """
+    values = (word.partition("=")[2].strip() for word in _words(text))
+    return [value for value in values if value.endswith(".npy")]
 
 
 def model_of(text: str, shapes: str, constants: str) -> ModelRef:

@@ -61,7 +61,7 @@ def _tensor(model: ModelRef, value: ValueInfoProto) -> Tensor:
     declared = value.type.tensor_type
     given = model.shapes.get(value.name)
     shape = given if given is not None else tuple(dim.dim_value for dim in declared.shape.dim)
-    if given is None and not all(dim.HasField("dim_value") for dim in declared.shape.dim):
+    if given is None and not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in declared.shape.dim):
         raise ModelError(f'{model.name}: the shape of {value.name} is open; set shapes = "{value.name}=..."')
     try:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(declared.elem_type)).name

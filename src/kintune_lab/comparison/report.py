@@ -18,7 +18,7 @@ __all__ = ["ComparedFiles", "compared_files", "comparison_sections", "markdown",
 _PANELS = ("minutes", "threads", "seed", "precision")
 """Options that make comparisons of their own where a file has several of their values."""
 
-_LABELS = ("shapes", "constants", "inputs", "rtol", "atol", "rounds", "baselines", "keep")
+_LABELS = ("shapes", "constants", "inputs", "rtol", "atol", "max_error", "calibrate", "rounds", "baselines", "keep")
 """Options that tell the cells of one file apart."""
 
 _SCHEMA = 1

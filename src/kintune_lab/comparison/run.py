@@ -32,7 +32,7 @@ from kintune_lab.experiment.tables import Row, Scalar, Tables
 
 __all__ = ["COMPILING", "TIMING", "TUNING", "FileComparison", "FileSettings", "compare_file"]
 
-QUANTISING, COMPILING, TUNING, TIMING = "quantising", "compiling", "tuning", "timing"
+COMPILING, TUNING, TIMING = "compiling", "tuning", "timing"
 """What can fail."""
 
 _SECONDS_A_ROUND = 6.0  # of slow networks, after which the rounds end early
@@ -97,6 +97,7 @@ class _File:
         self._cores: int | None = None
         self._calibration: tuple[str, ...] = ()
         self._quantised: Path | None = None
+        self._not_quantised = ""  # why other runtimes have no such file
 
     def compare(self) -> FileComparison:
         settings = self._settings
@@ -129,7 +130,7 @@ class _File:
             write_quantised(Path(files.onnx), tensors, split(self._calibration)[0], written)
             self._quantised = written
         except KintuneError as error:
-            self._fail(QUANTISING, error)
+            self._not_quantised = _said(error, settings.model)
 
     def _make(self, model: ModelRef) -> None:
         """Compile and tune."""
@@ -139,8 +140,12 @@ class _File:
             self._step(TUNING, model, search=True)
 
     def _step(self, name: str, model: ModelRef, *, search: bool) -> RunReport | None:
-        """Run one of the two; what it makes replaces what was there."""
+        """Run one of the two; what it makes replaces what was there.
+
+        The precision that was asked for is that of the last one; what is compiled before it is tuned computes in fp32.
+        """
         settings = self._settings
+        precision = settings.precision if search or not settings.minutes else "fp32"
         output = self._work / f"{name}.kt"
         options = Options(
             minutes=settings.minutes if search else None,
@@ -148,7 +153,7 @@ class _File:
             rtol=settings.rtol,
             atol=settings.atol,
             search=search,
-            precision=msgspec.convert(settings.precision, Precision) if search else "fp32",
+            precision=msgspec.convert(precision, Precision),
             max_error=settings.max_error,
         )
         request = TuneRequest(
@@ -157,8 +162,8 @@ class _File:
             options=options,
             records=str(self._records),
             output=str(output),
-            inputs=self._inputs(search=search),
-            calibration=self._calibration if search and settings.precision in ("int8", "auto") else (),
+            inputs=self._inputs(precision),
+            calibration=self._calibration if precision in ("int8", "auto") else (),
             log=str(self._directory / "run.log"),
         )
         try:
@@ -173,12 +178,12 @@ class _File:
         write_whole(self._directory / f"{name}.json", msgspec.json.encode(portable))
         return report
 
-    def _inputs(self, *, search: bool) -> tuple[str, ...]:
+    def _inputs(self, precision: str) -> tuple[str, ...]:
         """The inputs to compare on; what computes narrower is chosen on those to quantise with where there are none."""
         settings = self._settings
         if settings.inputs is not None:
             return (str(Path(settings.inputs).absolute()),)
-        return self._calibration if search and settings.precision != "fp32" else ()
+        return self._calibration if precision != "fp32" else ()
 
     def _time(self, model: ModelRef) -> dict[str, RuntimeTimes]:
         settings = self._settings
@@ -204,10 +209,14 @@ class _File:
                 race_seconds=_SECONDS_A_ROUND * settings.rounds,
             )
             with cores_lock(cores, lambda holder: self._say(f"waiting for the cores, held by process {holder}")):
-                return time_in_turns(subject, settings.others, conditions, cores, self._say)
+                times = time_in_turns(subject, settings.others, conditions, cores, self._say)
         except KintuneError as error:
             self._fail(TIMING, error)
             return {}
+        if self._not_quantised:
+            missing = {name: RuntimeTimes(problem=self._not_quantised) for name in times if name in INT8}
+            times |= missing
+        return times
 
     def _tensors(self, model: ModelRef, files: ModelFiles) -> tuple[Tensor, ...]:
         if self._executable is not None:

@@ -27,9 +27,10 @@ _MODELS = "models"  # the column that says which models a row is of, for people
 
 
 def accuracy_sections(tables: Tables) -> list[Section]:
-    """One section for each network and way of splitting."""
+    """One section for each network and way of splitting, and for each size of its pool where there are several."""
     rows = _named(tables.get("accuracy", ()))
-    return [_section(words(("model", "split"), key), part) for key, part in by(rows, "model", "split").items()]
+    told = ("model", "split", *varying(rows, ("samples", "threads")))
+    return [_section(words(told, key), part) for key, part in by(rows, *told).items()]
 
 
 def paired_differences(rows: Sequence[Row], measure: str) -> dict[tuple[str, int], Interval]:

@@ -32,11 +32,13 @@ BALANCED = Strategy(
 """The search that collects: the subgraph with the fewest trials is always next, and nothing is known beforehand."""
 
 
-def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int | None, show: Show) -> Pool:
+def obtain_pool(
+    model: str, path: Path, samples: int, *, seed: int, threads: int | None, show: Show, content: str = ""
+) -> Pool:
     """The pool of `model` at `path` with `samples` of each subgraph; collected unless it is there already.
 
     The records of its collection lie beside it; an interrupted one goes on from them.  A subgraph with fewer programs
-    than `samples` has them all.
+    than `samples` has them all.  `content` digests the model, if it is a file.
 
     Raises:
         InputError: the model or the file cannot be used, or the file's pool is of another model, seed or number of
@@ -45,7 +47,7 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
     """
     if path.exists():
         pool = load_pool(path)
-        check_origin(path, pool.origin, model, seed, threads)
+        check_origin(path, pool.origin, model, seed, threads, content)
         if pool.origin.samples >= samples:
             return pool
     ref = parse_ref(model)
@@ -59,7 +61,7 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
     if missing := _missing(records, subjects, samples):
         _tune(ref, records, missing, seed=seed, threads=threads, show=show)
     with Store.open(records, create=False) as store:
-        pool = read_pool(store, subjects, model=model, seed=seed, samples=samples, threads=cores)
+        pool = read_pool(store, subjects, model=model, seed=seed, samples=samples, threads=cores, content=content)
     if len(pool.subgraphs) < len(subjects):
         bare = [subgraph.name for subgraph in subgraphs if subgraph.workload not in pool.subgraphs]
         raise KintuneError(f"{model}: no candidate of {', '.join(bare)} was measured; see {records}")
@@ -67,7 +69,7 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
     return pool
 
 
-def check_origin(path: Path, origin: Origin, model: str, seed: int, threads: int | None) -> None:
+def check_origin(path: Path, origin: Origin, model: str, seed: int, threads: int | None, content: str = "") -> None:
     """Check that the pool at `path` is the one that would be collected; `threads` None accepts any number.
 
     Raises:
@@ -75,6 +77,8 @@ def check_origin(path: Path, origin: Origin, model: str, seed: int, threads: int
     """
     if origin.model != model:
         raise InputError(f"{path}: is a pool of {origin.model}, not of {model}; name another file")
+    if origin.content and content and origin.content != content:
+        raise InputError(f"{path}: is a pool of {model} before it changed; name another file")
     if origin.seed != seed:
         raise InputError(
             f"{path}: is a pool of seed {origin.seed}, not of {seed}; a file holds one, so name another, or leave "
@@ -85,7 +89,14 @@ def check_origin(path: Path, origin: Origin, model: str, seed: int, threads: int
 
 
 def read_pool(
-    store: Store, subjects: Sequence[Subject], *, model: str, seed: int, samples: int, threads: int = 0
+    store: Store,
+    subjects: Sequence[Subject],
+    *,
+    model: str,
+    seed: int,
+    samples: int,
+    threads: int = 0,
+    content: str = "",
 ) -> Pool:
     """The pool of these subgraphs that `store` holds.
 
@@ -96,7 +107,7 @@ def read_pool(
     if conditions is None:
         raise KintuneError(f"{model}: nothing was measured of its subgraphs in {store.where}")
     device = store.devices.get(conditions.device_type).model
-    origin = Origin(model, seed, samples, conditions.device_type, device, conditions.compiler, threads)
+    origin = Origin(model, seed, samples, conditions.device_type, device, conditions.compiler, threads, content)
     return Pool(origin, read_measured(store, subjects, conditions))
 
 

@@ -46,7 +46,8 @@ def check_pool(cell: Cell) -> None:
         raise OptionError("pool", f"there is no directory {path.parent}; create it first")
     if path.exists():
         try:
-            check_origin(path, load_pool(path).origin, str(cell.values["model"]), *_seed_and_threads(cell))
+            origin = load_pool(path).origin
+            check_origin(path, origin, str(cell.values["model"]), *_seed_and_threads(cell), _content(cell))
         except InputError as error:
             raise OptionError("pool", f"cannot be used: {error}") from error
 
@@ -56,8 +57,15 @@ def _seed_and_threads(cell: Cell) -> tuple[int, int | None]:
     return int(cell.values["seed"] or 0), None if threads is None else int(threads)
 
 
+def _content(cell: Cell) -> str:
+    """The digest of the model; empty if it is no file."""
+    return cell.contents.get(str(cell.values["model"]), "")
+
+
 def obtain(cell: Cell, directory: Path, show: Show) -> Pool:
     """The cell's pool, collected unless it is there; one of its own lies in the cell's `directory`.
+
+    Of a file with more samples than the cell asks for, it has the first ones.
 
     Raises:
         InputError: see `obtain_pool`.
@@ -65,14 +73,17 @@ def obtain(cell: Cell, directory: Path, show: Show) -> Pool:
     """
     name = cell.values["pool"]
     seed, threads = _seed_and_threads(cell)
-    return obtain_pool(
+    samples = int(cell.values["samples"] or 0)
+    pool = obtain_pool(
         str(cell.values["model"]),
         directory / "pool.npz" if name is None else Path(str(name)),
-        int(cell.values["samples"] or 0),
+        samples,
         seed=seed,
         threads=threads,
         show=show,
+        content=_content(cell),
     )
+    return pool.first(samples)
 
 
 def describe(pool: Pool) -> list[Row]:

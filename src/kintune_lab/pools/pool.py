@@ -33,7 +33,7 @@ class Origin(msgspec.Struct, frozen=True):
     """Where a pool comes from: the model as a spec names it, the seed of its search, what times are true for.
 
     `samples` were asked for of each subgraph; one with fewer programs has them all.  `threads` is what they ran with
-    (0: nobody knows any more).
+    (0: nobody knows any more).  `content` digests the model, if it is a file; it is empty in older pools.
     """
 
     model: str
@@ -43,6 +43,7 @@ class Origin(msgspec.Struct, frozen=True):
     device: str
     compiler: str
     threads: int = 0
+    content: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class Pool:
     def subjects(self) -> tuple[Subject, ...]:
         """The subgraphs, in the order of the network."""
         return tuple(measured.subject for measured in self.subgraphs.values())
+
+    def first(self, samples: int) -> Pool:
+        """At most `samples` of each subgraph, the first measured, whatever was measured after them."""
+        kept = {w: m.take(np.arange(min(samples, len(m)))) for w, m in self.subgraphs.items()}
+        return Pool(msgspec.structs.replace(self.origin, samples=min(samples, self.origin.samples)), kept)
 
     def best_us(self) -> float:
         """The weighted sum of the fastest times: what a search of this pool can reach at most."""

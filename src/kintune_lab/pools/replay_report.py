@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kintune.core.quantiles import quantile
 from kintune_lab.experiment.section import Grid, LineChart, Section, Series
-from kintune_lab.experiment.tables import Row, Tables, by, slug, words
+from kintune_lab.experiment.tables import Row, Tables, by, slug, varying, words
 
 __all__ = ["replay_sections"]
 
@@ -16,14 +16,14 @@ _POINTS = 48  # of a curve
 
 
 def replay_sections(tables: Tables) -> list[Section]:
-    """One section for each network and size of the budget."""
-    reached = by(tables.get("reached", ()), "model", "trials_per_subgraph")
-    curves = by(tables.get("replay", ()), "model", "trials_per_subgraph")
-    return [_section(str(key[0]), rows, curves.get(key, [])) for key, rows in reached.items()]
+    """One section for each network, and for each size of its pool and of the budget where there are several."""
+    rows = tables.get("reached", ())
+    told = ("model", *varying(rows, ("samples", "threads", "trials_per_subgraph")))
+    curves = by(tables.get("replay", ()), *told)
+    return [_section(words(told, key), part, curves.get(key, [])) for key, part in by(rows, *told).items()]
 
 
-def _section(model: str, reached: Sequence[Row], curve: Sequence[Row]) -> Section:
-    title = words(("model",), (model,))
+def _section(title: str, reached: Sequence[Row], curve: Sequence[Row]) -> Section:
     runs = len(by(reached, "cell", "run"))
     text = (
         f"{runs} searches of each strategy on the same measured programs. Quality is the speed that the best programs "

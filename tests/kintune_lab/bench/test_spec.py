@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onnx
 import pytest
 
 from kintune.errors import InputError
+from kintune.testing.small_onnx import write_small_onnx
 from kintune_lab.bench.spec import MOST_CELLS, read_bench_spec
 from kintune_lab.experiment.option import Kind, Option
 from kintune_lab.spec_document import SpecError
@@ -61,6 +63,14 @@ def test_a_file_is_known_by_its_content(spec_of: ReadSpec) -> None:
     assert spec_of('[matrix]\ndata = "data.bin"\n').cells[0].id == before
     Path("data.bin").write_bytes(b"2")
     assert spec_of('[matrix]\ndata = "data.bin"\n').cells[0].id != before
+
+
+def test_weights_beside_a_model_belong_to_its_content(spec_of: ReadSpec) -> None:
+    path = Path(write_small_onnx("a.onnx"))
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="a.data", size_threshold=0)
+    before = spec_of('[matrix]\nmodel = "a.onnx"\n').cells[0].id
+    Path("a.data").write_bytes(bytes(Path("a.data").stat().st_size))
+    assert spec_of('[matrix]\nmodel = "a.onnx"\n').cells[0].id != before
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,16 @@ def test_shapes_close_what_is_open(tmp_path: Path) -> None:
         declared_inputs(ref(path), content_of(model))
 
 
+def test_a_negative_size_is_an_open_one(tmp_path: Path) -> None:
+    path = write_small_onnx(tmp_path / "a.onnx")
+    content = onnx.load(path)
+    content.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1  # as some exporters write
+    onnx.save(content, path)
+    model = ref(path)
+    with pytest.raises(ModelError, match="the shape of x is open"):
+        declared_inputs(model, content_of(model))
+
+
 def test_constants_are_no_inputs(tmp_path: Path) -> None:
     path = write_small_onnx(tmp_path / "a.onnx")
     model = ModelRef("onnx", str(path), "a", constants=parse_constants(["x=1"]))

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from kintune_lab.bench.experiments.compare import EXPERIMENT
 from kintune_lab.comparison.report import compared_files, comparison_sections, markdown, to_json
 from kintune_lab.experiment.section import BarChart
 from kintune_lab.experiment.tables import Row, Scalar, Tables
@@ -88,6 +91,13 @@ def test_settings_of_one_file_are_compared_apart() -> None:
     rows = [result("m/a.onnx", 3.0, {"onnxruntime": 2.0}, shapes=f"x={n}", cell=f"{n}") for n in (1, 2)]
     (files,) = compared_files(tables(*rows))
     assert list(files.rows) == ["a, shapes x=1", "a, shapes x=2"]
+
+
+@pytest.mark.parametrize("option", [name for name in EXPERIMENT.options if name != "model"])
+def test_a_file_that_was_compared_twice_has_two_rows(option: str) -> None:
+    rows = [result("m/a.onnx", 1.0, {"onnxruntime": 2.0}, cell=value, **{option: value}) for value in ("one", "two")]
+    found = compared_files(tables(*rows))
+    assert sorted(str(row["cell"]) for files in found for row in files.rows.values()) == ["one", "two"]
 
 
 def test_where_a_hybrid_runs_is_said() -> None:

@@ -109,6 +109,17 @@ def test_without_minutes_nothing_is_tuned(
     assert row["kintune_ms"] == 1.0
 
 
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_without_minutes_the_file_is_compiled_in_the_precision_that_was_asked_for(
+    fake_front: FakeFront, timing: FakeTiming, settings: FileSettings, tmp_path: Path, precision: str
+) -> None:
+    compared(msgspec.structs.replace(settings, minutes=0.0, precision=precision, calibrate="drawn"), tmp_path)
+    (compiling,) = fake_front.requests
+    assert (compiling.options.search, compiling.options.precision) == (False, precision)
+    assert len(compiling.inputs) == 8
+    assert compiling.calibration == (compiling.inputs if precision == "int8" else ())
+
+
 def test_a_file_that_does_not_compile_is_a_row_and_the_others_are_timed(
     fake_front: FakeFront, timing: FakeTiming, settings: FileSettings, tmp_path: Path
 ) -> None:
@@ -216,3 +227,34 @@ def test_in_int8_all_are_quantised_with_the_same_inputs(
     assert timing.subject.quantised == str(tmp_path / "work/quantised.onnx")
     assert (row["onnxruntime_int8_ms"], row["onnxruntime_int8_error"]) == (0.5, 0.02)
     assert [each["norm_error"] for each in latencies] == [None, None, 0.02]
+
+
+def test_what_cannot_be_quantised_for_others_is_their_problem_and_no_failure(
+    fake_front: FakeFront, timing: FakeTiming, settings: FileSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(model: Path, *_: object) -> None:
+        raise ModelError(f"{model}: onnxruntime's quantiser fails: no")
+
+    monkeypatch.setattr(run, "write_quantised", write)
+    timing.times["onnxruntime_int8"] = RuntimeTimes(problem="the model was not quantised")
+    wanted = msgspec.structs.replace(settings, calibrate="drawn", others=("onnxruntime", "onnxruntime_int8"))
+    row, latencies, error = compared(wanted, tmp_path)
+    assert error is None
+    assert (row["failed_at"], row["failure"], row["onnxruntime_ms"]) == ("", "", 2.0)
+    problems = {each["runtime"]: each["problem"] for each in latencies}
+    assert problems == {"kintune": "", "onnxruntime": "", "onnxruntime_int8": "onnxruntime's quantiser fails: no"}
+
+
+def test_what_fails_after_other_runtimes_have_no_quantised_file_is_said(
+    fake_front: FakeFront, timing: FakeTiming, settings: FileSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> None:
+        raise ModelError("onnxruntime's quantiser fails")
+
+    monkeypatch.setattr(run, "write_quantised", write)
+    timing.times["openvino_int8"] = RuntimeTimes(problem="the model was not quantised")
+    fake_front.outcome = JobFailed("the compiler died")
+    wanted = msgspec.structs.replace(settings, calibrate="drawn", others=("openvino", "openvino_int8"))
+    row, _, error = compared(wanted, tmp_path)
+    assert error is fake_front.outcome
+    assert (row["failed_at"], row["failure"]) == ("compiling", "the compiler died")

@@ -134,3 +134,15 @@ def test_a_pool_of_another_seed_or_other_threads_is_not_taken(collection: Collec
     origin = load_pool(path).origin
     check_origin(path, origin, MODEL, 3, None)
     check_origin(path, msgspec.structs.replace(origin, threads=0), MODEL, 3, 2)  # of before that was noted
+
+
+def test_a_pool_of_a_file_before_it_changed_is_not_taken(collection: Collection, tmp_path: Path) -> None:
+    path = tmp_path / "pool.npz"
+
+    def of(content: str) -> int:
+        return obtain_pool(MODEL, path, 20, seed=3, threads=1, show=lambda _: None, content=content).least
+
+    assert of("one") == of("one") == of("") == 20
+    with pytest.raises(InputError, match=r"is a pool of zoo:resnet18 before it changed; name another file"):
+        of("other")
+    check_origin(path, msgspec.structs.replace(load_pool(path).origin, content=""), MODEL, 3, None, "other")

@@ -37,6 +37,16 @@ def test_rows_of_the_compiler_alone_have_no_traits(pool: Pool, tmp_path: Path, m
         assert (measured.features[:, ANALYTIC:] == 1).all()
 
 
+def test_what_was_added_later_is_left_out(pool: Pool) -> None:
+    first = pool.first(16)
+    assert (first.origin.samples, first.least) == (16, 16)
+    for workload, measured in pool.subgraphs.items():
+        assert first.subgraphs[workload].candidates == measured.candidates[:16]
+        assert np.array_equal(first.subgraphs[workload].times_us, measured.times_us[:16])
+    assert pool.first(100).origin == pool.origin
+    assert pool.first(100).least == 48
+
+
 def test_another_version_is_refused(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as other:
         other.setattr("kintune_lab.pools.pool.FEATURES", "of tomorrow")

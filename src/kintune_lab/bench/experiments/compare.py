@@ -11,7 +11,7 @@ from kintune.core.latency_target import COMPARED
 from kintune.errors import InputError
 from kintune.files import readable_files, write_whole
 from kintune.validate.baselines import INT8
-from kintune_lab.comparison.files import check_constants, check_shapes, find_models, own_files
+from kintune_lab.comparison.files import check_constants, check_shapes, constant_files, find_models, own_files
 from kintune_lab.comparison.quantised import DRAWN
 from kintune_lab.comparison.records import collect_records
 from kintune_lab.comparison.report import comparison_sections, markdown, to_json
@@ -66,6 +66,7 @@ _OPTIONS: dict[str, Option] = {
         "",
         "inputs with fixed values, with spaces between",
         check=lambda value: check_constants(str(value)),
+        files=lambda value: constant_files(str(value)),
     ),
     "inputs": Option(Kind.FILE, help="an .npz file with the inputs (they are drawn)"),
     "minutes": Option(Kind.NUMBER, 2.0, "how long a file is tuned; 0 compiles it only", low=0.0),

@@ -178,7 +178,7 @@ Steps = Sequence[tuple[float, float]]
 def step_band(label: str, runs: Sequence[Steps], role: str = "") -> Series | None:
     """The median of several runs, each a list of (x, y) where `y` holds from `x` on, with the smallest and largest.
 
-    It begins where every run has a value.  A run that has end_record stays where it was.  None when a run is empty.
+    It begins where every run has a value.  A run that has ended stays where it was.  None when a run is empty.
     """
     ordered = [sorted(run) for run in runs]
     if not ordered or not all(ordered):

@@ -72,6 +72,13 @@ def test_the_report_shows_curves_and_differences(tables: Tables) -> None:
     assert EXPERIMENT.report({}) == []
 
 
+@pytest.mark.parametrize("option", ["samples", "threads"])
+def test_pools_of_different_sizes_are_told_apart(tables: Tables, option: str) -> None:
+    both = {name: [{**row, option: value} for value in (24, 48) for row in rows] for name, rows in tables.items()}
+    titles = [section.title for section in EXPERIMENT.report(both)]
+    assert titles == [f"Model accuracy: synthetic, split random, {option} {value}" for value in (24, 48)]
+
+
 def test_differences_are_paired_by_split_and_subgraph() -> None:
     rows: list[Row] = [
         {"cell": "c", "split_number": split, "train_samples": 12, "workload": workload, "families": families,

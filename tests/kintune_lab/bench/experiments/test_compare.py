@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import onnx
 import pytest
 
 from kintune.cli import main
@@ -72,6 +74,25 @@ def test_a_changed_file_is_compared_again() -> None:
     before = spec_of('model = "models"\n').cells[0].id
     write_small_onnx("models/a.onnx", seed=1)
     assert spec_of('model = "models"\n').cells[0].id != before
+
+
+def test_changed_weights_beside_a_file_are_compared_again() -> None:
+    path = Path(write_small_onnx("models/a.onnx"))
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="a.data", size_threshold=0)
+    before, weights = spec_of('model = "models"\n').cells[0].id, Path("models/a.data")
+    weights.write_bytes(bytes(weights.stat().st_size))
+    assert spec_of('model = "models"\n').cells[0].id != before
+    weights.unlink()  # the comparison says what is missing
+    assert spec_of('model = "models"\n').cells[0].id != before
+
+
+def test_changed_constants_are_compared_again() -> None:
+    write_small_onnx("models/a.onnx")
+    found = []
+    for values in ([1, 2], [1, 2], [3, 4]):
+        np.save("sizes.npy", np.array(values))
+        found.append(spec_of('model = "models"\nconstants = "n=1 sizes=sizes.npy"\n').cells[0].id)
+    assert found[0] == found[1] != found[2]
 
 
 def test_every_option_reaches_the_work(work: FakeComparison, tmp_path: Path) -> None:
@@ -150,7 +171,7 @@ def test_a_whole_bench_goes_on_where_it_was_and_reports(
 
 def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() -> None:
     from benchmarks.exported_networks import NETWORKS as EXPORTS
-    from benchmarks.fetch_models import MORE, OTHERS
+    from benchmarks.fetch_models import FURTHER, MORE, OTHERS
     from benchmarks.fetch_models import NETWORKS as PACKAGES
 
     assert len(PACKAGES) == 20
@@ -158,6 +179,7 @@ def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() ->
         "compare.toml": PACKAGES,
         "compare_others.toml": OTHERS,
         "compare_more.toml": MORE,
+        "compare_further.toml": FURTHER,
         "compare_exports.toml": EXPORTS,
     }
     for spec, networks in specs.items():
@@ -168,6 +190,18 @@ def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() ->
             (folder / f"{network.name}.onnx").touch()
         cells = read_bench_spec(str(ROOT / "benchmarks" / spec)).cells
         assert len(cells) == len(networks)
+
+
+def test_the_specs_of_networks_that_are_written_here_can_be_read() -> None:
+    from benchmarks.exported_networks import NETWORKS as EXPORTS
+    from benchmarks.write_networks import NETWORKS as PROGRAMS
+
+    for folder, names in (("exports", [each.name for each in EXPORTS]), ("programs", PROGRAMS)):
+        Path("models", folder).mkdir()
+        for name in names:
+            Path("models", folder, f"{name}.onnx").touch()
+    for name, count in (("programs", 4 + len(PROGRAMS)), ("fewer", 5), ("bf16", 4), ("paper", 5)):
+        assert len(read_bench_spec(str(ROOT / f"benchmarks/compare_{name}.toml")).cells) == count
 
 
 def test_the_specs_in_8_bits_can_be_read() -> None:

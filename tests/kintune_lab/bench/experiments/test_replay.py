@@ -68,6 +68,26 @@ def test_the_report_compares_the_strategies(tables: Tables) -> None:
     assert EXPERIMENT.report({}) == []
 
 
+def test_samples_beyond_those_that_were_asked_for_change_nothing(tmp_path: Path) -> None:
+    found = []
+    for samples in (24, 48):
+        path = tmp_path / f"{samples}.npz"
+        save_pool(path, synthetic_pool(48).first(samples))
+        asked = cell(search("one", foresee="none"), pool=str(path), samples=24, runs=1)
+        found.append(EXPERIMENT.run(asked, tmp_path, lambda _: None))
+    assert found[0] == found[1]
+    assert {row["measured"] for row in found[1]["pool"]} == {24}
+
+
+@pytest.mark.parametrize("option", ["samples", "threads", "trials_per_subgraph"])
+def test_searches_of_different_pools_and_budgets_are_told_apart(tables: Tables, option: str) -> None:
+    both = {name: [{**row, option: value} for value in (24, 48) for row in rows] for name, rows in tables.items()}
+    (alone,) = EXPERIMENT.report(tables)
+    sections = EXPERIMENT.report(both)
+    assert [section.title for section in sections] == [f"Replay: synthetic, {option} {value}" for value in (24, 48)]
+    assert [section.grids for section in sections] == [alone.grids, alone.grids]
+
+
 def test_there_must_be_something_to_compare() -> None:
     with pytest.raises(InputError, match="name the strategies to compare"):
         EXPERIMENT.check(cell())
