@@ -85,7 +85,7 @@ def run_race(
             f"{error}; --retry-failed judges again, and races again where {turns} was removed"
         ) from error
     conditions = ValidationContext(
-        spec.threads, rounds=spec.rounds, min_rounds=min(spec.rounds, 6), race_seconds=60.0, prepare_seconds=900.0
+        spec.threads, rounds=spec.rounds, min_rounds=min(spec.rounds, 6), race_seconds=60.0, prepare_seconds=3600.0
     )
     with Assembler(record, spec.model, spec.threads, directory / "assembler.log") as assembler:
         replayed = assembler.structures(list(dict.fromkeys(programs)))
