@@ -68,7 +68,8 @@ class RunLog:
         self._workloads: list[str] = []
         self._failed: set[str] = set()
         self._picks: dict[str, Pick] = {}
-        self._candidates: OrderedDict[str, Candidate] = OrderedDict()
+        self._candidates: OrderedDict[str, Candidate] = OrderedDict()  # of those that were selected
+        self._unselected: dict[str, Candidate] = {}  # built for a check or the closing: few, some are timed much later
         self._sequence = store.events.count(spec.run_id)
         self._events: list[Committed] = []  # these three are written at the end of a transaction
         self._measurements: list[Measurement] = []
@@ -84,6 +85,9 @@ class RunLog:
         if work.stage.kind == StageName.BUILD:
             candidates = [_decode(item, BuildItem).candidate for item in work.items]
             for candidate in candidates:
+                if candidate.digest not in self._picks:
+                    self._unselected[candidate.digest] = candidate
+                    continue
                 self._candidates[candidate.digest] = candidate
                 self._candidates.move_to_end(candidate.digest)  # it was built again
             while len(self._candidates) > _REMEMBERED:
@@ -159,7 +163,7 @@ class RunLog:
 
     def _recall(self, workload: str, digest: str) -> None:
         """Load a candidate that is to be timed from the records, if it is not in memory."""
-        if digest not in self._picks and digest not in self._candidates:
+        if digest not in self._picks and digest not in self._candidates and digest not in self._unselected:
             measured = self._store.measurements.of(self._device_type, self._compiler, workload, digest)
             if measured is not None:
                 self._candidates[digest] = measured.candidate
@@ -335,7 +339,7 @@ class RunLog:
 
     def _measured(self, digest: str, outcome: Outcome) -> Candidate:
         pick = self._picks.pop(digest, None)
-        candidate = pick.candidate if pick else self._candidates[digest]
+        candidate = pick.candidate if pick else self._candidates.get(digest) or self._unselected[digest]
         self._measurements.append(
             Measurement(
                 device_type=self._device_type,
