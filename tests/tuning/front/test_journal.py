@@ -314,6 +314,21 @@ def test_what_was_compiled_for_the_check_is_known_when_it_is_timed_at_the_end(
     assert (measurement.candidate, measurement.believed_us) == (drafted, 5.0)
 
 
+def test_a_damaged_measurement_does_not_end_the_run_that_confirms_it(desk: ToyJournals) -> None:
+    journal = desk.journal(toy_spec())
+    journal.commit("run", preparation())
+    candidate = toy_space().rules("w0", 1)[0]
+    journal.watch("run", work_of(StageName.BUILD, BuildItem(candidate)))
+    for kind in (StageName.PROFILE, StageName.CONFIRM):
+        journal.watch("run", work_of(kind, item_of(kind, candidate)))
+        (event,) = journal.commit("run", timing(kind))
+        assert msgspec.msgpack.decode(event.payload, type=Profiled).outcome.median_us == 5.0
+        with desk.store.transaction() as connection:
+            connection.execute(text("UPDATE measurements SET cause = 'x'"))
+    (damage,) = desk.store.check()
+    assert damage.table == "measurements"
+
+
 ONE_FEATURE = b"\x00\x00\x80?"
 
 

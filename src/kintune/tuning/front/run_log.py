@@ -23,7 +23,7 @@ from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.core.stage_results import KnownCandidate, Pick, Prepared, Profiled, Selected, StageName, Updated
-from kintune.errors import RecordsError
+from kintune.errors import DamagedRecord, RecordsError
 from kintune.records import Measurement, Store
 from kintune.search.family import Subject
 from kintune.transfer.choice import TransferChoice, choose, expand
@@ -302,8 +302,7 @@ class RunLog:
             candidate = self._measured(profiled.candidate, profiled.outcome)
             if entry.status is ItemStatus.CRASHED or is_uninformative(profiled.outcome):
                 return  # the time that made it a finalist is still the best that is known of it
-            self._write_measurements()
-            self._store.measurements.confirm(self._device_type, self._compiler, candidate, profiled.outcome)
+            self._confirm(candidate, profiled.outcome)
         elif entry.status is not ItemStatus.OK:
             return
         elif entry.kind == StageName.PREPARE:
@@ -354,10 +353,15 @@ class RunLog:
             )
         )
         if outcome.ok and digest in self._failed:  # the first measurement is kept, and this one confirms it
-            self._write_measurements()
-            self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)
+            self._confirm(candidate, outcome)
             self._failed.discard(digest)
         return candidate
+
+    def _confirm(self, candidate: Candidate, outcome: Outcome) -> None:
+        """Note what came of timing a candidate again; a damaged measurement stays as it is until it is removed."""
+        self._write_measurements()
+        with contextlib.suppress(DamagedRecord):
+            self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)
 
     def _updated(self, updated: Updated) -> None:
         for version in updated.versions:
