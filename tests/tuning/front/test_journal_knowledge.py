@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from sqlalchemy import text, update
 
+from kintune.core.candidate import UNTUNED
 from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.knowledge import Knowledge
 from kintune.core.messages import ItemStatus
@@ -76,6 +77,7 @@ class TestKnown:
         known = known_to(desk.journal(toy_spec(), compiler="tvm 1"))
         assert known
         assert all(fact.suggestion for fact in known)
+        assert all(fact.candidate.sketch != UNTUNED for fact in known)
         assert len(known) < len(first.timed)
 
     def test_of_other_operands_it_is_told_suggestions_and_measures_for_itself(self, desk: ToyJournals) -> None:

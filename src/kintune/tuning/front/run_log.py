@@ -234,7 +234,8 @@ class RunLog:
         usable = [m for m in found if m.candidate.sketch in known and m.run_id not in hidden]
         elsewhere: dict[str, list[Measurement]] = {}
         for measurement in sorted(usable, key=lambda m: (m.believed_us, m.id)):
-            if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
+            is_tuned = measurement.candidate.sketch != UNTUNED  # the untuned program is measured anyway
+            if is_tuned and not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
                 elsewhere.setdefault(measurement.candidate.workload, []).append(measurement)
         suggested = [m for of_one in elsewhere.values() for m in of_one[:_SUGGESTIONS]]
         uninformative = UninformativeFailures(self._store)
