@@ -329,6 +329,21 @@ def test_a_damaged_measurement_does_not_end_the_run_that_confirms_it(desk: ToyJo
     assert damage.table == "measurements"
 
 
+def test_a_round_that_stays_open_while_others_end_is_known_after_a_restart(desk: ToyJournals) -> None:
+    journal = desk.journal(toy_spec())
+    journal.commit("run", preparation())
+    oldest, *others = toy_space().rules("w0", 5)
+    for number, candidate in enumerate((oldest, *others)):
+        select(journal, number, candidate)
+    again = desk.journal(toy_spec())
+    again.history("run")
+    again.watch("run", work_of(StageName.BUILD, BuildItem(oldest)))
+    again.watch("run", work_of(StageName.PROFILE, item_of(StageName.PROFILE, oldest)))
+    again.commit("run", timing(StageName.PROFILE))
+    (measurement,) = desk.store.measurements.find()
+    assert (measurement.features, measurement.origin) == (ONE_FEATURE, "evolved")
+
+
 ONE_FEATURE = b"\x00\x00\x80?"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -101,16 +101,18 @@ class RunLog:
 
     def history(self) -> list[Committed]:
         """Return all events committed so far, in the form for the job."""
-        events = self._store.events.history(self._spec.run_id)
-        selections: deque[Committed] = deque(maxlen=self._spec.inflight + 1)
-        for event in events:
+        told: list[Committed] = []
+        for event in self._store.events.history(self._spec.run_id):
             if event.kind == StageName.PREPARE and event.status is ItemStatus.OK:
                 self._enlist(_decode(event.payload, Prepared))
-            if event.kind == StageName.SELECT and event.status is ItemStatus.OK:
-                selections.append(event)
-        for selection in selections:
-            self._remember(_decode(selection.payload, Selected))
-        return self._with_models([self._expanded(event) for event in events])
+            elif event.kind == StageName.SELECT and event.status is ItemStatus.OK:
+                self._remember(_decode(event.payload, Selected))
+            elif event.kind == StageName.PROFILE:
+                self._picks.pop(_decode(event.payload, Profiled).candidate, None)
+            elif event.kind == StageName.BUILD and (built := _decode(event.payload, Built)).failure is not None:
+                self._picks.pop(built.candidate, None)
+            told.append(self._expanded(event))
+        return self._with_models(told)
 
     def commit(self, entry: JournalEntry) -> list[Committed]:
         """Commit an entry and its measurements; returns the events, after PREPARE also those of what is known.
@@ -256,8 +258,8 @@ class RunLog:
         if event.kind != StageName.KNOWN:
             return event
         noted: dict[int, Outcome | None] = _decode(event.payload, dict[int, Outcome | None])
-        found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out) if noted else []
-        known = tuple(self._known(m, noted[m.id]) for m in found if m.id in noted)
+        found = self._store.measurements.named(noted, on_damage=_leave_out)
+        known = tuple(self._known(m, noted[m.id]) for m in found)
         return msgspec.structs.replace(event, payload=_encode(known))
 
     def _known(self, measurement: Measurement, confirmed: Outcome | None) -> KnownCandidate:
