@@ -13,7 +13,7 @@ from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import DraftResult, KnownCandidate, Packaged, Prepared, StageName, ValidationResult
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
-from tests.support.toy_runs import ended, failed, with_limits
+from tests.support.toy_runs import ended, failed, time_us, with_limits
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 WRONG = ValidationResult({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
@@ -259,6 +259,9 @@ class TestAfterTuning:
         assert first["w1"] != last["w1"]
         (note,) = summary.notes
         assert note.startswith("net_w1 keeps the program it had before the search: ")
+        times_us = {end.workload: end.best_us for end in summary.subgraphs}
+        assert (times_us["w0"], times_us["w1"]) == (time_us(last["w0"]), time_us(last["w1"]))
+        assert summary.kernels_ms == sum(end.weight * (end.best_us or 0.0) for end in summary.subgraphs) / 1e3
         assert summary.proof is not None
         assert summary.proof.within_tolerance
 

@@ -201,7 +201,7 @@ class TuningJob:
             return Finished(True, f"nothing could be measured: {why}", b"")
         summary = state.finalists.summary(
             state.prepared, state.statistics, self._planner.reason, state.packaged, state.proof, state.notes,
-            state.baselines.latencies,
+            state.baselines.latencies, state.shipping(),
         )  # fmt: skip
         return Finished(False, self._planner.reason, _encode(summary))
 
