@@ -288,10 +288,15 @@ def test_it_says_what_the_job_said() -> None:
     assert told.skipped == {"torch": "absent"}
 
 
-def test_the_seconds_of_stages_and_the_rest_are_all_there_is() -> None:
+def test_the_seconds_of_stages_and_the_rest_are_those_of_the_session() -> None:
     seconds = report().stage_seconds
     assert (seconds.select, seconds.build, seconds.profile, seconds.update) == (1.0, 4.0, 2.0, 0.5)
-    assert sum(msgspec.structs.asdict(seconds).values()) == pytest.approx(report().seconds)
+    assert sum(msgspec.structs.asdict(seconds).values()) == pytest.approx(TIMINGS.wall_seconds)
+
+
+def test_the_seconds_of_a_run_are_those_of_all_its_sessions() -> None:
+    """As its trials are: what it had measured by then was not measured in the last session alone."""
+    assert report().seconds == RUN.active_seconds + TIMINGS.wall_seconds
 
 
 def test_the_document_is_what_was_promised() -> None:

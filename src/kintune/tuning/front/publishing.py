@@ -130,7 +130,7 @@ def report_of(
     log: str,
     resumed: bool,
 ) -> RunReport:
-    """Return the report of a finished run; stage times are those of this session."""
+    """Return the report of a finished run; `run` is as it was when this session, to which `timings` belong, began."""
     proof = summary.proof
     runs_programs = "tuned" not in skipped and not (proof is not None and proof.regions == ())
     latency_ms = Latencies.of(proof.latency_ms if proof else {})
@@ -147,7 +147,7 @@ def report_of(
         trials=summary.trials,
         reused_records=summary.reused,
         disturbed=summary.disturbed,
-        seconds=timings.wall_seconds,
+        seconds=run.active_seconds + timings.wall_seconds,
         stage_seconds=StageSeconds(**four, other=timings.wall_seconds - sum(four.values())),
         subgraphs=tuple(
             SubgraphReport(
