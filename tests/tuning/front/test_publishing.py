@@ -219,6 +219,20 @@ class TestRegions:
         assert not read_marked(output)
         assert len(HybridPackage.open(output).regions) == 3
 
+    @pytest.mark.parametrize(("untuned_ms", "limited"), [(3.0, True), (1.0, False)])
+    def test_the_threads_of_tuned_regions_are_not_those_of_untuned_ones(
+        self, output: str, onnx_file: str, monkeypatch: pytest.MonkeyPatch, untuned_ms: float, *, limited: bool
+    ) -> None:
+        told: list[object] = []
+        monkeypatch.setattr(publishing, "limit_region_threads", lambda _source, counts, _path: told.append(counts))
+        write_unpublished(Path(f"{output}{UNPROVEN}"))
+        write_unpublished(Path(f"{output}{UNTUNED_FILE}"))
+        packaged = Packaged(f"{output}{UNPROVEN}", {}, untuned=f"{output}{UNTUNED_FILE}", onnx=onnx_file, hybrid=True)
+        counts: tuple[dict[int, int], ...] = ({0: 1}, {}, {})
+        chosen = proof(latency_ms={"tuned": (2.0,), "untuned": (untuned_ms,)}, region_threads=counts)
+        publish(output, msgspec.structs.replace(summary(output, chosen), packaged=packaged))
+        assert told == ([counts] if limited else [])
+
     def test_a_model_that_cannot_be_read_any_more_may_be_shipped_later(self, output: str, tmp_path: Path) -> None:
         write_model(Path(f"{output}{UNPROVEN}"))
         packaged = Packaged(f"{output}{UNPROVEN}", {}, onnx=str(tmp_path / "gone.onnx"))
