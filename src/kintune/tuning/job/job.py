@@ -18,7 +18,7 @@ from kintune.core.config import JobSpec
 from kintune.core.knowledge import ModelVersion, TrainedModel
 from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed
 from kintune.core.plan import Round
-from kintune.core.report import LatencyForecast
+from kintune.core.report import LatencyForecast, StopReason
 from kintune.core.stage_results import DraftPrograms, DraftResult, Packaged, Pick, Selected, StageName, Updated
 from kintune.errors import OrderError
 from kintune.tuning.end_forecast import foretell_end, least_ms
@@ -88,8 +88,9 @@ class TuningJob:
         return self._next()
 
     def stop(self, reason: str) -> Iterable[Saying]:
-        """Finish with the results so far, once the running stages are closed."""
-        self._asked_to_stop = reason
+        """Finish with the results so far, once the running stages are closed; whoever asks, it was interrupted."""
+        del reason  # in the asker's own words, for which reports have no value
+        self._asked_to_stop = StopReason.INTERRUPTED.value
         return []
 
     # -- stages of its own ------------------------------------------------------------------------------------
