@@ -7,11 +7,15 @@ from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace
 from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.statistics import JobStatistics
+from tests.support.rehearsal import Rehearsal
+from tests.support.toy_runs import ended, with_limits
+from tests.support.toy_tools import ToyTools
 
 
-def limits(options: Options, at: float, closing_trials: float = 0.0) -> SearchLimits:
+def limits(options: Options, at: float, closing_trials: float = 0.0, *, has_narrow: bool = True) -> SearchLimits:
     session = SearchSession([], SyntheticSpace([]), Strategy(), seed=0, threads=1)
-    return SearchLimits(options, JobStatistics(at=at), session, closing_trials, is_target_met=False)
+    statistics = JobStatistics(at=at)
+    return SearchLimits(options, statistics, session, closing_trials, is_target_met=False, has_narrow=has_narrow)
 
 
 def test_after_the_search_only_packaging_and_the_finalists_are_left() -> None:
@@ -39,3 +43,14 @@ def test_the_end_of_the_search_changes_little_of_what_is_left(minutes: int) -> N
 def test_a_budget_of_trials_leaves_the_least_for_precisions() -> None:
     options = Options(trials=100, precision="bf16")
     assert limits(options, at=500.0).seconds_left(searching=False, narrowing=True) == 30.0
+
+
+def test_no_time_is_kept_for_precisions_that_no_program_has() -> None:
+    """Weights are quantised before the search, and a processor may have fp32 alone."""
+    options = Options(minutes=5, weights=4)
+    assert limits(options, at=0.0).search_seconds_left() == 225.0
+    assert limits(options, at=0.0, has_narrow=False).search_seconds_left() == 285.0
+    searches = [Rehearsal(ToyTools, with_limits(minutes=1, weights=bits)).run() for bits in (0, 4)]
+    plain, quantised = map(ended, searches)
+    assert (quantised.reason, quantised.trials) == (plain.reason, plain.trials)
+    assert plain.reason == "time"

@@ -99,6 +99,11 @@ class Finalists:
         """Let programs of these precisions ship for these workloads, and programs in fp32 for all others."""
         self._permitted = dict(precisions)
 
+    @property
+    def has_narrow(self) -> bool:
+        """Whether the space has programs that compute narrower than fp32."""
+        return bool(self._precisions)
+
     def alternatives(self) -> list[Alternative]:
         """Return the narrower precisions in which a workload is faster than in fp32, by what was timed again.
 

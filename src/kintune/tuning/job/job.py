@@ -25,7 +25,7 @@ from kintune.tuning.end_forecast import foretell_end, least_ms
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.patience import within
-from kintune.tuning.job.planner import Planner
+from kintune.tuning.job.planner import Planner, limits_of
 from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.state import TRIES, JobState
 from kintune.wire.job_loop import Saying
@@ -225,8 +225,7 @@ class TuningJob:
         left = forecast = None
         if session is not None:
             over = bool(self._planner.reason)
-            remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
-            limits = SearchLimits(state.spec.options, state.statistics, session, remaining, state.is_target_met())
+            limits = limits_of(state, state.finalists.outstanding_trials if over else None)
             left = limits.seconds_left(searching=not over, narrowing=state.narrowing.may_try)
             forecast = None if over else self._forecast(limits)
             if left is not None and state.baselines.wanted is not None and state.spec.options.minutes is None:

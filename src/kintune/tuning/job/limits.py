@@ -20,7 +20,7 @@ class SearchLimits:
     """The limits of one job and what it has used.
 
     `closing_trials` is the time of the finalists, in trials; `is_target_met` says that the network is estimated to be
-    as fast as was asked for.
+    as fast as was asked for, `has_narrow` that there are narrower precisions to be tried, where the options allow it.
     """
 
     def __init__(
@@ -30,6 +30,8 @@ class SearchLimits:
         session: SearchSession,
         closing_trials: float,
         is_target_met: bool,
+        *,
+        has_narrow: bool = True,
     ) -> None:
         self._is_target_met = is_target_met
         self._options = options
@@ -37,7 +39,7 @@ class SearchLimits:
         self._session = session
         self._packing_s = closing_trials * self._trial_s + _PACKAGING_S
         self._trying_s = 0.0
-        if options.error_budget is not None:
+        if options.error_budget is not None and has_narrow:
             self._trying_s = max(_TRYING_S, _TRYING * 60 * (options.minutes or 0.0))
         self._closing_s = self._packing_s + self._trying_s
 
