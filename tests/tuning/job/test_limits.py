@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from kintune.core.config import Options, Strategy
+from kintune.core.plan import Round, RoundEntry
 from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace
 from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.statistics import JobStatistics
 from tests.support.rehearsal import Rehearsal
 from tests.support.toy_runs import ended, with_limits
-from tests.support.toy_tools import ToyTools
+from tests.support.toy_tools import ToyTools, toy_space
 
 
 def limits(options: Options, at: float, closing_trials: float = 0.0, *, has_narrow: bool = True) -> SearchLimits:
@@ -54,3 +56,16 @@ def test_no_time_is_kept_for_precisions_that_no_program_has() -> None:
     plain, quantised = map(ended, searches)
     assert (quantised.reason, quantised.trials) == (plain.reason, plain.trials)
     assert plain.reason == "time"
+
+
+def test_trials_under_way_take_their_share_of_the_time_that_is_left() -> None:
+    space = toy_space(tunable=1, trivial=0)
+    session = SearchSession([space.products["w0"].subject], space, Strategy(), seed=0, threads=1)
+    session.begin(Round(0, (RoundEntry("w0", 1, "search"),)), {})
+    left = SearchLimits(Options(minutes=1), JobStatistics(at=42.0), session, 0.0, is_target_met=False)
+    assert left.affordable() == 10  # 0.3 s a trial, and 15 s to compile the network
+    picks = dict.fromkeys(space.rules("w0", 4), np.zeros(0, np.float32))
+    session.begin(Round(1, (RoundEntry("w0", 4, "search"),)), picks)
+    assert left.affordable() == 6
+    late = SearchLimits(Options(minutes=1), JobStatistics(at=44.9), session, 0.0, is_target_met=False)
+    assert late.affordable() == 0

@@ -68,7 +68,8 @@ class SearchLimits:
         if self._options.trials is not None:
             bounds.append(self._options.trials - self._statistics.trials - self._session.trials_under_way)
         if self._options.minutes is not None and self._session.round:
-            bounds.append(max(1, int(self._seconds_for_search() / self._trial_s)))
+            under_way = self._session.trials_under_way  # whose time is still to come
+            bounds.append(max(0 if under_way else 1, int(self._seconds_for_search() / self._trial_s) - under_way))
         return min(bounds) if bounds else None
 
     def rounds_left(self) -> int | None:
