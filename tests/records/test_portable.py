@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kintune.core.candidate import Candidate, Location, Sketch, digest_of
 from kintune.core.outcome import Outcome, Status
 from kintune.errors import DamagedRecord, RecordsError, StorageError
-from kintune.records import ImportSummary, Measurement, RunState, Store, export_records, import_records
+from kintune.records import ImportSummary, Measurement, RunState, Store, export_records, import_records, portable
 from kintune.records.portable import ImportChecks
 from kintune.records.schema import measurements
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement
@@ -56,6 +56,17 @@ def test_what_was_exported_is_imported_elsewhere(store: Store, other: Store, tmp
     assert other.check() == []
     assert import_records(other, path) == ImportSummary(added=0, known=3)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_measurements_are_added_many_at_once(
+    store: Store, other: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(portable, "_AT_ONCE", at_once)
+    path = tmp_path / "records.jsonl.gz"
+    export_records(store, path)
+    assert import_records(other, path) == ImportSummary(added=3, known=0)
+    assert told(other) == told(store)
 
 
 _values = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -175,3 +175,11 @@ def test_a_workload_without_sketches_has_no_proposals(space: SyntheticSpace) -> 
 
     bare = Bare(space.products.values())
     assert propose(_state(space, "p"), bare, None, 16, np.random.default_rng(0)) == ([], 0)
+
+
+def test_transferred_drafts_that_were_put_aside_come_after_those_with_scores(space: SyntheticSpace) -> None:
+    """They are fetched when all others turned out to be no new programs, and nothing has scored them."""
+    first, second, *_ = [draft for draft in space.verify(space.rules("p", 8)) if draft is not None]
+    pool = {second.candidate: (second, "carried"), first.candidate: (first, "carried")}
+    found = choose(pool, {first.candidate: 0.5}, 2, np.random.default_rng(0), explore=False)
+    assert [(proposal.draft, proposal.predicted) for proposal in found] == [(first, 0.5), (second, None)]

@@ -78,6 +78,17 @@ def test_integers_must_be_equal(dtype: str) -> None:
     assert found.disagreement == "output 'mask': 1 of 3 values differ, most at [1]: 1 instead of 0"
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_large_integers_must_be_equal_too(dtype: str) -> None:
+    """A 64-bit float has 53 bits of a number."""
+    expected = np.array([2**60, 7, 2**60 + 1], dtype)
+    output = expected + np.array([1, 0, 0], dtype)
+    found = compare_outputs(["ids"], [output], [expected], 1e-3, 1e-3)
+    assert found.disagreement == f"output 'ids': 1 of 3 values differ, most at [0]: {2**60 + 1} instead of {2**60}"
+    assert disagreement_of(output, expected, expected, expected)
+    assert disagreement_of(output, expected, output) == ""  # noise moves it as well
+
+
 def test_strings_must_be_equal() -> None:
     words = np.array([["a", "b"], ["c", "d"]])
     assert compare_outputs(["y"], [words], [words.copy()], 1e-3, 1e-3).disagreement == ""
@@ -192,6 +203,19 @@ def test_small_values_are_not_hidden_by_the_noise_of_large_ones() -> None:
     assert disagreement_of(near, reference, *samples) == ""
     near[0, 4, 50] += 0.5
     assert disagreement_of(near, reference, *samples)
+
+
+def test_values_are_lost_no_more_often_than_noise_loses_them() -> None:
+    """The root of a variance that is nearly 0 is a number in some runs alone."""
+    reference = np.random.default_rng(5).standard_normal((1, 1000)).astype(np.float32)
+    samples = [reference.copy() for _ in range(3)]
+    for number, sample in enumerate(samples):
+        sample[0, number] = np.nan
+    output = reference.copy()
+    output[0, 7] = np.nan
+    assert disagreement_of(output, reference, *samples) == ""
+    output[0, 100:] = np.nan
+    assert "values differ" in disagreement_of(output, reference, *samples)
 
 
 def test_choices_may_differ_where_the_reference_flips() -> None:

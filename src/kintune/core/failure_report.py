@@ -21,7 +21,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     """A tuning run of which nothing came: why, and what it had measured until then.
 
     `error` is the class of the error and `cause` its line; `story` has what happened to the job at last.  `trials` were
-    measured in all sessions of the run, `seconds` are those of the last one.  `subgraphs` are those that were found,
+    measured in `seconds` of active run time, in all sessions of the run.  `subgraphs` are those that were found,
     with the best program of each; their families are left out.  A run that could not begin has no `run_id`.
     """
 

@@ -133,7 +133,7 @@ class StageClosed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Finish with what there is; `reason` is "interrupted" or "cancelled"."""
+    """Finish with what there is; `reason` says in words why."""
 
     reason: str
 

@@ -227,8 +227,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `notes` has a line on each thing about the result that the user should know.
 
     `trials` were measured in this run, `disturbed` of them more than once, since others used the device's cores
-    meanwhile (the records do not tell, so of a run that was resumed only those since count); `reused_records` were
-    known before it; `seconds` is active run time.
+    meanwhile; `reused_records` were known before it.  `seconds` is active run time, of all sessions of a run that was
+    resumed; `stage_seconds` are those of the last session.
     `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
     None when nothing was compared; so is `norm_error`, the largest norm of an output's error as a share of the norm of
     that output.  Where parts compute narrower, it was measured on `held_back` sets of inputs that the choice of these

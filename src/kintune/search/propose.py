@@ -198,7 +198,7 @@ def choose(
     worth = {c: scores[c] * factor for c, factor in factors.items() if c in scores}
     transferred = [c for c, (_, origin) in pool.items() if origin == "carried"] if carried else []
     if scores:
-        transferred.sort(key=lambda c: (-worth[c], c))
+        transferred.sort(key=lambda c: (-worth.get(c, 0.0), c))  # those that were put aside have no scores
     first = transferred[: math.ceil(count * _CARRIED_FIRST)]
     candidates = [c for c in sorted(pool, key=lambda c: (-worth.get(c, 0.0), c)) if c not in first]
     count -= len(first)

@@ -195,7 +195,8 @@ def _times(report: RunReport) -> Iterator[str]:
     spent = report.stage_seconds
     stages = {"choose": spent.select, "build": spent.build, "measure": spent.profile, "learn": spent.update}
     stages["other"] = spent.other
-    yield "<h2>Tuning time by stage</h2><div class=wide><table><tbody>"
+    since = ", since it was resumed" if report.resumed else ""
+    yield f"<h2>Tuning time by stage{since}</h2><div class=wide><table><tbody>"
     for name, seconds in stages.items():
         yield f"<tr><td>{name}</td><td>{clock(seconds)}</td></tr>"
     yield "</tbody></table></div>"

@@ -132,8 +132,7 @@ def _compare(
     if "U" in (output.dtype.kind, expected.dtype.kind):
         return _compare_strings(name, output, expected)
     exact = expected.dtype.kind in "biu"
-    a, b = np.asarray(output, np.float64), np.asarray(expected, np.float64)
-    error = _distances(a, b)
+    b, error = np.asarray(expected, np.float64), _errors(output, expected)
     magnitude = np.where(np.isfinite(b), np.abs(b), 0.0)
     wrong = error > (0.0 if exact else atol + rtol * magnitude)
     present = magnitude[magnitude > 0]
@@ -155,7 +154,7 @@ def _compare(
         bound = "" if exact else f" by more than atol {atol:g} + rtol {rtol:g}"
         text = (
             f"output {name!r}: {np.count_nonzero(wrong)} of {wrong.size} values differ{bound},"
-            f" most at [{place}]: {a[at]:.6g} instead of {b[at]:.6g}{beyond}"
+            f" most at [{place}]: {_spelled(output[at])} instead of {_spelled(expected[at])}{beyond}"
         )
     return Difference(float(error.max()), float(relative.max()), text, noise, _share_of_norm(error, magnitude))
 
@@ -217,8 +216,7 @@ def noise_allowance(output: Array, expected: Array, samples: Sequence[Array], pl
 
     `samples` are the same output of the reference with noise, at least one.  All have the same shape.
     """
-    a, b = np.asarray(output, np.float64), np.asarray(expected, np.float64)
-    errors, moves = _distances(a, b), [_distances(np.asarray(sample, np.float64), b) for sample in samples]
+    errors, moves = _errors(output, expected), [_errors(sample, expected) for sample in samples]
     if expected.dtype.kind in "biu":
         return _allow_integers(expected, errors, moves)
     wrong = _too_far(errors, moves, plain)
@@ -229,9 +227,12 @@ def noise_allowance(output: Array, expected: Array, samples: Sequence[Array], pl
         ]
         if np.count_nonzero(wrong) <= NOISE_FACTOR * max(flips, default=0):
             wrong = errors > plain + NOISE_FACTOR * max(float(move.max()) for move in moves)
+    lost = np.isinf(errors)  # values that are finite in one of the two alone
+    if np.count_nonzero(lost) > NOISE_FACTOR * max(np.count_nonzero(np.isinf(move)) for move in moves):
+        wrong = wrong | lost
     excess = np.where(np.isfinite(errors), np.maximum(errors - plain, 0.0), 0.0)
     noise = max(_root_mean_square(np.where(np.isfinite(move), move, 0.0)) for move in moves)
-    scale = _scale(b)
+    scale = _scale(np.asarray(expected, np.float64))
     beyond = _root_mean_square(excess) > min(NOISE_FACTOR * noise, MAX_NOISE_SHARE * scale)
     return NoiseAllowance(wrong, noise / scale if scale else 0.0, bool(beyond))
 
@@ -268,6 +269,19 @@ def _around(farthest: _Floats) -> _Floats:
     for line in lines:
         around = np.minimum(around, line)
     return np.asarray(around)
+
+
+def _errors(output: Array, expected: Array) -> _Floats:
+    """Returns the distances of the values; 1 where integers differ that are equal as 64-bit floats."""
+    errors = _distances(np.asarray(output, np.float64), np.asarray(expected, np.float64))
+    if output.dtype.kind in "iu" and expected.dtype.kind in "iu":
+        errors[(errors == 0.0) & (output != expected)] = 1.0
+    return errors
+
+
+def _spelled(value: Any) -> str:
+    """Returns a value as messages have it: integers and booleans as a whole."""
+    return str(int(value)) if value.dtype.kind in "biu" else f"{float(value):.6g}"
 
 
 def _distances(a: _Floats, b: _Floats) -> _Floats:

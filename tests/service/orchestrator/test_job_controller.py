@@ -509,6 +509,19 @@ def test_a_fault_of_ours_ends_the_job_alone(case: ControllerCase, monkeypatch: p
     assert case.state(other)[0] is JobStatus.CHECKING
 
 
+def test_a_fault_of_ours_at_the_end_of_a_job_ends_it_alone(case: ControllerCase) -> None:
+    job, other = case.submit(), case.submit()
+    case.controller.look_around()
+
+    def broken(end: JobEnd) -> Any:
+        raise ValueError("no reason of ours")
+
+    case.conclusion = broken
+    case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    assert case.state(job) == (JobStatus.FAILED, "internal error: ValueError('no reason of ours')")
+    assert (case.state(other)[0], case.cleaned) == (JobStatus.CHECKING, [job.id])
+
+
 def test_a_result_that_cannot_be_written_now_is_written_by_the_next_orchestrator(case: ControllerCase) -> None:
     job = case.submit()
     case.controller.look_around()

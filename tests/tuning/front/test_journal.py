@@ -15,7 +15,7 @@ from kintune.core.messages import ItemStatus, Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage import Demand, Stage
 from kintune.core.stage_requests import BuildItem, Built
-from kintune.core.stage_results import Profiled, StageName, Updated
+from kintune.core.stage_results import Pick, Profiled, Selected, StageName, Updated
 from kintune.errors import OrderError
 from kintune.records import Store
 from kintune.testing.journal_suite import JournalSuite
@@ -295,6 +295,70 @@ def test_a_finalist_is_known_however_many_were_built_since(
     (measurement,) = desk.store.measurements.find()
     assert measurement.candidate == first
     assert measurement.confirmed is not None
+
+
+def test_what_was_compiled_for_the_check_is_known_when_it_is_timed_at_the_end(
+    desk: ToyJournals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program of a subgraph that is not searched was never timed before, and the job keeps it built."""
+    monkeypatch.setattr(run_log, "_REMEMBERED", 2)
+    journal = desk.journal(toy_spec())
+    journal.commit("run", preparation())
+    drafted, *others = toy_space().rules("w0", 4)
+    journal.watch("run", work_of(StageName.BUILD, BuildItem(drafted)))
+    select(journal, 0, *others)
+    journal.watch("run", work_of(StageName.BUILD, *map(BuildItem, others)))
+    journal.watch("run", work_of(StageName.CONFIRM, item_of(StageName.CONFIRM, drafted)))
+    journal.commit("run", timing(StageName.CONFIRM))
+    (measurement,) = desk.store.measurements.find()
+    assert (measurement.candidate, measurement.believed_us) == (drafted, 5.0)
+
+
+def test_a_damaged_measurement_does_not_end_the_run_that_confirms_it(desk: ToyJournals) -> None:
+    journal = desk.journal(toy_spec())
+    journal.commit("run", preparation())
+    candidate = toy_space().rules("w0", 1)[0]
+    journal.watch("run", work_of(StageName.BUILD, BuildItem(candidate)))
+    for kind in (StageName.PROFILE, StageName.CONFIRM):
+        journal.watch("run", work_of(kind, item_of(kind, candidate)))
+        (event,) = journal.commit("run", timing(kind))
+        assert msgspec.msgpack.decode(event.payload, type=Profiled).outcome.median_us == 5.0
+        with desk.store.transaction() as connection:
+            connection.execute(text("UPDATE measurements SET cause = 'x'"))
+    (damage,) = desk.store.check()
+    assert damage.table == "measurements"
+
+
+def test_a_round_that_stays_open_while_others_end_is_known_after_a_restart(desk: ToyJournals) -> None:
+    journal = desk.journal(toy_spec())
+    journal.commit("run", preparation())
+    oldest, *others = toy_space().rules("w0", 5)
+    for number, candidate in enumerate((oldest, *others)):
+        select(journal, number, candidate)
+    again = desk.journal(toy_spec())
+    again.history("run")
+    again.watch("run", work_of(StageName.BUILD, BuildItem(oldest)))
+    again.watch("run", work_of(StageName.PROFILE, item_of(StageName.PROFILE, oldest)))
+    again.commit("run", timing(StageName.PROFILE))
+    (measurement,) = desk.store.measurements.find()
+    assert (measurement.features, measurement.origin) == (ONE_FEATURE, "evolved")
+
+
+ONE_FEATURE = b"\x00\x00\x80?"
+
+
+def select(journal: TuningJournal, number: int, *candidates: Candidate) -> None:
+    """Commit that a round has selected these."""
+    picks = tuple(Pick(candidate, "evolved", 0.5, ONE_FEATURE) for candidate in candidates)
+    payload = msgspec.msgpack.encode(Selected(number, picks))
+    stage = f"{StageName.SELECT}-{number}"
+    journal.commit("run", JournalEntry(1.0, stage, 0, StageName.SELECT, 0, ItemStatus.OK, payload))
+
+
+def timing(kind: str) -> JournalEntry:
+    """The entry that the first program of a stage takes 5 us."""
+    payload = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
+    return JournalEntry(2.0, kind, 0, kind, 0, ItemStatus.OK, payload)
 
 
 class TestModels:

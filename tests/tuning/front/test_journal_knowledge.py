@@ -6,11 +6,12 @@ import msgspec
 import pytest
 from sqlalchemy import text, update
 
+from kintune.core.candidate import UNTUNED
 from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.knowledge import Knowledge
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.stage_results import KnownCandidate, StageName, Summary, Taught
+from kintune.core.stage_results import KnownCandidate, Prepared, StageName, Summary, Taught
 from kintune.records import RunState
 from kintune.records.schema import runs
 from kintune.tuning.front.journal import TuningJournal
@@ -76,6 +77,7 @@ class TestKnown:
         known = known_to(desk.journal(toy_spec(), compiler="tvm 1"))
         assert known
         assert all(fact.suggestion for fact in known)
+        assert all(fact.candidate.sketch != UNTUNED for fact in known)
         assert len(known) < len(first.timed)
 
     def test_of_other_operands_it_is_told_suggestions_and_measures_for_itself(self, desk: ToyJournals) -> None:
@@ -111,6 +113,16 @@ class TestKnown:
         event = desk.journal(toy_spec()).history("run")[1]
         assert event.kind == StageName.KNOWN
         assert msgspec.msgpack.decode(event.payload, type=tuple[KnownCandidate, ...]) == told
+
+    def test_what_was_told_of_a_network_is_told_alike_after_another_lowering(self, desk: ToyJournals) -> None:
+        """Lowered without layout conversion, it has other subgraphs."""
+        self.first(desk)
+        journal, entry = desk.journal(toy_spec()), preparation()
+        told = journal.commit("run", entry)[1]
+        prepared = msgspec.msgpack.decode(entry.payload, type=Prepared)
+        lowered = msgspec.structs.replace(prepared, subgraphs=prepared.subgraphs[1:])
+        journal.commit("run", msgspec.structs.replace(entry, payload=msgspec.msgpack.encode(lowered)))
+        assert desk.journal(toy_spec()).history("run")[1] == told
 
     def test_no_look_up_follows_a_preparation_that_failed(self, desk: ToyJournals) -> None:
         journal = desk.journal(toy_spec())

@@ -219,6 +219,20 @@ class TestRegions:
         assert not read_marked(output)
         assert len(HybridPackage.open(output).regions) == 3
 
+    @pytest.mark.parametrize(("untuned_ms", "limited"), [(3.0, True), (1.0, False)])
+    def test_the_threads_of_tuned_regions_are_not_those_of_untuned_ones(
+        self, output: str, onnx_file: str, monkeypatch: pytest.MonkeyPatch, untuned_ms: float, *, limited: bool
+    ) -> None:
+        told: list[object] = []
+        monkeypatch.setattr(publishing, "limit_region_threads", lambda _source, counts, _path: told.append(counts))
+        write_unpublished(Path(f"{output}{UNPROVEN}"))
+        write_unpublished(Path(f"{output}{UNTUNED_FILE}"))
+        packaged = Packaged(f"{output}{UNPROVEN}", {}, untuned=f"{output}{UNTUNED_FILE}", onnx=onnx_file, hybrid=True)
+        counts: tuple[dict[int, int], ...] = ({0: 1}, {}, {})
+        chosen = proof(latency_ms={"tuned": (2.0,), "untuned": (untuned_ms,)}, region_threads=counts)
+        publish(output, msgspec.structs.replace(summary(output, chosen), packaged=packaged))
+        assert told == ([counts] if limited else [])
+
     def test_a_model_that_cannot_be_read_any_more_may_be_shipped_later(self, output: str, tmp_path: Path) -> None:
         write_model(Path(f"{output}{UNPROVEN}"))
         packaged = Packaged(f"{output}{UNPROVEN}", {}, onnx=str(tmp_path / "gone.onnx"))
@@ -288,10 +302,15 @@ def test_it_says_what_the_job_said() -> None:
     assert told.skipped == {"torch": "absent"}
 
 
-def test_the_seconds_of_stages_and_the_rest_are_all_there_is() -> None:
+def test_the_seconds_of_stages_and_the_rest_are_those_of_the_session() -> None:
     seconds = report().stage_seconds
     assert (seconds.select, seconds.build, seconds.profile, seconds.update) == (1.0, 4.0, 2.0, 0.5)
-    assert sum(msgspec.structs.asdict(seconds).values()) == pytest.approx(report().seconds)
+    assert sum(msgspec.structs.asdict(seconds).values()) == pytest.approx(TIMINGS.wall_seconds)
+
+
+def test_the_seconds_of_a_run_are_those_of_all_its_sessions() -> None:
+    """As its trials are: what it had measured by then was not measured in the last session alone."""
+    assert report().seconds == RUN.active_seconds + TIMINGS.wall_seconds
 
 
 def test_the_document_is_what_was_promised() -> None:

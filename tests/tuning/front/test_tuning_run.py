@@ -19,6 +19,7 @@ from kintune.tuning.front.placement import MeasurementSite
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.tuning_run import TuningRun
 from kintune.workers.engine.job_run import JobEnd, JobEnding
+from kintune.workers.engine.timings import Timings
 from tests.support.boards import board_about
 
 
@@ -82,6 +83,25 @@ def test_a_run_that_failed_leaves_a_report(tmp_path: Path) -> None:
 
 
 SITE = MeasurementSite("pi5", 1, 4, "Cortex-A76")
+
+
+def test_a_failed_run_has_taken_the_time_of_all_its_sessions(tmp_path: Path) -> None:
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt", log=str(tmp_path / "run.log"))
+    end = JobEnd(JobEnding.FAILED, cause="it died", timings=Timings(wall_seconds=5.0))
+    with Store.open(":memory:") as store:
+        first = TuningRun(request, store, SITE)
+        first.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        store.runs.update(first.run_id, active_seconds=30.0)
+        first.interrupted()
+        again = TuningRun(request, store, SITE)
+        again.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        store.runs.update(first.run_id, active_seconds=34.0)  # as with each commit
+        with pytest.raises(JobFailed) as raised:
+            again.conclude(end)
+        report = again.failure(end, raised.value)
+    assert report is not None
+    assert (report.seconds, report.resumed) == (35.0, True)
+
 
 HOLDER = """
 import sys

@@ -12,6 +12,7 @@ from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import Strategy
 from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome, Status
+from kintune.core.report import StopReason
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import Profiled, StageName
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
@@ -188,6 +189,16 @@ class TestStopping:
             assert summary.packaged is not None
             assert summary.proof is not None
             assert summary.notes[-1].startswith("The search ended before it had timed a program")
+
+    def test_whoever_asks_for_it_the_report_knows_the_reason(self) -> None:
+        """A service has words of its own for a user who wants the best result so far."""
+
+        def stop(rehearsal: Rehearsal) -> None:
+            if rehearsal.counts(StageName.PROFILE):
+                rehearsal.stop("asked to finish")
+
+        summary = ended(Rehearsal(ToyTools, toy_spec(), interfere=stop).run())
+        assert StopReason(summary.reason) is StopReason.INTERRUPTED
 
     def test_too_late_to_be_the_reason(self) -> None:
         def stop(rehearsal: Rehearsal) -> None:

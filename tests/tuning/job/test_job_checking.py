@@ -11,10 +11,10 @@ import pytest
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import DraftResult, Packaged, Prepared, StageName, ValidationResult
+from kintune.core.stage_results import DraftResult, KnownCandidate, Packaged, Prepared, StageName, ValidationResult
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
-from tests.support.toy_runs import ended, failed, with_limits
-from tests.support.toy_tools import ToyTools, toy_spec
+from tests.support.toy_runs import ended, failed, time_us, with_limits
+from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 WRONG = ValidationResult({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
 NOISY = ValidationResult(
@@ -153,6 +153,19 @@ class TestBeforeTuning:
         assert ended(rehearsal).packaged is not None
         assert lowered == [False, True]
 
+    def test_what_the_records_know_counts_once_however_often_it_is_lowered(self) -> None:
+        lowered: list[bool] = []
+
+        class TwoWays(ToyTools):
+            def prepare(self, spec: JobSpec) -> Prepared:
+                lowered.append(spec.conservative)
+                return super().prepare(spec)
+
+        known = [KnownCandidate(c, toy_space().measure(c)) for c in toy_space().rules("w0", 3)]
+        judge = Judge(lambda draft: not lowered[-1])
+        summary = ended(Rehearsal(TwoWays, with_limits(trials=3), judge, journal=PlainJournal(known=known)).run())
+        assert (lowered, summary.reused) == ([False, True], 3)
+
     def test_a_draft_that_cannot_be_compiled_is_no_accident(self) -> None:
         class Picky(ToyTools):
             def draft(
@@ -246,6 +259,9 @@ class TestAfterTuning:
         assert first["w1"] != last["w1"]
         (note,) = summary.notes
         assert note.startswith("net_w1 keeps the program it had before the search: ")
+        times_us = {end.workload: end.best_us for end in summary.subgraphs}
+        assert (times_us["w0"], times_us["w1"]) == (time_us(last["w0"]), time_us(last["w1"]))
+        assert summary.kernels_ms == sum(end.weight * (end.best_us or 0.0) for end in summary.subgraphs) / 1e3
         assert summary.proof is not None
         assert summary.proof.within_tolerance
 

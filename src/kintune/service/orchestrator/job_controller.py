@@ -82,6 +82,14 @@ def _meets(report: RunReport, target: LatencyTarget) -> bool:
     return True
 
 
+def _cause_of(error: Exception, job: Job, what: str) -> str:
+    """Why a job failed, in a line; a fault of ours is logged with all there is to know."""
+    if isinstance(error, KintuneError):
+        return str(error)
+    job_logger(__name__, job.id).error(what, exc_info=error)
+    return f"internal error: {error!r}"
+
+
 class JobController:
     """The jobs of one orchestrator.  All methods are called in the engine's thread.
 
@@ -260,10 +268,7 @@ class JobController:
         except StorageError:
             raise
         except Exception as error:  # a fault of ours must not keep all other jobs from running
-            if not isinstance(error, KintuneError):
-                job_logger(__name__, job.id).exception("cannot be launched")
-            cause = str(error) if isinstance(error, KintuneError) else f"internal error: {error!r}"
-            self._step(underway, JobStatus.FAILED, cause)
+            self._step(underway, JobStatus.FAILED, _cause_of(error, job, "cannot be launched"))
             self._factory.clean_up(job)
             return
         underway.tuning_run = tuning_run
@@ -306,8 +311,8 @@ class JobController:
             report = tuning_run.conclude(end)
         except StorageError:  # the next orchestrator goes on from here
             raise
-        except KintuneError as error:
-            self._fail(underway, str(error), tuning_run.run_id)
+        except Exception as error:  # as in `_launch`
+            self._fail(underway, _cause_of(error, underway.job, "cannot be concluded"), tuning_run.run_id)
         else:
             self._succeed(underway, report, tuning_run.run_id)
 

@@ -23,7 +23,7 @@ __all__ = ["failure_report"]
 def failure_report(
     store: Store, run: Run, spec: JobSpec, end: JobEnd, error: KintuneError, *, log: str, resumed: bool
 ) -> FailureReport:
-    """Return the report of a run that ended with `error`."""
+    """Return the report of a run that ended with `error`; `run` is as it was when its last session began."""
     prepared = _prepared(store, run.run_id)
     measured = store.measurements.find(run_id=run.run_id, on_damage=_leave_out)
     return FailureReport(
@@ -37,7 +37,7 @@ def failure_report(
         cause=" ".join(str(error).split()),
         story=end.story,
         trials=len(measured),
-        seconds=end.timings.wall_seconds,
+        seconds=run.active_seconds + end.timings.wall_seconds,
         subgraphs=_subgraphs(prepared, measured),
         output=spec.output,
         log=log,

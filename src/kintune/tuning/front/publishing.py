@@ -77,7 +77,7 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
             write_with_thread_counts(source, source, proof.thread_counts)
         if proof.norm_error is not None:
             write_with_error(source, proof.norm_error)
-        _keep(Path(source), packaged, proof)
+        _keep(Path(source), packaged, proof, is_tuned=source is packaged.tuned)
         move_into_place(source, output)
         remove_report(output)
     except (InputError, StorageError) as error:
@@ -89,8 +89,8 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
     return skipped
 
 
-def _keep(path: Path, packaged: Packaged, proof: ValidationResult) -> None:
-    """Give back to onnxruntime what the proof says."""
+def _keep(path: Path, packaged: Packaged, proof: ValidationResult, *, is_tuned: bool) -> None:
+    """Give back to onnxruntime what the proof says; the tuned network gets the threads of its regions' kernels."""
     if proof.regions == () and packaged.onnx is not None:
         hand_over_all(path, Path(packaged.onnx), packaged.constants, path, fixed=proof.fixed)
     elif proof.plans is not None and packaged.onnx is not None:
@@ -98,7 +98,7 @@ def _keep(path: Path, packaged: Packaged, proof: ValidationResult) -> None:
     elif packaged.hybrid:
         onnx = Path(packaged.onnx) if packaged.onnx else None
         keep_regions(path, proof.regions, path, onnx, packaged.constants)
-        if proof.region_threads:
+        if proof.region_threads and is_tuned:
             limit_region_threads(path, proof.region_threads, path)
 
 
@@ -130,7 +130,7 @@ def report_of(
     log: str,
     resumed: bool,
 ) -> RunReport:
-    """Return the report of a finished run; stage times are those of this session."""
+    """Return the report of a finished run; `run` is as it was when this session, to which `timings` belong, began."""
     proof = summary.proof
     runs_programs = "tuned" not in skipped and not (proof is not None and proof.regions == ())
     latency_ms = Latencies.of(proof.latency_ms if proof else {})
@@ -147,7 +147,7 @@ def report_of(
         trials=summary.trials,
         reused_records=summary.reused,
         disturbed=summary.disturbed,
-        seconds=timings.wall_seconds,
+        seconds=run.active_seconds + timings.wall_seconds,
         stage_seconds=StageSeconds(**four, other=timings.wall_seconds - sum(four.values())),
         subgraphs=tuple(
             SubgraphReport(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -23,7 +23,7 @@ from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.core.stage_results import KnownCandidate, Pick, Prepared, Profiled, Selected, StageName, Updated
-from kintune.errors import RecordsError
+from kintune.errors import DamagedRecord, RecordsError
 from kintune.records import Measurement, Store
 from kintune.search.family import Subject
 from kintune.transfer.choice import TransferChoice, choose, expand
@@ -68,7 +68,8 @@ class RunLog:
         self._workloads: list[str] = []
         self._failed: set[str] = set()
         self._picks: dict[str, Pick] = {}
-        self._candidates: OrderedDict[str, Candidate] = OrderedDict()
+        self._candidates: OrderedDict[str, Candidate] = OrderedDict()  # of those that were selected
+        self._unselected: dict[str, Candidate] = {}  # built for a check or the closing: few, some are timed much later
         self._sequence = store.events.count(spec.run_id)
         self._events: list[Committed] = []  # these three are written at the end of a transaction
         self._measurements: list[Measurement] = []
@@ -84,6 +85,9 @@ class RunLog:
         if work.stage.kind == StageName.BUILD:
             candidates = [_decode(item, BuildItem).candidate for item in work.items]
             for candidate in candidates:
+                if candidate.digest not in self._picks:
+                    self._unselected[candidate.digest] = candidate
+                    continue
                 self._candidates[candidate.digest] = candidate
                 self._candidates.move_to_end(candidate.digest)  # it was built again
             while len(self._candidates) > _REMEMBERED:
@@ -97,16 +101,18 @@ class RunLog:
 
     def history(self) -> list[Committed]:
         """Return all events committed so far, in the form for the job."""
-        events = self._store.events.history(self._spec.run_id)
-        selections: deque[Committed] = deque(maxlen=self._spec.inflight + 1)
-        for event in events:
+        told: list[Committed] = []
+        for event in self._store.events.history(self._spec.run_id):
             if event.kind == StageName.PREPARE and event.status is ItemStatus.OK:
                 self._enlist(_decode(event.payload, Prepared))
-            if event.kind == StageName.SELECT and event.status is ItemStatus.OK:
-                selections.append(event)
-        for selection in selections:
-            self._remember(_decode(selection.payload, Selected))
-        return self._with_models([self._expanded(event) for event in events])
+            elif event.kind == StageName.SELECT and event.status is ItemStatus.OK:
+                self._remember(_decode(event.payload, Selected))
+            elif event.kind == StageName.PROFILE:
+                self._picks.pop(_decode(event.payload, Profiled).candidate, None)
+            elif event.kind == StageName.BUILD and (built := _decode(event.payload, Built)).failure is not None:
+                self._picks.pop(built.candidate, None)
+            told.append(self._expanded(event))
+        return self._with_models(told)
 
     def commit(self, entry: JournalEntry) -> list[Committed]:
         """Commit an entry and its measurements; returns the events, after PREPARE also those of what is known.
@@ -159,7 +165,7 @@ class RunLog:
 
     def _recall(self, workload: str, digest: str) -> None:
         """Load a candidate that is to be timed from the records, if it is not in memory."""
-        if digest not in self._picks and digest not in self._candidates:
+        if digest not in self._picks and digest not in self._candidates and digest not in self._unselected:
             measured = self._store.measurements.of(self._device_type, self._compiler, workload, digest)
             if measured is not None:
                 self._candidates[digest] = measured.candidate
@@ -230,7 +236,8 @@ class RunLog:
         usable = [m for m in found if m.candidate.sketch in known and m.run_id not in hidden]
         elsewhere: dict[str, list[Measurement]] = {}
         for measurement in sorted(usable, key=lambda m: (m.believed_us, m.id)):
-            if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
+            is_tuned = measurement.candidate.sketch != UNTUNED  # the untuned program is measured anyway
+            if is_tuned and not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
                 elsewhere.setdefault(measurement.candidate.workload, []).append(measurement)
         suggested = [m for of_one in elsewhere.values() for m in of_one[:_SUGGESTIONS]]
         uninformative = UninformativeFailures(self._store)
@@ -251,8 +258,8 @@ class RunLog:
         if event.kind != StageName.KNOWN:
             return event
         noted: dict[int, Outcome | None] = _decode(event.payload, dict[int, Outcome | None])
-        found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out) if noted else []
-        known = tuple(self._known(m, noted[m.id]) for m in found if m.id in noted)
+        found = self._store.measurements.named(noted, on_damage=_leave_out)
+        known = tuple(self._known(m, noted[m.id]) for m in found)
         return msgspec.structs.replace(event, payload=_encode(known))
 
     def _known(self, measurement: Measurement, confirmed: Outcome | None) -> KnownCandidate:
@@ -298,8 +305,7 @@ class RunLog:
             candidate = self._measured(profiled.candidate, profiled.outcome)
             if entry.status is ItemStatus.CRASHED or is_uninformative(profiled.outcome):
                 return  # the time that made it a finalist is still the best that is known of it
-            self._write_measurements()
-            self._store.measurements.confirm(self._device_type, self._compiler, candidate, profiled.outcome)
+            self._confirm(candidate, profiled.outcome)
         elif entry.status is not ItemStatus.OK:
             return
         elif entry.kind == StageName.PREPARE:
@@ -335,7 +341,7 @@ class RunLog:
 
     def _measured(self, digest: str, outcome: Outcome) -> Candidate:
         pick = self._picks.pop(digest, None)
-        candidate = pick.candidate if pick else self._candidates[digest]
+        candidate = pick.candidate if pick else self._candidates.get(digest) or self._unselected[digest]
         self._measurements.append(
             Measurement(
                 device_type=self._device_type,
@@ -350,10 +356,15 @@ class RunLog:
             )
         )
         if outcome.ok and digest in self._failed:  # the first measurement is kept, and this one confirms it
-            self._write_measurements()
-            self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)
+            self._confirm(candidate, outcome)
             self._failed.discard(digest)
         return candidate
+
+    def _confirm(self, candidate: Candidate, outcome: Outcome) -> None:
+        """Note what came of timing a candidate again; a damaged measurement stays as it is until it is removed."""
+        self._write_measurements()
+        with contextlib.suppress(DamagedRecord):
+            self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)
 
     def _updated(self, updated: Updated) -> None:
         for version in updated.versions:

@@ -99,6 +99,11 @@ class Finalists:
         """Let programs of these precisions ship for these workloads, and programs in fp32 for all others."""
         self._permitted = dict(precisions)
 
+    @property
+    def has_narrow(self) -> bool:
+        """Whether the space has programs that compute narrower than fp32."""
+        return bool(self._precisions)
+
     def alternatives(self) -> list[Alternative]:
         """Return the narrower precisions in which a workload is faster than in fp32, by what was timed again.
 
@@ -196,11 +201,18 @@ class Finalists:
         proof: ValidationResult | None,
         notes: Sequence[str] = (),
         baselines: BaselineLatencies | None = None,
+        ships_instead: Mapping[str, Candidate] | None = None,
     ) -> Summary:
-        """Return the summary of the job."""
+        """Return the summary of the job.
+
+        By workload, `ships_instead` has the programs that ship; None where these are the `chosen` ones.
+        """
         ends: list[SubgraphEnd] = []
         shipped_us: dict[str, float] = {}
         shipping = self._shipping()
+        for workload, candidate in (ships_instead or {}).items():
+            if candidate != shipping[workload][1]:
+                shipping[workload] = (self._known_us(candidate), candidate)
         for subgraph in self._subgraphs:
             state = self._session.states.get(subgraph.workload)
             best_us, ships = shipping[subgraph.workload]
@@ -241,6 +253,13 @@ class Finalists:
             baselines=baselines,
             quantised=prepared.quantised,
         )
+
+    def _known_us(self, candidate: Candidate) -> float:
+        """Return what a program took when it was timed last; infinite where it was not measured."""
+        if candidate in self._confirmed:
+            return self._confirmed[candidate].median_us
+        state = self._session.states.get(candidate.workload)
+        return math.inf if state is None else state.times_us.get(candidate, math.inf)
 
     def _likely(self, subgraph: Subgraph, precision: str = FULL_PRECISION) -> list[tuple[float, Candidate]]:
         """Return the best known programs of a subgraph in a precision with their times; in fp32 at least one."""

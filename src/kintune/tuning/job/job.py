@@ -18,14 +18,14 @@ from kintune.core.config import JobSpec
 from kintune.core.knowledge import ModelVersion, TrainedModel
 from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed
 from kintune.core.plan import Round
-from kintune.core.report import LatencyForecast
+from kintune.core.report import LatencyForecast, StopReason
 from kintune.core.stage_results import DraftPrograms, DraftResult, Packaged, Pick, Selected, StageName, Updated
 from kintune.errors import OrderError
 from kintune.tuning.end_forecast import foretell_end, least_ms
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.patience import within
-from kintune.tuning.job.planner import Planner
+from kintune.tuning.job.planner import Planner, limits_of
 from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.state import TRIES, JobState
 from kintune.wire.job_loop import Saying
@@ -88,8 +88,9 @@ class TuningJob:
         return self._next()
 
     def stop(self, reason: str) -> Iterable[Saying]:
-        """Finish with the results so far, once the running stages are closed."""
-        self._asked_to_stop = reason
+        """Finish with the results so far, once the running stages are closed; whoever asks, it was interrupted."""
+        del reason  # in the asker's own words, for which reports have no value
+        self._asked_to_stop = StopReason.INTERRUPTED.value
         return []
 
     # -- stages of its own ------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class TuningJob:
             return Finished(True, f"nothing could be measured: {why}", b"")
         summary = state.finalists.summary(
             state.prepared, state.statistics, self._planner.reason, state.packaged, state.proof, state.notes,
-            state.baselines.latencies,
+            state.baselines.latencies, state.shipping(),
         )  # fmt: skip
         return Finished(False, self._planner.reason, _encode(summary))
 
@@ -224,8 +225,7 @@ class TuningJob:
         left = forecast = None
         if session is not None:
             over = bool(self._planner.reason)
-            remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
-            limits = SearchLimits(state.spec.options, state.statistics, session, remaining, state.is_target_met())
+            limits = limits_of(state, state.finalists.outstanding_trials if over else None)
             left = limits.seconds_left(searching=not over, narrowing=state.narrowing.may_try)
             forecast = None if over else self._forecast(limits)
             if left is not None and state.baselines.wanted is not None and state.spec.options.minutes is None:

@@ -20,7 +20,7 @@ class SearchLimits:
     """The limits of one job and what it has used.
 
     `closing_trials` is the time of the finalists, in trials; `is_target_met` says that the network is estimated to be
-    as fast as was asked for.
+    as fast as was asked for, `has_narrow` that there are narrower precisions to be tried, where the options allow it.
     """
 
     def __init__(
@@ -30,6 +30,8 @@ class SearchLimits:
         session: SearchSession,
         closing_trials: float,
         is_target_met: bool,
+        *,
+        has_narrow: bool = True,
     ) -> None:
         self._is_target_met = is_target_met
         self._options = options
@@ -37,7 +39,7 @@ class SearchLimits:
         self._session = session
         self._packing_s = closing_trials * self._trial_s + _PACKAGING_S
         self._trying_s = 0.0
-        if options.error_budget is not None:
+        if options.error_budget is not None and has_narrow:
             self._trying_s = max(_TRYING_S, _TRYING * 60 * (options.minutes or 0.0))
         self._closing_s = self._packing_s + self._trying_s
 
@@ -66,7 +68,8 @@ class SearchLimits:
         if self._options.trials is not None:
             bounds.append(self._options.trials - self._statistics.trials - self._session.trials_under_way)
         if self._options.minutes is not None and self._session.round:
-            bounds.append(max(1, int(self._seconds_for_search() / self._trial_s)))
+            under_way = self._session.trials_under_way  # whose time is still to come
+            bounds.append(max(0 if under_way else 1, int(self._seconds_for_search() / self._trial_s) - under_way))
         return min(bounds) if bounds else None
 
     def rounds_left(self) -> int | None:

@@ -15,7 +15,7 @@ from kintune.tuning.job.state import TRIES, JobState
 from kintune.tuning.loop import Learn, Measure, Step, next_steps
 from kintune.validate.validation_run import REFERENCES, SLOW_UNTUNED_SECONDS
 
-__all__ = ["COMPILED", "Planner", "seconds_of_a_run", "stages_ahead"]
+__all__ = ["COMPILED", "Planner", "limits_of", "seconds_of_a_run", "stages_ahead"]
 
 
 COMPILED = "compiled"
@@ -197,7 +197,7 @@ class Planner:
     def _search(self, asked_to_stop: str) -> Iterator[Work]:
         """Yield the stages of the tuning loop; sets `reason` when the search is over."""
         state, session = self._state, self._state.session
-        limits = _limits(state)
+        limits = limits_of(state)
         reason = limits.reached(asked_to_stop)
         fruitless = session.round >= _FRUITLESS and not state.anything_measured()
         measuring = {number for number, _ in self._offered.values()}
@@ -266,7 +266,7 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
         return None
     counts: Counter[str] = Counter()
     if searching:
-        rounds = _limits(state).rounds_left()
+        rounds = limits_of(state).rounds_left()
         if rounds is None:
             return None
         counts.update(dict.fromkeys(_ROUND, rounds))
@@ -280,9 +280,16 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
     return {kind: count for kind, count in counts.items() if count > 0}
 
 
-def _limits(state: JobState) -> SearchLimits:
-    remaining = state.finalists.expected_trials
-    return SearchLimits(state.spec.options, state.statistics, state.session, remaining, state.is_target_met())
+def limits_of(state: JobState, closing_trials: float | None = None) -> SearchLimits:
+    """Return the limits of a job; its finalists take the time of so many trials, by default of as many as expected."""
+    return SearchLimits(
+        state.spec.options,
+        state.statistics,
+        state.session,
+        state.finalists.expected_trials if closing_trials is None else closing_trials,
+        state.is_target_met(),
+        has_narrow=state.finalists.has_narrow,
+    )
 
 
 def seconds_of_a_run(state: JobState) -> tuple[float, float] | None:

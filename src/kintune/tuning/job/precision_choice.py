@@ -192,7 +192,7 @@ class PrecisionChoice:
 
     def _missed(self, items: _Items, error: float) -> float:
         """How many times larger the error of several was than told by those of each; 1 where one of them is unknown."""
-        told = math.sqrt(sum(self._errors.get(item, math.inf) ** 2 for item in items))
+        told = math.sqrt(math.fsum(self._errors.get(item, math.inf) ** 2 for item in items))  # in whatever order
         return error / told if 0.0 < told < math.inf and error < math.inf else 1.0
 
 

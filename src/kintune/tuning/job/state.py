@@ -283,6 +283,7 @@ class JobState:
         )  # fmt: skip
 
     def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
+        self.statistics.reused = sum(not fact.suggestion for fact in known)
         for fact in known:
             if fact.suggestion:
                 self.session.suggest(fact.candidate)
@@ -290,7 +291,6 @@ class JobState:
                 self.session.know(fact.candidate, fact.confirmed or fact.outcome, _features(fact.features))
                 if fact.confirmed is not None:
                     self.finalists.know(fact.candidate, fact.confirmed)
-                self.statistics.reused += 1
         self._stale_models.update(state.family for state in self.session.states.values())
         self._point()
 
