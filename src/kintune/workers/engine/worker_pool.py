@@ -153,7 +153,7 @@ class WorkerPool:
         worker = _Worker(self, slot, WorkerConnection(child, self._reactor, self._clock), self._failures.get(slot, 0))
         self._workers.setdefault(slot, []).append(worker)
         self._reactor.attach(child, worker)
-        self._reactor.set_alarm(
+        self._reactor.set_deadline(
             (child, "hello"), self._clock() + self._settings.start_timeout_s, worker.did_not_come_up
         )
         return worker
