@@ -159,7 +159,11 @@ def test_words_pass_both_ways() -> None:
         (Beat(), "an agent begins with whom it speaks for"),
         (
             msgspec.structs.replace(JOIN, fleet_version="0"),
-            f"this agent is of version 0.{WIRE_VERSION}, the service of",
+            f"this machine has Kintune 0.{WIRE_VERSION}, the service {FLEET_VERSION}.",
+        ),
+        (
+            msgspec.structs.replace(JOIN, fleet_version=FLEET_VERSION.replace(__version__, "0.0.9")),
+            "this machine has Kintune 0.0.9",
         ),
         (msgspec.structs.replace(JOIN, name=""), "nothing can be called ''"),
         (msgspec.structs.replace(JOIN, name="a\x1b[2Jb"), "nothing can be called"),

@@ -295,7 +295,7 @@ def _check(join: Join) -> None:
     versions = (join.fleet_version, join.wire_version)
     if versions != (FLEET_VERSION, WIRE_VERSION):
         raise InputError(
-            f"this agent is of version {'.'.join(versions)}, the service of {FLEET_VERSION}.{WIRE_VERSION}; "
+            f"this machine has Kintune {'.'.join(versions)}, the service {FLEET_VERSION}.{WIRE_VERSION}; "
             "install the same Kintune on both"
         )
     for name in (join.name, *(device.name for device in join.devices)):
