@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -20,7 +22,8 @@ from kintune.wire.channel import encoded, reader_of_worker
 from kintune.workers.fleet.content_cache import ContentCache
 from kintune.workers.fleet.file_fetcher import FileFetcher
 from kintune.workers.fleet.file_transfer import sweep
-from kintune.workers.fleet.messages import Collect, Launch, Made, Need, Part, Want
+from kintune.workers.fleet.messages import Collect, Gone, Launch, Made, Need, Part, Want
+from kintune.workers.fleet.ownership import owner
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 from tests.support.script import Act, Deed
 
@@ -266,7 +269,8 @@ def test_a_process_writes_where_the_front_wants_it_if_that_is_to_be_seen(tmp_pat
 
 def test_what_killed_agents_have_left_is_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    mine, dead = tmp_path / f"kintune-staging-{os.getpid()}-a", tmp_path / "kintune-staging-999999999-b"
+    processes = owner().partition("-")[0]
+    mine, dead = (tmp_path / f"kintune-staging-{processes}-{number}-a" for number in (os.getpid(), 999999999))
     for path in (mine, dead):
         path.mkdir()
     sweep()
