@@ -288,3 +288,91 @@ def test_a_front_says_little_of_a_programs_environment(monkeypatch: pytest.Monke
         assert child.environ()["TVM_NUM_THREADS"] == "3"
 
     play(act)
+
+
+def test_what_a_process_hands_over_outlives_it(tmp_path: Path) -> None:
+    """What is sent later is read later: the connection may be slow."""
+    wanted, unread = str(tmp_path / "net.kt"), list[Iterator[Made]]()
+
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        notes.made = lambda _, parts: unread.append(parts)
+        supervisor.start(Launch(1, WORKER, collect=Collect(wanted)))
+        supervisor.say(1, order(Deed(Act.MAKE, text=wanted)))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        supervisor.kill(1)
+        await notes.until(lambda: 1 in notes.how)
+
+    play(act)
+    digest = hashlib.sha256(wanted.encode()).hexdigest()
+    assert [*chain(*unread)] == [Made(1, wanted, 0, len(wanted), digest, wanted.encode())]
+
+
+def test_one_whose_child_keeps_the_output_open_has_ended_all_the_same() -> None:
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        supervisor.say(1, order(Deed(Act.ORPHAN)))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        answer = notes.messages(1)[1]
+        assert isinstance(answer, ItemDone)
+        try:
+            supervisor.kill(1)
+            await notes.until(lambda: 1 in notes.how)
+        finally:
+            os.kill(int(answer.payload), signal.SIGKILL)
+        await asyncio.sleep(0.1)  # the pipe is closed
+
+    assert play(act).how == {1: "killed"}
+
+
+def test_a_number_is_not_killed_once_its_process_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file that the process needed may still be on its way, and then not come."""
+    killed: list[int] = []
+    kill = os.killpg
+    monkeypatch.setattr(os, "killpg", lambda number, how: killed.append(number) or kill(number, how))
+
+    async def playing() -> int:
+        notes = Notes()
+        fetcher = FileFetcher(ContentCache(tmp_path), notes.wanted.append)
+        supervisor = ProcessSupervisor(notes, fetcher, {WORKER})
+        supervisor.start(Launch(1, WORKER))
+        await notes.until(lambda: bool(notes.messages(1)))
+        supervisor.need(Need(1, "/there/net.kt", 6, DIGEST))
+        while not notes.wanted:
+            await asyncio.sleep(0.001)
+        supervisor.kill(1)
+        await notes.until(lambda: 1 in notes.how)
+        before = len(killed)
+        fetcher.gone(Gone(DIGEST, "net.kt has changed"))
+        await supervisor.close()
+        return len(killed) - before
+
+    assert asyncio.run(playing()) == 0
+    assert killed
+
+
+def test_a_directory_that_somebody_has_cleaned_up_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "staging"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        await notes.until(lambda: bool(notes.messages(1)))
+        (directory,) = place.iterdir()
+        shutil.rmtree(directory)
+        supervisor.clear(1)
+        assert directory.stat().st_mode & 0o777 == 0o700
+        supervisor.need(Need(1, "/there/net.kt", 6, DIGEST))
+        supervisor.say(1, order(Deed(Act.READ, text="/there/net.kt")))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        shutil.rmtree(place)
+        supervisor.clear(1)
+        await notes.until(lambda: 1 in notes.how)
+
+    notes = play(act, tmp_path / "cache")
+    answer = notes.messages(1)[1]
+    assert isinstance(answer, ItemDone)
+    assert answer.payload == b"onetwo"
+    assert notes.how == {1: "no place for its files: No such file or directory"}
