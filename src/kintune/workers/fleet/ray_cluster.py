@@ -102,6 +102,7 @@ class RayCluster:
             EngineError: there is no such cluster.
         """
         self._ray = _ray()
+        self._address, self._cores = address, cores
         _connect(self._ray, address, cores)
         self._admit = admit
         self._objects = RayObjects(self._ray)
@@ -115,6 +116,8 @@ class RayCluster:
         self._leaving = asyncio.Event()
         self._attended: dict[str, asyncio.Task[None]] = {}
         self._waits: dict[str, BackOff] = {}
+        self._offers: dict[str, NodeOffer] = {}
+        self._vacant: dict[bytes, list[str]] = {}
         self._thread = threading.Thread(target=self._run, name="ray", daemon=True)
         self._thread.start()
 
@@ -149,14 +152,55 @@ class RayCluster:
             nodes = await asyncio.to_thread(self._ray.nodes)
         except Exception as error:  # Ray's own, of many kinds
             _log.error("the Ray cluster does not answer: %s", error)
+            await self._connect_again()
             return
         alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
+        self._reuse_names(alive)
         if self._growing is not None:
             await self._grow(self._growing, alive)
         for id in alive.keys() - self._attended.keys() - self._resting:
             self._attended[id] = asyncio.ensure_future(self._look_after(alive[id]))
         for id in [id for id, task in self._attended.items() if task.done()]:
             del self._attended[id]
+
+    async def _connect_again(self) -> None:
+        """Make a new connection if Ray has given the old one up, as it does when the head is away for half a minute.
+
+        A head that was started again knows nothing of what was put into its store or asked for.
+        """
+        try:
+            if await asyncio.to_thread(self._ray.is_initialized):
+                return
+            await asyncio.to_thread(self._ray.shutdown)
+            await asyncio.to_thread(_connect, self._ray, self._address, self._cores)
+        except Exception as error:  # Ray's own, of many kinds
+            _log.error("the Ray cluster cannot be reached: %s", error)
+            return
+        self._objects.clear()
+        if self._growing is not None:
+            self._unasked = self._growing.growth.asked
+        _log.info("connected to the Ray cluster again")
+
+    def _offer_of(self, node: Mapping[str, Any]) -> NodeOffer | None:
+        """What a node is to offer, under the name of one like it that is gone, if there is one.
+
+        A cluster that grows and shrinks for months would else leave behind thousands of hosts that are never back.
+        """
+        id = node["NodeID"]
+        if id not in self._offers:
+            offer = offer_of(node)
+            if offer is None:
+                return None
+            vacant = self._vacant.get(_kind(offer))
+            self._offers[id] = msgspec.structs.replace(offer, name=vacant.pop()) if vacant else offer
+        return self._offers[id]
+
+    def _reuse_names(self, alive: Collection[str]) -> None:
+        """Note the names of nodes that are gone, and whose agents are."""
+        for id in [id for id in self._offers if id not in alive and id not in self._attended]:
+            offer = self._offers.pop(id)
+            self._waits.pop(offer.name, None)
+            self._vacant.setdefault(_kind(offer), []).append(offer.name)
 
     async def _grow(self, growing: Growing, alive: Mapping[str, Mapping[str, Any]]) -> None:
         """Ask for hosts, and leave those alone that are not needed, so that Ray may take them away."""
@@ -170,7 +214,7 @@ class RayCluster:
         wanted = growing.growth.asked
         if wanted is None:
             return
-        offers = {id: offer for id, node in alive.items() if (offer := offer_of(node)) is not None}
+        offers = {id: offer for id, node in alive.items() if (offer := self._offer_of(node)) is not None}
         self._resting &= offers.keys()
         present = sum(offers[id].cores for id in offers.keys() - self._resting)
         for id in sorted(self._resting):
@@ -196,13 +240,16 @@ class RayCluster:
 
     async def _look_after(self, node: Mapping[str, Any]) -> None:
         """One node, for as long as it is alive; one that does not stay is tried less and less often."""
-        offer = offer_of(node)
+        offer = self._offer_of(node)
         if offer is None:
             _log.warning("node %s has nothing to offer: %s", node["NodeID"][:12], node["Resources"])
             await self._leaving.wait()
             return
         began = self._loop.time()
-        await self._attend(node, offer)
+        try:
+            await self._attend(node, offer)
+        except Exception as error:  # Ray's own, of many kinds
+            _log.warning("no agent can be started on %s: %s", offer.name, error)
         waits = self._waits.setdefault(offer.name, BackOff(_AGAIN_S, _LONGEST_AGAIN_S))
         if self._loop.time() - began > _STAYED_S:
             waits.reset()
@@ -231,6 +278,11 @@ class RayCluster:
         held = offer.cores + sum(offer.devices.values())  # so that the node is not idle, and nobody else works there
         start = self._ray.remote(NodeAgent).options(num_cpus=held, scheduling_strategy=strategy, max_concurrency=64)
         return start.remote(msgspec.msgpack.encode(offer), self._programs)
+
+
+def _kind(offer: NodeOffer) -> bytes:
+    """What nodes have in common of which one can take the name of another."""
+    return msgspec.msgpack.encode(msgspec.structs.replace(offer, name=""))
 
 
 class _RayTransport:
