@@ -215,19 +215,24 @@ def test_a_node_on_which_no_agent_can_be_started_is_left_alone_for_a_while(
 
 def test_a_node_that_takes_the_place_of_one_like_it_has_its_name(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else hosts that are never back would only grow in number, for months."""
-    started: list[tuple[str, str]] = []
+    started: list[tuple[str, NodeOffer]] = []
 
     def start(_: RayCluster, id: str, offer: NodeOffer) -> None:
-        started.append((id, offer.name))
+        started.append((id, offer))
         raise RuntimeError("it is gone again")
 
     monkeypatch.setattr(RayCluster, "_start", start)
     monkeypatch.setattr(ray_park, "_AGAIN_S", 0.001)
     parked = park()
-    for id, cores in (("one", 2.0), ("two", 2.0), ("three", 4.0), ("four", 2.0)):
-        ray.there = [{**node(CPU=cores), "NodeID": id}]
+    nodes = (("one", 2, 900), ("two", 2, 910), ("three", 4, 900), ("four", 2, 890), ("five", 2, 899), ("six", 2, 9000))
+    for id, cores, memory_mb in nodes:
+        ray.there = [{**node(CPU=float(cores), memory=memory_mb * 2.0**20), "NodeID": id}]
         look_until(ray, lambda id=id: id in dict(started))
         ray.there = []
         look_until(ray, lambda: not parked._offers)
     parked.close()
-    assert dict(started) == {"one": "ray-one", "two": "ray-one", "three": "ray-three", "four": "ray-one"}
+    one, three, four, six = (
+        NodeOffer(f"ray-{name}", cores, memory_mb)
+        for name, cores, memory_mb in (("one", 2, 900), ("three", 4, 900), ("four", 2, 890), ("six", 2, 9000))
+    )
+    assert dict(started) == {"one": one, "two": one, "three": three, "four": four, "five": four, "six": six}

@@ -36,6 +36,7 @@ _JOIN_S = 300.0  # a node with devices measures them first
 _AGAIN_S, _LONGEST_AGAIN_S = 5.0, 300.0  # after which a node is tried again that did not stay
 _STAYED_S = 600.0
 _LOOK_S = 2.0  # how often Ray is asked which nodes there are; it tells nobody by itself
+_ALMOST = 0.9
 
 
 def ray_address(engine: str) -> str | None:
@@ -117,7 +118,7 @@ class RayCluster:
         self._attended: dict[str, asyncio.Task[None]] = {}
         self._waits: dict[str, BackOff] = {}
         self._offers: dict[str, NodeOffer] = {}
-        self._vacant: dict[bytes, list[str]] = {}
+        self._vacant: list[NodeOffer] = []
         self._thread = threading.Thread(target=self._run, name="ray", daemon=True)
         self._thread.start()
 
@@ -182,7 +183,7 @@ class RayCluster:
         _log.info("connected to the Ray cluster again")
 
     def _offer_of(self, node: Mapping[str, Any]) -> NodeOffer | None:
-        """What a node is to offer, under the name of one like it that is gone, if there is one.
+        """What a node is to offer: what one like it did that is gone, if there is one, so that it has its name.
 
         A cluster that grows and shrinks for months would else leave behind thousands of hosts that are never back.
         """
@@ -191,16 +192,18 @@ class RayCluster:
             offer = offer_of(node)
             if offer is None:
                 return None
-            vacant = self._vacant.get(_kind(offer))
-            self._offers[id] = msgspec.structs.replace(offer, name=vacant.pop()) if vacant else offer
+            like = [each for each in self._vacant if _can_stand_for(offer, each)]
+            self._offers[id] = max(like, key=lambda each: each.memory_mb, default=offer)
+            if like:
+                self._vacant.remove(self._offers[id])
         return self._offers[id]
 
     def _reuse_names(self, alive: Collection[str]) -> None:
-        """Note the names of nodes that are gone, and whose agents are."""
+        """Note what nodes offered that are gone, and whose agents are."""
         for id in [id for id in self._offers if id not in alive and id not in self._attended]:
             offer = self._offers.pop(id)
             self._waits.pop(offer.name, None)
-            self._vacant.setdefault(_kind(offer), []).append(offer.name)
+            self._vacant.append(offer)
 
     async def _grow(self, growing: Growing, alive: Mapping[str, Mapping[str, Any]]) -> None:
         """Ask for hosts, and leave those alone that are not needed, so that Ray may take them away."""
@@ -280,9 +283,10 @@ class RayCluster:
         return start.remote(msgspec.msgpack.encode(offer), self._programs)
 
 
-def _kind(offer: NodeOffer) -> bytes:
-    """What nodes have in common of which one can take the name of another."""
-    return msgspec.msgpack.encode(msgspec.structs.replace(offer, name=""))
+def _can_stand_for(offer: NodeOffer, gone: NodeOffer) -> bool:
+    """Whether a node that offers this can offer what another did; the memory of equal ones differs by a little."""
+    alike = (offer.cores, offer.devices, offer.target) == (gone.cores, gone.devices, gone.target)
+    return alike and _ALMOST * offer.memory_mb <= gone.memory_mb <= offer.memory_mb
 
 
 class _RayTransport:
