@@ -37,7 +37,18 @@ def test_the_compiled_stage_is_left_behind_and_the_service_is_nobody() -> None:
     assert [line for line in final if line.startswith("COPY")] == ["COPY --from=build /opt/kintune /opt/kintune"]
     user = final.index("USER kintune")
     assert not any(line.startswith(("RUN", "COPY")) for line in final[user:])
-    assert final[-2:] == ['ENTRYPOINT ["kintune"]', 'CMD ["serve", "--data", "/data", "--host", "0.0.0.0"]']
+    assert final[-2] == 'ENTRYPOINT ["tini", "--", "kintune"]'
+    assert final[-1] == 'CMD ["serve", "--data", "/data", "--host", "0.0.0.0"]'
+
+
+def test_orphans_are_reaped_and_shells_of_a_login_find_the_programs() -> None:
+    """By the first process; and as Kubernetes starts Ray."""
+    _, final = stages()
+    installed = next(line for line in final if "apt-get install" in line)
+    assert " tini " in installed
+    (profile,) = (line for line in final if line.endswith("/etc/profile.d/kintune.sh"))
+    (path,) = (line.removeprefix("ENV ") for line in final if line.startswith("ENV PATH="))
+    assert f"'export {path}'" in profile
 
 
 def test_what_is_copied_is_in_the_project_and_not_kept_from_the_engine() -> None:

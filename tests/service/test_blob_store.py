@@ -38,6 +38,38 @@ def test_what_is_put_lies_under_its_digest(content: BlobStore, tmp_path: Path) -
     assert left(content, tmp_path) == []
 
 
+def test_what_nobody_changes_any_more_is_kept_without_a_copy(content: BlobStore, tmp_path: Path) -> None:
+    source = tmp_path / "net.kt"
+    source.write_bytes(b"hello")
+    os.utime(source, (1, 1))
+    for _ in range(2):  # twice, as by an orchestrator that was killed in between
+        digest = content.keep(source)
+        assert digest == hashlib.sha256(b"hello").hexdigest()
+        assert content.path(digest).stat().st_ino == source.stat().st_ino
+        assert content.path(digest).stat().st_mtime > 1  # else a sweep would take it for old
+        assert left(content, tmp_path) == []
+    source.unlink()
+    assert content.path(digest).read_bytes() == b"hello"
+
+
+def test_what_lies_on_another_disk_is_copied(
+    content: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other_disk(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", other_disk)
+    (tmp_path / "net.kt").write_bytes(b"hello")
+    digest = content.keep(tmp_path / "net.kt")
+    assert content.path(digest).read_bytes() == b"hello"
+    assert left(content, tmp_path) == []
+
+
+def test_what_is_gone_cannot_be_kept(content: BlobStore, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot use its disk"):
+        content.keep(tmp_path / "gone")
+
+
 def test_what_comes_in_pieces_is_kept_whole(content: BlobStore) -> None:
     digest, size = asyncio.run(content.receive(chunks(b"he", b"", b"llo"), most=5))
     assert (digest, size) == (hashlib.sha256(b"hello").hexdigest(), 5)

@@ -26,6 +26,7 @@ class Act(str, Enum):
     GARBAGE = "garbage"  # say what is no message
     UNWELL = "unwell"  # say that nothing can be trusted here
     READ = "read"  # answer with what the file holds that its text names
+    ORPHAN = "orphan"  # start a process that leaves the group and keeps the output open, and answer with its number
     MAKE = "make"  # write its text into the file that it names, for the front, and answer with nothing
     STALE = "stale"  # answer an item that nobody asked for, then echo
 

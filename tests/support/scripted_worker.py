@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -48,6 +49,9 @@ class ScriptedHandler:
                 raise DeviceUnwell(deed.text)
             case Act.READ:
                 return Path(locate(deed.text)).read_bytes()
+            case Act.ORPHAN:
+                sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
+                return b"%d" % subprocess.Popen(sleeper, start_new_session=True).pid
             case Act.MAKE:
                 Path(place_of(deed.text)).write_text(deed.text)
                 hand_over(deed.text)

@@ -107,6 +107,14 @@ def test_taking_too_long_is_its_end(start: Start) -> None:
         assert state_of(pid) == ""
 
 
+def test_its_number_is_not_killed_again_once_it_is_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then it may be another process's."""
+    process = start()
+    process.close()
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("a stranger is killed"))
+    process.close()
+
+
 def test_what_its_start_refuses_is_said(start: Start) -> None:
     with start("refuse") as process, pytest.raises(WorkerRefused, match="small: not today"):
         process.greet()

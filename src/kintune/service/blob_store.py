@@ -8,12 +8,14 @@ import fcntl
 import hashlib
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
 from kintune.errors import InputError, StorageError, StorageFull
+from kintune.files import sha256_of
 
 __all__ = ["BlobStore", "Digest", "TooLarge"]
 
@@ -79,6 +81,31 @@ class BlobStore:
         """
         with _reporting(), source.open("rb") as file:
             return self.put_open(file)
+
+    def keep(self, source: Path) -> Digest:
+        """Keeps a file that nobody changes any more, as `put` does; without a copy if it lies on the same disk.
+
+        Raises:
+            StorageError: the file cannot be read, or kept.
+            StorageFull: the disk is full.
+        """
+        with _reporting():
+            with source.open("rb") as file:
+                digest = sha256_of(file).hex()
+                os.fsync(file.fileno())
+            incoming, place = self._incoming / secrets.token_hex(8), self.path(digest)
+            try:
+                os.link(source, incoming)
+            except OSError:  # on another disk, or one that has no links
+                return self.put(source)
+            try:
+                os.utime(incoming)  # it is new here, and not to be swept away before somebody refers to it
+                place.parent.mkdir(exist_ok=True)
+                os.replace(incoming, place)
+            finally:
+                incoming.unlink(missing_ok=True)  # it is still there if it was kept before
+            _sync_directory(place.parent)
+            return digest
 
     def put_open(self, file: IO[bytes]) -> Digest:
         """Keep a copy of what is left to read of a file; returns its digest."""

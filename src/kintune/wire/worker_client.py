@@ -103,6 +103,7 @@ class WorkerProcess:
         self._channel: Channel[FromJob] = front_end_of_job(ours)
         self._stage = ("", 0)
         self._items = 0
+        self._closed = False
 
     def __enter__(self) -> WorkerProcess:
         return self
@@ -179,8 +180,10 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process and its children, whatever they are doing."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        if not self._closed:  # else the number may be that of others by now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._closed = True
         self._process.wait()
         self._channel.close()
 

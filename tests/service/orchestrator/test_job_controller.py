@@ -342,7 +342,7 @@ def test_a_result_that_could_not_be_kept_is_kept_by_the_next_orchestrator(
         raise StorageFull("the service's disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(case.content, "put", full)
+        patch.setattr(case.content, "keep", full)
         with pytest.raises(StorageFull):
             case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     case.came_of = case.conclusion

@@ -122,6 +122,8 @@ def test_inputs_to_quantise_with_lie_in_the_working_directory(case: FactoryCase)
     assert Path(path).name == "inputs0-first.npz"
     assert Path(path).parent == Path(tuning_run.request.output).parent
     assert Path(path).read_bytes() == b"arrays"
+    model = case.content.put_bytes(b"a model")
+    assert tuning_run.request.digests == {tuning_run.request.model.source: model, path: file}
 
 
 def test_inputs_that_are_gone_are_named(case: FactoryCase) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,17 @@ def test_what_was_timed_by_another_protocol_is_other_work(monkeypatch: pytest.Mo
     newer = partial(MeasurementProtocol, version=MeasurementProtocol(threads=1).version + 1)
     monkeypatch.setattr("kintune.tuning.front.request.MeasurementProtocol", newer)
     assert key() != before
+
+
+def test_files_whose_digests_are_known_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = tmp_path / "net.onnx", tmp_path / "x.npz"
+    model.write_bytes(b"a model")
+    inputs.write_bytes(b"arrays")
+    changes = {"model": ModelRef("onnx", str(model), "net"), "calibration": (str(inputs),)}
+    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in (model, inputs)}
+    before = key(**changes)
+    monkeypatch.setattr("kintune.tuning.front.request.sha256_of", None)
+    assert key(**changes, digests=digests) == before
 
 
 def test_other_hardware_is_other_work() -> None:

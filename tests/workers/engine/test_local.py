@@ -184,3 +184,14 @@ def test_jobs_whose_stages_are_called_alike_share_workers(tmp_path: Path) -> Non
     for job, end in all_ends.items():
         payloads = {payload for _, payload in ends(told(end).events).values()}
         assert payloads == {f"{job}{text}".encode() for text in ("b0", "b1", "b2", "b3", "p")}
+
+
+def test_what_others_have_told_in_time_counts_before_a_deadline_that_passed_meanwhile() -> None:
+    """As the answer of a worker elsewhere does, when the engine was busy."""
+    now, rung = [0.0], list[str]()
+    with LocalEngine(Scheduler(Fair()), MemoryJournal(), {}, RESOURCES, clock=lambda: now[0]) as engine:
+        engine._reactor.set_deadline("item", 1.0, lambda: rung.append("late"))
+        engine.post(lambda: engine._reactor.clear_alarm("item"))
+        now[0] = 2.0
+        engine._turn()
+    assert rung == []

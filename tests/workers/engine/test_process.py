@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,3 +46,26 @@ def test_what_was_printed_is_passed_on_part_by_part_and_the_rest_at_the_end(tmp_
     assert child.kill() == "killed by SIGKILL"
     log.close()
     assert (tmp_path / "log").read_text().count("x") >= 65536
+
+
+class Stuck:
+    """A process that the kernel keeps, whatever is sent to it, as it does while a driver hangs."""
+
+    returncode = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def wait(self, timeout: float | None = None) -> int:
+        assert timeout is not None, "one would wait for ever"
+        raise subprocess.TimeoutExpired("w", timeout)
+
+
+def test_one_that_does_not_end_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    log = ProcessLog(tmp_path / "log")
+    child = ChildProcess("w", WORKER, front_end_of_worker, log)
+    real, child._popen = child._popen, Stuck(child.pid)
+    assert child.kill("exceeded 1 s") == "exceeded 1 s, and has not ended"
+    assert child.kill() == "killed, and has not ended"
+    log.close()
+    assert real.wait() == -signal.SIGKILL

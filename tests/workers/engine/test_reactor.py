@@ -50,6 +50,67 @@ def test_an_alarm_may_clear_another_that_is_due() -> None:
     assert rung == ["first"]
 
 
+class Hand:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_was_said_in_time_is_heard_before_a_deadline_rings() -> None:
+    """From another thread, too: what it has posted is done `between`."""
+    clock = Hand()
+    reactor = Reactor(clock)
+    rung: list[str] = []
+    reactor.set_deadline("late", 1.0, lambda: rung.append("late"))
+    clock.now = 2.0
+    reactor.turn(sleeping=False, between=lambda: reactor.clear_alarm("late"))
+    assert rung == []
+    reactor.close()
+
+
+def test_a_deadline_that_passes_while_somebody_is_heard_rings_after_the_others_were_heard() -> None:
+    clock = Hand()
+    reactor = Reactor(clock)
+    rung: list[str] = []
+    reactor.set_deadline("late", 1.0, lambda: rung.append("late"))
+
+    def take_long() -> None:
+        clock.now = 2.0
+
+    reactor.turn(sleeping=False, between=take_long)
+    assert rung == []
+    reactor.turn(sleeping=False)
+    assert rung == ["late"]
+    reactor.close()
+
+
+def test_deadlines_are_later_by_the_time_for_which_this_process_was_stopped_and_alarms_are_not() -> None:
+    clock = Hand()
+    reactor = Reactor(clock)
+    rung: list[str] = []
+    reactor.turn(sleeping=False)
+    reactor.set_deadline("late", 10.0, lambda: rung.append("late"))
+    reactor.set_deadline("cleared", 10.0, lambda: rung.append("wrong"))
+    reactor.set_alarm("retry", 10.0, lambda: rung.append("retry"))
+    clock.now = 100.0  # the machine has slept
+    reactor.turn(sleeping=False)
+    assert rung == ["retry"]
+    reactor.clear_alarm("cleared")
+    clock.now = 104.0
+    reactor.turn(sleeping=False)
+    clock.now = 109.0
+    reactor.turn(sleeping=False)
+    assert rung == ["retry"]
+    clock.now = 110.0
+    reactor.turn(sleeping=False)
+    assert rung == ["retry", "late"]
+    reactor.close()
+
+
 def test_another_thread_ends_the_sleep() -> None:
     reactor = Reactor(lambda: 0.0)
     waker = threading.Thread(target=reactor.wake)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from kintune.core.messages import ItemStatus, Work
+from kintune.core.messages import Begin, Item, ItemFailed, ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.errors import EngineError
 from kintune.scheduler.policies import Sequential
@@ -15,7 +17,12 @@ from kintune.scheduler.resources import Host
 from kintune.scheduler.scheduler import Scheduler
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.process import Command
+from kintune.workers.engine.process import Command, RemoteCommand
+from kintune.workers.engine.process_log import ProcessLog
+from kintune.workers.engine.reactor import Reactor
+from kintune.workers.engine.settings import EngineSettings
+from kintune.workers.engine.worker_connection import WorkItem
+from kintune.workers.engine.worker_pool import Slot, WorkerPool
 from tests.support.journal import MemoryJournal
 from tests.support.script import Deed, Plot
 
@@ -60,3 +67,41 @@ def test_workers_that_die_side_by_side_have_failed_to_start_once(tmp_path: Path)
 def test_those_that_die_again_and_again_end_the_run(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="before it was up, 3 times in a row"):
         run(tmp_path, deaths=100, together=3)
+
+
+class Elsewhere:
+    """Implements `kintune.workers.engine.process.Child`, and starts such processes."""
+
+    name = tail = "w"
+
+    def start(self, name: str, command: object, role: str) -> Elsewhere:
+        return self
+
+    def post(self, message: msgspec.Struct) -> None:
+        pass
+
+    def bring(self, paths: Sequence[str]) -> None:
+        pass
+
+    def kill(self, how: str = "") -> str:
+        return how
+
+
+def test_why_a_place_is_of_no_use_is_one_short_line_whatever_its_worker_says() -> None:
+    reactor, causes = Reactor(lambda: 0.0), list[str]()
+
+    def useless(place: str, cause: str) -> bool:
+        causes.append(cause)
+        return True
+
+    commands = {"build@there": RemoteCommand("node", "a.module")}
+    pool = WorkerPool(
+        reactor, Elsewhere(), commands, ProcessLog(None), EngineSettings(), lambda: 0.0, useless=useless
+    )  # fmt: skip
+    slot = Slot("build", "there")
+    assert pool.submit(slot, WorkItem("me", Begin("s", 0, "build", b""), Item("s", 0, 0, b""), 60, lambda _: None))
+    (worker,) = pool._workers[slot]
+    worker.heard(ItemFailed("", 0, 0, f"hot\n[job j] done{'!' * 1000}", unwell=True))
+    assert causes[0].startswith("hot [job j] done!")
+    assert len(causes[0]) == 400
+    reactor.close()

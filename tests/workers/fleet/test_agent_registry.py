@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from kintune.core.version import __version__
 from kintune.errors import InputError, StorageError
 from kintune.scheduler.resources import Device, Host
 from kintune.wire.child import ResourceLimits
@@ -157,7 +159,11 @@ def test_words_pass_both_ways() -> None:
         (Beat(), "an agent begins with whom it speaks for"),
         (
             msgspec.structs.replace(JOIN, fleet_version="0"),
-            f"this agent is of version 0.{WIRE_VERSION}, the service of",
+            f"this machine has Kintune 0.{WIRE_VERSION}, the service {FLEET_VERSION}.",
+        ),
+        (
+            msgspec.structs.replace(JOIN, fleet_version=FLEET_VERSION.replace(__version__, "0.0.9")),
+            "this machine has Kintune 0.0.9",
         ),
         (msgspec.structs.replace(JOIN, name=""), "nothing can be called ''"),
         (msgspec.structs.replace(JOIN, name="a\x1b[2Jb"), "nothing can be called"),
@@ -429,6 +435,69 @@ def test_who_falls_silent_is_lost_and_who_beats_is_not() -> None:
 
     play(front, act, beat_s=0.05)
     assert front.told == [("lost", "board-7", "nothing was heard of it for 0.2 s")]
+
+
+class Distant(MemoryTransport):
+    """What is said takes a few turns of the event loop to arrive, as over a network."""
+
+    async def receive(self) -> bytes | None:
+        data = await super().receive()
+        for _ in range(8):
+            await asyncio.sleep(0)
+        return data
+
+
+def test_an_agent_is_not_lost_because_this_process_was_stopped() -> None:
+    front = FakeFront()
+
+    async def playing() -> None:
+        ours, theirs = pair()
+        theirs = Distant(theirs._incoming, theirs._outgoing)
+        attending = asyncio.ensure_future(AgentRegistry(front, beat_s=0.2).attend(theirs, admit))
+        await joined(ours, front)
+        await asyncio.sleep(0.05)
+        time.sleep(1.0)  # more beats than may be missed
+        await say(ours, Beat())
+        await asyncio.sleep(0.3)
+        assert front.nodes
+        ours.cut()
+        await asyncio.wait_for(attending, 10)
+
+    asyncio.run(playing())
+    assert front.told == [("lost", "board-7", "the connection to it was cut")]
+
+
+class OneWay(MemoryTransport):
+    """Nothing but a first message can be sent any more; what comes in is heard."""
+
+    sent = 0
+
+    async def send(self, data: bytes) -> None:
+        self.sent += 1
+        if self.sent > 1:
+            raise ConnectionError("Ray lost it")
+        await super().send(data)
+
+
+def test_an_agent_that_hears_nothing_any_more_is_lost() -> None:
+    """What it is told would be waited for, although it beats."""
+    front = FakeFront()
+
+    async def playing() -> None:
+        ours, theirs = pair()
+        theirs = OneWay(theirs._incoming, theirs._outgoing)
+        attending = asyncio.ensure_future(AgentRegistry(front).attend(theirs, admit))
+        host = await joined(ours, front)
+        host.kill(3)
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            await say(ours, Beat())
+            if attending.done():
+                break
+        await asyncio.wait_for(attending, 1)
+
+    asyncio.run(playing())
+    assert front.told == [("lost", "board-7", "the connection to it was cut")]
 
 
 def test_whom_the_engine_does_not_want_may_ask_again() -> None:

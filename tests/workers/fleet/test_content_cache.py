@@ -15,6 +15,7 @@ from kintune.workers.fleet.content_cache import (
     FileDigests,
     cache_directory,
 )
+from kintune.workers.fleet.ownership import owner
 
 
 def content(data: bytes) -> FileContent:
@@ -56,11 +57,39 @@ def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
 
 
 def test_what_dead_processes_left_half_arrived_goes(tmp_path: Path) -> None:
-    (tmp_path / f".arriving-999999999-{'0' * 64}").touch()
-    mine = tmp_path / f".arriving-{os.getpid()}-{'1' * 64}"
+    ours, _, _ = owner().partition("-")
+    (tmp_path / f".arriving-{ours}-999999999-x").touch()
+    mine = tmp_path / f".arriving-{owner()}-x"
     mine.touch()
     kept = keep(ContentCache(tmp_path), b"weights")
     assert sorted(tmp_path.iterdir()) == sorted((mine, kept))
+
+
+def test_what_another_machine_writes_into_a_directory_that_both_see_stays_while_it_grows(tmp_path: Path) -> None:
+    """No process of that number is here."""
+    theirs, old = tmp_path / ".arriving-0123456789ab-999999999-x", tmp_path / ".arriving-0123456789ab-999999998-x"
+    for path in (theirs, old):
+        path.touch()
+    os.utime(old, (1, 1))
+    kept = keep(ContentCache(tmp_path), b"weights")
+    assert sorted(tmp_path.iterdir()) == sorted((theirs, kept))
+
+
+def test_two_can_bring_the_same_file_at_once(tmp_path: Path) -> None:
+    """Of the same number, perhaps: containers have processes of their own."""
+    arrivals = [ContentCache(tmp_path).begin("net.onnx", content(b"weights")) for _ in range(2)]
+    assert not arrivals[0].take(0, b"wei")
+    assert arrivals[1].take(0, b"weights")
+    assert arrivals[1].finish().read_bytes() == b"weights"
+    assert arrivals[0].take(3, b"ghts")
+    assert arrivals[0].finish().read_bytes() == b"weights"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_another_process_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = list(Path.iterdir(keep(ContentCache(tmp_path), b"weights").parent))
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter([self / "gone", self / ".arriving-gone", *there]))
+    assert keep(ContentCache(tmp_path), b"more").read_bytes() == b"more"
 
 
 def test_what_is_not_what_was_announced_is_not_kept(tmp_path: Path) -> None:

@@ -102,3 +102,24 @@ def test_the_service_s_command_is_one_that_runs_here(tmp_path: Path) -> None:
     address = ray_address(context.params["engine"])
     cluster = manifests()["RayCluster"]["metadata"]["name"]
     assert address == f"ray://{cluster}-head-svc:10001"
+
+
+def test_nodes_have_probes_of_their_own_that_work_with_what_is_in_the_image() -> None:
+    """The operator's would restart them again and again: they need what the image does not have."""
+    spec = manifests()["RayCluster"]["spec"]
+    (head,), workers = containers({**spec, "workerGroupSpecs": []}), containers(spec)[1:]
+    for container in (head, *workers):
+        assert container["livenessProbe"] == container["readinessProbe"]
+    assert head["livenessProbe"]["tcpSocket"]["port"] == 6379  # Ray's own
+    for worker in workers:
+        *shell, script = worker["livenessProbe"]["exec"]["command"]
+        for name, found in (("sh", True), ("nobody", False)):
+            done = subprocess.run([*shell, script.replace("raylet", name)], check=False)
+            assert (done.returncode == 0) is found
+
+
+def test_the_cluster_of_machines_installs_the_runtime_too() -> None:
+    """No registry has it."""
+    (install,) = yaml.safe_load((DEPLOY / "ray-cluster.yaml").read_text())["setup_commands"]
+    assert " ~/kintune/runtime " in install
+    assert "--constraint ~/kintune/constraints.txt" in install

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
+import io
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -123,5 +125,68 @@ def test_why_a_file_does_not_come_is_passed_on(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the connection to the service was cut"):
             await placing
         assert list((tmp_path / "cache").iterdir()) == []
+
+    play(tmp_path, act)
+
+
+def test_what_is_looked_for_while_the_connection_is_cut_is_not_waited_for(tmp_path: Path) -> None:
+    async def act(machine: Machine) -> None:
+        placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
+        machine.fetcher.close()  # before anything is asked for
+        with pytest.raises(InputError, match="the connection to the service was cut"):
+            await placing
+        assert machine.wanted == []
+
+    play(tmp_path, act)
+
+
+class Full(io.BytesIO):
+    """A file on a full disk: what is left in its buffer cannot be written when it is closed, either."""
+
+    def write(self, _: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_is_full_ends_the_one_file(tmp_path: Path) -> None:
+    async def act(machine: Machine) -> None:
+        placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
+        await machine.until(1)
+        (coming,) = machine.fetcher._coming.values()
+        coming.arrival._file.close()
+        coming.arrival._file = Full()
+        machine.fetcher.part(Part(DIGEST, 0, DATA))
+        with pytest.raises(InputError, match=r"net\.onnx cannot be kept in .*: No space left on device"):
+            await placing
+        assert list((tmp_path / "cache").iterdir()) == []
+
+    play(tmp_path, act)
+
+
+def test_a_file_that_makes_room_for_another_before_it_is_used_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([tmp_path / "made room", None])
+    monkeypatch.setattr(ContentCache, "find", lambda *_: next(found))
+
+    async def act(machine: Machine) -> None:
+        placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
+        await machine.until(1)
+        machine.fetcher.part(Part(DIGEST, 0, DATA))
+        await placing
+        assert machine.placed(0).read_bytes() == DATA
+
+    play(tmp_path, act)
+
+
+def test_one_that_makes_room_again_and_again_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContentCache, "find", lambda *_: tmp_path / "made room")
+
+    async def act(machine: Machine) -> None:
+        with pytest.raises(InputError, match=r"net\.onnx had to make room for others"):
+            await machine.fetcher.place(NEED, machine.staging[0])
 
     play(tmp_path, act)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -20,7 +22,8 @@ from kintune.wire.channel import encoded, reader_of_worker
 from kintune.workers.fleet.content_cache import ContentCache
 from kintune.workers.fleet.file_fetcher import FileFetcher
 from kintune.workers.fleet.file_transfer import sweep
-from kintune.workers.fleet.messages import Collect, Launch, Made, Need, Part, Want
+from kintune.workers.fleet.messages import Collect, Gone, Launch, Made, Need, Part, Want
+from kintune.workers.fleet.ownership import owner
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 from tests.support.script import Act, Deed
 
@@ -266,7 +269,8 @@ def test_a_process_writes_where_the_front_wants_it_if_that_is_to_be_seen(tmp_pat
 
 def test_what_killed_agents_have_left_is_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    mine, dead = tmp_path / f"kintune-staging-{os.getpid()}-a", tmp_path / "kintune-staging-999999999-b"
+    processes = owner().partition("-")[0]
+    mine, dead = (tmp_path / f"kintune-staging-{processes}-{number}-a" for number in (os.getpid(), 999999999))
     for path in (mine, dead):
         path.mkdir()
     sweep()
@@ -284,3 +288,91 @@ def test_a_front_says_little_of_a_programs_environment(monkeypatch: pytest.Monke
         assert child.environ()["TVM_NUM_THREADS"] == "3"
 
     play(act)
+
+
+def test_what_a_process_hands_over_outlives_it(tmp_path: Path) -> None:
+    """What is sent later is read later: the connection may be slow."""
+    wanted, unread = str(tmp_path / "net.kt"), list[Iterator[Made]]()
+
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        notes.made = lambda _, parts: unread.append(parts)
+        supervisor.start(Launch(1, WORKER, collect=Collect(wanted)))
+        supervisor.say(1, order(Deed(Act.MAKE, text=wanted)))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        supervisor.kill(1)
+        await notes.until(lambda: 1 in notes.how)
+
+    play(act)
+    digest = hashlib.sha256(wanted.encode()).hexdigest()
+    assert [*chain(*unread)] == [Made(1, wanted, 0, len(wanted), digest, wanted.encode())]
+
+
+def test_one_whose_child_keeps_the_output_open_has_ended_all_the_same() -> None:
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        supervisor.say(1, order(Deed(Act.ORPHAN)))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        answer = notes.messages(1)[1]
+        assert isinstance(answer, ItemDone)
+        try:
+            supervisor.kill(1)
+            await notes.until(lambda: 1 in notes.how)
+        finally:
+            os.kill(int(answer.payload), signal.SIGKILL)
+        await asyncio.sleep(0.1)  # the pipe is closed
+
+    assert play(act).how == {1: "killed"}
+
+
+def test_a_number_is_not_killed_once_its_process_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file that the process needed may still be on its way, and then not come."""
+    killed: list[int] = []
+    kill = os.killpg
+    monkeypatch.setattr(os, "killpg", lambda number, how: killed.append(number) or kill(number, how))
+
+    async def playing() -> int:
+        notes = Notes()
+        fetcher = FileFetcher(ContentCache(tmp_path), notes.wanted.append)
+        supervisor = ProcessSupervisor(notes, fetcher, {WORKER})
+        supervisor.start(Launch(1, WORKER))
+        await notes.until(lambda: bool(notes.messages(1)))
+        supervisor.need(Need(1, "/there/net.kt", 6, DIGEST))
+        while not notes.wanted:
+            await asyncio.sleep(0.001)
+        supervisor.kill(1)
+        await notes.until(lambda: 1 in notes.how)
+        before = len(killed)
+        fetcher.gone(Gone(DIGEST, "net.kt has changed"))
+        await supervisor.close()
+        return len(killed) - before
+
+    assert asyncio.run(playing()) == 0
+    assert killed
+
+
+def test_a_directory_that_somebody_has_cleaned_up_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "staging"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        await notes.until(lambda: bool(notes.messages(1)))
+        (directory,) = place.iterdir()
+        shutil.rmtree(directory)
+        supervisor.clear(1)
+        assert directory.stat().st_mode & 0o777 == 0o700
+        supervisor.need(Need(1, "/there/net.kt", 6, DIGEST))
+        supervisor.say(1, order(Deed(Act.READ, text="/there/net.kt")))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        shutil.rmtree(place)
+        supervisor.clear(1)
+        await notes.until(lambda: 1 in notes.how)
+
+    notes = play(act, tmp_path / "cache")
+    answer = notes.messages(1)[1]
+    assert isinstance(answer, ItemDone)
+    assert answer.payload == b"onetwo"
+    assert notes.how == {1: "no place for its files: No such file or directory"}

@@ -47,3 +47,13 @@ def test_one_line_says_that_the_store_is_full(tmp_path: Path) -> None:
     (tmp_path / "one").touch()
     with pytest.raises(OSError, match=r"^Ray's object store does not take it: no room$"):
         RayObjects(ray).put(str(tmp_path / "one"), FileContent(0, "e"))
+
+
+def test_what_was_in_a_store_that_is_gone_is_put_again(tmp_path: Path) -> None:
+    ray = FakeRay()
+    objects = RayObjects(ray)
+    (tmp_path / "one").write_text("one")
+    for _ in range(2):
+        objects.put(str(tmp_path / "one"), FileContent(3, "one"))
+        objects.clear()
+    assert ray.put_here == [b"one", b"one"]

@@ -66,23 +66,41 @@ class FakeRay:
 
     def __init__(self) -> None:
         self.looks = 0
+        self.connections = 0
+        self.connected = False
         self.asked: list[int] = []
+        self.there: list[dict[str, Any]] = []
+        self.started = 0
         self.looked_again = threading.Semaphore(0)
         self.answers: Callable[[], bool] = lambda: True
         self.hears: Callable[[], bool] = lambda: True
+        self.away: Callable[[], bool] = lambda: False
 
     def init(self, **_: object) -> None:
-        pass
+        self.connections += 1
+        if self.away():
+            raise ConnectionError("ray client connection timeout")
+        self.connected = True
+
+    def is_initialized(self) -> bool:
+        return self.connected
 
     def shutdown(self) -> None:
-        pass
+        self.connected = False
 
     def nodes(self) -> list[dict[str, Any]]:
         self.looks += 1
         self.looked_again.release()
         if not self.answers():
             raise RuntimeError("the head is gone")
-        return []
+        if not self.connected:
+            raise RuntimeError("Ray Client is not connected")
+        return self.there
+
+    @property
+    def util(self) -> Any:
+        self.started += 1
+        raise RuntimeError("the node is gone")
 
     def request(self, cores: int) -> None:
         self.asked.append(cores)
@@ -109,6 +127,14 @@ class NoFront:
 def look(ray: FakeRay, times: int) -> None:
     for _ in range(times):
         assert ray.looked_again.acquire(timeout=10), "the cluster is not looked at any more"
+
+
+def look_until(ray: FakeRay, condition: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if condition():
+            return
+        look(ray, 1)
+    raise AssertionError("it does not come to that")
 
 
 def park() -> RayCluster:
@@ -154,3 +180,59 @@ def test_who_asked_for_nothing_takes_nothing_back(ray: FakeRay) -> None:
     look(ray, 3)
     parked.close()
     assert ray.asked == []
+
+
+def test_a_connection_that_ray_has_given_up_is_made_again_and_cores_are_asked_for_again(ray: FakeRay) -> None:
+    """Not while there is nothing to connect to."""
+    parked = park()
+    look_until(ray, lambda: ray.asked == [1])
+    ray.away = lambda: ray.connections < 4
+    ray.connected = False
+    look_until(ray, lambda: ray.connected and len(ray.asked) > 1)
+    parked.close()
+    assert ray.connections == 4
+    assert ray.asked == [1, 1, 0]
+
+
+def test_one_that_only_does_not_answer_is_kept(ray: FakeRay) -> None:
+    parked = park()
+    ray.answers = lambda: ray.looks > 5
+    look(ray, 10)
+    parked.close()
+    assert ray.connections == 1
+
+
+def test_a_node_on_which_no_agent_can_be_started_is_left_alone_for_a_while(
+    ray: FakeRay, caplog: pytest.LogCaptureFixture
+) -> None:
+    ray.there = [node(CPU=2.0)]
+    parked = park()
+    look(ray, 20)
+    parked.close()
+    assert ray.started == 1
+    assert "no agent can be started on ray-0123456789ab: the node is gone" in caplog.text
+
+
+def test_a_node_that_takes_the_place_of_one_like_it_has_its_name(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else hosts that are never back would only grow in number, for months."""
+    started: list[tuple[str, NodeOffer]] = []
+
+    def start(_: RayCluster, id: str, offer: NodeOffer) -> None:
+        started.append((id, offer))
+        raise RuntimeError("it is gone again")
+
+    monkeypatch.setattr(RayCluster, "_start", start)
+    monkeypatch.setattr(ray_park, "_AGAIN_S", 0.001)
+    parked = park()
+    nodes = (("one", 2, 900), ("two", 2, 910), ("three", 4, 900), ("four", 2, 890), ("five", 2, 899), ("six", 2, 9000))
+    for id, cores, memory_mb in nodes:
+        ray.there = [{**node(CPU=float(cores), memory=memory_mb * 2.0**20), "NodeID": id}]
+        look_until(ray, lambda id=id: id in dict(started))
+        ray.there = []
+        look_until(ray, lambda: not parked._offers)
+    parked.close()
+    one, three, four, six = (
+        NodeOffer(f"ray-{name}", cores, memory_mb)
+        for name, cores, memory_mb in (("one", 2, 900), ("three", 4, 900), ("four", 2, 890), ("six", 2, 9000))
+    )
+    assert dict(started) == {"one": one, "two": one, "three": three, "four": four, "five": four, "six": six}

@@ -84,3 +84,12 @@ def test_what_talks_another_language() -> None:
 def test_what_is_no_address() -> None:
     with pytest.raises(InputError, match="is no address of a service"):
         come_in("http://here")
+
+
+@pytest.mark.parametrize("proxy", ["ftp://here", "socks5h://127.0.0.1:9"])
+def test_a_proxy_that_cannot_be_used_is_told_in_a_line(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ws_proxy", proxy)
+    with pytest.raises((OSError, InputError), match=r"."):
+        come_in("ws://127.0.0.1:9")

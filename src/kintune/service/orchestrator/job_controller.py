@@ -326,7 +326,7 @@ class JobController:
         shown = msgspec.structs.replace(report, output=output.name, log=None)  # where they lie here is nobody's affair
         files = {
             "report": self._blobs.put_bytes(msgspec.json.encode(shown)),
-            "executable": self._blobs.put(output),
+            "executable": self._blobs.keep(output),
             "log": self._keep_log(underway, run),
         }
         gain = gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline)

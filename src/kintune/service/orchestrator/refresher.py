@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -11,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.knowledge import TrainingConditions
-from kintune.errors import StorageError
 from kintune.transfer.refresh_job import RefreshSpec
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.process import Anywhere, Command
@@ -31,6 +31,7 @@ class Refresher:
         home: the host of its process; None where it may run on any.
         launch: hands a job to the engine.
         failed: told why a refresh did not succeed; jobs go on with the models that there are.
+        aside: does what takes long, and must not keep the engine waiting; by default in a thread.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Refresher:
         home: str | None,
         launch: Callable[[JobLaunch], None],
         failed: Callable[[str], None],
+        aside: Callable[[Callable[[], None]], None] = lambda act: threading.Thread(target=act, daemon=True).start(),
     ) -> None:
         self._records = records
         self._every = every
@@ -48,6 +50,7 @@ class Refresher:
         self._home = home
         self._launch = launch
         self._failed = failed
+        self._aside = aside
         self._measured: Counter[TrainingConditions] = Counter()
         self._running = False
         self._number = 0
@@ -66,14 +69,10 @@ class Refresher:
             self._running = True
             self._number += 1
             name = f"{_NAME}{self._number}"
-            try:
-                records, files = self._records_for(name)
-            except StorageError as error:
-                self._running = False
-                self._failed(str(error))
-                return
-            spec = msgspec.msgpack.encode(RefreshSpec(records, conditions))
-            self._launch(JobLaunch(name, self._command, spec, _PRIORITY, home=self._home, files=files))
+            if isinstance(self._command, Command) or "://" in self._records:  # a server is asked over the network
+                self._begin(name, conditions, self._records, ())
+            else:
+                self._aside(lambda: self._begin_with_copy(name, conditions))
 
     def ended(self, end: JobEnd) -> None:
         """The refresh is over."""
@@ -84,17 +83,12 @@ class Refresher:
         if end.ending is not JobEnding.FINISHED:
             self._failed(end.cause)
 
-    def _records_for(self, name: str) -> tuple[str, tuple[str, ...]]:
-        """Where a refresh finds the records, and which files must be brought to it for that.
+    def _begin(self, name: str, conditions: TrainingConditions, records: str, files: tuple[str, ...]) -> None:
+        spec = msgspec.msgpack.encode(RefreshSpec(records, conditions))
+        self._launch(JobLaunch(name, self._command, spec, _PRIORITY, home=self._home, files=files))
 
-        A database server is asked over the network.  Of a database file, a process elsewhere gets a copy that nobody
-        writes to.
-
-        Raises:
-            StorageError: it cannot be copied.
-        """
-        if isinstance(self._command, Command) or "://" in self._records:
-            return self._records, ()
+    def _begin_with_copy(self, name: str, conditions: TrainingConditions) -> None:
+        """Bring a process elsewhere a copy of the database file, which nobody writes to."""
         copy = Path(f"{self._records}.{name}")
         try:
             copy.unlink(missing_ok=True)
@@ -102,6 +96,8 @@ class Refresher:
             with closing(sqlite3.connect(self._records)) as live, closing(sqlite3.connect(copy)) as target:
                 live.backup(target)
         except (OSError, sqlite3.Error) as error:
-            raise StorageError(f"{self._records}: cannot be copied for the nodes of the cluster ({error})") from error
+            self._running = False
+            self._failed(f"{self._records}: cannot be copied for the nodes of the cluster ({error})")
+            return
         self._copy = copy
-        return str(copy), (str(copy),)
+        self._begin(name, conditions, str(copy), (str(copy),))

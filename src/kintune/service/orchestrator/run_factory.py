@@ -158,26 +158,30 @@ class RunFactory:
         if wanted.until is not None:
             device = "" if run_on(about.device_type) else repr(wanted.device)
             check_until(wanted.until, reference, TIMED_BESIDE, device)
+        calibration = self._calibration(wanted.calibrate, work)
         request = TuneRequest(
             model=reference.with_combinations(wanted.combinations()),
             target=settings.target if site.device == self._placement.type else about.device_type.target,
             device=settings.device if site.device == self._placement.type else site.device,
             options=options,
             records=settings.records,
-            calibration=self._calibration(wanted.calibrate, work),
+            calibration=tuple(calibration),
             output=str(work / f"{shortened(model.name)}.kt"),
             priority=job.priority,
+            digests={reference.source: model.file, **calibration},  # nothing need be read here for that
         )
         return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")
 
-    def _calibration(self, ids: Sequence[int], work: Path) -> tuple[str, ...]:
+    def _calibration(self, ids: Sequence[int], work: Path) -> dict[str, str]:
         """Links uploaded sets of inputs into the working directory, where they stay as long as the job.
+
+        Returns their digests by path.
 
         Raises:
             InputError: one is gone.
             StorageError: the links cannot be made.
         """
-        paths = []
+        digests = {}
         for number, id in enumerate(ids):
             stored = self._models.of_job(id)
             name = shortened(stored.name)
@@ -189,8 +193,8 @@ class RunFactory:
                     os.link(source, path)
                 except OSError:  # on another file system
                     _copy(source, path)
-            paths.append(str(path))
-        return tuple(paths)
+            digests[str(path)] = stored.file
+        return digests
 
     def is_away(self, device: str, usable: Callable[[str], int]) -> bool:
         """Whether this service knows a type of devices, and none of them can be used now.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -42,7 +42,8 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     `.npz` files, a set of inputs each, for the proof; so are those of `calibration`, with which the model is quantised,
     and which serve for the proof where there are no others.  `log` is the file for details (None: one in the user's log
     directory).  `fresh` ignores unfinished runs and what is known.  Of several models that are tuned at once, one of
-    `priority` 2 gets twice as much of scarce resources as one of priority 1.
+    `priority` 2 gets twice as much of scarce resources as one of priority 1.  `digests` are the SHA-256 digests of
+    files that are named here, by path, as far as they are known.
     """
 
     model: ModelRef
@@ -57,6 +58,7 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     calibration: tuple[str, ...] = ()
     log: str | None = None
     priority: float = 1.0
+    digests: Mapping[str, str] = {}
 
 
 def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> TuneRequest:
@@ -248,7 +250,7 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     not be repeated here, nor its times compared.
     """
     model = request.model
-    source = _content(Path(model.source)) if os.path.exists(model.source) else model.source
+    source = _content(request, model.source) if os.path.exists(model.source) else model.source
     parts = (model.kind, source, sorted(model.shapes.items()), sorted(model.options.items()))
     protocol = (MeasurementProtocol(threads=threads).version, OPERANDS)
     device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, protocol, FEATURES, __version__)
@@ -260,7 +262,7 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     if model.more_shapes:
         mine = (*mine, "shapes", [sorted(shapes.items()) for shapes in model.more_shapes])
     if request.calibration:
-        mine = (*mine, "calibration", [_content(Path(path)) for path in request.calibration])
+        mine = (*mine, "calibration", [_content(request, path) for path in request.calibration])
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 
 
@@ -276,6 +278,8 @@ def _weights_beside(model: ModelRef) -> str:
         return ""
 
 
-def _content(path: Path) -> str:
-    with path.open("rb") as file:
+def _content(request: TuneRequest, path: str) -> str:
+    if path in request.digests:
+        return request.digests[path]
+    with open(path, "rb") as file:
         return sha256_of(file).hex()

@@ -202,7 +202,7 @@ class JobProcess:
         def silent() -> None:
             self._kill(ItemStatus.CRASHED, f"took more than {timeout_s:g} s {what}")
 
-        self._reactor.set_alarm(self._alarm, self._clock() + timeout_s, silent)
+        self._reactor.set_deadline(self._alarm, self._clock() + timeout_s, silent)
 
     def _is_late(self) -> None:
         work_item = self._connection.work_item

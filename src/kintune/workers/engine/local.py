@@ -337,7 +337,9 @@ class LocalEngine:
             raise
 
     def _turn(self) -> None:
-        self._reactor.turn(sleeping=not self._posted)
+        self._reactor.turn(sleeping=not self._posted, between=self._do_what_is_posted)
+
+    def _do_what_is_posted(self) -> None:
         for _ in range(len(self._posted)):  # what is posted meanwhile must wait: processes and deadlines come first
             self._posted.popleft()()
 

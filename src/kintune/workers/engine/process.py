@@ -36,6 +36,9 @@ _LAST_PARTS = 16  # no less than a pipe holds
 _GRACE_S = 2.0
 
 
+_END_S = 10.0  # for which a process that was killed is waited for: a driver, or a file system, may keep it
+
+
 class ChildProcess:
     """A process of this machine, in a session of its own: Ctrl-C passes it by, and it can be killed with its children.
 
@@ -123,13 +126,16 @@ class ChildProcess:
         """Kill it with its children, at once; returns `how`, or else how it ended."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._popen.wait()
+        try:
+            code = self._popen.wait(_END_S)
+            how = how or describe_end(code)
+        except subprocess.TimeoutExpired:
+            how = f"{how or 'killed'}, and has not ended"
         if not self._output.closed:
             self._pass_the_rest_on()
             self._tail.finish()
             self._output.close()
         self.channel.close()
-        how = how or describe_end(self._popen.returncode)
         self._log.write(self.name, how)
         return how
 

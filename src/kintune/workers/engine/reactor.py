@@ -23,6 +23,8 @@ __all__ = ["Listener", "Reactor"]
 
 Clock: TypeAlias = Callable[[], float]
 
+_DEAF_S = 5.0  # for which this process may have been stopped or busy before that is no fault of others
+
 
 class Listener(Protocol):
     """Who is told what a child says."""
@@ -43,6 +45,8 @@ class Reactor:
         self._listeners: dict[Child, Listener] = {}
         self._alarms: IndexedQueue[Hashable] = IndexedQueue()
         self._callbacks: dict[Hashable, Callable[[], None]] = {}
+        self._deadlines: dict[Hashable, float] = {}
+        self._listened_at: float | None = None
         self._wake_end, self._sleep_end = socket.socketpair()
         self._wake_end.setblocking(False)
         self._sleep_end.setblocking(False)
@@ -95,11 +99,18 @@ class Reactor:
         """Call back at the time `when`; an alarm of the same key is replaced."""
         self._alarms.put(key, when)
         self._callbacks[key] = callback
+        self._deadlines.pop(key, None)
+
+    def set_deadline(self, key: Hashable, when: float, callback: Callable[[], None]) -> None:
+        """An alarm for what a child must have done by then; it gets longer when this process did not listen to it."""
+        self.set_alarm(key, when, callback)
+        self._deadlines[key] = when
 
     def clear_alarm(self, key: Hashable) -> None:
         """There is nothing to wait for, if there was."""
         self._alarms.discard(key)
         self._callbacks.pop(key, None)
+        self._deadlines.pop(key, None)
 
     # sleeping -------------------------------------------------------------------------------------------------------
 
@@ -108,16 +119,23 @@ class Reactor:
         with contextlib.suppress(OSError):
             self._wake_end.send(b"\0")
 
-    def turn(self, *, sleeping: bool = True) -> None:
-        """Sleep until something happens, unless not `sleeping`; then call back all whom it concerns."""
+    def turn(self, *, sleeping: bool = True, between: Callable[[], None] = lambda: None) -> None:
+        """Sleep until something happens, unless not `sleeping`; then call back all whom it concerns.
+
+        `between` is called before alarms ring.  Those ring that were due when the sleep ended: what was said in time,
+        is heard before, however long the callbacks take.
+        """
         due = self._alarms.peek()
         timeout = None if due is None else max(0.0, due[0] - self._clock())
         if not sleeping:
             timeout = 0.0
-        for key, _ in self._selector.select(timeout):
+        ready = self._selector.select(timeout)
+        now = self._clock()
+        self._excuse(now)
+        for key, _ in ready:
             if self._selector.get_map().get(key.fd) is key:  # not detached by an earlier callback
                 key.data()
-        now = self._clock()
+        between()
         while (due := self._alarms.peek()) is not None and due[0] <= now:
             name = due[1]
             callback = self._callbacks[name]
@@ -132,6 +150,19 @@ class Reactor:
         self._selector.close()
         self._wake_end.close()
         self._sleep_end.close()
+
+    def _excuse(self, now: float) -> None:
+        """Move all deadlines if an alarm rings much too late: by the time for which nobody was listened to.
+
+        This process was stopped then, perhaps with the whole machine, or kept busy by a callback.
+        """
+        due, since = self._alarms.peek(), self._listened_at
+        self._listened_at = now
+        if due is None or since is None or now - max(since, due[0]) <= _DEAF_S:
+            return
+        for key, when in self._deadlines.items():
+            self._deadlines[key] = when + now - since
+            self._alarms.put(key, when + now - since)
 
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):

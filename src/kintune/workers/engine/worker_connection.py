@@ -61,7 +61,7 @@ class WorkerConnection:
         assert work_item is not None
         assert work_item.sent_at is None
         work_item.sent_at = now = self._clock()
-        self._reactor.set_alarm(self._alarm, now + work_item.timeout_s, late)
+        self._reactor.set_deadline(self._alarm, now + work_item.timeout_s, late)
         try:
             if self._begun != work_item.stage:
                 if work_item.files or self._brought:

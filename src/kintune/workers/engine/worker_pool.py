@@ -9,6 +9,7 @@ import msgspec
 
 from kintune.core.messages import FromJob, Hello, ItemDone, ItemFailed, ItemStatus, Shutdown
 from kintune.errors import EngineError, InputError, WireError
+from kintune.wire.channel import tidy
 from kintune.workers.engine.launcher import Launcher
 from kintune.workers.engine.process import AnyCommand, RemoteCommand
 from kintune.workers.engine.process_log import ProcessLog
@@ -153,7 +154,7 @@ class WorkerPool:
         worker = _Worker(self, slot, WorkerConnection(child, self._reactor, self._clock), self._failures.get(slot, 0))
         self._workers.setdefault(slot, []).append(worker)
         self._reactor.attach(child, worker)
-        self._reactor.set_alarm(
+        self._reactor.set_deadline(
             (child, "hello"), self._clock() + self._settings.start_timeout_s, worker.did_not_come_up
         )
         return worker
@@ -185,7 +186,7 @@ class WorkerPool:
 
     def _is_useless(self, worker: _Worker, cause: str) -> bool:
         """A worker says that it can be of no use where it is; whether the run can do without that place."""
-        if not self._does_without(worker.slot, cause):
+        if not self._does_without(worker.slot, tidy(cause)):
             return False
         if worker in self._workers[worker.slot]:  # else it was killed when its place was taken out of use
             self._remove(worker)

@@ -88,7 +88,7 @@ class Front(Protocol):
 
 
 class _Silence(Exception):
-    """An agent does not introduce itself in time."""
+    """An agent says nothing for too long."""
 
 
 class AgentRegistry:
@@ -142,7 +142,7 @@ class AgentRegistry:
             try:
                 refusal = await answer
                 if refusal is None:
-                    cause = await self._listen(transport, node.name, host)
+                    cause = await self._listen(transport, queue, node.name, host)
                 else:
                     await _turn_away(transport, TurnedAway(refusal, later=True))
             finally:
@@ -160,14 +160,14 @@ class AgentRegistry:
         _check(message)
         return message
 
-    async def _listen(self, transport: Transport, name: str, host: _AgentHost) -> str:
-        """Tell the engine what the agent says, until it says no more; why that is."""
+    async def _listen(self, transport: Transport, queue: FairSendQueue, name: str, host: _AgentHost) -> str:
+        """Tell the engine what the agent says, until it says no more, or hears no more; why that is."""
         while True:
             try:
-                data = await asyncio.wait_for(transport.receive(), _SKIPPED * self._beat_s)
-            except asyncio.TimeoutError:
-                return f"nothing was heard of it for {_SKIPPED * self._beat_s:g} s"
-            if data is None:
+                data = await self._hear_within(transport)
+            except _Silence as silence:
+                return str(silence)
+            if data is None or queue.broken:
                 return "the connection to it was cut"
             try:
                 message = from_agent(data)
@@ -195,6 +195,23 @@ class AgentRegistry:
                     pass
                 case Join():
                     return "it joined twice over one connection"
+
+    async def _hear_within(self, transport: Transport) -> bytes | None:
+        """What the agent says next, if it does before several beats in a row are missed.
+
+        One after the other: when this process was stopped, it has missed one at most, and hears what came meanwhile.
+
+        Raises:
+            _Silence: they were missed.
+        """
+        hearing = asyncio.ensure_future(transport.receive())
+        try:
+            for _ in range(_SKIPPED):
+                if (await asyncio.wait({hearing}, timeout=self._beat_s))[0]:
+                    return hearing.result()
+        finally:
+            hearing.cancel()
+        raise _Silence(f"nothing was heard of it for {_SKIPPED * self._beat_s:g} s")
 
 
 class _AgentHost:
@@ -278,7 +295,7 @@ def _check(join: Join) -> None:
     versions = (join.fleet_version, join.wire_version)
     if versions != (FLEET_VERSION, WIRE_VERSION):
         raise InputError(
-            f"this agent is of version {'.'.join(versions)}, the service of {FLEET_VERSION}.{WIRE_VERSION}; "
+            f"this machine has Kintune {'.'.join(versions)}, the service {FLEET_VERSION}.{WIRE_VERSION}; "
             "install the same Kintune on both"
         )
     for name in (join.name, *(device.name for device in join.devices)):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import stat
+import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 import platformdirs
-import psutil
 
 from kintune.errors import InputError
 from kintune.files import sha256_of
+from kintune.workers.fleet.ownership import is_abandoned, owner
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -50,10 +53,14 @@ class FileContent(NamedTuple):
 
 
 class FileDigests:
-    """Digests of files, computed again only when a file's size, time of change or inode differ."""
+    """Digests of files, computed again only when a file's size, time of change or inode differ.
+
+    May be used by several threads.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, int], FileContent]] = {}
+        self._lock = threading.Lock()
 
     def known(self, path: str | Path) -> FileContent | None:
         """What is in the file, if that can be told without reading it.
@@ -77,15 +84,17 @@ class FileDigests:
             if not stat.S_ISREG(before.st_mode):
                 raise OSError(f"{path} is no regular file")
             digest = sha256_of(file).hex()
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.pop(next(iter(self._known)))
         content = FileContent(before.st_size, digest)
-        self._known[str(path)] = (_state(before), content)
+        with self._lock:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.pop(next(iter(self._known)))
+            self._known[str(path)] = (_state(before), content)
         return content
 
     def forget(self, path: str | Path) -> None:
         """Read the file the next time, even if it looks the same."""
-        self._known.pop(str(path), None)
+        with self._lock:
+            self._known.pop(str(path), None)
 
 
 class ContentCache:
@@ -135,12 +144,14 @@ class ContentCache:
         """Remove what was used longest ago until `size` more bytes fit, and what dead processes left."""
         kept: list[tuple[int, int, Path]] = []
         for path in self.directory.iterdir():
-            if path.name.startswith(_ARRIVING):
-                owner = path.name.removeprefix(_ARRIVING).partition("-")[0]
-                if owner.isdecimal() and not psutil.pid_exists(int(owner)):
-                    path.unlink(missing_ok=True)
+            try:
+                if path.name.startswith(_ARRIVING):
+                    if is_abandoned(path, _ARRIVING):
+                        path.unlink(missing_ok=True)
+                    continue
+                about = path.stat()
+            except FileNotFoundError:  # another process makes room, too
                 continue
-            about = path.stat()
             if stat.S_ISREG(about.st_mode):
                 kept.append((about.st_atime_ns, about.st_size, path))
         total = sum(each for _, each, _ in kept)
@@ -161,8 +172,8 @@ class Arrival:
             OSError: it cannot be written.
         """
         self._directory, self._name, self._content = directory, name, content
-        self._path = directory / f"{_ARRIVING}{os.getpid()}-{content.digest}"
-        self._file = self._path.open("wb")
+        handle, place = tempfile.mkstemp(prefix=f"{_ARRIVING}{owner()}-", dir=directory)
+        self._file, self._path = os.fdopen(handle, "wb"), Path(place)
         self._hash = hashlib.sha256()
         self._written = 0
 
@@ -191,12 +202,12 @@ class Arrival:
             ContentMismatch: its digest is not what was announced.
             InputError: it cannot be kept.
         """
-        self._file.close()
         if self._hash.hexdigest() != self._content.digest:
             self.drop()
             raise ContentMismatch
         path = self._directory / self._content.digest
         try:
+            self._file.close()
             self._path.chmod(0o444)
             self._path.replace(path)
         except OSError as error:
@@ -205,8 +216,10 @@ class Arrival:
 
     def drop(self) -> None:
         """Forget what has arrived."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a full disk does not take what is left to be written, either
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
 
 def cache_directory() -> Path:

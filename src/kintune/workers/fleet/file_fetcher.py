@@ -14,6 +14,9 @@ from kintune.workers.fleet.messages import Gone, Need, Part, Want
 
 __all__ = ["FileFetcher"]
 
+_CUT = "the connection to the service was cut"
+_TRIES = 3
+
 
 class _Coming(NamedTuple):
     """A file that was asked for; `again` after a first try that brought something else."""
@@ -37,6 +40,7 @@ class FileFetcher:
         self._cache = cache
         self._ask = ask
         self._coming: dict[str, _Coming] = {}
+        self._closed = False
 
     async def place(self, need: Need, staging: StagingDirectory) -> None:
         """See that a process finds the file in its staging directory.
@@ -48,10 +52,12 @@ class FileFetcher:
         if await asyncio.to_thread(self._is_here, need.path, content):
             staging.refer(need.path)
             return
-        kept = await asyncio.to_thread(self._cache.find, content)
-        if kept is None:
-            kept = await self._fetch(Path(need.path).name, content)
-        await asyncio.to_thread(staging.add, need.path, kept)
+        name = Path(need.path).name
+        for _ in range(_TRIES):
+            kept = await asyncio.to_thread(self._cache.find, content) or await self._fetch(name, content)
+            if await asyncio.to_thread(staging.add, need.path, kept):
+                return
+        raise InputError(f"{name} had to make room for others before it could be used in {self._cache.directory}")
 
     def part(self, part: Part) -> None:
         """A part of a file that was asked for."""
@@ -74,8 +80,9 @@ class FileFetcher:
 
     def close(self) -> None:
         """Nothing more will come."""
+        self._closed = True
         for digest in list(self._coming):
-            self._fail(digest, "the connection to the service was cut")
+            self._fail(digest, _CUT)
 
     def _is_here(self, path: str, content: FileContent) -> bool:
         """Whether the path leads to this content on this machine, too."""
@@ -85,6 +92,8 @@ class FileFetcher:
             return False
 
     async def _fetch(self, name: str, content: FileContent) -> Path:
+        if self._closed:  # it was looked for on this machine meanwhile
+            raise InputError(_CUT)
         coming = self._coming.get(content.digest)
         if coming is None:
             arrived = asyncio.get_running_loop().create_future()

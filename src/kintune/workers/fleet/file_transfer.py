@@ -9,15 +9,18 @@ import os
 import secrets
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import IO
 
 import msgspec
-import psutil
 
 from kintune.errors import InputError, WireError
 from kintune.wire.staging import READY, HandedOver, staged_name
 from kintune.workers.fleet.messages import Collect, Made
+from kintune.workers.fleet.ownership import is_abandoned, owner
 
 __all__ = ["PART_BYTES", "Collector", "StagingDirectory", "sees", "sweep", "with_token"]
 
@@ -38,7 +41,7 @@ class StagingDirectory:
         Raises:
             OSError: it cannot be made.
         """
-        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner()}-"))
         self.made = self.path / "made"
         self.made.mkdir()
 
@@ -55,8 +58,8 @@ class StagingDirectory:
         except OSError as error:
             raise InputError(f"{path[-80:]!r} cannot be kept: {error.strerror}") from error
 
-    def add(self, path: str, copy: Path) -> None:
-        """The process finds this copy of the file.
+    def add(self, path: str, copy: Path) -> bool:
+        """The process finds this copy of the file; false if there is no such copy any more.
 
         Raises:
             InputError: the directory is gone or full.
@@ -71,34 +74,55 @@ class StagingDirectory:
                     raise
                 shutil.copyfile(copy, place)
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and self.path.exists():
+                return False
             raise InputError(f"{path[-80:]!r} cannot be kept: {error.strerror}") from error
+        return True
 
     def empty(self) -> None:
-        """Forget all files that were brought."""
+        """Forget all files that were brought.
+
+        Raises:
+            OSError: the directory is gone, and another one cannot be made.
+        """
+        with contextlib.suppress(FileExistsError):
+            self.path.mkdir(mode=0o700)  # what was not used for days is removed from directories for temporary files
+        if self.path.lstat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user")
+        self.made.mkdir(exist_ok=True)
         for file in self.path.iterdir():
             if file != self.made:
                 file.unlink(missing_ok=True)
 
     def parts_made(self, process: int) -> Iterator[Made]:
-        """The parts of the files that the process has handed over by now; each file is forgotten then."""
-        for ready in sorted(self.made.glob(f"*{READY}")):
-            try:
-                handed_over = msgspec.json.decode(ready.read_bytes(), type=HandedOver)
-                ready.unlink()
-            except (OSError, msgspec.MsgspecError):
-                continue
-            yield from _parts_made(process, self.made / handed_over.name, handed_over)
+        """The parts of the files that the process has handed over by now.
+
+        These are taken out at once: process and directory may be gone before the parts are read.
+        """
+        return chain.from_iterable([self._take(process, ready) for ready in sorted(self.made.glob(f"*{READY}"))])
+
+    def _take(self, process: int, ready: Path) -> Iterator[Made]:
+        """The parts of one file; one that is gone has none, which the front notices."""
+        try:
+            handed_over = msgspec.json.decode(ready.read_bytes(), type=HandedOver)
+            ready.unlink()
+            path = self.made / handed_over.name
+            file = path.open("rb")
+        except (OSError, ValueError, msgspec.MsgspecError):
+            return iter(())
+        path.unlink(missing_ok=True)
+        parts = _parts_made(process, file, handed_over)
+        weakref.finalize(parts, file.close)  # nobody may read them
+        return parts
 
     def remove(self) -> None:
         """Remove it with its files."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _parts_made(process: int, path: Path, handed_over: HandedOver) -> Iterator[Made]:
-    """The parts of a file; one that is gone has none, which the front notices."""
+def _parts_made(process: int, file: IO[bytes], handed_over: HandedOver) -> Iterator[Made]:
     offset, size = 0, handed_over.size
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        path.unlink()
+    with contextlib.suppress(OSError), file:
         while (data := file.read(PART_BYTES)) or offset == 0:
             yield Made(process, handed_over.path, offset, size, handed_over.digest, data)
             offset += len(data)
@@ -152,6 +176,9 @@ class Collector:
         try:
             with open(temporary, "wb" if made.offset == 0 else "ab") as file:
                 file.write(made.data)
+                if written + len(made.data) >= made.size:
+                    file.flush()
+                    os.fsync(file.fileno())  # what is committed after this must be there
             digest.update(made.data)
             written += len(made.data)
             self._arriving[key] = (written, digest)
@@ -200,6 +227,6 @@ def _arriving(process: int, path: str) -> str:
 def sweep() -> None:
     """Remove the directories of agents that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        owner = path.name.removeprefix(_PREFIX).partition("-")[0]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if is_abandoned(path, _PREFIX):
+                shutil.rmtree(path, ignore_errors=True)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from kintune.core.device import Peak
+from kintune.core.version import __version__
 from kintune.errors import WireError
 from kintune.wire.channel import UNREADABLE
 from kintune.wire.child import ResourceLimits
@@ -41,8 +42,8 @@ __all__ = [
     "to_agent",
 ]
 
-FLEET_VERSION = "3"
-"""What agents and fronts must have in common."""
+FLEET_VERSION = f"{__version__}+3"
+"""What agents and fronts have in common: the version of Kintune, which builds programs, and that of these messages."""
 
 
 # front -> agent -------------------------------------------------------------------------------------------------------

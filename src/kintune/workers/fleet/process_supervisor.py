@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Protocol
 
 from kintune.errors import InputError
@@ -38,6 +38,7 @@ _CHUNK = 1 << 18
 _PASSED_ON = 1 << 23  # bytes of what one process prints; a line has more to carry
 _LAST = 1 << 14
 _GRACE_S = 2.0
+_END_S = 30.0  # for which a process that was killed is waited for: the kernel may keep it
 
 
 class ProcessListener(Protocol):
@@ -110,7 +111,10 @@ class ProcessSupervisor:
         """A process needs no file that was brought so far."""
         member = self._members.get(process)
         if member is not None:
-            member.staging.empty()
+            try:
+                member.staging.empty()
+            except OSError as error:
+                member.kill(f"no place for its files: {error.strerror}")
 
     def kill(self, process: int) -> None:
         """Kill a process with its children."""
@@ -169,17 +173,18 @@ class ProcessSupervisor:
         printing = asyncio.ensure_future(_pump(child.stdout, output.feed))
         try:
             await _pump(reader, heard)
-            try:
-                await asyncio.wait_for(child.wait(), _GRACE_S)
-            except asyncio.TimeoutError:
+            await _within(_GRACE_S, child.wait())
+            if child.returncode is None:
                 member.kill("closed its channel and hung")
             member.kill()  # its children
-            code = await child.wait()
-            await printing
+            await _within(_END_S, child.wait())
+            await _within(_GRACE_S, printing)  # who has left its group may never close what it prints to
             output.finish()
         finally:
+            printing.cancel()
+            member.end()
             writer.close()
-        return member.how or describe_end(code)
+        return member.how or describe_end(-signal.SIGKILL if child.returncode is None else child.returncode)
 
 
 class _Member:
@@ -226,6 +231,10 @@ class _Member:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, signal.SIGKILL)
 
+    def end(self) -> None:
+        """It is gone: its number may soon be that of another process, which must not be killed."""
+        self._child = None
+
 
 class _Output:
     """What a process prints, passed on; once that was too much, its last words only."""
@@ -245,6 +254,12 @@ class _Output:
     def finish(self) -> None:
         if self._last:
             self._told(self._last)
+
+
+async def _within(seconds: float, what: Awaitable[object]) -> None:
+    """Wait for it, but for no longer than this."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(what, seconds)
 
 
 async def _pump(reader: asyncio.StreamReader, told: Callable[[bytes], None]) -> None:

@@ -36,6 +36,7 @@ _JOIN_S = 300.0  # a node with devices measures them first
 _AGAIN_S, _LONGEST_AGAIN_S = 5.0, 300.0  # after which a node is tried again that did not stay
 _STAYED_S = 600.0
 _LOOK_S = 2.0  # how often Ray is asked which nodes there are; it tells nobody by itself
+_ALMOST = 0.9
 
 
 def ray_address(engine: str) -> str | None:
@@ -102,6 +103,7 @@ class RayCluster:
             EngineError: there is no such cluster.
         """
         self._ray = _ray()
+        self._address, self._cores = address, cores
         _connect(self._ray, address, cores)
         self._admit = admit
         self._objects = RayObjects(self._ray)
@@ -115,6 +117,8 @@ class RayCluster:
         self._leaving = asyncio.Event()
         self._attended: dict[str, asyncio.Task[None]] = {}
         self._waits: dict[str, BackOff] = {}
+        self._offers: dict[str, NodeOffer] = {}
+        self._vacant: list[NodeOffer] = []
         self._thread = threading.Thread(target=self._run, name="ray", daemon=True)
         self._thread.start()
 
@@ -149,14 +153,57 @@ class RayCluster:
             nodes = await asyncio.to_thread(self._ray.nodes)
         except Exception as error:  # Ray's own, of many kinds
             _log.error("the Ray cluster does not answer: %s", error)
+            await self._connect_again()
             return
         alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
+        self._reuse_names(alive)
         if self._growing is not None:
             await self._grow(self._growing, alive)
         for id in alive.keys() - self._attended.keys() - self._resting:
             self._attended[id] = asyncio.ensure_future(self._look_after(alive[id]))
         for id in [id for id, task in self._attended.items() if task.done()]:
             del self._attended[id]
+
+    async def _connect_again(self) -> None:
+        """Make a new connection if Ray has given the old one up, as it does when the head is away for half a minute.
+
+        A head that was started again knows nothing of what was put into its store or asked for.
+        """
+        try:
+            if await asyncio.to_thread(self._ray.is_initialized):
+                return
+            await asyncio.to_thread(self._ray.shutdown)
+            await asyncio.to_thread(_connect, self._ray, self._address, self._cores)
+        except Exception as error:  # Ray's own, of many kinds
+            _log.error("the Ray cluster cannot be reached: %s", error)
+            return
+        self._objects.clear()
+        if self._growing is not None:
+            self._unasked = self._growing.growth.asked
+        _log.info("connected to the Ray cluster again")
+
+    def _offer_of(self, node: Mapping[str, Any]) -> NodeOffer | None:
+        """What a node is to offer: what one like it did that is gone, if there is one, so that it has its name.
+
+        A cluster that grows and shrinks for months would else leave behind thousands of hosts that are never back.
+        """
+        id = node["NodeID"]
+        if id not in self._offers:
+            offer = offer_of(node)
+            if offer is None:
+                return None
+            like = [each for each in self._vacant if _can_stand_for(offer, each)]
+            self._offers[id] = max(like, key=lambda each: each.memory_mb, default=offer)
+            if like:
+                self._vacant.remove(self._offers[id])
+        return self._offers[id]
+
+    def _reuse_names(self, alive: Collection[str]) -> None:
+        """Note what nodes offered that are gone, and whose agents are."""
+        for id in [id for id in self._offers if id not in alive and id not in self._attended]:
+            offer = self._offers.pop(id)
+            self._waits.pop(offer.name, None)
+            self._vacant.append(offer)
 
     async def _grow(self, growing: Growing, alive: Mapping[str, Mapping[str, Any]]) -> None:
         """Ask for hosts, and leave those alone that are not needed, so that Ray may take them away."""
@@ -170,7 +217,7 @@ class RayCluster:
         wanted = growing.growth.asked
         if wanted is None:
             return
-        offers = {id: offer for id, node in alive.items() if (offer := offer_of(node)) is not None}
+        offers = {id: offer for id, node in alive.items() if (offer := self._offer_of(node)) is not None}
         self._resting &= offers.keys()
         present = sum(offers[id].cores for id in offers.keys() - self._resting)
         for id in sorted(self._resting):
@@ -196,13 +243,16 @@ class RayCluster:
 
     async def _look_after(self, node: Mapping[str, Any]) -> None:
         """One node, for as long as it is alive; one that does not stay is tried less and less often."""
-        offer = offer_of(node)
+        offer = self._offer_of(node)
         if offer is None:
             _log.warning("node %s has nothing to offer: %s", node["NodeID"][:12], node["Resources"])
             await self._leaving.wait()
             return
         began = self._loop.time()
-        await self._attend(node, offer)
+        try:
+            await self._attend(node, offer)
+        except Exception as error:  # Ray's own, of many kinds
+            _log.warning("no agent can be started on %s: %s", offer.name, error)
         waits = self._waits.setdefault(offer.name, BackOff(_AGAIN_S, _LONGEST_AGAIN_S))
         if self._loop.time() - began > _STAYED_S:
             waits.reset()
@@ -231,6 +281,12 @@ class RayCluster:
         held = offer.cores + sum(offer.devices.values())  # so that the node is not idle, and nobody else works there
         start = self._ray.remote(NodeAgent).options(num_cpus=held, scheduling_strategy=strategy, max_concurrency=64)
         return start.remote(msgspec.msgpack.encode(offer), self._programs)
+
+
+def _can_stand_for(offer: NodeOffer, gone: NodeOffer) -> bool:
+    """Whether a node that offers this can offer what another did; the memory of equal ones differs by a little."""
+    alike = (offer.cores, offer.devices, offer.target) == (gone.cores, gone.devices, gone.target)
+    return alike and _ALMOST * offer.memory_mb <= gone.memory_mb <= offer.memory_mb
 
 
 class _RayTransport:

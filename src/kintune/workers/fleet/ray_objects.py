@@ -53,6 +53,11 @@ class RayObjects:
         with self._lock:
             self._kept.pop(content, None)
 
+    def clear(self) -> None:
+        """The store is gone, with all that was in it."""
+        with self._lock:
+            self._kept.clear()
+
     def _read(self, path: str) -> list[Any]:
         references: list[Any] = []
         with open(path, "rb") as file:

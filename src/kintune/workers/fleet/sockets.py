@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 from websockets.http11 import Request, Response
 
 from kintune.errors import InputError, KintuneError, StorageError
@@ -66,7 +66,8 @@ async def call(url: str, token: str) -> AsyncIterator[Transport]:
     """A connection to the front at this address (`ws://` or `wss://`).
 
     Raises:
-        InputError: it does not take the token, or is nothing that agents can talk to.
+        InputError: it does not take the token, or is nothing that agents can talk to, or the way to it is a proxy that
+            cannot be used.
         OSError: there is no way to it for now.
     """
     headers = {"Authorization": f"Bearer {token}"}
@@ -83,7 +84,9 @@ async def call(url: str, token: str) -> AsyncIterator[Transport]:
                 f"{url}: the service refuses this machine: {text[:200] or HTTPStatus(code).phrase}"
             ) from error
         raise ConnectionError(f"it answered {code}") from error
-    except (InvalidHandshake, asyncio.TimeoutError, EOFError) as error:
+    except ImportError as error:  # of what a proxy that the environment names would need
+        raise InputError(f"{url}: {error}") from error
+    except (WebSocketException, asyncio.TimeoutError, EOFError) as error:
         raise ConnectionError(str(error) or "it did not answer in time") from error
     try:
         yield SocketTransport(connection)

@@ -60,6 +60,11 @@ class FairSendQueue:
         self._turns.remove(process)
         self._turns.appendleft(process)
 
+    @property
+    def broken(self) -> bool:
+        """Whether nothing is sent any more, since the connection is dead."""
+        return self._speaking is not None and self._speaking.done()
+
     def _put(self, what: msgspec.Struct | Iterator[msgspec.Struct], process: Hashable) -> None:
         if process not in self._waiting:
             self._waiting[process] = deque()
