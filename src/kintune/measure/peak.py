@@ -22,14 +22,14 @@ _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two po
 _STEPS = 1 << 16
 _REPEATS = 200  # of some tenth of a millisecond: enough for the clock to go up, and for others to leave
 _STREAMS = 9
-_LARGEST = 256 << 20  # bytes
+_LARGEST = 768 << 20  # bytes of all streams that are read or written together
 
 
 def measure_peak(target: str, threads: int, cache_bytes: int, backend: MeasurementBackend | None = None) -> Peak:
     """Measures what `threads` threads reach with programs for the canonical target (JSON); the best of several runs.
 
-    `cache_bytes` is the size of the largest cache, which the streams must not fit in (256 MB are the most they take).
-    The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.  The programs run on
+    `cache_bytes` is the size of all last-level caches, which no stream may fit in.  Together, streams take 768 MB at
+    most.  The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.  The programs run on
     `backend`, by default in this process.
     """
     compiler_target = tvm.target.Target(json.loads(target))
@@ -38,18 +38,22 @@ def measure_peak(target: str, threads: int, cache_bytes: int, backend: Measureme
     arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, _REPEATS, backend)())
     flops = 2.0 * threads * _STEPS * _CHAINS * lanes
     piece = threads * lanes * _CHAINS
-    length = min(max(4 * cache_bytes, 64 << 20), _LARGEST) // 4 // piece * piece
+
+    def length_of(streams: int) -> int:
+        """The values of each of so many streams."""
+        return min(max(4 * cache_bytes, 64 << 20), _LARGEST // streams) // 4 // piece * piece
 
     def best_s(function: Any, shapes: list[tuple[int, ...]]) -> float:
         return min(evaluator(function, compiler_target, shapes, _STREAMS, backend)())
 
+    length, longer = length_of(3), length_of(1)
     triad_s = best_s(_triad(threads, lanes, length), [(length,)] * 3)
-    sum_s = best_s(_sum(threads, lanes, length), [(length,), shape])
+    sum_s = best_s(_sum(threads, lanes, longer), [(longer,), shape])
     return Peak(
         gflops=flops / arithmetic_s / 1e9,
         gbytes_per_s=12.0 * length / triad_s / 1e9,
         threads=threads,
-        read_gbytes_per_s=4.0 * length / sum_s / 1e9,
+        read_gbytes_per_s=4.0 * longer / sum_s / 1e9,
         narrow_gflops=measure_narrow_peaks(target, threads, backend),
     )
 
