@@ -35,6 +35,33 @@ def test_no_stream_fits_the_caches(cache: int, triad: int, read: int, monkeypatc
     assert found.gbytes_per_s == 12 * of_triad[0][0] / 1e9
 
 
+@pytest.mark.parametrize(("cpu", "lanes"), [("x86-64", 4), ("haswell", 8), ("znver4", 16)])
+def test_sums_of_the_peak_fit_the_registers_of_the_target(
+    cpu: str, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On twice the registers, a processor with AVX2 reached three quarters of its peak."""
+    import json
+
+    from kintune.measure import peak
+    from kintune.runtime.target import resolve_target
+
+    shapes: list[Any] = []
+
+    def timed(_function: Any, _target: Any, given: Any, _repeats: int, _backend: Any) -> Any:
+        shapes.append(given)
+        return lambda: (1.0,)
+
+    monkeypatch.setattr(peak, "evaluator", timed)
+    monkeypatch.setattr(peak, "measure_narrow_peaks", lambda *_: {})
+    target = resolve_target(json.dumps({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": cpu}), 2)
+    found = peak.measure_peak(target, 2, MB)
+    ((threads, chains, width),) = shapes[0]
+    assert (threads, width) == (2, lanes)
+    assert found.gflops == pytest.approx(2e-9 * threads * chains * width * (1 << 16))
+    peak.host_reference_kernel(target, 2)
+    assert shapes[-1] == [(2, chains, 16)], "the times of the reference kernel would not compare with stored ones"
+
+
 def test_the_caches_of_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
     from kintune.hardware.cores import choose_cores
     from kintune.hardware.cpu import inspect_machine

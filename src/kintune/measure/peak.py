@@ -15,6 +15,8 @@ from kintune.measure.backend import MeasurementBackend
 from kintune.measure.evaluator import evaluator
 from kintune.measure.health import HEALTH_RUNS, ReferenceKernel
 from kintune.measure.narrow_peak import measure_narrow_peaks
+from kintune.runtime.target import extensions_of
+from kintune.search.processor import Processor
 
 __all__ = ["host_reference_kernel", "measure_peak"]
 
@@ -33,9 +35,9 @@ def measure_peak(target: str, threads: int, cache_bytes: int, backend: Measureme
     `backend`, by default in this process.
     """
     compiler_target = tvm.target.Target(json.loads(target))
-    lanes = _lanes(compiler_target)
+    lanes = Processor.of(extensions_of(compiler_target)).lanes
     shape = (threads, _CHAINS, lanes)
-    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, _REPEATS, backend)())
+    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, lanes, _REPEATS, backend)())
     flops = 2.0 * threads * _STEPS * _CHAINS * lanes
     piece = threads * lanes * _CHAINS
 
@@ -59,20 +61,20 @@ def measure_peak(target: str, threads: int, cache_bytes: int, backend: Measureme
 
 
 def host_reference_kernel(target: str, threads: int, backend: MeasurementBackend | None = None) -> ReferenceKernel:
-    """Compiles the reference kernel of so many threads for a canonical target (JSON)."""
-    return ReferenceKernel(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, HEALTH_RUNS, backend))
+    """Compiles the reference kernel of so many threads for a canonical target (JSON).
+
+    Services compare its times with stored ones, so its arithmetic stays as it is: on 16 lanes even if vectors have 8.
+    """
+    compiler_target = tvm.target.Target(json.loads(target))
+    lanes = max(1, int(codegen.llvm_get_vector_width(compiler_target)) // 32)
+    return ReferenceKernel(_arithmetic_evaluator(compiler_target, threads, lanes, HEALTH_RUNS, backend))
 
 
 def _arithmetic_evaluator(
-    target: tvm.target.Target, threads: int, repeats: int, backend: MeasurementBackend | None
+    target: tvm.target.Target, threads: int, lanes: int, repeats: int, backend: MeasurementBackend | None
 ) -> Callable[[], tuple[float, ...]]:
     """Returns what runs multiply-adds in registers of all threads `repeats` times; see `evaluator`."""
-    lanes = _lanes(target)
     return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats, backend)
-
-
-def _lanes(target: tvm.target.Target) -> int:
-    return max(1, int(codegen.llvm_get_vector_width(target)) // 32)
 
 
 def _arithmetic(threads: int, lanes: int) -> Any:
