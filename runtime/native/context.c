@@ -100,6 +100,13 @@ static void place_tensors(kt_context *context) {
     context->arguments[i] = (kt_any){.type = KT_ANY_TENSOR, .pointer = &context->tensors[plan->arguments[i]]};
 }
 
+/* As many threads as the model was tuned for, but no more than cores: to wake others costs time, and gains none. */
+static int32_t usual_threads(const kt_plan *plan, bool are_callers) {
+  int32_t tuned = plan->header.threads ? (int32_t)plan->header.threads : 1;
+  int32_t cores = tuned == 1 || are_callers ? 0 : kt_usable_cores();
+  return cores > 0 && cores < tuned ? cores : tuned;
+}
+
 kt_status kt_context_create(kt_model *model, int32_t number, const kt_options *options, kt_context **made) {
   if (model == NULL || made == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: a null pointer");
   *made = NULL;
@@ -111,7 +118,7 @@ kt_status kt_context_create(kt_model *model, int32_t number, const kt_options *o
   int32_t threads = options == NULL ? 0 : options->threads;
   if (threads < 0 || threads > 4096)
     return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: %d threads; 0 to 4096 are possible", threads);
-  if (threads == 0) threads = plan->header.threads ? (int32_t)plan->header.threads : 1;
+  if (threads == 0) threads = usual_threads(plan, options != NULL && options->parallel_for != NULL);
   kt_context *context = calloc(1, sizeof *context);
   if (context == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for a context");
   const kt_plan_header *header = &plan->header;

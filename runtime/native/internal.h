@@ -224,6 +224,9 @@ typedef struct {
 
 typedef int (*kt_lambda)(int task, kt_group *group, void *data);
 
+/* The cores that this process may use; 0 where that is not known. */
+int32_t kt_usable_cores(void);
+
 kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *user, kt_pool **pool);
 void kt_pool_close(kt_pool *pool);
 

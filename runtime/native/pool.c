@@ -275,6 +275,12 @@ static void find_cores(cores *found) {
   }
 }
 
+int32_t kt_usable_cores(void) {
+  cores found;
+  find_cores(&found);
+  return found.count;
+}
+
 static cpu_set_t processor_of(const cores *known, int core) {
   cpu_set_t one;
   CPU_ZERO(&one);

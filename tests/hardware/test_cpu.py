@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from kintune.core.device import Cache
-from kintune.hardware.cpu import data_caches, extensions, host_extensions, inspect_machine
+from kintune.hardware.cpu import data_caches, extensions, host_extensions, inspect_machine, last_level_bytes
 
 CPUINFO = """\
 processor\t: 0
@@ -77,3 +78,31 @@ def test_a_kernel_that_does_not_say_is_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("model name: something\n")
     assert host_extensions(tmp_path / "cpuinfo") is None
     assert host_extensions(tmp_path / "missing") is None
+
+
+def write_processor(root: Path, number: int, siblings: str, last_level: str = "", sharers: str = "") -> None:
+    folder = root / f"sys/devices/system/cpu/cpu{number}"
+    (folder / "topology").mkdir(parents=True)
+    (folder / "topology/thread_siblings_list").write_text(f"{siblings}\n")
+    for index, (level, size, shared) in enumerate((("2", "512K", str(number)), ("3", last_level, sharers))):
+        if size:
+            (folder / f"cache/index{index}").mkdir(parents=True)
+            for name, text in (("level", level), ("size", size), ("shared_cpu_list", shared)):
+                (folder / f"cache/index{index}" / name).write_text(f"{text}\n")
+
+
+def test_threads_of_one_core_count_once(tmp_path: Path) -> None:
+    for number in os.sched_getaffinity(0):
+        write_processor(tmp_path, number, "0-63")
+    assert inspect_machine(tmp_path).threads == 1
+
+
+def test_the_caches_of_the_last_level_are_added_up(tmp_path: Path) -> None:
+    for number in range(6):
+        group = number // 2
+        write_processor(tmp_path, number, str(number), "32M", f"{2 * group}-{2 * group + 1}")
+    assert last_level_bytes(range(6), tmp_path) == 3 * 32 << 20
+    assert last_level_bytes((0, 1, 4), tmp_path) == 2 * 32 << 20
+    assert last_level_bytes((7,), tmp_path) == 0
+    write_processor(tmp_path, 7, "7")
+    assert last_level_bytes((0, 7), tmp_path) == (32 << 20) + (512 << 10)

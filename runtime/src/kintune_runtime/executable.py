@@ -108,7 +108,7 @@ class Executable(BaseExecutable):
         """Run once: arrays by input name, or one positional array an input; their shapes choose the plan.
 
         The outputs are arrays by name that belong to the caller.  `threads` bounds the threads of this run; 0 means as
-        many as the network was tuned for.
+        many as the network was tuned for, but no more than cores.
 
         Raises:
             InputError: an input is missing, unknown, or of another dtype or shape than the model's, or the model was

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from .base import BaseExecutable, Inputs
+from .cores import usable_cores
 from .dtypes import numpy_dtype
 from .embedded import EmbeddedExecutable
 from .errors import InputError, RunError
@@ -73,6 +74,7 @@ class HybridExecutable(BaseExecutable):
         self._manifest = self._read_manifest()
         about = self._manifest["executable"]
         self._threads = max(1, int(about["threads"]))
+        self._usual_threads = min(self._threads, usable_cores())
         self._plans = [_ends(each) for each in (about, *about.get("more", ()))]
         self._expected = [_expected(inputs) for inputs, _ in self._plans]
         self._takes_other_shapes = bool(about["hybrid"].get("other_shapes"))
@@ -105,7 +107,7 @@ class HybridExecutable(BaseExecutable):
         """Run once: arrays by input name, or one positional array an input; their shapes choose the plans of regions.
 
         The outputs are arrays by name that belong to the caller.  `threads` is the number of the session's threads; 0
-        means as many as the network was tuned for.
+        means as many as the network was tuned for, but no more than cores.
 
         Raises:
             InputError: an input is missing, unknown, or of another dtype or shape than the model's, or the model was
@@ -246,7 +248,7 @@ class HybridExecutable(BaseExecutable):
         return self._whole
 
     def _session(self, threads: int) -> Any:
-        """The session of so many threads; 0: as tuned."""
+        """The session of so many threads; 0: the usual number."""
         number = self._number(threads)
         with self._lock:
             made = self._sessions.get(number)
@@ -258,7 +260,7 @@ class HybridExecutable(BaseExecutable):
     def _number(self, threads: int) -> int:
         if not 0 <= threads <= _MOST_THREADS:
             raise InputError(f"{threads} threads; 0 to {_MOST_THREADS} are possible")
-        return threads or self._threads
+        return threads or self._usual_threads
 
     def _make_session(self, threads: int, profile: bool = False) -> Any:
         if not self._finalizer.alive:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kintune.core.device import Cache, Machine
+from kintune.hardware.cores import physical_cores
 from kintune.hardware.quota import cpu_quota, threads_within
 
-__all__ = ["data_caches", "extensions", "host_extensions", "host_machine", "inspect_machine"]
+__all__ = [
+    "data_caches",
+    "extensions",
+    "host_extensions",
+    "host_machine",
+    "inspect_machine",
+    "last_level_bytes",
+]
 
+
+_PROCESSORS = "sys/devices/system/cpu"
+
+_LAST_LEVEL = ("level", "size", "shared_cpu_list")
 
 _FEATURES = (
     "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
@@ -27,6 +40,7 @@ def inspect_machine(root: Path = Path("/")) -> Machine:
     logical = psutil.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
     usable = len(os.sched_getaffinity(0))
+    cores = len(physical_cores(root=root / _PROCESSORS))
     cpuinfo = _cpuinfo(root / "proc/cpuinfo")
     quota = cpu_quota(root)
     flags = set((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
@@ -36,9 +50,9 @@ def inspect_machine(root: Path = Path("/")) -> Machine:
         physical_cores=physical,
         logical_cores=logical,
         usable_cores=usable,
-        threads=threads_within(max(1, min(physical, usable)), root),
+        threads=threads_within(max(1, min(physical, cores)), root),
         memory=psutil.virtual_memory().total,
-        caches=_caches(root / "sys/devices/system/cpu/cpu0/cache"),
+        caches=_caches(root / _PROCESSORS / "cpu0/cache"),
         features=tuple(feature for feature in _FEATURES if feature in flags),
         quota_cores=None if quota is None else quota.cores,
     )
@@ -48,6 +62,24 @@ def data_caches(machine: Machine) -> tuple[int, int, int]:
     """Bytes of data that the caches of levels 1 to 3 hold; 0 where that is not known."""
     sizes = {cache.level: cache.size for cache in machine.caches if cache.kind != "instruction"}
     return sizes.get(1, 0), sizes.get(2, 0), sizes.get(3, 0)
+
+
+def last_level_bytes(cores: Sequence[int], root: Path = Path("/")) -> int:
+    """Bytes of all caches of the last level that these processors have together; 0 where that is not known.
+
+    A processor may have several, each shared by some of its cores.  `root` is where `sys` lies.
+    """
+    sizes: dict[str, int] = {}
+    for core in cores:
+        found = []
+        for entry in (root / _PROCESSORS / f"cpu{core}" / "cache").glob("index*"):
+            with contextlib.suppress(OSError, ValueError):
+                level, size, shared = ((entry / name).read_text().strip() for name in _LAST_LEVEL)
+                found.append((int(level), _bytes(size), shared))
+        if found:
+            _, last, sharers = max(found)
+            sizes[sharers] = last
+    return sum(sizes.values())
 
 
 def _cpuinfo(path: Path) -> dict[str, str]:

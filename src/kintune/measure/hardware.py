@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kintune.core.device import Machine, NarrowSpeed, Peak
 from kintune.hardware.cores import pinned_to
-from kintune.hardware.cpu import data_caches
+from kintune.hardware.cpu import data_caches, last_level_bytes
 from kintune.measure.backend import HostBackend, MeasurementBackend
 
 __all__ = ["Hardware", "gpu_hardware", "host_hardware"]
@@ -38,10 +38,11 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
     from kintune.measure.peak import host_reference_kernel, measure_peak
 
     largest_cache = max((cache.size for cache in machine.caches), default=0)
+    all_caches = max(largest_cache, last_level_bytes(cores))
 
     def peak() -> Peak:
         with pinned_to(cores[0]):  # where the runtime's other threads are not
-            return measure_peak(target, len(cores), largest_cache)
+            return measure_peak(target, len(cores), all_caches)
 
     def narrow() -> tuple[NarrowSpeed, ...]:
         with pinned_to(cores[0]):

@@ -15,6 +15,8 @@ from kintune.measure.backend import MeasurementBackend
 from kintune.measure.evaluator import evaluator
 from kintune.measure.health import HEALTH_RUNS, ReferenceKernel
 from kintune.measure.narrow_peak import measure_narrow_peaks
+from kintune.runtime.target import extensions_of
+from kintune.search.processor import Processor
 
 __all__ = ["host_reference_kernel", "measure_peak"]
 
@@ -22,53 +24,57 @@ _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two po
 _STEPS = 1 << 16
 _REPEATS = 200  # of some tenth of a millisecond: enough for the clock to go up, and for others to leave
 _STREAMS = 9
-_LARGEST = 256 << 20  # bytes
+_LARGEST = 768 << 20  # bytes of all streams that are read or written together
 
 
 def measure_peak(target: str, threads: int, cache_bytes: int, backend: MeasurementBackend | None = None) -> Peak:
     """Measures what `threads` threads reach with programs for the canonical target (JSON); the best of several runs.
 
-    `cache_bytes` is the size of the largest cache, which the streams must not fit in (256 MB are the most they take).
-    The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.  The programs run on
+    `cache_bytes` is the size of all last-level caches, which no stream may fit in.  Together, streams take 768 MB at
+    most.  The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.  The programs run on
     `backend`, by default in this process.
     """
     compiler_target = tvm.target.Target(json.loads(target))
-    lanes = _lanes(compiler_target)
+    lanes = Processor.of(extensions_of(compiler_target)).lanes
     shape = (threads, _CHAINS, lanes)
-    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, _REPEATS, backend)())
+    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, lanes, _REPEATS, backend)())
     flops = 2.0 * threads * _STEPS * _CHAINS * lanes
     piece = threads * lanes * _CHAINS
-    length = min(max(4 * cache_bytes, 64 << 20), _LARGEST) // 4 // piece * piece
+
+    def length_of(streams: int) -> int:
+        """The values of each of so many streams."""
+        return min(max(4 * cache_bytes, 64 << 20), _LARGEST // streams) // 4 // piece * piece
 
     def best_s(function: Any, shapes: list[tuple[int, ...]]) -> float:
         return min(evaluator(function, compiler_target, shapes, _STREAMS, backend)())
 
+    length, longer = length_of(3), length_of(1)
     triad_s = best_s(_triad(threads, lanes, length), [(length,)] * 3)
-    sum_s = best_s(_sum(threads, lanes, length), [(length,), shape])
+    sum_s = best_s(_sum(threads, lanes, longer), [(longer,), shape])
     return Peak(
         gflops=flops / arithmetic_s / 1e9,
         gbytes_per_s=12.0 * length / triad_s / 1e9,
         threads=threads,
-        read_gbytes_per_s=4.0 * length / sum_s / 1e9,
+        read_gbytes_per_s=4.0 * longer / sum_s / 1e9,
         narrow_gflops=measure_narrow_peaks(target, threads, backend),
     )
 
 
 def host_reference_kernel(target: str, threads: int, backend: MeasurementBackend | None = None) -> ReferenceKernel:
-    """Compiles the reference kernel of so many threads for a canonical target (JSON)."""
-    return ReferenceKernel(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, HEALTH_RUNS, backend))
+    """Compiles the reference kernel of so many threads for a canonical target (JSON).
+
+    Services compare its times with stored ones, so its arithmetic stays as it is: on 16 lanes even if vectors have 8.
+    """
+    compiler_target = tvm.target.Target(json.loads(target))
+    lanes = max(1, int(codegen.llvm_get_vector_width(compiler_target)) // 32)
+    return ReferenceKernel(_arithmetic_evaluator(compiler_target, threads, lanes, HEALTH_RUNS, backend))
 
 
 def _arithmetic_evaluator(
-    target: tvm.target.Target, threads: int, repeats: int, backend: MeasurementBackend | None
+    target: tvm.target.Target, threads: int, lanes: int, repeats: int, backend: MeasurementBackend | None
 ) -> Callable[[], tuple[float, ...]]:
     """Returns what runs multiply-adds in registers of all threads `repeats` times; see `evaluator`."""
-    lanes = _lanes(target)
     return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats, backend)
-
-
-def _lanes(target: tvm.target.Target) -> int:
-    return max(1, int(codegen.llvm_get_vector_width(target)) // 32)
 
 
 def _arithmetic(threads: int, lanes: int) -> Any:

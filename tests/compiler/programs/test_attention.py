@@ -158,6 +158,47 @@ def test_the_rule_answers_the_axes(rows: int, here: Any) -> None:
         assert all(fits(program.axes(module, variant), decisions) for decisions in found)
 
 
+def of_cpu(cpu: str) -> Any:
+    import tvm
+
+    machine = "aarch64" if cpu.startswith("neoverse") else "x86_64"
+    return tvm.target.Target({"kind": "llvm", "mtriple": f"{machine}-linux-gnu", "mcpu": cpu, "num-cores": 2})
+
+
+@pytest.mark.parametrize(
+    ("cpu", "rows", "expected"),
+    [
+        ("x86-64", 40, ["tiles-4-16"]),
+        ("haswell", 40, ["tiles-8-16"]),
+        ("znver4", 40, ["tiles-16-32"]),
+        ("neoverse-n1", 40, ["tiles-4-32"]),
+        ("haswell", 6, ["rows-8-16", "tiles-4-16"]),
+        ("znver4", 12, ["rows-16-32", "tiles-8-32"]),
+    ],
+)
+def test_kernels_use_the_vectors_and_registers_that_the_target_has(
+    cpu: str, rows: int, expected: list[str], here: Any
+) -> None:
+    from kintune.compiler.programs.attention import AttentionProgram
+
+    module = workload(Spelling(batch=1, rows=rows, columns=50, depth=16, width=16), here)
+    assert list(AttentionProgram().variants(module, of_cpu(cpu))) == expected
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "haswell"])
+@pytest.mark.parametrize("rows", [1, 6, 33])
+def test_kernels_of_shorter_vectors_compute_the_same(cpu: str, rows: int) -> None:
+    import json
+
+    from kintune.runtime.target import missing_features, resolve_target
+
+    target = of_cpu(cpu)
+    if missing_features(resolve_target(json.dumps({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": cpu}), 2)):
+        pytest.skip(f"kernels for {cpu} do not run here")
+    spelling = Spelling(batch=1, heads=2, groups=2, rows=rows, columns=35, depth=17, width=23, mask="full")
+    agree(spelling, target, lambda axis: len(axis.values) - 1)
+
+
 def test_other_workloads_have_no_variant(dense: Any, here: Any) -> None:
     from kintune.compiler.programs.attention import AttentionProgram
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
-from tests.compiler.programs.test_attention import drawn, run, spellings, workload
+from tests.compiler.programs.test_attention import drawn, masks_of, run, spellings, workload
 from tests.compiler.programs.test_kept_parameters import bits, computed, widened
 from tests.compiler.programs.test_panel_sum import SAPPHIRE_RAPIDS, kinds
 from tests.support.attention import Spelling
@@ -81,6 +81,24 @@ MASKS = ("columns", "full", "boolean", "causal")
 )
 def test_masks(mask: str, low: float, here: Any) -> None:
     agree(spelling(mask=mask, low=low, guarded=low == -np.inf), here, lambda _axis: 0)
+
+
+@pytest.mark.parametrize(("low", "guarded"), [(-3.4028234663852886e38, False), (-np.inf, False), (-np.inf, True)])
+def test_rows_that_see_nothing_are_as_in_a_plain_softmax(low: float, guarded: bool, here: Any) -> None:
+    """What fills up the last panel of keys counts for nothing, however low all scores are."""
+    from kintune.compiler.programs.narrow_attention import NarrowAttention
+
+    rows = 33
+    module = workload(spelling(rows=rows, columns=40, mask="full", low=low, guarded=guarded), here)
+    operands = drawn(module, low)
+    (position,) = masks_of(module)
+    mask = operands[position]
+    mask[(..., slice(0, 1)) if mask.shape[-1] == rows else (..., slice(0, 1), slice(None))] = low
+    wanted = run(module, here, operands)[:, :, 0]
+    assert np.isnan(wanted).all() == (low == -np.inf and not guarded)
+    for kind in set(kinds()) - {"fma"}:
+        found = run(NarrowAttention().write(module, kind, ((0,),)), here, operands)[:, :, 0]
+        np.testing.assert_allclose(found, wanted, rtol=ERROR, atol=ERROR, err_msg=kind)
 
 
 def test_what_does_not_suit_is_left_to_fp32(here: Any) -> None:

@@ -111,6 +111,16 @@ def test_a_name_that_cannot_be_had_is_refused(tmp_path: Path, name: str, told: s
         export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export", name)
 
 
+def test_a_wheel_asks_for_what_the_runtime_asks_for(tmp_path: Path) -> None:
+    project = (Path(__file__).parents[3] / "runtime" / "pyproject.toml").read_text()
+    with zipfile.ZipFile(export_wheel(write_model(tmp_path / "toy.kt"), tmp_path / "export")) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    asked = dict(line.split(": ", 1) for line in lines if line.startswith("Requires-"))
+    assert f'requires-python = "{asked["Requires-Python"]}"' in project
+    assert f'dependencies = ["{asked["Requires-Dist"]}"]' in project
+
+
 def test_a_wheel_that_runs_partly_in_onnxruntime_asks_for_it(tmp_path: Path) -> None:
     wheel = export_wheel(write_toy_hybrid(tmp_path), tmp_path / "export", "my_model")
     with zipfile.ZipFile(wheel) as archive:

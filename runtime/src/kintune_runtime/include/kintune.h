@@ -97,7 +97,7 @@ typedef void (*kt_parallel_for)(void *user, kt_part part, void *part_data, int32
 
 typedef struct {
   uint32_t size;                /* sizeof(kt_options) */
-  int32_t threads;              /* at most so many; 0: as many as the model was tuned for */
+  int32_t threads;              /* at most so many; 0: as many as the model was tuned for, but no more than cores */
   kt_parallel_for parallel_for; /* the caller's threads instead of the context's own; may be NULL */
   void *user;                   /* handed to parallel_for */
 } kt_options;

@@ -33,7 +33,7 @@ kt_buffer buffer(Container &memory) {
 
 class Network {
  public:
-  // `threads`: at most so many; 0: as many as the model was tuned for.  Throws Error.
+  // `threads`: at most so many; 0: as many as the model was tuned for, but no more than cores.  Throws Error.
   explicit Network(const std::string &path, int threads = 0) {
     kt_model *opened = nullptr;
     check(kt_open(path.c_str(), &opened));

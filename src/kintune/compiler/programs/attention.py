@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tvm
-from tvm.target import codegen
 
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
 from kintune.compiler.programs.attention_rows import RowBlocking, write_rows
@@ -15,7 +14,7 @@ from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.hardware.gpu_target import GPU
-from kintune.runtime.target import triple_of
+from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
 __all__ = ["AttentionProgram"]
@@ -31,8 +30,6 @@ _TALLEST = 14
 _SCORE_TILES, _MIX_TILES = 3, 2
 """How many register tiles a search chooses from; the others load more for their arithmetic."""
 _SHORT = (8, 4)
-_FEWEST, _BITS = 4, 32
-"""Lanes of the shortest vectors, and bits of a float."""
 
 
 class _Variant(NamedTuple):
@@ -55,8 +52,8 @@ class AttentionProgram:
         pattern = attention_of(module["main"])
         if pattern is None or target.kind.name == GPU:
             return ()
-        lanes = max(_FEWEST, int(codegen.llvm_get_vector_width(target)) // _BITS)
-        registers = 32 if lanes > 8 or triple_of(target).startswith("aarch64") else 16
+        machine = Processor.of(extensions_of(target))
+        lanes, registers = machine.lanes, machine.registers
         if pattern.rows >= lanes:
             return (f"{_TILES}-{lanes}-{registers}",)
         shorter = [f"{_TILES}-{short}-{registers}" for short in _SHORT if short < lanes and short <= pattern.rows]

@@ -85,9 +85,9 @@ class Kernel(NamedTuple):
 def product_text(kernel: Kernel) -> tuple[str, str, str]:
     """The name of the function that multiplies, its declarations, and its text.
 
-    It takes the address of the data; for each row the bytes from there to its first value, of int32; the addresses of a
-    panel of weights, its scales and its zero points; and those of the first and the last of the sums `[rows, vectors *
-    lanes]`.  It returns 0.  Weights that are floats have no scales: the addresses are not read.
+    It takes the address of the data; for each row the bytes from there to its first value, of 64 bits; the addresses of
+    a panel of weights, its scales and its zero points; and those of the first and the last of the sums `[rows, vectors
+    * lanes]`.  It returns 0.  Weights that are floats have no scales: the addresses are not read.
     """
     return _named(kernel, _product(kernel))
 

@@ -87,7 +87,7 @@ def registers_for(tiles: int, vectors: int) -> int:
 def tile_kernel_text(kernel: TileKernel) -> tuple[str, str]:
     """The name of the function and its text.
 
-    It takes the address of the data; for each tile the bytes from there to its first row, of int32; the address of a
+    It takes the address of the data; for each tile the bytes from there to its first row, of 64 bits; the address of a
     panel of weights `[segments * chunks * quads, vectors * 16, 4]`; and those of the first and the last of the sums
     `[tiles, height, vectors * 16]`.  It returns 0.
 

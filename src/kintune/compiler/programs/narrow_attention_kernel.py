@@ -15,6 +15,7 @@ block, begin earlier where they would not fit, and compute some queries twice.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from tvm import tirx
@@ -310,9 +311,9 @@ class _Task:
                 last = self.pattern.columns // _COLUMNS
                 for first, width in pieces(rest, _LANES):
                     self._change(start + row, row, last, first, width)
-                for first, width in _behind(rest):
+                for first, width in _behind(rest):  # no key, even if all others are at LOWEST
                     with vector(width) as lane:
-                        store(self.scores, tirx.const(LOWEST, "float32"), last, row, first + lane)
+                        store(self.scores, tirx.const(-math.inf, "float32"), last, row, first + lane)
             self._keep(row)
 
     def _keep(self, row: Any) -> None:

@@ -23,7 +23,7 @@ from kintune.runtime.package import Manifest
 __all__ = ["export_wheel"]
 
 _NUMPY = "numpy>=1.26,<3"
-_PYTHON = ">=3.10,<3.14"
+_PYTHON = ">=3.10,<3.15"
 _CHUNK = 16 << 20
 _LIBRARY, _ONNX_LIBRARY = "libkintune.so", "libkintune_onnx.so"
 _TAKEN = frozenset({"numpy", "kintune", "kintune_runtime"})
