@@ -17,7 +17,8 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
@@ -25,6 +26,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "runtime" / "src" / "kintune_runtime" / "include" / "kintune.h"
 _WIDTH = 100
+_PACKAGES = ("kintune", "kintune_runtime")
 _SECTION = re.compile(r"^(Args|Raises|Returns|Yields):$")
 _ENTRY = re.compile(r"^    (\S.*?): (.*)$")
 
@@ -58,7 +60,7 @@ def python() -> str:
         "# Python in detail\n\n"
         "What `kintune` and `kintune_runtime` export. [Python](../python.md) shows how it is used.\n"
     ]
-    for package in ("kintune", "kintune_runtime"):
+    for package in _PACKAGES:
         module = importlib.import_module(package)
         pages.append(f"## {package}\n\n{_docstring(module)}\n")
         for name in sorted(module.__all__, key=str.lower):
@@ -77,14 +79,20 @@ def _described(path: str, thing: Any) -> str:
             if fields := _fields(thing):
                 parts += [fields, ""]
             elif "__init__" in vars(thing):
-                parts += [f"```python\n{name}{_signature(thing.__init__)}\n```\n", _docstring(thing.__init__), ""]
-            for below, member in sorted(vars(thing).items()):
-                if not below.startswith("_"):
-                    parts += _member(name, below, member)
+                said = _docstring(thing.__init__) if thing.__init__.__doc__ else ""
+                parts += [f"```python\n{name}{_signature(thing.__init__)}\n```\n", said, ""]
+            for below, member in sorted(_members(thing).items()):
+                parts += _member(name, below, member)
         return "\n".join(parts)
     if callable(thing):
         return f"### {path}\n\n```python\n{name}{_signature(thing)}\n```\n\n{_docstring(thing)}\n"
     return f"### {path}\n\n`{thing!r}`\n"
+
+
+def _members(kind: type) -> dict[str, Any]:
+    """The public members of a class by name, with those that it inherits from classes of these packages."""
+    ours = [each for each in kind.__mro__ if each.__module__.split(".")[0] in _PACKAGES]
+    return {name: each for base in reversed(ours) for name, each in vars(base).items() if not name.startswith("_")}
 
 
 def _member(owner: str, name: str, member: Any) -> list[str]:
@@ -103,28 +111,81 @@ def _annotation(function: Any) -> str:
 
 
 def _fields(kind: type) -> str:
-    """The fields of a struct as a table; "" for another class."""
-    if not issubclass(kind, msgspec.Struct):
+    """The fields of a struct or of a named tuple as a table; "" for another class."""
+    if issubclass(kind, msgspec.Struct):
+        found = [(each.name, each.type, _default(each)) for each in msgspec.structs.fields(kind)]
+    elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        hints, defaults = get_type_hints(kind), getattr(kind, "_field_defaults", {})
+        names = getattr(kind, "_fields", ())
+        found = [(name, hints[name], f"`{defaults[name]!r}`" if name in defaults else "") for name in names]
+    else:
         return ""
-    rows = ["| field | type | default |", "|---|---|---|"]
-    for field in msgspec.structs.fields(kind):
-        shown = getattr(field.type, "__name__", str(field.type)) if isinstance(field.type, type) else str(field.type)
-        shown = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", shown).replace("|", "\\|")
-        default = (
-            "" if field.required else f"`{field.default!r}`" if field.default is not msgspec.NODEFAULT else "made anew"
-        )
-        rows.append(f"| `{field.name}` | {shown} | {default} |")
+    explained = any(_help(hint) for _, hint, _ in found)
+    rows = ["| field | type | default | meaning |", "|---|---|---|---|"] if explained else [_HEAD, "|---|---|---|"]
+    for name, hint, default in found:
+        cells = [f"`{name}`", _shown_type(hint), default, *([_help(hint)] if explained else [])]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
 
 
+_HEAD = "| field | type | default |"
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return ""
+    return f"`{field.default!r}`" if field.default is not msgspec.NODEFAULT else "made anew"
+
+
+def _shown_type(hint: Any) -> str:
+    """A type as code writes it, without what `Annotated` adds."""
+    if get_origin(hint) is Annotated:
+        return _shown_type(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(map(_shown_type, get_args(hint)))
+    if hint is NoneType:
+        return "None"
+    shown = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+    return re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", shown)
+
+
+def _help(hint: Any) -> str:
+    """What `Meta` says of a field, in one line; "" where it says nothing."""
+    texts = [each.description for each in getattr(hint, "__metadata__", ()) if isinstance(each, msgspec.Meta)]
+    return next(filter(None, [*texts, *map(_help, get_args(hint))]), "")
+
+
+class _Bare:
+    """An annotation that is shown without quotes."""
+
+    def __init__(self, text: object) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return str(self._text)
+
+
 def _signature(function: Any) -> str:
+    """The parameters and the result of a function, on a line each where they are long."""
     try:
         found = inspect.signature(function)
     except (TypeError, ValueError):
         return "(...)"
-    parameters = [each for each in found.parameters.values() if each.name not in ("self", "cls")]
-    text = str(found.replace(parameters=parameters)).replace("'", "")
-    return text if len(text) < _WIDTH else text.replace(", ", ",\n    ").replace("(", "(\n    ", 1)
+    parameters = [
+        each.replace(annotation=_Bare(each.annotation)) if isinstance(each.annotation, str) else each
+        for each in found.parameters.values()
+        if each.name not in ("self", "cls")
+    ]
+    result = _Bare(found.return_annotation) if isinstance(found.return_annotation, str) else found.return_annotation
+    text = str(found.replace(parameters=parameters, return_annotation=result))
+    if len(text) < _WIDTH:
+        return text
+    lines: list[str] = []
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and not any(line.startswith("*") for line in lines):
+            lines.append("*")
+        lines.append(str(each))
+    return "(\n    " + ",\n    ".join(lines) + "\n)" + text[text.rindex(")") + 1 :]
 
 
 def _docstring(thing: Any) -> str:

@@ -54,12 +54,14 @@ def load(
     `source` is the path of an ONNX file or of a saved PyTorch exported program (`.pt2`), a name from the zoo
     (`"zoo:resnet18"`), or a PyTorch module, which needs `example_inputs`: its arguments, in order or by name.  `shapes`
     fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.  A list of shapes has the result run
-    with each of them: `{"ids": [(1, 32), (1, 64)]}`; lists of several inputs go together, the first with the first.
-    `constants` fixes the values of
-    inputs, which the result then lacks; the values are numbers, lists, arrays, or paths of `.npy` files.
+    with each of them: `{"ids": [(1, 32), (1, 64)]}`; lists of several inputs go together, the first with the first, and
+    make at most 16 combinations.  `constants` fixes the values of inputs, which the result then lacks; the values are
+    numbers, lists, arrays, or paths of `.npy` files.
+
+    Of a file no more than its kind is looked at: what is wrong inside is found when the model is tuned or compiled.
 
     Raises:
-        ModelError: the model cannot be used; `ShapeError` where a shape is missing or wrong.
+        ModelError: the model cannot be used, or PyTorch cannot export the module; `ShapeError` where a shape is wrong.
         InputError: a constant is no tensor.
         OrderError: a PyTorch module comes without example inputs.
     """
@@ -96,6 +98,10 @@ class Model:
 
         `text` is a path or `zoo:NAME`; shapes are written as `input=1x3x224x224` or `ids=1x{32,64}`,
         constants as `sizes=1,3,8,8`.
+
+        Raises:
+            ModelError: there is no such file or network; `ShapeError` where a shape does not read so.
+            InputError: a constant does not read so.
         """
         from kintune.models.constants import parse_constants
         from kintune.models.ref import parse_ref
@@ -122,18 +128,25 @@ class Model:
 
         Options are the fields of `TuneConfig`, by name or as a `config`; those that are named replace its own.  The
         search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take at
-        most `until`, whichever comes first; with none of the three it is 1000 trials.  What earlier runs measured is
-        reused, and an unfinished run of the same model, target and options goes on, unless `fresh`.
+        most `until` (milliseconds, or a text such as `"onnxruntime*0.8"`), whichever comes first; with none of the
+        three it is 1000 trials.  What earlier runs measured is reused, and an unfinished run of the same model, target
+        and options goes on, unless `fresh`.
 
         `inputs` is the path of an `.npz` file or of a directory of such files, or a list of mappings of names to
         arrays, a set of inputs each; so is `calibrate`.  `progress` shows on the terminal, or is called with each
         report.
 
+        Ctrl-C ends the search and keeps its result.  Subgraphs that share a cost model follow FamilySeer
+        (arXiv 2201.00194), the choice of the next subgraph Ansor (Zheng et al., OSDI 2020).
+
         Raises:
-            InputError: something handed in is wrong; it is raised before any work.
+            InputError: something handed in is wrong.  What can be found without the compiler is raised before any
+                work; what is wrong in the model comes after its import.
             JobFailed: nothing could be measured.
             NumericsError: the result does not compute what the model computes.
-            StorageError: records or the result cannot be written.
+            StorageError: records or the result cannot be written; the same call goes on later.
+            EngineError: a process cannot be started.
+            TypeError: there is no option of a name.
         """
         return self._run(_config(config, target, options), progress, search=True)
 
@@ -156,6 +169,10 @@ class Model:
         Raises:
             InputError: something handed in is wrong, or the model cannot be compiled.
             JobFailed: the work could not be done.
+            NumericsError: the result does not compute what the model computes.
+            StorageError: records or the result cannot be written.
+            EngineError: a process cannot be started.
+            TypeError: there is no option of a name.
         """
         wrong = sorted(set(options) - {*COMPILE_FIELDS})
         if wrong:
@@ -191,7 +208,11 @@ class Result:
         return f"Result({self.report.model.name!r}{f', {said}' if said else ''})"
 
     def build(self) -> AnyExecutable:
-        """The executable with the best programs found, opened from where the run has written it."""
+        """The executable with the best programs found, opened from where the run has written it.
+
+        Raises:
+            InputError: as for `kintune.open`: the file was removed since, for example.
+        """
         from kintune.runtime.opening import open
 
         return open(self.report.output)
@@ -212,6 +233,9 @@ def profile(
     the name of a network of the zoo, onnxruntime runs beside it, and its times stand beside those of the same nodes.
     `threads` is 0 for those it was tuned for; whole runs are timed `runs` times, within a few seconds.  Everything runs
     in processes of its own.  Of a result that runs partly in onnxruntime, the nodes there are calls as well.
+
+    What bounds a call follows from the roofline (Williams, Waterman and Patterson, CACM 52(4), 2009): the peak of the
+    machine in arithmetic and in reading memory, which is measured first.
 
     Raises:
         InputError: something handed in is wrong, or the executable is for a GPU or another CPU, or needs onnxruntime,
@@ -266,21 +290,23 @@ def tune_all(
     return_exceptions: bool = False,
     **options: Any,
 ) -> list[Result] | list[Result | KintuneError]:
-    """Tune several models at once on this machine, and return what came of each, in their order.
+    """Tune several models at once on this machine, and return the result of each, in their order.
 
     One that fails does not end the others.  When all are over, the first error is raised; with `return_exceptions`, its
     place in the list holds the error instead.  Options are those of `Model.tune`; `output` is the directory that the
     executables go to (the working directory by default), or, for a single model, the file.  `policy` says which model
-    goes first when several could; `priorities` has a weight for each model: of what is scarce, one of weight 2 gets
-    twice as much as one of weight 1.  With `bundling`, a model keeps a resource that its next step wants as well;
+    goes first when several could; `priorities` has a number for each model: of what is scarce, one of priority 2 gets
+    twice as much as one of priority 1.  With `bundling`, a model keeps a resource that its next step wants as well;
     `pipelined` models prepare a round while another is measured, where the device is not the host.  What the scheduler
-    is told and decides is recorded in the file `schedule`.  `on_failure` is called with the number of a model of which
-    nothing came, and the report of its run.
+    is told and decides is recorded in the file `schedule`.  `on_failure` is called with the number of a model without a
+    result (from 0), and the report of its run.
 
     Raises:
         InputError: something is wrong with what is asked; it is raised before any work.
         StorageError: records cannot be written.
-        KintuneError: a model failed, and `return_exceptions` was not set.
+        EngineError: a process cannot be started.
+        KintuneError: a model failed, and `return_exceptions` was not set; as for `Model.tune`.
+        TypeError: there is no option of a name.
     """
     from kintune.tuning.front.driver import Scheduling, tune_all
 

@@ -32,6 +32,19 @@ def test_options_of_tune_stand_under_headings(kintune: Kintune) -> None:
     assert said.index("The search, for experts:") < said.index("--families")
 
 
+def test_arguments_are_not_listed_as_options(kintune: Kintune) -> None:
+    said = kintune("compile", "--help").out
+    assert "\n  MODEL" not in said
+    assert not any(line.endswith(" ") for line in said.splitlines())
+
+
+@pytest.mark.parametrize("command", ["tune", "compile", "submit"])
+def test_help_tells_what_happens_without_an_option(kintune: Kintune, command: str) -> None:
+    said = " ".join(kintune(command, "--help").out.split())
+    assert "as a share of their norm. [default: 0.01]" in said
+    assert ("[default: MODEL.kt in the working directory]" in said) == (command != "submit")
+
+
 def test_an_option_without_a_heading_is_listed_last() -> None:
     options = [click.Option(["--one"], help="First."), click.Option(["--two"], help="Second.")]
     command = SectionedCommand("x", params=options, sections=[("Some", ("two", "there is none"))])

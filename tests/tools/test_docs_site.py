@@ -40,6 +40,30 @@ def test_python_has_what_is_exported_with_its_docstrings() -> None:
     assert "\n### kintune_runtime.open\n" in page
 
 
+def section_of(page: str, name: str) -> str:
+    """What a page says of a class or function."""
+    return page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+
+
+def test_python_has_inherited_members_and_the_fields_of_tuples() -> None:
+    page = tool("reference_pages").python()
+    for name in ("evaluate", "inputs", "plans", "run", "save"):
+        assert f"\n#### Executable.{name}\n" in section_of(page, "kintune.Executable")
+    assert "\n#### Executable.evaluate\n" in section_of(page, "kintune_runtime.Executable")
+    assert "| `p99_ms` | float | `0.0` |" in section_of(page, "kintune_runtime.Evaluation")
+    assert "Initialize self" not in page  # what `object` says of itself
+
+
+def test_python_has_types_and_defaults_as_code_writes_them() -> None:
+    page = tool("reference_pages").python()
+    fields = section_of(page, "kintune.TuneConfig")
+    assert "| `minutes` | float \\| None | `None` | Stop after this many minutes. |" in fields
+    assert "Annotated" not in fields
+    together = section_of(page, "kintune.tune_all")
+    assert "    *,\n    config: TuneConfig | None = None,\n    policy: PolicyName = 'predictive',\n" in together
+    assert "\n) -> list[Result] | list[Result | KintuneError]\n" in together
+
+
 def test_rest_has_every_route_and_document() -> None:
     page = tool("reference_pages").rest()
     assert "\n### POST /api/v1/jobs\n" in page

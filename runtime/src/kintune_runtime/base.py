@@ -27,7 +27,7 @@ class BaseExecutable:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The inputs in order, with the shapes of the first plan."""
+        """The inputs in order, with the shapes of the first plan: arrays for `run` have these shapes and types."""
         return self._plans[0][0]
 
     @property
@@ -66,14 +66,19 @@ class BaseExecutable:
     def context(self, threads: int = 0, plan: int = 0) -> Runs:
         """Make a context, which one thread at a time may run while others run theirs.
 
+        `threads` bounds those of its runs, up to 4096; 0 means as many as the network was tuned for.  `plan` is a place
+        in `plans`.
+
         Raises:
-            InputError: there is no such plan, or no such number of threads.
+            InputError: there is no such plan, or no such number of threads; the executable is closed.
             RunError: no memory or no thread is left.
         """
         raise NotImplementedError
 
     def profile(self, *inputs: Inputs, seed: int = 0, threads: int = 0) -> list[KernelTime]:
-        """Run once, and return the time of each kernel in the order of their calls.
+        """Run once, and return the time of each kernel in microseconds, in the order of their calls.
+
+        Without inputs they are drawn from `seed`; `threads` is as for `run`.
 
         Raises:
             InputError: as for `run`.
@@ -100,8 +105,9 @@ class BaseExecutable:
     ) -> Evaluation:  # fmt: skip
         """Time `run`, arrays in to arrays out: `warmups` untimed runs, then `repeats` timed ones for each stream.
 
-        Ends early once `max_seconds` have passed, after at least one timed run.  Without inputs they are drawn from
-        `seed`.  Each of `streams` is a Python thread with a context of its own.
+        Latencies are in milliseconds.  Ends early once `max_seconds` have passed, after at least one timed run.
+        Without inputs they are drawn from `seed`.  Each of `streams` is a Python thread with a context of its own;
+        `threads` bounds those of one run.
 
         Raises:
             InputError: as for `run`, or there is no repeat or stream, or warmups are negative.
@@ -122,7 +128,7 @@ class BaseExecutable:
         return evaluate_streams(contexts, given, repeats, warmups, max_seconds)
 
     def described_inputs(self, plan: int = 0) -> tuple[Tensor, ...]:
-        """The inputs of a plan, with what the manifest says of their values."""
+        """The inputs of a plan, a place in `plans`, with what the manifest says of their values."""
         tensors, about = self.plans[plan], self.description.get("executable", {})
         combinations = [about.get("inputs", ()), *(each.get("inputs", ()) for each in about.get("more", ()))]
         shapes = [list(tensor.shape) for tensor in tensors]

@@ -30,6 +30,7 @@ class Evaluation(NamedTuple):
 
     `spread` is (p90 - p10) / median: 0.02 is usual on an idle machine; at 0.2 the times cannot be relied on.
     `per_second` is the number of runs that ended each second, of all streams together; `p99_ms` is the 99th percentile.
+    Percentiles between two latencies are interpolated linearly.
     """
 
     median_ms: float

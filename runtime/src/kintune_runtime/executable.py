@@ -44,6 +44,7 @@ def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable
         InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU, or there
             is no such variant; it runs partly in onnxruntime, which is not installed or too old.
         RunError: no memory is left.
+        KintuneError: the library of the runtime is missing, or cannot be loaded.
     """
     try:
         return Executable(path, variant)
@@ -114,7 +115,7 @@ class Executable(BaseExecutable):
             InputError: an input is missing, unknown, or of another dtype or shape than the model's, or the model was
                 not tuned for these shapes; an index, given or computed, is outside of what it indexes; the executable
                 is closed.
-            RunError: no memory or no thread is left.
+            RunError: no memory or no thread is left, or a kernel failed.
         """
         with self._lock:
             context = self._contexts.get((0, threads)) if len(self._plans) == 1 else None
@@ -123,14 +124,19 @@ class Executable(BaseExecutable):
     def context(self, threads: int = 0, plan: int = 0) -> Context:
         """Make a context, which one thread at a time may run while others run theirs.
 
+        `threads` bounds those of its runs, up to 4096; 0 means as many as the network was tuned for.  `plan` is a place
+        in `plans`.
+
         Raises:
-            InputError: there is no such plan, or no such number of threads.
+            InputError: there is no such plan, or no such number of threads; the executable is closed.
             RunError: no memory or no thread is left.
         """
         return Context(self, threads, plan)
 
     def profile(self, *inputs: Inputs, seed: int = 0, threads: int = 0) -> list[KernelTime]:
-        """Run once, and return the time of each kernel in the order of their calls.
+        """Run once, and return the time of each kernel in microseconds, in the order of their calls.
+
+        Without inputs they are drawn from `seed`; `threads` is as for `run`.
 
         Raises:
             InputError: as for `run`.

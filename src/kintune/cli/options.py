@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from kintune.cli.completing import offering
-from kintune.core.config import DEFAULT_TRIALS, Strategy, TuneConfig
+from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Strategy, TuneConfig
 from kintune.core.constraints import Field, fields_of
 
 __all__ = ["config_options", "constant_option", "quiet_option", "records_option", "shape_option", "verbose_option"]
@@ -29,12 +29,18 @@ _SHORT = {"output": "-o"}
 _OFFERED = {"families": ("op", "hash", "measured", "ind", "none")}
 """What a shell offers for options that are no `Literal`."""
 
+_OF_JOBS = {"max_error": f"{DEFAULT_MAX_ERROR:g}"}
+"""What happens without an option whose default is None, also where it is one of a job at a service."""
+
 _WITHOUT = {
+    **_OF_JOBS,
     "threads": "all physical cores",
     "trials": f"{DEFAULT_TRIALS} if no other limit",
     "round_size": str(Strategy().round_size),
     "inputs": "random ones",
+    "output": "MODEL.kt in the working directory",
     "records": "one in your data directory",
+    "log": "one in your log directory",
 }
 """What happens without an option of `TuneConfig` whose default is None."""
 
@@ -103,8 +109,9 @@ def _option(field: Field, text: str | None, config: type[msgspec.Struct]) -> Cal
     if field.kind is bool:
         return click.option(spelled, field.name, is_flag=True, help=text or field.help)
     text = text or field.help
-    if config is TuneConfig and field.default is None and field.name in _WITHOUT:
-        text += f"  [default: {_WITHOUT[field.name]}]"
+    without = _WITHOUT if config is TuneConfig else _OF_JOBS
+    if field.default is None and field.name in without:
+        text += f"  [default: {without[field.name]}]"
     offered = tuple(map(str, field.choices)) or _OFFERED.get(field.name)
     return click.option(
         *([_SHORT[field.name]] if field.name in _SHORT else []),

@@ -63,7 +63,8 @@ class SectionedCommand(click.Command):
         """Write the options, section by section."""
         records = {}
         for param in self.get_params(ctx):
-            if (record := param.get_help_record(ctx)) is not None and param.name is not None:
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None and param.name is not None:
                 records[param.name] = record
         listed = [(title, [records.pop(name) for name in names if name in records]) for title, names in self._sections]
         listed.append((_REST, list(records.values())))

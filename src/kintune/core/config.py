@@ -188,7 +188,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "cpu"
     threads: Annotated[int, Meta(ge=1, description="Threads that the model will run on.")] | None = None
     trials: Annotated[int, Meta(ge=1, description="Stop after measuring this many programs.")] | None = None
-    minutes: Annotated[float, Meta(gt=0, description="Stop after this long.")] | None = None
+    minutes: Annotated[float, Meta(gt=0, description="Stop after this many minutes.")] | None = None
     until: (
         Annotated[
             str,

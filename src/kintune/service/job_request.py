@@ -75,7 +75,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         ]
         | None
     ) = None
-    minutes: Annotated[float, Meta(gt=0, le=MOST_MINUTES, description="Stop after this long.")] | None = None
+    minutes: Annotated[float, Meta(gt=0, le=MOST_MINUTES, description="Stop after this many minutes.")] | None = None
     trials: Annotated[int, Meta(gt=0, le=1_000_000, description="Stop after measuring this many programs.")] | None = (
         None
     )

@@ -13,7 +13,8 @@
  *     kt_close(model);
  *
  * Functions return a `kt_status`; none of them aborts the process or writes to its standard streams.  They may be
- * called from any thread.
+ * called from any thread.  The comment of a function lists the statuses that it returns besides KT_OK.  A handle that
+ * was to be made (`model`, `context`) is NULL then, unless an argument was a null pointer.
  */
 #ifndef KINTUNE_H
 #define KINTUNE_H
@@ -35,6 +36,7 @@ extern "C" {
 #define KT_VERSION_MAJOR 1
 #define KT_VERSION_MINOR 1
 
+/* Whether a call worked; `kt_last_error` has the text of what went wrong. */
 typedef enum {
   KT_OK = 0,
   KT_ERROR_ARGUMENT = 1,    /* a null pointer, a wrong number of buffers, a buffer of another size */
@@ -47,6 +49,7 @@ typedef enum {
   KT_ERROR_KERNEL = 8       /* a kernel refused its arguments */
 } kt_status;
 
+/* What the elements of a tensor are; `bits` says how wide. */
 typedef enum {
   KT_FLOAT = 1,    /* 16, 32 or 64 bits */
   KT_BFLOAT = 2,   /* 16 bits */
@@ -55,6 +58,7 @@ typedef enum {
   KT_BOOL = 5      /* 8 bits */
 } kt_kind;
 
+/* An opened file, and what one caller needs to run it. */
 typedef struct kt_model kt_model;
 typedef struct kt_context kt_context;
 
@@ -85,7 +89,8 @@ typedef struct {
 } kt_shape;
 
 /* Memory of the caller.  Inputs at multiples of 64 bytes are read in place, others are copied first, and so are those
- * that share memory with an output.  Outputs must not share memory with each other. */
+ * that share memory with an output.  Outputs at multiples of 64 bytes are written in place, others are copied last.
+ * Outputs must not share memory with each other. */
 typedef struct {
   void *data;
   size_t nbytes;
@@ -95,14 +100,16 @@ typedef struct {
 typedef void (*kt_part)(void *part_data, int32_t index);
 typedef void (*kt_parallel_for)(void *user, kt_part part, void *part_data, int32_t count);
 
+/* How a context runs. */
 typedef struct {
   uint32_t size;                /* sizeof(kt_options) */
-  int32_t threads;              /* at most so many; 0: as many as the model was tuned for, but no more than cores */
+  int32_t threads;              /* at most so many, up to 4096; 0: as many as tuned for, but no more than cores */
   kt_parallel_for parallel_for; /* the caller's threads instead of the context's own; may be NULL */
   void *user;                   /* handed to parallel_for */
 } kt_options;
 
-/* Called after each kernel with its name, its place in the plan and the nanoseconds that it took. */
+/* Called after each kernel, in the thread that called `kt_run`, with its name, its place in the plan and the
+ * nanoseconds that it took. */
 typedef void (*kt_hook)(void *user, const char *kernel, int32_t place, int64_t nanoseconds);
 
 /* (KT_VERSION_MAJOR << 16) + KT_VERSION_MINOR of the library. */
@@ -111,37 +118,44 @@ KT_API uint32_t kt_version(void);
 /* Text for the last call of this thread that failed: one line, "" before that.  Valid until the next one fails. */
 KT_API const char *kt_last_error(void);
 
-/* Opens a `.kt` file: the weights are mapped, and verified once. */
+/* Opens a `.kt` file: the weights are mapped, and verified once.
+ *
+ * KT_ERROR_ARGUMENT, KT_ERROR_FILE, KT_ERROR_FORMAT, KT_ERROR_UNSUPPORTED, KT_ERROR_MEMORY. */
 KT_API kt_status kt_open(const char *path, kt_model **model);
 
 /* The same with one variant of a file for several CPUs, by its number from 0, or KT_BEST.
  *
  * `kt_open` takes the best of those that this CPU can run: one that was tuned on a CPU of this name, else one that uses
- * the most extensions, else the first. */
+ * the most extensions, else the first.  The statuses of `kt_open`; KT_ERROR_ARGUMENT where there is no such variant. */
 enum { KT_BEST = -1 };
 KT_API kt_status kt_open_variant(const char *path, int32_t variant, kt_model **model);
 
 /* Opens the contents of a `.kt` file, at a multiple of 64 bytes.  They must stay in place until the model and all its
- * contexts are closed, since contexts read the weights there. */
+ * contexts are closed, since contexts read the weights there.
+ *
+ * KT_ERROR_ARGUMENT, KT_ERROR_FORMAT, KT_ERROR_UNSUPPORTED, KT_ERROR_MEMORY. */
 KT_API kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model);
 
 /* Gives the model up; it goes with its last context.  NULL is fine. */
 KT_API void kt_close(kt_model *model);
 
-/* The file's `manifest.json`, `*nbytes` bytes of JSON that no zero follows; it lives as long as the model. */
+/* The file's `manifest.json`, `*nbytes` bytes of JSON that no zero follows; it lives as long as the model.  NULL where
+ * an argument is NULL or the file has none. */
 KT_API const char *kt_manifest(const kt_model *model, size_t *nbytes);
 
-/* Describes the variant that was opened; what `variant` points to lives as long as the model. */
+/* Describes the variant that was opened; what `variant` points to lives as long as the model.  KT_ERROR_ARGUMENT. */
 KT_API kt_status kt_describe_variant(const kt_model *model, kt_variant *variant);
 
-/* The number of plans of the variant: one for each combination of input shapes that the model was tuned for. */
+/* The number of plans of the variant: one for each combination of input shapes that the model was tuned for.  0 where
+ * `model` is NULL, here and below. */
 KT_API int32_t kt_plan_count(const kt_model *model);
 
 /* The number of inputs and of outputs, the same in all plans. */
 KT_API int32_t kt_input_count(const kt_model *model);
 KT_API int32_t kt_output_count(const kt_model *model);
 
-/* Describes an input or output of a plan, by places from 0; what `tensor` points to lives as long as the model. */
+/* Describes an input or output of a plan, by places from 0; what `tensor` points to lives as long as the model.
+ * KT_ERROR_ARGUMENT where there is no such plan or place. */
 KT_API kt_status kt_describe_input(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor);
 KT_API kt_status kt_describe_output(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor);
 
@@ -149,13 +163,19 @@ KT_API kt_status kt_describe_output(const kt_model *model, int32_t plan, int32_t
  * was not tuned for them; the text names those that it was tuned for. */
 KT_API kt_status kt_find_plan(const kt_model *model, const kt_shape *shapes, int32_t count, int32_t *plan);
 
-/* Makes a context of one plan; `options` may be NULL. */
+/* Makes a context of one plan; `options` may be NULL.  The model stays open as long as it has contexts.
+ *
+ * KT_ERROR_ARGUMENT, KT_ERROR_MEMORY (also where a thread cannot be started). */
 KT_API kt_status kt_context_create(kt_model *model, int32_t plan, const kt_options *options, kt_context **context);
 
-/* Calls `hook` after each kernel of later runs; NULL ends that. */
+/* Calls `hook` after each kernel of later runs; NULL ends that.  KT_ERROR_ARGUMENT, KT_ERROR_BUSY. */
 KT_API kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user);
 
-/* Runs the network once on the caller's buffers, one for each input and output, in the model's order. */
+/* Runs the network once on the caller's buffers, one for each input and output, in the model's order.  A buffer has
+ * exactly the `nbytes` of its tensor, row-major without gaps.  Outputs hold nothing of use after an error.
+ *
+ * KT_ERROR_ARGUMENT, KT_ERROR_BUSY, KT_ERROR_VALUE, KT_ERROR_KERNEL, KT_ERROR_MEMORY (the child of
+ * a fork cannot start its threads). */
 KT_API kt_status kt_run(kt_context *context, const kt_buffer *inputs, int32_t input_count, const kt_buffer *outputs,
                         int32_t output_count);
 

@@ -4,7 +4,8 @@
 //     std::vector<float> image(1 * 3 * 224 * 224), scores(1000);
 //     network.run({kintune::buffer(image)}, {kintune::buffer(scores)});
 //
-// A network belongs to one thread at a time; `another` makes one for a further thread, which shares the model.
+// A network belongs to one thread at a time; `another` makes one for a further thread, which shares the model.  Errors
+// are exceptions of the class `Error`, whose status says what went wrong: see `kt_status`.
 #ifndef KINTUNE_HPP
 #define KINTUNE_HPP
 
@@ -31,6 +32,7 @@ kt_buffer buffer(Container &memory) {
   return {const_cast<void *>(static_cast<const void *>(memory.data())), memory.size() * sizeof(*memory.data())};
 }
 
+// A model with the memory and the threads of one caller: one plan of it, for one combination of input shapes.
 class Network {
  public:
   // `threads`: at most so many; 0: as many as the model was tuned for, but no more than cores.  Throws Error.
@@ -67,12 +69,14 @@ class Network {
     return another(threads, plan);
   }
 
+  // The number of plans: one for each combination of input shapes that the model was tuned for.
   int plans() const { return kt_plan_count(model_.get()); }
 
+  // The inputs and outputs of this network's plan, in the model's order; their texts live as long as the network.
   std::vector<kt_tensor> inputs() const { return described(kt_input_count(model_.get()), kt_describe_input); }
   std::vector<kt_tensor> outputs() const { return described(kt_output_count(model_.get()), kt_describe_output); }
 
-  // One buffer for each input and output, in the model's order.  Throws Error.
+  // Runs once: one buffer for each input and output, in the model's order, of exactly their `nbytes`.  Throws Error.
   void run(const std::vector<kt_buffer> &inputs, const std::vector<kt_buffer> &outputs) {
     check(kt_run(context_.get(), inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(),
                  static_cast<int32_t>(outputs.size())));
