@@ -176,7 +176,7 @@ def _resized(
 CONVERTERS: dict[str, Converter] = {
     **{f"avg_pool{n}d.default": _average_pool(n) for n in (1, 2, 3)},
     **{f"max_pool{n}d_with_indices.default": _max_pool for n in (2, 3)},
-    **{f"upsample_nearest2d.{kind}": _nearest for kind in ("vec", "default")},
+    **{f"upsample_nearest{n}d.{kind}": _nearest for n in (1, 2) for kind in ("vec", "default")},
     **{f"upsample_bilinear2d.{kind}": _bilinear for kind in ("vec", "default")},
 }
 """Operator of aten -> its converter."""
