@@ -44,6 +44,11 @@ def test_to_integers_and_back(compare: Any, make_case: Any) -> None:
     )
 
 
+def test_half_precision_is_divided_in_float32(compare: Any, make_case: Any) -> None:
+    x, scale = (RNG.standard_normal(2000) * 10).astype(np.float16), np.array(0.1, np.float16)
+    compare([make_case("QuantizeLinear", x, scale, np.array(3, np.int8))], 21, rtol=0, atol=0)
+
+
 def test_the_range_of_bytes_follows_the_elements(compare: Any, make_case: Any) -> None:
     tensors = (reals(3, 4), abs(reals(3, 4)) + 1, -abs(reals(3, 4)), np.zeros((3, 4), np.float32))
     compare([make_case("DynamicQuantizeLinear", tensor, outputs=3) for tensor in tensors], 13)
