@@ -70,6 +70,22 @@ def test_products(compare: Any, make_case: Any) -> None:
     )
 
 
+def test_products_as_real_numbers(compare: Any, make_case: Any) -> None:
+    b, ours = whole("int8", 4, 5), {"domain": "com.microsoft"}
+    bias, left = reals(5), [whole("uint8", 3, 4), b, np.float32(0.1)]
+    compare(
+        [
+            make_case("DynamicQuantizeMatMul", reals(2, 3, 4), b, scales(5), whole("int8", 5), bias, **ours),
+            make_case("DynamicQuantizeMatMul", reals(3, 4), b, np.array([0.2], np.float32), constant=[1, 2], **ours),
+            make_case("MatMulIntegerToFloat", *left, scales(5), np.uint8(7), whole("int8", 5), bias, **ours),
+            make_case("MatMulIntegerToFloat", *left, np.float32(0.2), **ours),
+        ],
+        13,
+        rtol=1e-3,
+        atol=1e-3,
+    )
+
+
 def test_fewer_bits_are_refused(compare: Any, make_case: Any) -> None:
     from kintune.errors import ModelError
 
@@ -117,6 +133,8 @@ def test_operators_of_onnxruntime(compare: Any, make_case: Any) -> None:
             make_case("QLinearConcat", *after, *x, *triple("uint8", 1, 2, 6, 6), axis=1, **ours),
             make_case("QLinearSigmoid", *x, np.array(0.01, np.float32), np.array(0, np.uint8), **ours),
             make_case("QLinearLeakyRelu", *x, *after, alpha=0.1, **ours),
+            make_case("QLinearSoftmax", *x, np.float32(1 / 256), np.uint8(0), axis=1, opset=13, **ours),
+            make_case("QLinearWhere", whole("uint8", 3, 1, 6) > 31, *x, *triple("uint8", 1, 6), *after, **ours),
             make_case("QGemm", *gemm, RNG.integers(-99, 99, 5).astype(np.int32), *after, **ours),
         ],
         13,

@@ -8,7 +8,9 @@ from __future__ import annotations
 from kintune.models.converters import (
     activations,
     arithmetic,
+    attention,
     blockwise,
+    contributed,
     convolution,
     einsum,
     folding,
@@ -34,7 +36,9 @@ __all__ = ["CONVERTERS"]
 _GROUPS = (
     activations,
     arithmetic,
+    attention,
     blockwise,
+    contributed,
     convolution,
     einsum,
     folding,
