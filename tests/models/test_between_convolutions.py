@@ -193,10 +193,12 @@ def _tables() -> dict[str, Build]:
 
 ELSEWHERE = frozenset({
     "AllClassNMS", "Attention", "BiasGelu", "Col2Im", "Constant", "DFT", "EmbedLayerNormalization", "FastGelu", "If",
+    "DynamicQuantizeMatMul", "FusedConv", "FusedGemm", "FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention",
+    "QAttention", "QEmbedLayerNormalization", "QuickGelu", "RotaryEmbedding",
     "MatMulInteger", "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul",
     "Range", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "STFT", "Unique",
     "ConvInteger", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
-    "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid",
+    "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
     "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct",
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence",
     "AffineGrid", "BitCast", "CumProd", "DeformConv", "GRU", "LSTM", "MaxUnpool", "RMSNormalization", "RNN", "Scatter",

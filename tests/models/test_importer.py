@@ -345,19 +345,12 @@ def test_importing_leaves_warnings_as_they_were(samples: Any) -> None:
     ("node", "said"),
     [
         (
-            helper.make_node(
-                "Attention",
-                ["x", "w", "b"],
-                ["y", "present"],
-                domain="com.microsoft",
-                num_heads=2,
-                qkv_hidden_sizes=[8] * 3,
-            ),
-            "its output present is not supported",
+            helper.make_node("Attention", ["x", "w", "b"], ["y"], domain="com.microsoft", num_heads=2, do_rotary=1),
+            "rotary positions are not supported",
         ),
         (helper.make_node("MeanVarianceNormalization", ["x"], ["y"], across_channels=1), "before operator set 9"),
     ],
-    ids=["keys and values of an attention", "old attributes of a norm"],
+    ids=["rotary positions", "old attributes of a norm"],
 )
 def test_what_would_be_computed_wrongly_is_refused(samples: Any, node: Any, said: str) -> None:
     weights = {"w": draw(8, 24), "b": draw(24)} if node.op_type == "Attention" else {}

@@ -20,7 +20,6 @@ from kintune.models.converters import CONVERTERS
 from kintune.models.converters.node import attribute_value, empty
 from kintune.models.evaluation import evaluate
 from kintune.models.expressions import constant_of, dtype_of, shape_of, static_shape
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS
 from kintune.models.quantised_weights import quantised_weights
 
 __all__ = ["KNOWN", "Conversion"]
@@ -133,8 +132,6 @@ class Conversion:
                 results = [relax.TupleGetItem(whole, i) for i in range(len(converted.ty.fields))]
             else:
                 results = [converted]
-        if node.op_type == "Attention" and node.domain not in DEFAULT_DOMAINS:
-            results = results[:1]  # the stock converter has a placeholder in place of the keys and values
         if any(node.output[len(results) :]):
             raise ValueError(f"its output {node.output[len(results)]} is not supported")
         return [

@@ -26,10 +26,12 @@ __all__ = ["import_onnx"]
 _CONTRIB_DOMAIN = "com.microsoft"
 _CONTRIB_ALONE = frozenset(
     {
-        *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "MatMulInteger16", "MatMulNBits"),
+        *("Attention", "BiasGelu", "DynamicQuantizeMatMul", "EmbedLayerNormalization", "FastGelu", "FusedConv"),
+        *("FusedGemm", "FusedMatMul", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention"),
+        *("QAttention", "QEmbedLayerNormalization", "QuickGelu", "RotaryEmbedding"),
         *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
         *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu"),
-        *("QLinearMul", "QLinearSigmoid"),
+        *("QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere"),
     }
 )
 _CONTRIB = _CONTRIB_ALONE | {"Gelu"}

@@ -24,7 +24,10 @@ _TENSOR_US = 0.2  # for each tensor that it reads or writes
 _FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Constant", "Shape"})
 """Operators that onnxruntime runs without touching the elements, or nearly."""
 
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "FusedMatMul", "FusedConv", "Einsum", "Attention"})
+_PRODUCTS = frozenset({
+    "Attention", "Conv", "ConvTranspose", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul",
+    "MultiHeadAttention",
+})  # fmt: skip
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 

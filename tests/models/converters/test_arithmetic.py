@@ -101,6 +101,7 @@ def test_bits(compare: Any, make_case: Any) -> None:
             make_case("BitwiseNot", a.astype(np.int32)),
             make_case("Not", a > 5),
             make_case("Xor", a > 5, b > 1),
+            make_case("Equal", a > 5, b > 1),
         ],
         18,
     )

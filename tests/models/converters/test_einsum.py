@@ -60,6 +60,13 @@ def test_any_equation(compare: Any, make_case: Any, several: list[str]) -> None:
     compare([case(make_case, equation) for equation in several], 12)
 
 
+def test_half_precision_is_summed_in_float32(compare: Any, make_case: Any) -> None:
+    """Also where the compiler's own kernel sums."""
+    rng = np.random.default_rng(0)
+    left, right = (rng.standard_normal(shape).astype(np.float16) for shape in ((2, 8, 600), (600, 3)))
+    compare([make_case("Einsum", left, right, equation="...ij,jk->...ik")], 12, rtol=2e-3, atol=1e-2)
+
+
 def test_attention_of_equations_is_one_kernel(make_model: Any, tmp_path: Path) -> None:
     from onnx import helper
 

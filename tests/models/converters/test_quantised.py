@@ -44,6 +44,11 @@ def test_to_integers_and_back(compare: Any, make_case: Any) -> None:
     )
 
 
+def test_half_precision_is_divided_in_float32(compare: Any, make_case: Any) -> None:
+    x, scale = (RNG.standard_normal(2000) * 10).astype(np.float16), np.array(0.1, np.float16)
+    compare([make_case("QuantizeLinear", x, scale, np.array(3, np.int8))], 21, rtol=0, atol=0)
+
+
 def test_the_range_of_bytes_follows_the_elements(compare: Any, make_case: Any) -> None:
     tensors = (reals(3, 4), abs(reals(3, 4)) + 1, -abs(reals(3, 4)), np.zeros((3, 4), np.float32))
     compare([make_case("DynamicQuantizeLinear", tensor, outputs=3) for tensor in tensors], 13)
@@ -62,6 +67,22 @@ def test_products(compare: Any, make_case: Any) -> None:
             make_case("QLinearMatMul", *quantised, np.array(0.1, np.float32), np.array(100, np.uint8)),
         ],
         13,
+    )
+
+
+def test_products_as_real_numbers(compare: Any, make_case: Any) -> None:
+    b, ours = whole("int8", 4, 5), {"domain": "com.microsoft"}
+    bias, left = reals(5), [whole("uint8", 3, 4), b, np.float32(0.1)]
+    compare(
+        [
+            make_case("DynamicQuantizeMatMul", reals(2, 3, 4), b, scales(5), whole("int8", 5), bias, **ours),
+            make_case("DynamicQuantizeMatMul", reals(3, 4), b, np.array([0.2], np.float32), constant=[1, 2], **ours),
+            make_case("MatMulIntegerToFloat", *left, scales(5), np.uint8(7), whole("int8", 5), bias, **ours),
+            make_case("MatMulIntegerToFloat", *left, np.float32(0.2), **ours),
+        ],
+        13,
+        rtol=1e-3,
+        atol=1e-3,
     )
 
 
@@ -112,6 +133,8 @@ def test_operators_of_onnxruntime(compare: Any, make_case: Any) -> None:
             make_case("QLinearConcat", *after, *x, *triple("uint8", 1, 2, 6, 6), axis=1, **ours),
             make_case("QLinearSigmoid", *x, np.array(0.01, np.float32), np.array(0, np.uint8), **ours),
             make_case("QLinearLeakyRelu", *x, *after, alpha=0.1, **ours),
+            make_case("QLinearSoftmax", *x, np.float32(1 / 256), np.uint8(0), axis=1, opset=13, **ours),
+            make_case("QLinearWhere", whole("uint8", 3, 1, 6) > 31, *x, *triple("uint8", 1, 6), *after, **ours),
             make_case("QGemm", *gemm, RNG.integers(-99, 99, 5).astype(np.int32), *after, **ours),
         ],
         13,

@@ -71,3 +71,9 @@ def test_old_operator_sets(compare: Any, make_case: Any) -> None:
         compare([make_case("Upsample", x, mode=mode, scales=[1.0, 1.0, 2.0, 3.0])], 7)
         compare([make_case("Upsample", x, scales(1, 1, 2, 1.5), constant=[1], mode=mode)], 9)
         compare([make_case("Resize", x, scales(1, 1, 2, 0.6), constant=[1], mode=mode)], 10)
+
+
+def test_integers_are_rounded_after_each_axis_with_antialias(compare: Any, make_case: Any) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (8, 12, 3)).astype(np.uint8)
+    attributes = {"axes": [0, 1], "mode": "linear", "antialias": 1}
+    compare([make_case("Resize", image, None, None, sizes(4, 6), constant=[3], **attributes)], 19, rtol=0, atol=0)

@@ -78,6 +78,10 @@ def test_slices(compare: Any, make_case: Any) -> None:
     compare([make_case("Slice", X, starts=[0, 1], ends=[1, -1], axes=[0, 2])], 9)
 
 
+def test_axes_that_are_an_empty_list_squeeze_all(compare: Any, make_case: Any) -> None:
+    compare([make_case("Squeeze", X[:, :1, :1], ints(), constant=[1])], 13)
+
+
 def test_the_middle_is_cut_out_or_filled_up(compare: Any, make_case: Any) -> None:
     wanted = [(2, 3, 4), (1, 2, 1), (2, 6, 9), (5, 1, 4)]
     cases = [make_case("CenterCropPad", X, ints(*shape), constant=[1]) for shape in wanted]

@@ -237,6 +237,31 @@ def test_convolutions(compare: Compare) -> None:
     compare(Net(), draw(1, 4, 5, 7), tolerance=1e-4)
 
 
+def test_signals_are_enlarged_and_distances_taken(compare: Compare) -> None:
+    def net(x: Any, y: Any) -> Any:
+        enlarged = functional.interpolate
+        return (
+            *(enlarged(x, scale_factor=2), enlarged(x, size=9, mode="nearest-exact"), enlarged(x, size=11)),
+            *(torch.cdist(x, y), torch.cdist(x, y, p=1.0)),
+        )
+
+    compare(net, draw(2, 3, 4), draw(2, 5, 4, seed=1))
+
+
+def test_pools_count_what_pytorch_counts(compare: Compare) -> None:
+    average, largest = functional.avg_pool2d, functional.max_pool2d
+
+    def net(x: Any) -> Any:
+        return (
+            *(average(x, 3, 2, 1, True, padded) for padded in (True, False)),
+            *(average(x, 2, ceil_mode=True), average(x, (2, 3), 2, divisor_override=4)),
+            *(functional.avg_pool1d(x[0], 3, 2, 1, True), functional.avg_pool3d(x[None], (1, 2, 2), ceil_mode=True)),
+            *(largest(x, 3, 2, ceil_mode=True), largest(x[..., :5], 2, 3, 1, ceil_mode=True)),
+        )
+
+    compare(net, draw(1, 2, 6, 7))
+
+
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize(
     "options",

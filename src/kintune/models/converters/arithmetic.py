@@ -238,6 +238,11 @@ def _is_infinite(node: Node) -> relax.Expr:
     return kinds[0] if len(kinds) == 1 else relax.op.logical_or(*kinds)
 
 
+def _equal(node: Node) -> relax.Expr:
+    """Of booleans as bytes: the compiler compares no booleans."""
+    return relax.op.equal(*(node.cast(each, "uint8") if dtype_of(each) == "bool" else each for each in _legacy(node)))
+
+
 def _shift(node: Node) -> relax.Expr:
     left, right = node.required(0), node.required(1)
     if node.attributes.get("direction") == "LEFT":
@@ -325,7 +330,7 @@ CONVERTERS: dict[str, Convert] = {
     "Cosh": _real(relax.op.cosh),
     "Det": _determinant,
     "Div": _divide,
-    "Equal": _binary(relax.op.equal),
+    "Equal": _equal,
     "Erf": _real(relax.op.erf),
     "Exp": _real(relax.op.exp),
     "Floor": _unary(relax.op.floor),

@@ -18,7 +18,7 @@ from tvm import relax, te, tirx
 
 from kintune.models.converters.node import Convert, Node
 from kintune.models.converters.windows import windows_of
-from kintune.models.expressions import shape_of
+from kintune.models.expressions import dtype_of, shape_of
 
 __all__ = ["CONVERTERS", "convolved"]
 
@@ -218,7 +218,9 @@ def _phase_weights(weight: NDArray[Any], groups: int, strides: tuple[int, ...], 
 
 
 def _deformable_convolution(node: Node) -> relax.Expr:
-    data, weight, offset, bias, mask = (node.operand(index) for index in range(5))
+    """Coordinates and sums of half precision are float32."""
+    data, weight, offset = (node.wide(node.required(index)) for index in range(3))
+    bias, mask = (None if given is None else node.wide(given) for given in (node.operand(3), node.operand(4)))
     sizes, kernel = _spatial(node.required(0), node.required(1))
     if len(sizes) != 2:
         raise ValueError(f"it has {len(sizes)} spatial dimensions; 2 can be computed")
@@ -248,7 +250,8 @@ def _deformable_convolution(node: Node) -> relax.Expr:
     outputs = shape_of(weight)[0]
     rows = node.emit(relax.op.reshape(weight, [1, groups, outputs // groups, channels // groups * taps]))
     product = node.emit(relax.op.matmul(rows, columns))
-    return _with_bias(node, node.emit(relax.op.reshape(product, [batch, outputs, *windows.outputs])), bias)
+    result = node.emit(relax.op.reshape(product, [batch, outputs, *windows.outputs]))
+    return node.cast(_with_bias(node, result, bias), dtype_of(node.required(0)))
 
 
 def _bilinear(values: te.Tensor, prefix: tuple[Any, ...], place: list[Any]) -> Any:

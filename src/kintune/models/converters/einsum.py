@@ -31,7 +31,8 @@ def _einsum(node: Node) -> Any:
     dtype = dtype_of(operands[0])
     plain = _plain(equation, operands)
     if plain is None or not is_float(dtype):
-        return node.builder.call_te(topi.einsum, equation, *operands)
+        summed = node.builder.call_te(topi.einsum, equation, *map(node.wide, operands))
+        return node.cast(node.emit(summed), dtype)
     letters, result = plain
     terms = [_Term(node.wide(tensor), axes) for tensor, axes in zip(operands, letters, strict=True)]
     others = [set(letters[1]), set(letters[0])] if len(terms) == 2 else [set()]

@@ -1,27 +1,37 @@
-"""Products and convolutions of quantised tensors: sums of integers less their zero points, then quantised again.
+"""Products and convolutions of quantised tensors: sums of integers less their zero points, then quantised again or not.
 
 For CPUs with products of bytes, `compiler.graph.integers` makes products of bytes of them.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from tvm import relax
 
+from kintune.models.converters import quantised
 from kintune.models.converters.convolution import convolved
 from kintune.models.converters.node import Convert, Node
 from kintune.models.converters.quantised import saturated, single
 from kintune.models.expressions import dtype_of, is_integer, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["CONVERTERS", "Triple", "real_product"]
 
 
-def _centred(node: Node, at: int, zero: int, axis: int) -> relax.Expr:
-    """The integers of operand `at` less their zero point, which may be one for each element of an axis.
+class Triple(NamedTuple):
+    """A quantised tensor; without a zero point it is 0."""
+
+    integers: Any
+    scale: Any
+    zero: Any = None
+
+
+def _centred(node: Node, data: relax.Expr, point: relax.Expr | None, axis: int) -> relax.Expr:
+    """Integers less their zero point, which may be one for each element of an axis.
 
     Raises:
         ValueError: they are no integers.
     """
-    data, point = node.required(at), node.operand(zero)
     if not is_integer(dtype_of(data)):
         raise ValueError("it multiplies tensors that are no integers")
     whole = node.cast(data, "int32")
@@ -37,22 +47,44 @@ def _along(axis: int, rank: int) -> list[int]:
     return [-1 if place == axis else 1 for place in range(rank)]
 
 
-def _rank(node: Node, at: int) -> int:
-    return len(shape_of(node.required(at)))
+def _sum_of_products(
+    node: Node, left: relax.Expr, left_zero: relax.Expr | None, right: relax.Expr, right_zero: relax.Expr | None
+) -> relax.Expr:
+    """The product of two matrices, each given by its integers and its zero point."""
+    a = _centred(node, left, left_zero, len(shape_of(left)) - 2)
+    b = _centred(node, right, right_zero, len(shape_of(right)) - 1)
+    return relax.op.matmul(a, b, out_dtype="int32")
 
 
-def _sum_of_products(node: Node, left: tuple[int, int], right: tuple[int, int]) -> relax.Expr:
-    """The product of two matrices, each given by the places of its integers and of its zero point."""
-    a = _centred(node, *left, _rank(node, left[0]) - 2)
-    return relax.op.matmul(a, _centred(node, *right, _rank(node, right[0]) - 1), out_dtype="int32")
+def real_product(node: Node, left: Triple, right: Triple, bias: relax.Expr | None) -> relax.Expr:
+    """The product of two quantised matrices as real numbers, and a bias of the columns.
+
+    The scale of the second may be one for each column.
+    """
+    sums = node.emit(_sum_of_products(node, left.integers, left.zero, right.integers, right.zero))
+    step = node.emit(relax.op.multiply(single(left.scale), single(right.scale)))
+    found = node.emit(relax.op.multiply(node.cast(sums, "float32"), step))
+    return found if bias is None else node.emit(relax.op.add(found, bias))
 
 
 def _product(node: Node) -> relax.Expr:
-    return _sum_of_products(node, (0, 2), (1, 3))
+    return _sum_of_products(node, node.required(0), node.operand(2), node.required(1), node.operand(3))
+
+
+def _real_product(node: Node) -> relax.Expr:
+    left = Triple(node.required(0), node.required(2), node.operand(4))
+    return real_product(node, left, Triple(node.required(1), node.required(3), node.operand(5)), node.operand(6))
+
+
+def _dynamic_product(node: Node) -> relax.Expr:
+    """The first matrix is quantised over its own range."""
+    left = Triple(*map(node.emit, quantised.CONVERTERS["DynamicQuantizeLinear"](node).fields))
+    return real_product(node, left, Triple(node.required(1), node.required(2), node.operand(3)), node.operand(4))
 
 
 def _convolution(node: Node) -> relax.Expr:
-    return convolved(node, _centred(node, 0, 2, 1), _centred(node, 1, 3, 0))
+    data = _centred(node, node.required(0), node.operand(2), 1)
+    return convolved(node, data, _centred(node, node.required(1), node.operand(3), 0))
 
 
 def _quantised(node: Node, sums: relax.Expr, left: list[int], right: list[int]) -> relax.Expr:
@@ -76,14 +108,16 @@ def _quantised(node: Node, sums: relax.Expr, left: list[int], right: list[int]) 
 
 
 def _quantised_product(node: Node) -> relax.Expr:
-    sums = node.emit(_sum_of_products(node, (0, 2), (3, 5)))
+    operands = (node.required(0), node.operand(2), node.required(3), node.operand(5))
+    sums = node.emit(_sum_of_products(node, *operands))
     rank = len(shape_of(sums))
     return _quantised(node, sums, _along(rank - 2, rank), _along(rank - 1, rank))
 
 
 def _quantised_convolution(node: Node) -> relax.Expr:
     """The bias, if any, counts steps of the product of both scales."""
-    sums = node.emit(convolved(node, _centred(node, 0, 2, 1), _centred(node, 3, 5, 0)))
+    data = _centred(node, node.required(0), node.operand(2), 1)
+    sums = node.emit(convolved(node, data, _centred(node, node.required(3), node.operand(5), 0)))
     rank = len(shape_of(sums))
     if (bias := node.operand(8)) is not None:
         sums = node.emit(relax.op.add(sums, node.per_channel(node.cast(bias, "int32"), rank)))
@@ -92,7 +126,9 @@ def _quantised_convolution(node: Node) -> relax.Expr:
 
 CONVERTERS: dict[str, Convert] = {
     "ConvInteger": _convolution,
+    "DynamicQuantizeMatMul": _dynamic_product,
     "MatMulInteger": _product,
+    "MatMulIntegerToFloat": _real_product,
     "QLinearConv": _quantised_convolution,
     "QLinearMatMul": _quantised_product,
 }

@@ -62,12 +62,13 @@ def _quantize(node: Node) -> relax.Expr:
     if dtype not in _QUANTISED:
         raise ValueError(f"quantisation to {dtype} is not supported")
     axis, block = _axis(node, data), int(node.attributes.get("block_size", 0))
+    data = node.cast(data, "float32")  # of half precision, or integers
     if block:
-        wide = node.cast(data, "float32")
         scale = _spread(node, node.cast(scale, "float32"), data, axis, block)
         point = None if zero is None else _spread(node, zero, data, axis, block)
-        return _quantised(node, wide, scale, point, dtype)
-    return relax.op.quantize(data, single(scale), single(_like_zero(zero, dtype)), axis=axis, out_dtype=dtype)
+        return _quantised(node, data, scale, point, dtype)
+    scale = node.cast(single(scale), "float32")
+    return relax.op.quantize(data, scale, single(_like_zero(zero, dtype)), axis=axis, out_dtype=dtype)
 
 
 def _like_zero(zero: relax.Expr | None, dtype: str) -> relax.Expr:

@@ -6,9 +6,11 @@ Their operands come as triples: integers, scale, zero point, which may be left o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tvm import relax
 
+from kintune.models.converters import activations
 from kintune.models.converters.node import Convert, Node, axis_of
 from kintune.models.converters.quantised import single
 from kintune.models.converters.windows import windows_of
@@ -58,6 +60,19 @@ def _of_one(operator: Callable[[Node, relax.Expr], relax.Expr]) -> Convert:
 
 def _leaky_relu(node: Node, data: relax.Expr) -> relax.Expr:
     return relax.op.nn.leakyrelu(data, float(node.attributes.get("alpha", 0.01)))
+
+
+def _softmax(node: Node, data: relax.Expr) -> relax.Expr:
+    """As the operator set says that the node names, by default the file's."""
+    attributes = {"axis": int(node.attributes.get("axis", -1))}
+    opset = int(node.attributes.get("opset", node.opset))
+    plain = replace(node, operands=(data,), attributes=attributes, opset=opset, outputs=1)
+    return activations.CONVERTERS["Softmax"](plain)
+
+
+def _where(node: Node) -> relax.Expr:
+    found = node.emit(relax.op.where(node.required(0), _real(node, 1), _real(node, 4)))
+    return _quantised(node, found, 7, dtype_of(node.required(1)))
 
 
 def _channels_first(node: Node, data: relax.Expr) -> tuple[relax.Expr, bool]:
@@ -135,5 +150,7 @@ CONVERTERS: dict[str, Convert] = {
     "QLinearLeakyRelu": _of_one(_leaky_relu),
     "QLinearMul": _pairwise(relax.op.multiply),
     "QLinearSigmoid": _of_one(lambda _node, data: relax.op.sigmoid(data)),
+    "QLinearSoftmax": _of_one(_softmax),
+    "QLinearWhere": _where,
 }
 """Operator -> what converts it."""

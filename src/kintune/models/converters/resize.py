@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node
+from kintune.models.converters.node import Convert, Node, like
 from kintune.models.expressions import along_axis, dtype_of, shape_of
 from kintune.models.interpolation import resized
 
@@ -153,7 +153,8 @@ def _resized(
     mode = "linear" if mode == "bilinear" else mode
     result = data
     inside: NDArray[Any] = np.ones((1,) * len(shape), bool)
-    for axis in axes:
+    rounds = bool(node.attributes.get("antialias", 0)) and "int" in dtype
+    for axis in reversed(axes) if rounds else axes:
         cropped = transformation == "tf_crop_and_resize"
         if axis.size == axis.output and axis.scale == 1 and not cropped:
             continue
@@ -169,6 +170,7 @@ def _resized(
                 result = node.emit(relax.op.astype(result, "float32"))
             taps = _taps(node, axis, x, mode)
             result = node.emit(resized(node.builder, result, axis.axis, x, *taps))
+            result = _whole(node, result, dtype) if rounds else result
     if not inside.all():
         value = relax.const(float(node.attributes.get("extrapolation_value", 0.0)), dtype_of(result))
         result = node.emit(relax.op.where(relax.const(inside), result, value))
@@ -177,6 +179,14 @@ def _resized(
     if "int" in dtype:
         result = node.emit(relax.op.trunc(result))
     return node.emit(relax.op.astype(result, dtype))
+
+
+def _whole(node: Node, values: relax.Expr, dtype: str) -> relax.Expr:
+    """The nearest numbers that integers of `dtype` hold: with `antialias`, onnxruntime rounds after each axis."""
+    limits = np.iinfo(dtype)
+    rounded = node.emit(relax.op.floor(node.emit(relax.op.add(values, like(0.5, values)))))
+    above = node.emit(relax.op.maximum(rounded, like(limits.min, rounded)))
+    return node.emit(relax.op.minimum(above, like(limits.max, rounded)))
 
 
 CONVERTERS: dict[str, Convert] = {"Resize": _resize, "Upsample": _upsample}

@@ -67,8 +67,10 @@ def _squeeze(node: Node) -> relax.Expr:
     data = node.required(0)
     shape = shape_of(data)
     given = node.given_integers("axes", 1)
-    axes = [i for i, size in enumerate(shape) if size == 1] if given is None else []
-    axes = axes if given is None else sorted({axis_of(axis, len(shape)) for axis in given})
+    if given:
+        axes = sorted({axis_of(axis, len(shape)) for axis in given})
+    else:
+        axes = [i for i, size in enumerate(shape) if size == 1]
     if any(shape[axis] != 1 for axis in axes):
         raise ValueError(f"axes {axes} of shape {list(shape)} do not all have one element")
     return relax.op.squeeze(data, axes) if axes else data

@@ -30,7 +30,8 @@ _PRODUCTS = ("Conv", "Gemm", "MatMul")
 _QUANTISED = frozenset(
     {
         *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger"),
-        *("MatMulInteger", "MatMulNBits", "QGemm", "QLinearAdd", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
+        *("MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QAttention", "QGemm", "QLinearAdd"),
+        *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
     }
 )
 _OLDEST_OPSET = 13  # in which scales of channels are known

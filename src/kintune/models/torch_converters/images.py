@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,29 +19,100 @@ from kintune.models.torch_converters.translation import Converter, Expression, N
 __all__ = ["CONVERTERS"]
 
 
+class _Windows(NamedTuple):
+    """Windows over the spatial axes, as many as PyTorch has; `after` is what they reach behind the last element."""
+
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    before: list[int]
+    after: list[int]
+    outputs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, a: SimpleNamespace, sizes: Sequence[int], outputs: Sequence[int]) -> _Windows:
+        """The windows of a pooling by its arguments, and by what it makes of axes of these sizes."""
+        rank = len(sizes)
+        kernel, before = _each(a.kernel_size, rank), _each(a.padding, rank)
+        strides = _each(a.stride, rank) if a.stride else kernel
+        dilations = _each(getattr(a, "dilation", 1), rank)
+        after = [
+            max((count - 1) * stride + (taps - 1) * dilation + 1 - size - front, 0)
+            for count, stride, taps, dilation, size, front in zip(
+                outputs, strides, kernel, dilations, sizes, before, strict=True
+            )
+        ]
+        return cls(kernel, strides, dilations, before, after, tuple(outputs))
+
+
+def _each(values: Any, rank: int) -> list[int]:
+    """A number for each axis; one alone is that of all."""
+    given = [values] if isinstance(values, int) else list(values)
+    return [int(value) for value in (given * rank if len(given) == 1 else given)]
+
+
+def _with_batch(t: Translation, value: Expression, rank: int) -> Expression:
+    """The images as a batch, which a single one is not."""
+    shape = shape_of(value)
+    return value if len(shape) == rank + 2 else t.reshape(value, [1, *shape])
+
+
 def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
     if 1 in t.used:
         raise NotConvertible("the indices of a pooling as a result")
+    stated = t.results[0]
+    assert stated is not None
     rank = len(a.kernel_size)
-    whole = shape_of(a.self)
-    batched = len(whole) == rank + 2
-    value = a.self if batched else t.reshape(a.self, [1, *whole])
-    operator = getattr(relax.op.nn, f"max_pool{rank}d")
+    windows = _Windows.of(a, shape_of(a.self)[-rank:], stated.shape[-rank:])
     pooled = t.emit(
-        operator(
-            value,
-            list(a.kernel_size),
-            strides=list(a.stride) or list(a.kernel_size),
-            padding=list(a.padding) * (1 if len(a.padding) == rank else rank),
-            dilation=list(a.dilation) * (1 if len(a.dilation) == rank else rank),
-            ceil_mode=a.ceil_mode,
+        getattr(relax.op.nn, f"max_pool{rank}d")(
+            _with_batch(t, a.self, rank),
+            windows.kernel,
+            strides=windows.strides,
+            padding=[*windows.before, *windows.after],
+            dilation=windows.dilations,
         )
     )
-    stated = t.results[0]
-    expected = stated.shape if stated is not None else ()
-    if shape_of(pooled)[0 if batched else 1 :] != expected:
-        raise NotConvertible(f"windows that end outside, of which PyTorch keeps {expected}")
-    return (t.reshape(pooled, expected), None)
+    return (t.reshape(pooled, stated.shape), None)
+
+
+def _average_pool(rank: int) -> Converter:
+    """A mean of each window: the sum that the compiler forms, over as many elements as PyTorch counts."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        sizes = shape_of(a.self)[-rank:]
+        windows = _Windows.of(a, sizes, t.result.shape[-rank:])
+        pooled = t.emit(
+            getattr(relax.op.nn, f"avg_pool{rank}d")(
+                t.wide(_with_batch(t, a.self, rank)),
+                windows.kernel,
+                strides=windows.strides,
+                padding=[*windows.before, *windows.after],
+                count_include_pad=True,
+            )
+        )
+        factors = math.prod(windows.kernel) / _counts(windows, sizes, a)
+        if (factors != 1).any():
+            pooled = t.emit(relax.op.multiply(pooled, t.const(factors[None, None], dtype_of(pooled))))
+        return t.finish(t.reshape(pooled, t.result.shape))
+
+    return convert
+
+
+def _counts(windows: _Windows, sizes: Sequence[int], a: SimpleNamespace) -> NDArray[np.float64]:
+    """How many elements each window counts, with the padding that there is or without, or a number that is given."""
+    fixed = getattr(a, "divisor_override", None)
+    if fixed is not None:
+        return np.full(windows.outputs, fixed, np.float64)
+    counts = np.ones(1)
+    for size, taps, stride, front, count in zip(
+        sizes, windows.kernel, windows.strides, windows.before, windows.outputs, strict=True
+    ):
+        starts = np.arange(count) * stride - front
+        low, high = (-front, size + front) if a.count_include_pad else (0, size)
+        each = np.minimum(starts + taps, high) - np.maximum(starts, low)
+        counts = np.multiply.outer(counts, np.maximum(each, 1))
+    return counts.reshape(windows.outputs)
 
 
 def _scales(a: SimpleNamespace, rank: int) -> list[float | None]:
@@ -101,8 +174,9 @@ def _resized(
 
 
 CONVERTERS: dict[str, Converter] = {
+    **{f"avg_pool{n}d.default": _average_pool(n) for n in (1, 2, 3)},
     **{f"max_pool{n}d_with_indices.default": _max_pool for n in (2, 3)},
-    **{f"upsample_nearest2d.{kind}": _nearest for kind in ("vec", "default")},
+    **{f"upsample_nearest{n}d.{kind}": _nearest for n in (1, 2) for kind in ("vec", "default")},
     **{f"upsample_bilinear2d.{kind}": _bilinear for kind in ("vec", "default")},
 }
 """Operator of aten -> its converter."""

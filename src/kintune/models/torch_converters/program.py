@@ -31,10 +31,8 @@ _CHECKS = ("_assert", "sym_constrain_range", "_guards_fn")
 _SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 _STOCK = frozenset(
     {
-        *("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default", "max_pool2d_with_indices.default"),
-        *("max_pool3d_with_indices.default", "adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default"),
-        *("_adaptive_avg_pool3d.default", "upsample_nearest2d.vec", "upsample_bilinear2d.vec"),
-        *("bucketize.Tensor", "upsample_nearest2d.default", "upsample_bilinear2d.default"),
+        *("adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default"),
+        "bucketize.Tensor",
     }
 )
 """Operators that are left to the compiler's own importer."""
@@ -290,10 +288,6 @@ class _Program:
         converter = self.stock.convert_map.get(_operator(node))
         if converter is None:
             raise NotConvertible("the compiler does not know it")
-        if "with_indices" in _operator(node) and 1 in self.t.used:
-            raise NotConvertible("the indices of a pooling as a result")
-        if node.kwargs.get("divisor_override") or (len(node.args) > 6 and node.args[6]):
-            raise NotConvertible("a divisor of its own")
         result = converter(node)
         if isinstance(result, relax.Expr) and isinstance(result.ty, relax.TupleType):
             first = self.t.emit(result[0])

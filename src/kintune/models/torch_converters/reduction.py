@@ -152,6 +152,15 @@ def _vector_norm(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(t.emit(relax.op.power(total, t.const(1 / order, dtype))))
 
 
+def _distances(t: Translation, a: SimpleNamespace) -> Expression:
+    """The distance of each row of one matrix from each row of another."""
+    *batch, rows, width = shape_of(a.x1)
+    *others, columns, _ = shape_of(a.x2)
+    first, second = t.reshape(a.x1, [*batch, rows, 1, width]), t.reshape(a.x2, [*others, 1, columns, width])
+    apart = t.emit(relax.op.subtract(first, second))
+    return _vector_norm(t, SimpleNamespace(self=apart, ord=a.p, dim=[-1], keepdim=False))
+
+
 def _scan(operator: Callable[..., Any]) -> Converter:
     """A running sum or product."""
 
@@ -207,6 +216,7 @@ CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(("var.correction", "var.default", "var.dim"), _var),
     **dict.fromkeys(("std.correction",), _std),
     **dict.fromkeys(("var_mean.correction",), _var_mean),
+    "_cdist_forward.default": _distances,
     "linalg_vector_norm.default": _vector_norm,
     "cumsum.default": _scan(relax.op.cumsum),
     "cumprod.default": _scan(relax.op.cumprod),

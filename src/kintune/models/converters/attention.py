@@ -1,0 +1,257 @@
+"""Attention of onnxruntime's own set, written out; `compiler.graph.attention` makes one kernel of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import relax
+
+from kintune.models.converters.integer_products import Triple, real_product
+from kintune.models.converters.node import Convert, Node, like
+from kintune.models.expressions import dtype_of, is_float, shape_of
+from kintune.models.index_marks import mark_index
+
+__all__ = ["CONVERTERS"]
+
+_EXCLUDED = -10000.0
+"""What is added to the scores of keys that a mask leaves out, where the node says nothing else."""
+
+
+class _Heads(NamedTuple):
+    """Queries, keys and values, each [batch, heads, rows, width]; the first `past` keys are of an earlier run."""
+
+    query: Any
+    key: Any
+    value: Any
+    past: int = 0
+
+    def after(self, node: Node, key: Any, value: Any) -> _Heads:
+        """The same with the keys and values of an earlier run in front."""
+
+        def joined(old: Any, new: Any) -> Any:
+            return node.emit(relax.op.concat([node.wide(old), new], 2))
+
+        return _Heads(self.query, joined(key, self.key), joined(value, self.value), shape_of(key)[2])
+
+
+def _attention(node: Node) -> Any:
+    """Self-attention: one product makes queries, keys and values of the data."""
+    data, bias = node.required(0), node.operand(2)
+    if node.operand(6) is not None:
+        raise ValueError("keys and values that are kept in place are not supported")
+    packed = node.emit(relax.op.matmul(node.wide(data), node.wide(node.required(1))))
+    if bias is not None:
+        packed = node.emit(relax.op.add(packed, node.wide(bias)))
+    return _of_itself(node, packed, node.operand(4), node.operand(3), node.operand(5))
+
+
+def _quantised_attention(node: Node) -> Any:
+    """Self-attention whose data and weights are integers."""
+    left = Triple(node.required(0), node.required(3), node.operand(6))
+    right = Triple(node.required(1), node.required(4), node.operand(7))
+    return _of_itself(node, real_product(node, left, right, node.operand(2)), node.operand(8), node.operand(5), None)
+
+
+def _of_itself(node: Node, packed: Any, past: Any, mask: Any, bias: Any) -> Any:
+    """Attention of queries, keys and values that lie side by side, after those of an earlier run."""
+    if node.attributes.get("do_rotary", 0):
+        raise ValueError("rotary positions are not supported")
+    if node.attributes.get("past_present_share_buffer", 0):
+        raise ValueError("keys and values that are kept in place are not supported")
+    columns = shape_of(packed)[2]
+    sizes = node.integers("qkv_hidden_sizes", ()) or (columns // 3,) * 3
+    if sum(sizes) != columns or sizes[0] != sizes[1]:
+        raise ValueError(f"{columns} columns of weights are not queries, keys and values of {list(sizes)}")
+    parts = node.builder.emit(relax.op.split(packed, [sizes[0], sizes[0] + sizes[1]], 2))
+    heads = _Heads(*(_by_head(node, node.emit(relax.TupleGetItem(parts, number))) for number in range(3)))
+    if past is not None:
+        heads = heads.after(node, *(_part_of_past(node, past, number) for number in range(2)))
+    own = dtype_of(node.required(0)) if is_float(dtype_of(node.required(0))) else "float32"
+    result = _attended(node, heads, mask, bias, own)
+    if node.outputs == 1:
+        return result
+    present = [node.emit(relax.op.expand_dims(part, 0)) for part in (heads.key, heads.value)]
+    return relax.Tuple([result, node.cast(node.emit(relax.op.concat(present, 0)), own)])
+
+
+def _part_of_past(node: Node, past: Any, number: int) -> Any:
+    """The keys or the values of an earlier run: [2, batch, heads, rows, width] has both."""
+    part = relax.op.strided_slice(past, [0], [number], [number + 1], [1], assume_inbound=True)
+    return node.emit(relax.op.reshape(node.emit(part), shape_of(past)[1:]))
+
+
+def _multi_head_attention(node: Node) -> Any:
+    """Attention of queries to keys and values, which may have their heads apart already."""
+    query, key, value, bias = (node.operand(index) for index in range(4))
+    if query is None or key is None or value is None or len(shape_of(query)) != 3:
+        raise ValueError("queries, keys and values in one tensor are not supported")
+    if node.operand(8) is not None or node.operand(9) is not None:
+        raise ValueError("keys and values that are kept in place are not supported")
+    own = dtype_of(query)
+    apart = len(shape_of(key)) == 4
+    if not apart and len(shape_of(key)) != 3:
+        raise ValueError("keys and values in one tensor are not supported")
+    if apart and bias is not None:
+        raise ValueError("a bias of keys whose heads are apart is not supported")
+    wide = [node.wide(each) for each in (query, key, value)]
+    if bias is not None:
+        ends = np.cumsum([shape_of(each)[2] for each in wide]).tolist()
+        parts = node.builder.emit(relax.op.split(node.wide(bias), ends[:2], 0))
+        wide = [
+            node.emit(relax.op.add(each, node.emit(relax.TupleGetItem(parts, number))))
+            for number, each in enumerate(wide)
+        ]
+    heads = _Heads(*(each if len(shape_of(each)) == 4 else _by_head(node, each) for each in wide))
+    past_key, past_value = node.operand(6), node.operand(7)
+    if past_key is not None and past_value is not None:
+        heads = heads.after(node, past_key, past_value)
+    result = _attended(node, heads, node.operand(4), node.operand(5), own)
+    if node.outputs == 1:
+        return result
+    return relax.Tuple([result, node.cast(heads.key, own), node.cast(heads.value, own)])
+
+
+def _by_head(node: Node, tensor: Any) -> Any:
+    """[batch, rows, heads * width] as [batch, heads, rows, width]."""
+    batch, rows, hidden = shape_of(tensor)
+    heads = int(node.attributes["num_heads"])
+    split = node.emit(relax.op.reshape(tensor, [batch, rows, heads, hidden // heads]))
+    return node.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))
+
+
+def _attended(node: Node, heads: _Heads, mask: Any, bias: Any, dtype: str) -> Any:
+    """The values, weighted by the softmax of the scores, as [batch, rows, heads * width]."""
+    query, key, value, _ = heads
+    batch, number, rows, depth = shape_of(query)
+    turned = node.emit(relax.op.permute_dims(key, [0, 1, 3, 2]))
+    scores = node.emit(relax.op.matmul(query, turned))
+    scale = float(node.attributes.get("scale", 0.0)) or 1 / math.sqrt(depth)
+    scores = node.emit(relax.op.multiply(scores, like(scale, scores)))
+    if bias is not None:
+        scores = node.emit(relax.op.add(scores, node.wide(bias)))
+    if mask is not None:
+        scores = node.emit(relax.op.add(scores, _padding(node, mask, shape_of(scores))))
+    if node.attributes.get("unidirectional", 0) and rows > 1:
+        seen = np.tril(np.ones(shape_of(scores)[2:], np.bool_), heads.past)
+        seen[-1] = True  # also where there are more keys than rows, as onnxruntime has it
+        scores = node.emit(relax.op.add(scores, relax.const(np.where(seen, 0, -np.inf).astype(np.float32))))
+    weights = node.emit(relax.op.nn.softmax(scores, axis=-1))
+    found = node.emit(relax.op.matmul(weights, value))
+    moved = node.emit(relax.op.permute_dims(found, [0, 2, 1, 3]))
+    return node.cast(node.emit(relax.op.reshape(moved, [batch, rows, number * shape_of(value)[3]])), dtype)
+
+
+def _padding(node: Node, mask: Any, scores: tuple[int, ...]) -> Any:
+    """What is added to the scores: nothing to those of keys that count.
+
+    A mask tells that of each key, or of each query and key; or it has where the keys of each batch end, and maybe
+    where they begin after that.
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    batch, _, rows, columns = scores
+    shape, given = shape_of(mask), node.cast(mask, "int32")
+    if shape in ((batch,), (2 * batch,)):
+        places = relax.const(np.arange(columns, dtype=np.int32).reshape(1, -1))
+        bounds = [
+            node.emit(relax.op.reshape(_run(node, given, first, batch), [batch, 1]))
+            for first in range(0, shape[0], batch)
+        ]
+        counts = node.emit(relax.op.less(places, bounds[0]))
+        if len(bounds) == 2:
+            counts = node.emit(relax.op.logical_and(counts, node.emit(relax.op.greater_equal(places, bounds[1]))))
+    elif shape in ((batch, columns), (batch, rows, columns)):
+        counts = node.emit(relax.op.greater(given, like(0, given)))
+    else:
+        raise ValueError(f"a mask of shape {list(shape)} for scores of shape {list(scores)} is not supported")
+    counts = node.emit(relax.op.reshape(counts, [batch, 1, rows if len(shape) == 3 else 1, columns]))
+    excluded = float(node.attributes.get("mask_filter_value", _EXCLUDED))
+    return node.emit(relax.op.where(counts, relax.const(0.0, "float32"), relax.const(excluded, "float32")))
+
+
+def _run(node: Node, values: Any, first: int, count: int) -> Any:
+    """So many elements of a vector."""
+    if shape_of(values) == (count,):
+        return values
+    return node.emit(relax.op.strided_slice(values, [0], [first], [first + count], [1], assume_inbound=True))
+
+
+def _rotary_embedding(node: Node) -> Any:
+    """Pairs of elements, turned by angles whose cosines and sines tables have for each position.
+
+    What is beyond the width of the tables stays.
+    """
+    data, cosines, sines = (node.required(index) for index in (0, 2, 3))
+    if node.attributes.get("is_packed_batching", 0):
+        raise ValueError("batches of sequences of several lengths are not supported")
+    shape, width = shape_of(data), 2 * shape_of(cosines)[1]
+    wide = node.wide(data)
+    if len(shape) == 3:
+        partial = int(node.attributes.get("rotary_embedding_dim", 0))
+        size = shape[2] // int(node.attributes["num_heads"]) if partial else width
+        wide = node.emit(relax.op.reshape(wide, [*shape[:2], shape[2] // size, size]))
+        wide = node.emit(relax.op.permute_dims(wide, [0, 2, 1, 3]))
+    batch, heads, rows, size = shape_of(wide)
+    if size < width:
+        raise ValueError(f"tables for {width} elements do not fit {size}")
+    index = _positions(node, batch, rows, shape_of(cosines)[0])
+    cosines, sines = (node.wide(node.emit(relax.op.take(table, index, 0))) for table in (cosines, sines))
+    cosines, sines = (node.emit(relax.op.reshape(each, [-1, 1, rows, width // 2])) for each in (cosines, sines))
+    part = wide if size == width else _columns(node, wide, 0, width)
+    result = _turned(node, part, cosines, sines, [batch, heads, rows, width])
+    if size > width:
+        result = node.emit(relax.op.concat([result, _columns(node, wide, width, size)], 3))
+    if len(shape) == 3:
+        result = node.emit(relax.op.permute_dims(result, [0, 2, 1, 3]))
+    return node.cast(node.emit(relax.op.reshape(result, list(shape))), dtype_of(data))
+
+
+def _positions(node: Node, batch: int, rows: int, most: int) -> Any:
+    """The position of each row as a marked index; where there is one, it is that of the first row."""
+    given = node.required(1)
+    if math.prod(shape_of(given)) == 1 and (batch, rows) != (1, 1):
+        first = node.emit(relax.op.reshape(given, [1, 1]))
+        given = node.emit(relax.op.add(first, relax.const(np.arange(rows, dtype=np.int64).reshape(1, -1), "int64")))
+    else:
+        given = node.emit(relax.op.reshape(given, [batch, rows]))
+    return mark_index(node.builder, given, [most], 0, negative=False, checked=not node.conditional)
+
+
+def _turned(node: Node, data: Any, cosines: Any, sines: Any, shape: list[int]) -> Any:
+    """Each pair, which is side by side (`interleaved`) or has one element in each half, turned by its angle."""
+    half = shape[3] // 2
+    if node.attributes.get("interleaved", 0):
+        pairs = node.emit(relax.op.reshape(data, [*shape[:3], half, 2]))
+        first, second = (
+            node.emit(relax.op.reshape(_columns(node, pairs, at, at + 1), [*shape[:3], half])) for at in range(2)
+        )
+    else:
+        first, second = (_columns(node, data, at, at + half) for at in (0, half))
+
+    def of(sign: Any, left: Any, right: Any) -> Any:
+        terms = [node.emit(relax.op.multiply(a, b)) for a, b in ((left, cosines), (right, sines))]
+        return node.emit(sign(*terms))
+
+    made = [of(relax.op.subtract, first, second), of(relax.op.add, second, first)]
+    if not node.attributes.get("interleaved", 0):
+        return node.emit(relax.op.concat(made, 3))
+    apart = [node.emit(relax.op.expand_dims(each, 4)) for each in made]
+    return node.emit(relax.op.reshape(node.emit(relax.op.concat(apart, 4)), shape))
+
+
+def _columns(node: Node, data: Any, first: int, end: int) -> Any:
+    """These elements of the last axis."""
+    last = len(shape_of(data)) - 1
+    return node.emit(relax.op.strided_slice(data, [last], [first], [end], [1], assume_inbound=True))
+
+
+CONVERTERS: dict[str, Convert] = {
+    "Attention": _attention,
+    "MultiHeadAttention": _multi_head_attention,
+    "QAttention": _quantised_attention,
+    "RotaryEmbedding": _rotary_embedding,
+}
+"""Operator -> what converts it."""

@@ -1,0 +1,56 @@
+"""Images sampled at points of a grid, and grids of affine maps; coordinates of half precision are float32."""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from kintune.models.converters.node import Convert, Node
+from kintune.models.expressions import dtype_of, is_float, shape_of
+
+__all__ = ["CONVERTERS"]
+
+_METHODS = {
+    "bicubic": "bicubic",
+    "bilinear": "bilinear",
+    "cubic": "bicubic",
+    "linear": "bilinear",
+    "nearest": "nearest",
+}
+_LAYOUTS = {4: "NCHW", 5: "NCDHW"}
+
+
+def _grid_sample(node: Node) -> relax.Expr:
+    data, grid = node.wide(node.required(0)), node.wide(node.required(1))
+    if not is_float(dtype_of(data)):
+        raise ValueError(f"elements of {dtype_of(data)} are not supported")
+    rank = len(shape_of(data))
+    mode = str(node.attributes.get("mode", "bilinear"))
+    if rank not in _LAYOUTS or mode not in _METHODS:
+        raise ValueError(f"mode {mode!r} over {rank - 2} dimensions is not supported")
+    if rank == 5 and _METHODS[mode] == "bicubic":
+        raise ValueError("cubic interpolation over 3 dimensions is not supported")
+    coordinates = node.emit(relax.op.permute_dims(grid, [0, rank - 1, *range(1, rank - 1)]))
+    sampled = relax.op.image.grid_sample(
+        data,
+        node.cast(coordinates, dtype_of(data)),
+        method=_METHODS[mode],
+        layout=_LAYOUTS[rank],
+        padding_mode=str(node.attributes.get("padding_mode", "zeros")),
+        align_corners=bool(node.attributes.get("align_corners", 0)),
+    )
+    return node.cast(node.emit(sampled), dtype_of(node.required(0)))
+
+
+def _affine_grid(node: Node) -> relax.Expr:
+    """Where the points of an image of this size lie after an affine map: [batch, sizes, coordinates]."""
+    theta, size = node.required(0), node.constant(1, "size")
+    if size is None or size.size not in _LAYOUTS:
+        raise ValueError("its size is not that of images, or of volumes")
+    corners = bool(node.attributes.get("align_corners", 0))
+    spatial = tuple(int(extent) for extent in size.reshape(-1)[2:])
+    grid = node.emit(relax.op.image.affine_grid(node.wide(theta), spatial, corners))
+    return node.cast(node.emit(relax.op.permute_dims(grid, [0, *range(2, size.size), 1])), dtype_of(theta))
+
+
+CONVERTERS: dict[str, Convert] = {"AffineGrid": _affine_grid, "GridSample": _grid_sample}
+"""Operator -> what converts it."""

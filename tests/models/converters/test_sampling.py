@@ -1,0 +1,32 @@
+"""Images sampled at points, compared with onnxruntime."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+RNG = np.random.default_rng(0)
+
+
+def test_points_of_half_precision_lie_where_they_should(compare: Any, make_case: Any) -> None:
+    """In its own type, a coordinate would be off by a tenth of a pixel of so large an image."""
+    image = RNG.standard_normal((1, 1, 300, 300)).astype(np.float16)
+    points = RNG.uniform(-1, 1, (1, 9, 9, 2)).astype(np.float16)
+    compare([make_case("GridSample", image, points)], 16, rtol=1e-2, atol=1e-2)
+
+
+def test_images_and_volumes_in_all_modes(compare: Any, make_case: Any) -> None:
+    image, points = RNG.standard_normal((1, 2, 4, 5)), RNG.uniform(-1.5, 1.5, (1, 3, 3, 2))
+    volume, places = RNG.standard_normal((1, 1, 3, 4, 5)), RNG.uniform(-1.5, 1.5, (1, 2, 3, 2, 3))
+    cases = []
+    for mode, padding, corners in itertools.product(("linear", "nearest", "cubic"), ("zeros", "reflection"), (0, 1)):
+        attributes = {"mode": mode, "padding_mode": padding, "align_corners": corners}
+        cases.append(make_case("GridSample", image.astype(np.float32), points.astype(np.float32), **attributes))
+        if mode != "cubic":
+            cases.append(make_case("GridSample", volume.astype(np.float32), places.astype(np.float32), **attributes))
+    compare(cases, 20, rtol=1e-3, atol=1e-4)
