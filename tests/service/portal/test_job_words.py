@@ -114,3 +114,5 @@ def test_c_programs_are_offered_what_they_can_run() -> None:
     assert [each.key for each in snippets("Net-2", False)] == ["python", "wheel", "c", "onnx"]
     assert [each.key for each in snippets("net", True)] == ["python", "wheel", "onnx"]
     assert "net_2-*.whl" in snippets("Net-2", False)[1].lines
+    for name, package in (("3dnet", "model_3dnet"), ("模型", "model"), ("numpy", "model_numpy")):
+        assert f"import {package};" in snippets(name, False)[1].lines

@@ -11,6 +11,7 @@ import msgspec
 from kintune.core.hybrid import Hybrid
 from kintune.core.latency_target import UNTUNED_NETWORK, parse_target
 from kintune.core.report import BaselineVerdict, FastestBaseline, ProgressReport, RunReport
+from kintune.runtime.exports.wheel import package_name
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
@@ -170,7 +171,7 @@ def target_ms(job: Job, report: RunReport) -> float | None:
 
 def snippets(name: str, has_onnxruntime_part: bool) -> tuple[Snippet, ...]:
     """How to run a result of this name in Python, in C and in onnxruntime, after the download."""
-    package = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    package = package_name(name)
     python = (
         "import kintune_runtime\nimport numpy as np\n\n"
         f'with kintune_runtime.open("{name}.kt") as model:\n'
