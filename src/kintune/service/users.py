@@ -7,6 +7,7 @@ import hashlib
 import math
 import re
 import secrets
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -91,6 +92,12 @@ class Users:
         """All users, by name."""
         with self._database.snapshot() as connection:
             return [_user(plain(row)) for row in connection.execute(select(users).order_by(users.c.name))]
+
+    def names(self, ids: Iterable[int]) -> dict[int, str]:
+        """Returns the names of users by number."""
+        query = select(users.c.id, users.c.name).where(users.c.id.in_(sorted(set(ids))))
+        with self._database.snapshot() as connection:
+            return {row.id: row.name for row in connection.execute(query)}
 
     def change_user(self, name: str, *, quota: Quota | None = None, disabled: bool | None = None) -> User:
         """Gives a user another quota, or locks them out.
