@@ -115,6 +115,7 @@ class JobOut(BaseModel):
     id: str
     model: int
     model_name: str = Field("", description="The name of its model; empty in other answers than of one job or a list.")
+    owner: str = Field("", description="The name of its user; empty in other answers than of one job or a list.")
     state: str
     reason: str = Field(description="Why the job is in this state; if it failed, what to do about it.")
     priority: float
@@ -132,7 +133,7 @@ class JobOut(BaseModel):
     steps: list[StepOut] | None = None
 
     @classmethod
-    def of(cls, job: Job, steps: list[JobStep] | None = None, name: str = "") -> JobOut:
+    def of(cls, job: Job, steps: list[JobStep] | None = None, name: str = "", owner: str = "") -> JobOut:
         """As it goes out."""
         import msgspec
 
@@ -140,6 +141,7 @@ class JobOut(BaseModel):
             id=job.id,
             model=job.model,
             model_name=name,
+            owner=owner,
             state=job.state.value,
             reason=job.reason,
             priority=job.priority,
