@@ -47,6 +47,7 @@ _JOB = {
     "show": Entry("kintune.cli.jobs", "Show the state and the history of a job.", "show", "client"),
     "watch": Entry("kintune.cli.jobs", "Show the progress of a job until it ends.", "watch", "client"),
     "logs": Entry("kintune.cli.jobs", "Print the log of a job.", "logs", "client"),
+    "report": Entry("kintune.cli.jobs", "Show the report of a job, also as an HTML page.", "report", "client"),
     "finish": Entry("kintune.cli.jobs", "End the search; keep the best result so far.", "finish", "client"),
     "cancel": Entry("kintune.cli.jobs", "Cancel a job; it has no result.", "cancel", "client"),
     "priority": Entry("kintune.cli.jobs", "Change the priority of a job.", "priority", "client"),
