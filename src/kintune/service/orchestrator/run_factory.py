@@ -141,6 +141,8 @@ class RunFactory:
             minutes=wanted.minutes,
             until=wanted.until,
             seed=wanted.seed,
+            rtol=wanted.rtol,
+            atol=wanted.atol,
             compare=TIMED_BESIDE,
             search=wanted.search,
             onnxruntime=wanted.onnxruntime,
@@ -164,14 +166,17 @@ class RunFactory:
             device=settings.device if site.device == self._placement.type else site.device,
             options=options,
             records=settings.records,
-            calibration=self._calibration(wanted.calibrate, work),
+            inputs=self._sets("compared", wanted.inputs, work),
+            calibration=self._sets("inputs", wanted.calibrate, work),
             output=str(work / f"{shortened(model.name)}.kt"),
             priority=job.priority,
         )
         return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")
 
-    def _calibration(self, ids: Sequence[int], work: Path) -> tuple[str, ...]:
+    def _sets(self, called: str, ids: Sequence[int], work: Path) -> tuple[str, ...]:
         """Links uploaded sets of inputs into the working directory, where they stay as long as the job.
+
+        The links are `called` so, and numbered.
 
         Raises:
             InputError: one is gone.
@@ -181,10 +186,10 @@ class RunFactory:
         for number, id in enumerate(ids):
             stored = self._models.of_job(id)
             name = shortened(stored.name)
-            path, source = work / f"inputs{number}-{name}.npz", self._blobs.path(stored.file)
+            path, source = work / f"{called}{number}-{name}.npz", self._blobs.path(stored.file)
             if not path.exists():
                 if not source.exists():
-                    raise InputError(f"calibrate: the set of inputs {id} is gone; upload it again")
+                    raise InputError(f"the set of inputs {id} is gone; upload it again, and retry the job")
                 try:
                     os.link(source, path)
                 except OSError:  # on another file system

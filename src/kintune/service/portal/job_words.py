@@ -97,9 +97,15 @@ def describe_request(wanted: JobRequest) -> str:
     if narrow:
         most = "" if wanted.max_error is None else f" with an error of at most {wanted.max_error:g}"
         parts.append(f"{' and '.join(narrow)}{most}")
+    usual = JobRequest()
+    if (wanted.rtol, wanted.atol) != (usual.rtol, usual.atol):
+        parts.append(f"outputs within {wanted.rtol:g} relative and {wanted.atol:g} absolute")
     if wanted.calibrate:
         sets = "1 set" if len(wanted.calibrate) == 1 else f"{len(wanted.calibrate)} sets"
         parts.append(f"quantised with {sets} of inputs")
+    if wanted.inputs:
+        sets = "1 set" if len(wanted.inputs) == 1 else f"{len(wanted.inputs)} sets"
+        parts.append(f"outputs compared on {sets} of inputs")
     for name, shape in wanted.shapes.items():
         several = [one for one in shape if isinstance(one, tuple)]
         shown = [spell(one) for one in several] or [spell(tuple(one for one in shape if isinstance(one, int)))]
