@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from kintune.cli.completion import VARIABLE, script_for
+from kintune.cli.options import POLICY_NAMES
 from kintune.models import zoo
 from kintune.records import RunState, Store
+from kintune.scheduler.policies import POLICIES
 
 
 @pytest.fixture
@@ -67,6 +69,9 @@ def test_options_are_offered() -> None:
     assert asked("kintune tune --foresee gu") == ["plain,guarded"]
     assert asked("kintune tune --foresee=gu") == ["plain,guarded"]
     assert asked("kintune export a.kt out --to w") == ["plain,wheel"]
+    assert asked("kintune tune --policy pre") == asked("kintune serve --policy pre") == ["plain,predictive"]
+    assert asked("kintune jobs --state can") == ["plain,cancelled"]
+    assert tuple(POLICIES) == POLICY_NAMES
 
 
 def test_models_are_offered() -> None:
@@ -82,6 +87,7 @@ def test_files_and_folders_are_left_to_the_shell() -> None:
     assert asked("kintune run mod") == ["file,mod"]
     assert asked("kintune tune zoo:gpt2 --output mod") == ["file,mod"]
     assert asked("kintune export a.kt ou") == ["dir,ou"]
+    assert asked("kintune submit zoo:") == ["file,zoo:"]  # a service takes files
 
 
 def test_runs_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

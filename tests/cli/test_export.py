@@ -30,6 +30,11 @@ def test_it_says_what_to_register(kintune: Kintune, tmp_path: Path) -> None:
     assert (tmp_path / "made" / "m.onnx").is_file()
 
 
+def test_commands_to_copy_take_names_with_blanks(kintune: Kintune, tmp_path: Path) -> None:
+    said = kintune("export", "m.kt", "--to", "c", "made here")
+    assert f"cd '{tmp_path / 'made here'}' && cc example.c" in said.out
+
+
 def test_the_document_names_the_files(kintune: Kintune, tmp_path: Path) -> None:
     document = json.loads(kintune("export", "m.kt", "--to", "onnx", "made", "--json", "-").out)
     assert document == {

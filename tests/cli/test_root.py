@@ -33,7 +33,7 @@ SAY_NOTHING = {
     *((name, "start") for name in ("device", "worker")),
     *(("service", name) for name in ("add-user", "lock", "add-token", "revoke", "forget-type", "backup", "restore")),
     ("completion",),
-    *(("job", name) for name in ("logs", "download")),
+    ("job", "download"),
 }
 """Commands that do something, and have nothing to tell that a machine could not read from their line or exit code."""
 

@@ -9,7 +9,7 @@ from kintune.core.report import FastestBaseline
 from kintune.records.database import Database
 from kintune.service.access import Scope, Visitor
 from kintune.service.database import open_database
-from kintune.service.job_listing import SORTED_BY, BestResult, JobFilter, JobListing
+from kintune.service.job_listing import SORTED_BY, BestResult, JobFilter, JobListing, ListedJob
 from kintune.service.job_repository import JobRepository, gain_columns
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
@@ -117,3 +117,27 @@ def test_small_letters_find_capital_ones_of_every_alphabet(tmp_path: Path) -> No
         JobRepository(database).submit(cora, model, JobRequest(), 1000.0)
         for text in ("übersetzer", "Über", "жук"):
             assert names(JobListing(database), cora, text=text) == ["ÜBERSETZER-ЖУК"]
+
+
+def test_lists_are_read_on_where_they_ended(listing: JobListing, database: Database, boris: Visitor) -> None:
+    repository, model = JobRepository(database), ModelStore(database).page(boris)[0].id
+    for number in range(6):
+        repository.submit(boris, model, JobRequest(minutes=1.0), 2000.0 + number // 2)
+    seen: list[ListedJob] = []
+    before = None
+    while page := listing.page(boris, JobFilter(sort="model"), before=before, limit=3):
+        seen += page
+        before = (page[-1].job.created, page[-1].job.id)
+    assert len({each.job.id for each in seen}) == len(seen) == 7
+    assert [each.job.created for each in seen] == sorted((each.job.created for each in seen), reverse=True)
+    assert {(each.model, each.owner) for each in seen} == {("secret", "boris")}
+
+
+def test_pages_have_only_what_is_asked_for(listing: JobListing, database: Database, anna: Visitor) -> None:
+    def found(visitor: Visitor, **wanted: object) -> list[str]:
+        return [each.model for each in listing.page(visitor, JobFilter(**wanted))]  # type: ignore[arg-type]
+
+    assert found(anna, text="bert") == found(anna, device="gpu") == ["bert_base"]
+    assert found(anna, states=frozenset({JobStatus.DONE})) == ["resnet50"]
+    assert "secret" not in found(anna, everybody=True)
+    assert "secret" in found(visitor(database, "root", Scope.ADMIN), everybody=True)

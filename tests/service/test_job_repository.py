@@ -87,28 +87,14 @@ def test_others_jobs_do_not_exist(repository: JobRepository, database: Database,
         repository.get(boris, job.id)
     with pytest.raises(NotFound, match="there is no job nothing"):
         repository.get(boris, "nothing")
-    assert repository.page(boris) == []
     admin = visitor(database, "root", Scope.ADMIN)
     assert repository.get(admin, job.id) == job
-    assert repository.page(admin) == []
-    assert repository.page(admin, everybody=True) == [job]
+    assert repository.models_of(boris, [job.id]) == repository.models_of(admin, [job.id]) == {}
 
 
-def test_lists_are_read_on_where_they_ended(repository: JobRepository, anna: Visitor, model: int) -> None:
-    jobs = [repository.submit(anna, model, JobRequest(), 1000.0 + n // 2)[0] for n in range(7)]
-    seen: list[Job] = []
-    before = None
-    while page := repository.page(anna, before=before, limit=3):
-        seen += page
-        before = (page[-1].created, page[-1].id)
-    assert sorted(each.id for each in seen) == sorted(each.id for each in jobs)
-    assert [each.created for each in seen] == sorted((each.created for each in seen), reverse=True)
-
-
-def test_lists_of_some_states(repository: JobRepository, anna: Visitor, model: int, job: Job) -> None:
+def test_jobs_are_counted_by_state(repository: JobRepository, anna: Visitor, model: int, job: Job) -> None:
     other, _ = repository.submit(anna, model, JobRequest(), 1000.0)
     through(repository, other, JobStatus.CANCELLED)
-    assert repository.page(anna, states=frozenset({JobStatus.QUEUED})) == [job]
     assert repository.counts() == {JobStatus.QUEUED: 1, JobStatus.CANCELLED: 1}
 
 

@@ -95,3 +95,16 @@ def test_the_combinations_of_a_job() -> None:
     assert JobRequest().combinations() == ({},)
     wanted = JobRequest(shapes={"ids": ((1, 32), (1, 64)), "image": (1, 3)})
     assert wanted.combinations() == ({"ids": (1, 32), "image": (1, 3)}, {"ids": (1, 64), "image": (1, 3)})
+
+
+def test_tolerances_and_inputs_to_compare_on_belong_to_the_result() -> None:
+    assert check(JobRequest(rtol=0.0, atol=0.5, inputs=(3,))).inputs == (3,)
+    for fields, said in (
+        ({"rtol": -1.0}, "rtol must be 0 or more"),
+        ({"atol": math.inf}, "atol must be 0 or more"),
+        ({"inputs": (1, 1)}, "inputs: name up to 256 sets of inputs, each once"),
+    ):
+        with pytest.raises(InputError, match=said):
+            check(JobRequest(**fields))
+    for other in (JobRequest(rtol=0.1), JobRequest(atol=0.1), JobRequest(inputs=(3,))):
+        assert not JobRequest().has_results_of(other)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -154,3 +156,16 @@ def test_a_token_lives_for_a_number_of_days_that_makes_sense(database: Database,
     users = Users(database)
     with pytest.raises(InputError, match="a token lives for more than 0"):
         users.add_token(users.add_user("anna", 1.0), "", Scope.READ, 1.0, days)
+
+
+def test_who_come_first_at_the_same_time_are_one_user(database: Database) -> None:
+    users, start = Users(database), threading.Barrier(8)
+
+    def come(_: int) -> int:
+        start.wait(timeout=60)
+        return users.local(1.0).user
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(come, range(8)))) == 1
+    with pytest.raises(InputError, match="there is a user 'local' already"):
+        users.add_user("local", 2.0)

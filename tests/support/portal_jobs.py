@@ -30,7 +30,7 @@ from kintune.runtime.package import EncodedPlan, Variant, write_package
 from kintune.service.job_repository import Job, gain_columns
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
-from kintune.service.model_store import Findings, Input
+from kintune.service.model_store import INPUTS, Findings, Input
 from kintune.service.web.application_state import ApplicationState
 from tests.support.reports import example_report
 
@@ -197,6 +197,15 @@ class PortalJobs:
         model = self._application.models.add(self._visitor.user, name, file, 98_000_000, now, now + 90 * 86400.0)
         self._application.models.found(model.id, found)
         return model.id
+
+    def inputs(self, name: str) -> int:
+        """A set of inputs of such a model."""
+        self._made += 1
+        now, file = self._application.now(), f"{self._made:064x}"
+        models, user = self._application.models, self._visitor.user
+        stored = models.add(user, name, file, 602_000, now, now + 90 * 86400.0, INPUTS)
+        models.found(stored.id, Findings(inputs=(Input("image", (1, 3, 224, 224), "float32"),)))
+        return stored.id
 
     def job(self, model: int, ago_s: float = 600.0, **wanted: Any) -> Job:
         """A job that is queued, handed in so many seconds ago."""

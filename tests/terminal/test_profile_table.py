@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from kintune.core.device import Peak
-from kintune.terminal.profile_table import profile_lines
+from kintune.profiling.page import html_page
+from kintune.terminal.profile_table import network_lines, profile_lines
 from tests.support.profiles import PROFILE, alone, in_parts
 
 
@@ -33,6 +34,12 @@ def test_the_network_is_told_as_a_whole() -> None:
     assert "onnxruntime 1.2.3: 1.10 ms a run; Kintune takes 0.50 of that" in text
     assert "bound by arithmetic 400 us, launch 80.0 us, copies 20.0 us" in text
     assert "Note: a <note>" in text
+
+
+def test_one_kernel_takes_its_time() -> None:
+    one = msgspec.structs.replace(alone(), calls=PROFILE.calls[:1])
+    assert any(line.startswith("1 kernel call takes 500 us;") for line in network_lines(one))
+    assert b"<p>1 kernel call takes 500 us together" in html_page(one)
 
 
 def test_the_rest_is_summed() -> None:

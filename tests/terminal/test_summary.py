@@ -80,6 +80,12 @@ def test_the_summary_ends_with_where_the_file_is_and_what_comes_next() -> None:
     assert summarize(example_report(reason=StopReason.CONVERGED, log=None))[-1].startswith("Next:")
 
 
+def test_a_command_to_copy_takes_names_with_blanks() -> None:
+    report = example_report(output="/models/my net.kt")
+    assert "Next: kintune evaluate '/models/my net.kt'" in summarize(report)
+    assert summarize(report, job="j1")[-1] == "Next: kintune job download j1 --output '/models/my net.kt'"
+
+
 def test_what_the_search_started_from_is_one_line() -> None:
     def said(*use: int) -> list[str]:
         return [line for line in summarize(example_report(knowledge=KnowledgeUse(*use))) if " of similar" in line]

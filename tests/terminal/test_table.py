@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.terminal.table import Column, shortened, table_lines
+from kintune.terminal.table import Column, columns_of, shortened, table_lines
 
 COLUMNS = (Column("name", yields=True), Column("size", right=True), Column("what it is", yields=True))
 ROWS = [["resnet18", "11.7 M", "classifies images"], ["gpt2", "124 M", "predicts the next token"]]
@@ -33,7 +33,7 @@ def test_columns_that_yield_are_shortened_first() -> None:
 def test_no_line_is_wider_than_the_terminal(rows: list[list[str]], width: int) -> None:
     lines = table_lines(COLUMNS, rows, width)
     assert len(lines) == len(rows) + 1
-    assert all(len(line) <= width and line.isprintable() for line in lines)
+    assert all(columns_of(line) <= width and line.isprintable() for line in lines)
 
 
 def test_optional_columns_are_left_out_before_others_are_shortened() -> None:
@@ -52,3 +52,14 @@ def test_what_others_have_named_cannot_steer_the_terminal() -> None:
 @pytest.mark.parametrize(("width", "said"), [(9, "predictor"), (8, "predi..."), (3, "pre"), (0, "")])
 def test_a_text_is_shortened(width: int, said: str) -> None:
     assert shortened("predictor", width) == said
+
+
+def test_wide_characters_take_two_columns() -> None:
+    columns = (Column("model", yields=True), Column("state"))
+    lines = table_lines(columns, [["图像分类", "done"], ["net", "done"]])
+    assert lines == ["model     state", "图像分类  done", "net       done"]
+    assert table_lines(columns, [["图像分类的一个很大的模型", "done"]], 19) == [
+        "model         state",
+        "图像分类...   done",
+    ]
+    assert [columns_of(text) for text in ("net", "图像", "e\u0301")] == [3, 4, 1]

@@ -51,7 +51,7 @@ class _Completed(click.types.StringParamType):
 
 
 def _offer_for(meaning: str) -> Offer | None:
-    if "MODEL" in meaning:
+    if "MODEL" in meaning and not meaning.endswith(".onnx"):
         return _models
     if meaning == "RUN":
         return _runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -55,8 +56,10 @@ def command(executable: str, folder: str, to: str, name: str, runtime: str, json
 
         written = export_c(model, there, wheel)
         library = written / LIBRARY_NAME
+        there_quoted = shlex.quote(str(written))
         advice = (
-            f"Build and run the example: cd {written} && cc example.c -L. -lkintune '-Wl,-rpath,$ORIGIN' && ./a.out"
+            f"Build and run the example: cd {there_quoted} && cc example.c -L. -lkintune '-Wl,-rpath,$ORIGIN' && "
+            "./a.out"
         )
     elif to == "onnx":
         from kintune.runtime.exports.onnx_operator import LIBRARY_NAME, export_onnx

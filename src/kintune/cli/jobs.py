@@ -1,4 +1,4 @@
-"""`kintune job show | watch | logs | finish | cancel | priority | retry | download`, and `kintune jobs`."""
+"""`kintune job show | watch | logs | report | finish | cancel | priority | retry | download`, and `kintune jobs`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,41 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.finite_range import FiniteRange
-from kintune.cli.remote import JobDisplay, JobDocument, JobsDocument, job_line, job_table, service_options
+from kintune.cli.options import html_option
+from kintune.cli.remote import (
+    ENDED,
+    JobDisplay,
+    JobDocument,
+    JobsDocument,
+    job_line,
+    job_table,
+    outliving,
+    service_options,
+)
 from kintune.cli.widths import output_width
+from kintune.files import check_writable
 from kintune.service.client import Client
 from kintune.service.job_request import MOST_PRIORITY
+from kintune.service.job_status import JobStatus
+from kintune.service.orchestrator.engine_log import lines_of
 
-__all__ = ["cancel", "download", "finish", "list_jobs", "logs", "priority", "retry", "show", "watch"]
+__all__ = [
+    "JobLogDocument",
+    "cancel",
+    "download",
+    "finish",
+    "list_jobs",
+    "logs",
+    "priority",
+    "report",
+    "retry",
+    "show",
+    "watch",
+]
 
 
 @click.command("show", short_help="Show the state and the history of a job.")
@@ -30,7 +56,7 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
         found = client.job(job)
     write_document(json_target, JobDocument(job=found))
     if found.get("model_name"):
-        echo(f"{found['model_name']} on {found['wanted']['device']}", json_target)
+        echo(f"{found['model_name']} on {found['wanted']['device']}, priority {found['priority']:g}", json_target)
     echo(job_line(found, time.time()), json_target)
     for step in found["steps"]:
         at = datetime.fromtimestamp(step["at"], timezone.utc).isoformat(sep=" ", timespec="seconds")
@@ -43,7 +69,11 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
 @json_option
 def watch(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Show the progress of JOB until it ends; the exit code is 1 if it fails."""
-    with Client(service, token) as client, JobDisplay(f"job {job}", lambda line: echo(line, json_target)) as news:
+
+    def say(line: str) -> None:
+        echo(line, json_target)
+
+    with Client(service, token) as client, outliving(job, say), JobDisplay(f"job {job}", say) as news:
         try:
             client.wait(job, news)
         finally:
@@ -51,14 +81,41 @@ def watch(job: str, token: str | None, service: str | None, json_target: JsonTar
                 write_document(json_target, JobDocument(job=client.job(job)))
 
 
+class JobLogDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune job logs --json`: the log line by line, without the run's name before each."""
+
+    schema_version: int = 1
+    job: str
+    lines: list[str]
+
+
 @click.command("logs", short_help="Print the log of a job.")
 @click.argument("job")
 @service_options
-def logs(job: str, token: str | None, service: str | None) -> None:
-    """Print the log of JOB."""
+@json_option
+def logs(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
+    """Print the log of JOB, which is there once the job has ended."""
     with Client(service, token) as client, tempfile.TemporaryDirectory() as place:
-        path = client.download(job, Path(place) / "log", "log")
-        click.echo(path.read_text(errors="replace"), nl=False)
+        text = client.download(job, Path(place) / "log", "log").read_text(errors="replace")
+    lines = lines_of(text)
+    write_document(json_target, JobLogDocument(job=job, lines=lines))
+    for line in lines or ["The log is empty."]:
+        echo(line, json_target)
+
+
+@click.command("report", short_help="Show the report of a job, also as an HTML page.")
+@click.argument("job")
+@service_options
+@html_option
+@json_option
+def report(job: str, token: str | None, service: str | None, html_target: str | None, json_target: JsonTarget) -> None:
+    """Show the report of JOB, which has a result: its speedup, errors, operators and failed candidates."""
+    from kintune.cli.report import decoded_report, show_report  # with the records, which other commands do not need
+
+    html = None if html_target is None else check_writable(html_target, "--html", stream=True)
+    with Client(service, token) as client:
+        document = client.report(job)
+    show_report(decoded_report(msgspec.json.encode(document), f"job {job}"), html, json_target, job=job)
 
 
 @click.command("finish", short_help="End the search; keep the best result so far.")
@@ -68,7 +125,7 @@ def logs(job: str, token: str | None, service: str | None) -> None:
 def finish(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """End the search of JOB; its result is the best one so far."""
     with Client(service, token) as client:
-        _show_state(client.finish(job), json_target)
+        _show_state(client.finish(job), json_target, "ends with the best result so far")
 
 
 @click.command("priority", short_help="Change the priority of a job.")
@@ -79,7 +136,7 @@ def finish(job: str, token: str | None, service: str | None, json_target: JsonTa
 def priority(job: str, weight: float, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Set the priority of JOB to NUMBER: 2 gets twice as much of a scarce resource as 1."""
     with Client(service, token) as client:
-        _show_state(client.prioritize(job, weight), json_target)
+        _show_state(client.prioritize(job, weight), json_target, f"gets priority {weight:g}")
 
 
 @click.command("cancel", short_help="Cancel a job; it has no result.")
@@ -89,7 +146,7 @@ def priority(job: str, weight: float, token: str | None, service: str | None, js
 def cancel(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Cancel JOB without a result; its measurements are kept."""
     with Client(service, token) as client:
-        _show_state(client.cancel(job), json_target)
+        _show_state(client.cancel(job), json_target, "is cancelled")
 
 
 @click.command("retry", short_help="Retry a failed or cancelled job.")
@@ -116,30 +173,44 @@ def download(job: str, token: str | None, service: str | None, output: str) -> N
 
 @click.command("jobs", short_help="List your jobs at a service.")
 @service_options
-@click.option("--state", "states", multiple=True, help="Only jobs in this state; can be repeated.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice([state.value for state in JobStatus]),
+    multiple=True,
+    help="Only jobs in this state; can be repeated.",
+)
+@click.option("--search", metavar="WORDS", help="Only jobs with these words in their id, model, device or user.")
 @click.option("--everybody", is_flag=True, help="List the jobs of all users; needs an admin token.")
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Most jobs that are listed.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Most jobs that are listed.")
 @json_option
 def list_jobs(
     token: str | None,
     service: str | None,
     states: tuple[str, ...],
+    search: str | None,
     everybody: bool,
     limit: int,
     json_target: JsonTarget,
 ) -> None:
     """List your jobs, newest first."""
     with Client(service, token) as client:
-        found = client.jobs(state=list(states), everybody=everybody, limit=limit)
+        words = {"text": search} if search else {}
+        found = client.jobs(state=list(states), everybody=everybody, limit=limit, **words)
     write_document(json_target, JobsDocument(jobs=found))
     if not found:
         echo("There is no job.", json_target)
         return
-    for line in job_table(found, time.time(), output_width()):
+    for line in job_table(found, time.time(), output_width(), with_users=everybody):
         echo(line, json_target)
 
 
-def _show_state(job: dict[str, Any], json_target: JsonTarget) -> None:
-    """Writes the document of a job after a command, and a line with its state."""
+def _show_state(job: dict[str, Any], json_target: JsonTarget, asked: str) -> None:
+    """Writes the document of a job after a command, and lines with its state and with what was `asked` of it.
+
+    The state is that before the command was carried out, as a rule.
+    """
     write_document(json_target, JobDocument(job=job))
     echo(job_line(job, time.time()), json_target)
+    if job["state"] not in ENDED:
+        echo(f"The service has accepted the request: the job {asked}.", json_target)

@@ -12,7 +12,17 @@ from kintune.cli.completing import offering
 from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Strategy, TuneConfig
 from kintune.core.constraints import Field, fields_of
 
-__all__ = ["config_options", "constant_option", "quiet_option", "records_option", "shape_option", "verbose_option"]
+__all__ = [
+    "POLICY_NAMES",
+    "config_options",
+    "constant_option",
+    "html_option",
+    "policy_option",
+    "quiet_option",
+    "records_option",
+    "shape_option",
+    "verbose_option",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -51,6 +61,10 @@ _SWITCHED_OFF = {
 }
 """The help of an option that switches off what is on by default."""
 
+html_option = click.option(
+    "--html", "html_target", metavar="FILE", help="Write the report as one self-contained HTML file."
+)
+
 shape_option = click.option(
     "--shape",
     "shapes",
@@ -59,6 +73,21 @@ shape_option = click.option(
     help="Fix the shape of an input with dynamic dimensions; can be repeated.  Alternatives in braces, and in "
     "quotes, give one result that runs with all of them: 'ids=1x{32,64}'.",
 )
+
+POLICY_NAMES = ("sequential", "synchronous", "uncontrolled", "greedy", "fair", "predictive")
+"""The scheduling policies; their classes are imported where they are needed."""
+
+
+def policy_option(help: str) -> Callable[[Command], Command]:
+    """Return the option `--policy`; `help` says what is scheduled by it."""
+    return click.option(
+        "--policy",
+        default="predictive",
+        show_default=True,
+        shell_complete=offering(POLICY_NAMES),
+        help=f"{help}: {', '.join(POLICY_NAMES)}.",
+    )
+
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TextIO, TypeVar
 
@@ -12,15 +12,25 @@ import click
 import msgspec
 
 from kintune.core.report import FastestBaseline, ProgressReport
-from kintune.terminal.comparison import describe_estimate
+from kintune.terminal.comparison import describe_estimate, describe_share
 from kintune.terminal.display import Display, open_display
 from kintune.terminal.formatting import duration, milliseconds
 from kintune.terminal.table import Column, table_lines
 
-__all__ = ["JobDisplay", "JobDocument", "JobsDocument", "job_line", "job_table", "service_options"]
+__all__ = [
+    "ENDED",
+    "JobDisplay",
+    "JobDocument",
+    "JobsDocument",
+    "job_line",
+    "job_table",
+    "outliving",
+    "service_options",
+]
 
 
-_OVER = ("done", "failed", "cancelled")
+ENDED = ("done", "failed", "cancelled")
+"""The states that a job does not leave."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -47,14 +57,34 @@ def service_options(command: Command) -> Command:
     return click.option("--token", metavar="TOKEN", help="Your token.  [default: $KINTUNE_TOKEN]")(command)
 
 
+@contextlib.contextmanager
+def outliving(job: str, say: Callable[[str], None]) -> Iterator[None]:
+    """A block in which a job is waited for; where Ctrl-C ends it, it says that the job goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"job {job} goes on: kintune job watch {job} shows it, kintune job cancel {job} ends it")
+        raise
+
+
 def job_line(job: Mapping[str, Any], now: float) -> str:
     """Describe a job in one line of a list; `now` in seconds since 1970."""
     age = duration(max(0.0, now - float(job["created"])))
     said = f" ({job['reason']})" if job["reason"] else ""
     progress = dict(job.get("progress") or {})
-    if job["state"] in _OVER:
+    if job["state"] in ENDED:
         progress.pop("time_left_s", None)
-    return f"{job['id']}  {job['state']:10}  {age:>10} ago  {_progress(progress)}{said}".rstrip()
+    done = _result(job) or _progress(progress)
+    return f"{job['id']}  {job['state']:10}  {age:>10} ago  {done}{said}".rstrip()
+
+
+def _result(job: Mapping[str, Any]) -> str:
+    """The latency of a job that is done, as it was timed; empty where there is none."""
+    if job["state"] != "done" or job.get("latency_ms") is None:
+        return ""
+    fastest = _read_fastest(job.get("fastest_baseline"))
+    taken = milliseconds(job["latency_ms"])
+    return taken if fastest is None else f"{taken}, {describe_share(fastest)}"
 
 
 _JOB_COLUMNS = (
@@ -67,14 +97,22 @@ _JOB_COLUMNS = (
     Column("of fastest", right=True),
     Column("notes", yields=True),
 )
+_USER_PLACE = 2  # behind the model
 
 
-def job_table(jobs: Sequence[Mapping[str, Any]], now: float, width: int | None) -> list[str]:
+def job_table(
+    jobs: Sequence[Mapping[str, Any]], now: float, width: int | None, *, with_users: bool = False
+) -> list[str]:
     """Jobs as a table, no wider than `width`; `now` in seconds since 1970.
 
     "of fastest" is the share of what the fastest other runtime takes.
     """
-    return table_lines(_JOB_COLUMNS, [_job_cells(job, now) for job in jobs], width)
+    columns, rows = list(_JOB_COLUMNS), [_job_cells(job, now) for job in jobs]
+    if with_users:
+        columns.insert(_USER_PLACE, Column("user", yields=True))
+        for job, row in zip(jobs, rows, strict=True):
+            row.insert(_USER_PLACE, str(job.get("owner") or ""))
+    return table_lines(columns, rows, width)
 
 
 def _job_cells(job: Mapping[str, Any], now: float) -> list[str]:
@@ -83,7 +121,7 @@ def _job_cells(job: Mapping[str, Any], now: float) -> list[str]:
     if progress is not None:
         latency_ms = progress.best_ms if latency_ms is None else latency_ms
         fastest = fastest or progress.fastest_baseline
-        if job["state"] not in _OVER and progress.time_left_s is not None:
+        if job["state"] not in ENDED and progress.time_left_s is not None:
             notes.append(f"about {duration(progress.time_left_s)} left")
     latency = "" if latency_ms is None else milliseconds(latency_ms)
     share = "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} {fastest.name}"
@@ -157,7 +195,7 @@ class JobDisplay:
 
     def _show_state(self, job: Mapping[str, Any]) -> None:
         line = f"{job['state']}: {job['reason']}" if job.get("reason") else str(job["state"])
-        if job["state"] in _OVER:
+        if job["state"] in ENDED:
             self.close()
         elif self._display is not None:  # the display shows it
             return
@@ -166,7 +204,7 @@ class JobDisplay:
             self._say(line)
 
     def _show(self, report: Any) -> None:
-        if report is None or self._last.partition(":")[0] in _OVER:
+        if report is None or self._last.partition(":")[0] in ENDED:
             return
         with contextlib.suppress(msgspec.ValidationError):  # a report of another version is not shown
             converted = msgspec.convert(report, ProgressReport)

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.options import records_option
+from kintune.cli.options import html_option, records_option
 from kintune.cli.records import find_run
 from kintune.cli.widths import table_width
 from kintune.core.failure_report import AnyReport, FailureReport, decode_report, report_path
@@ -21,7 +21,7 @@ from kintune.terminal.formatting import clock, milliseconds
 from kintune.terminal.profile_table import profile_lines
 from kintune.terminal.summary import summarize
 
-__all__ = ["command", "find_report"]
+__all__ = ["command", "decoded_report", "find_report", "show_report"]
 
 _SUFFIX = ".kt"
 _MAX_SLOWEST = 5
@@ -30,7 +30,7 @@ _MOST_CALLS = 10
 
 @click.command("report", short_help="Show the report of a run, also as an HTML page.")
 @click.argument("run", metavar="RUN")
-@click.option("--html", "html_target", metavar="FILE", help="Write the report as one self-contained HTML file.")
+@html_option
 @records_option
 @json_option
 def command(run: str, html_target: str | None, records: str | None, json_target: JsonTarget) -> None:
@@ -40,9 +40,13 @@ def command(run: str, html_target: str | None, records: str | None, json_target:
     tried, and why nothing came of it.
     """
     html = None if html_target is None else check_writable(html_target, "--html", stream=True)
-    report = find_report(run, records)
+    show_report(find_report(run, records), html, json_target)
+
+
+def show_report(report: AnyReport, html: Path | None, json_target: JsonTarget, job: str = "") -> None:
+    """Writes the document of a report, its lines, and its page to the file `html`; `job` names one of a service."""
     write_document(json_target, report)
-    for line in _lines(report, table_width()):
+    for line in _lines(report, table_width(), job):
         echo(line, json_target)
     if html is not None:
         from kintune.terminal.report_page import report_page
@@ -71,24 +75,29 @@ def find_report(run: str, records: str | None) -> AnyReport:
         goes_on = "" if found.state.final else "; the command that began it goes on with it"
         raise InputError(f"run {found.run_id} of {found.model_name} is {found.state.value} and has no report{goes_on}")
     what = f"run {found.run_id}, {'finished' if found.state is RunState.FINISHED else found.state.value}"
-    return _decoded(found.summary, what)
+    return decoded_report(found.summary, what)
 
 
 def _read(path: Path) -> AnyReport:
     try:
-        return _decoded(path.read_bytes(), str(path))
+        return decoded_report(path.read_bytes(), str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _decoded(content: bytes, what: str) -> AnyReport:
+def decoded_report(content: bytes, what: str) -> AnyReport:
+    """Returns the report in a JSON document; `what` is how the line of an error calls it.
+
+    Raises:
+        InputError: it is none of this version.
+    """
     try:
         return decode_report(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{what}: is no report of this version of Kintune ({error})") from error
 
 
-def _lines(report: AnyReport, columns: int) -> Iterator[str]:
+def _lines(report: AnyReport, columns: int, job: str = "") -> Iterator[str]:
     if isinstance(report, CampaignReport):
         for run in report.runs:
             yield from summarize(run)
@@ -97,7 +106,7 @@ def _lines(report: AnyReport, columns: int) -> Iterator[str]:
     elif isinstance(report, FailureReport):
         yield from _failure_lines(report)
     else:
-        yield from summarize(report)
+        yield from summarize(report, job=job)
         if report.profile is not None:
             yield ""
             yield from profile_lines(report.profile, _MOST_CALLS, columns)

@@ -21,6 +21,7 @@ _RECORDS = {
 
 _SERVICE = {
     "add-user": Entry("kintune.cli.service", "Add a user.", "add_user", "service"),
+    "change-user": Entry("kintune.cli.service", "Change the quotas of a user.", "change_user", "service"),
     "users": Entry("kintune.cli.service", "List the users.", "list_users", "service"),
     "lock": Entry("kintune.cli.service", "Lock a user out, or let them in again.", "lock", "service"),
     "add-token": Entry("kintune.cli.service", "Create a token, which is shown once.", "add_token", "service"),
@@ -32,6 +33,7 @@ _SERVICE = {
         "list_machines",
         "service",
     ),
+    "audit": Entry("kintune.cli.service", "List who did what, newest first.", "list_audit", "service"),
     "forget-type": Entry("kintune.cli.service", "Forget the description of a device type.", "forget_type", "service"),
     "backup": Entry("kintune.cli.service", "Write all data of the service to one file.", "backup", "service"),
     "restore": Entry("kintune.cli.service", "Restore a service from a back-up.", "restore_", "service"),
@@ -45,6 +47,7 @@ _JOB = {
     "show": Entry("kintune.cli.jobs", "Show the state and the history of a job.", "show", "client"),
     "watch": Entry("kintune.cli.jobs", "Show the progress of a job until it ends.", "watch", "client"),
     "logs": Entry("kintune.cli.jobs", "Print the log of a job.", "logs", "client"),
+    "report": Entry("kintune.cli.jobs", "Show the report of a job, also as an HTML page.", "report", "client"),
     "finish": Entry("kintune.cli.jobs", "End the search; keep the best result so far.", "finish", "client"),
     "cancel": Entry("kintune.cli.jobs", "Cancel a job; it has no result.", "cancel", "client"),
     "priority": Entry("kintune.cli.jobs", "Change the priority of a job.", "priority", "client"),
@@ -71,6 +74,9 @@ COMMANDS = {
     "submit": Entry("kintune.cli.submit", "Submit a model to a tuning service.", extra="client", section=_AT_SERVICE),
     "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", "list_jobs", "client", section=_AT_SERVICE),
     "job": Entry("kintune.cli.root", "Show or control one job at a service.", "job", section=_AT_SERVICE),
+    "uploads": Entry(
+        "kintune.cli.uploads", "List or delete your uploads at a service.", extra="client", section=_AT_SERVICE
+    ),
     "serve": Entry("kintune.cli.serve", "Run a service that tunes models.", extra="service", section=_AT_SERVICE),
     "service": Entry("kintune.cli.root", "Administer a service on this machine.", "service", section=_AT_SERVICE),
     "device": Entry("kintune.cli.root", "Let a service use this machine's devices.", "device", section=_AT_SERVICE),

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from kintune.cli.finite_range import FiniteRange
+from kintune.cli.options import policy_option
 from kintune.cli.sections import SectionedCommand, Sections
 from kintune.errors import InputError
 from kintune.scheduler.policies import policy as policy_of
@@ -86,7 +87,7 @@ _SECTIONS: Sections = (
     show_default=True,
     help="Largest ratio of the time of the reference kernel on a device to that on others of its type.",
 )
-@click.option("--policy", default="predictive", show_default=True, help="Which job is scheduled first.")
+@policy_option("Which job is scheduled first")
 @click.option("-j", "--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="Concurrent jobs.")
 @click.option(
     "--minutes",

@@ -21,7 +21,7 @@ from kintune.files import check_readable, check_writable
 from kintune.records.database import Database
 from kintune.service.access import NotFound, Quota, Scope
 from kintune.service.archive import back_up, restore
-from kintune.service.audit_log import AuditLog
+from kintune.service.audit_log import AuditEntry, AuditLog
 from kintune.service.database import open_database
 from kintune.service.machines import DeviceTypes, RegisteredMachine, machines_in
 from kintune.service.settings import ServiceSettings, settings_in
@@ -29,15 +29,18 @@ from kintune.service.users import MOST_DAYS, Token, User, Users
 from kintune.terminal.table import Column, table_lines
 
 __all__ = [
+    "AuditDocument",
     "MachinesDocument",
     "TokensDocument",
     "UsersDocument",
     "add_token",
     "add_user",
     "backup",
+    "change_user",
     "data_option",
     "database_at",
     "forget_type",
+    "list_audit",
     "list_machines",
     "list_tokens",
     "list_users",
@@ -69,6 +72,13 @@ _MACHINE_COLUMNS = (
     Column("token", right=True),
     Column("joined last"),
     Column("brings", yields=True),
+)
+_AUDIT_COLUMNS = (
+    Column("at (UTC)"),
+    Column("user", yields=True),
+    Column("action"),
+    Column("subject", yields=True),
+    Column("from", optional=True),
 )
 _TYPE_COLUMNS = (
     Column("type", yields=True),
@@ -109,7 +119,7 @@ def settings_at(data: str) -> ServiceSettings:
 
 
 class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `kintune service users --json`."""
+    """The document of `kintune service users --json`; that of `change-user` has one user."""
 
     schema_version: int = 1
     users: list[User]
@@ -119,9 +129,19 @@ class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("name")
 @data_option
 @click.option("--jobs", type=click.IntRange(min=0), default=Quota().jobs, show_default=True, help="Most jobs at once.")
-@click.option("--upload-mb", type=click.IntRange(min=0), default=Quota().upload_mb, show_default=True, help="A model.")
 @click.option(
-    "--storage-mb", type=click.IntRange(min=0), default=Quota().storage_mb, show_default=True, help="All uploads."
+    "--upload-mb",
+    type=click.IntRange(min=0),
+    default=Quota().upload_mb,
+    show_default=True,
+    help="Largest upload, in MB.",
+)
+@click.option(
+    "--storage-mb",
+    type=click.IntRange(min=0),
+    default=Quota().storage_mb,
+    show_default=True,
+    help="All uploads together, in MB.",
 )
 @click.option(
     "--minutes", type=FiniteRange(min=0), default=Quota().minutes, show_default=True, help="Minutes of tuning per day."
@@ -132,6 +152,27 @@ def add_user(name: str, data: str, jobs: int, upload_mb: int, storage_mb: int, m
         user = Users(database).add_user(name, time.time(), Quota(jobs, upload_mb, minutes, storage_mb))
         AuditLog(database).note(time.time(), "add user", user.name)
     click.echo(f"Added {user.name}.")
+
+
+@click.command("change-user", short_help="Change the quotas of a user.")
+@click.argument("name")
+@data_option
+@click.option("--jobs", type=click.IntRange(min=0), help="Most jobs at once.")
+@click.option("--upload-mb", type=click.IntRange(min=0), help="Largest upload, in MB.")
+@click.option("--storage-mb", type=click.IntRange(min=0), help="All uploads together, in MB.")
+@click.option("--minutes", type=FiniteRange(min=0), help="Minutes of tuning per day.")
+@json_option
+def change_user(name: str, data: str, json_target: JsonTarget, **quota: float | None) -> None:
+    """Change the quotas of the user NAME; those that are not given stay."""
+    given = {limit: value for limit, value in quota.items() if value is not None}
+    if not given:
+        raise InputError("nothing is to be changed: give --jobs, --upload-mb, --storage-mb or --minutes")
+    with database_at(data) as database, database.transaction():
+        users = Users(database)
+        user = users.change_user(name, quota=msgspec.structs.replace(users.user(name).quota, **given))
+        AuditLog(database).note(time.time(), "change user", name, details=given)
+    write_document(json_target, UsersDocument(users=[user]))
+    echo(f"Changed {name}.", json_target)
 
 
 @click.command("users", short_help="List the users.")
@@ -255,6 +296,35 @@ def list_machines(data: str, json_target: JsonTarget) -> None:
     kinds = [(name, about.device_type) for name, about in types.items()]
     described = [[name, kind.model, str(kind.threads), " ".join(kind.isa) or "no extensions"] for name, kind in kinds]
     for line in ["", *table_lines(_TYPE_COLUMNS, described, output_width())] if described else []:
+        echo(line, json_target)
+
+
+class AuditDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune service audit --json`, newest first; `users` are names of users by number."""
+
+    schema_version: int = 1
+    entries: list[AuditEntry]
+    users: dict[int, str]
+
+
+@click.command("audit", short_help="List who did what, newest first.")
+@data_option
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most entries that are listed."
+)
+@json_option
+def list_audit(data: str, limit: int, json_target: JsonTarget) -> None:
+    """List the audit log: who did what, when and from where.  What was done on the machine itself has no user."""
+    with database_at(data) as database:
+        entries = AuditLog(database).read(limit=limit)
+        users = Users(database).names(entry.user for entry in entries if entry.user is not None)
+    write_document(json_target, AuditDocument(entries=entries, users=users))
+    rows = []
+    for entry in entries:
+        at = datetime.fromtimestamp(entry.at, timezone.utc).isoformat(" ", "seconds")[:19]
+        who = "" if entry.user is None else users.get(entry.user, str(entry.user))
+        rows.append([at, who, entry.action, entry.subject, entry.address])
+    for line in table_lines(_AUDIT_COLUMNS, rows, output_width()):
         echo(line, json_target)
 
 

@@ -8,10 +8,11 @@ import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
-from kintune.cli.remote import JobDisplay, JobDocument, service_options
+from kintune.cli.remote import JobDisplay, JobDocument, outliving, service_options
 from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
 from kintune.core.config import Precision
 from kintune.core.narrow_options import check_narrow_options
+from kintune.errors import InputError
 from kintune.files import check_writable, readable_files
 from kintune.models.combinations import parse_shapes
 from kintune.models.constants import constant_values, parse_constants
@@ -21,9 +22,11 @@ from kintune.terminal.table import printable
 
 __all__ = ["command"]
 
+_USUAL = JobRequest()
+
 
 @click.command("submit", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Submit a model to a tuning service.")
-@click.argument("model")
+@click.argument("model", metavar="MODEL.onnx")
 @service_options
 @shape_option
 @constant_option
@@ -38,6 +41,8 @@ __all__ = ["command"]
         "precision",
         "weights",
         "max_error",
+        "rtol",
+        "atol",
         "priority",
         "webhook",
         "share",
@@ -50,6 +55,12 @@ __all__ = ["command"]
     "--calibrate",
     metavar="FILE.npz|DIR",
     help="With precision int8 or auto: upload these inputs, and quantise the model with ranges found on them.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    metavar="FILE.npz|DIR",
+    help="Upload these inputs, and compare the outputs on them.  [default: random ones]",
 )
 @click.option("--compile-only", is_flag=True, help="Compile in seconds from stored measurements; measure no programs.")
 @click.option("--wait", is_flag=True, help="Wait until the job ends, and show its progress.")
@@ -70,7 +81,10 @@ def command(
     precision: Precision,
     weights: int | None,
     max_error: float | None,
+    rtol: float,
+    atol: float,
     calibrate: str | None,
+    inputs: str | None,
     priority: float | None,
     webhook: str | None,
     share: bool,
@@ -80,7 +94,9 @@ def command(
     output: str | None,
     json_target: JsonTarget,
 ) -> None:
-    """Submit MODEL, an ONNX file, to a service for tuning; prints the job's id."""
+    """Submit MODEL.onnx to a service for tuning; prints the job's id."""
+    if model.startswith("zoo:"):
+        raise InputError(f"{model}: a service takes ONNX files, and no networks of the zoo; name a file")
     if output is not None:
         check_writable(output, "--output")
     bound = parse_shapes(shapes)
@@ -94,6 +110,8 @@ def command(
         "precision": None if precision == "fp32" else precision,
         "weights": weights,
         "max_error": max_error,
+        "rtol": None if rtol == _USUAL.rtol else rtol,
+        "atol": None if atol == _USUAL.atol else atol,
         "priority": priority,
         "webhook": webhook,
         "share": share or None,
@@ -110,18 +128,24 @@ def command(
         dashes="--",
         how_to_calibrate="give --calibrate FILE.npz or a directory of such files",
     )
-    files = [] if calibrate is None else readable_files(calibrate, ".npz", "the calibration files")
+    sets = {"calibrate": (calibrate, "the calibration files"), "inputs": (inputs, "the inputs")}
+    numbers: dict[str, Any] = {
+        name: tuple(range(len(readable_files(path, ".npz", what))))
+        for name, (path, what) in sets.items()
+        if path is not None
+    }
     given = {name: value for name, value in wanted.items() if value is not None}
-    check(JobRequest(**given, calibrate=tuple(range(len(files)))))  # so that what makes no sense is not uploaded
+    check(JobRequest(**given, **numbers))  # so that what makes no sense is not uploaded
     with Client(service, token) as client:
         stored = client.upload(model)
-        if calibrate is not None:
-            wanted["calibrate"] = [inputs["id"] for inputs in client.upload_inputs(calibrate)]
+        for name, (path, _) in sets.items():
+            if path is not None:  # files with the same content are one upload
+                wanted[name] = list(dict.fromkeys(one["id"] for one in client.upload_inputs(path)))
         job = client.submit(stored["id"], **wanted)
         echo(job["id"], json_target)
         try:
             if wait or output:
-                with JobDisplay(f"{stored['name']}, job {job['id']}", _say) as news:
+                with outliving(job["id"], _say), JobDisplay(f"{stored['name']}, job {job['id']}", _say) as news:
                     client.wait(job["id"], news)
             if output:
                 client.download(job["id"], output)

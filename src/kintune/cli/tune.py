@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option
-from kintune.cli.options import config_options, constant_option, quiet_option, shape_option, verbose_option
+from kintune.cli.options import (
+    config_options,
+    constant_option,
+    policy_option,
+    quiet_option,
+    shape_option,
+    verbose_option,
+)
 from kintune.cli.progress import showing
 from kintune.cli.run_reports import RunReports
 from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
@@ -35,7 +42,7 @@ Ending: TypeAlias = "api.Result | KintuneError"
 @shape_option
 @constant_option
 @config_options([name for name in fields_of(TuneConfig) if name != "priority"])
-@click.option("--policy", default="predictive", show_default=True, help="Which of several models is scheduled first.")
+@policy_option("Which of several models is scheduled first")
 @click.option("--priority", "priorities", type=float, multiple=True, help="A priority for each model, in their order.")
 @click.option("--bundling", is_flag=True, help="Reserve the resources of a model's next stage with the current ones.")
 @click.option("--no-pipeline", is_flag=True, help="Do not prepare a round while another is measured.")

@@ -59,7 +59,8 @@ def _network(profile: Profile) -> Iterator[str]:
     if profile.peak is not None:
         yield f'<p class="facts">Measured peak: {profile.peak_text}</p>'
     yield (
-        f"<p>{profile.summed} take {_ms(profile.kernels_ms)} together; a run takes "
+        f"<p>{profile.summed} {'takes' if len(profile.calls) == 1 else 'take'} "
+        f"{_ms(profile.kernels_ms)} together; a run takes "
         f"{_ms(abs(profile.gap_ms))} {'more' if profile.gap_ms >= 0 else 'less'}. Median of {profile.runs} runs, "
         f"8 of 10 from {_ms(profile.p10_ms)} to {_ms(profile.p90_ms)}.</p>"
     )
@@ -116,7 +117,7 @@ def _calls(profile: Profile) -> Iterator[str]:
     yield "<h2>Kernel calls</h2>"
     if profile.prefix:
         yield f'<p class="facts">Names without <code>{escape(profile.prefix)}</code></p>'
-    yield "<div class=wide><table><thead><tr>" + "".join(
+    yield "<div class=wide tabindex=0><table><thead><tr>" + "".join(
         f"<th>{name}</th>" for name in columns + ["onnxruntime"] * beside
     )
     yield "</tr></thead><tbody>"
@@ -159,7 +160,7 @@ def _regions(profile: Profile) -> Iterator[str]:
     """The regions, their times in the network against the sums of their kernels."""
     if not profile.regions:
         return
-    yield "<h2>Regions, as nodes of onnxruntime</h2><div class=wide><table><thead><tr>"
+    yield "<h2>Regions, as nodes of onnxruntime</h2><div class=wide tabindex=0><table><thead><tr>"
     columns = ("region", "time in the network", "share of all nodes", "runs", "kernel calls", "kernels", "boundary")
     yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
     for region in sorted(profile.regions, key=lambda region: -region.us):
@@ -194,7 +195,7 @@ def _others(profile: Profile) -> Iterator[str]:
     alone = [node for node in profile.onnxruntime.nodes if node.group < 0]
     if not alone:
         return
-    yield "<h2>Nodes of onnxruntime that no call was matched with</h2><div class=wide><table><thead><tr>"
+    yield "<h2>Nodes of onnxruntime that no call was matched with</h2><div class=wide tabindex=0><table><thead><tr>"
     yield "<th>node</th><th>operator</th><th>time</th></tr></thead><tbody>"
     slowest: list[NodeProfile] = sorted(alone, key=lambda node: -node.us)
     for node in slowest:

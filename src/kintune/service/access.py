@@ -6,7 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from kintune.errors import KintuneError
+from kintune.errors import InputError, KintuneError
 
 __all__ = ["TAKES_A_TOKEN", "Forbidden", "NotFound", "Quota", "Scope", "Unauthorized", "Visitor"]
 
@@ -22,7 +22,7 @@ class Forbidden(KintuneError):
     """It is known who is asking, and they may not."""
 
 
-class NotFound(KintuneError):
+class NotFound(InputError):
     """There is no such thing, or it is somebody else's: who asks cannot tell."""
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -42,8 +43,10 @@ _TRIES = 4
 _TIMEOUT_S = 60.0
 _UPLOAD_TIMEOUT = httpx.Timeout(_TIMEOUT_S, read=600.0)  # the service inspects a file before it answers
 _CHUNK = 1 << 20
+_A_PAGE = 200  # jobs or uploads that the service lists at once
+_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 _OVER = ("done", "failed", "cancelled")
-_CONFLICT = 409
+_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 _AWAY = (502, 503, 504)  # what a service answers, or a proxy for it, that is being started again
 
 
@@ -86,6 +89,16 @@ class Client:
     ) -> None:
         self._http.close()
 
+    def user(self) -> dict[str, Any]:
+        """Returns who the token is of: `name`, `scope`, `quota`, and what is `used` of it.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
+        answer: dict[str, Any] = self._ask("GET", "/api/v1/me")
+        return answer
+
     def upload(self, path: str | os.PathLike[str], name: str | None = None) -> dict[str, Any]:
         """Uploads an ONNX file; returns the model: `id`, `name`, `size` in bytes, `findings` and more.
 
@@ -104,13 +117,13 @@ class Client:
     def upload_inputs(self, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         """Uploads an `.npz` file with a set of inputs, or those in a directory; returns them: `id`, `arrays` and more.
 
-        Their ids are for `calibrate` of a job.
+        Their ids are for `calibrate` or `inputs` of a job.
 
         Raises:
             InputError: a file cannot be read, or the service finds that it holds no inputs.
             ServiceError: the service does not answer, or fails.
         """
-        files = readable_files(path, ".npz", "the calibration files")
+        files = readable_files(path, ".npz", "the inputs")
         return [self._upload("/api/v1/inputs", file.name, file) for file in files]
 
     def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
@@ -129,17 +142,52 @@ class Client:
         )
         return answer
 
-    def jobs(self, **parameters: Any) -> list[dict[str, Any]]:
-        """Returns the user's jobs, newest first, without their steps.
+    def jobs(self, limit: int = 50, **parameters: Any) -> list[dict[str, Any]]:
+        """Returns the user's latest jobs, at most `limit`, newest first, without their steps.
 
-        `parameters` are those of `GET /api/v1/jobs`: `state`, `everybody`, `after`, `limit` (at most 200).
+        `parameters` are those of `GET /api/v1/jobs`: `state`, `text`, `device`, `model`, `everybody`, `after`.
 
         Raises:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        jobs: list[dict[str, Any]] = self._ask("GET", "/api/v1/jobs", params=parameters)["jobs"]
-        return jobs
+        return self._pages("/api/v1/jobs", "jobs", limit, parameters)
+
+    def models(self, limit: int = 50) -> list[dict[str, Any]]:
+        """Returns the user's latest models, at most `limit`, newest first.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
+        return self._pages("/api/v1/models", "models", limit)
+
+    def inputs(self, limit: int = 50) -> list[dict[str, Any]]:
+        """Returns the user's latest sets of inputs, at most `limit`, newest first.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
+        return self._pages("/api/v1/inputs", "inputs", limit)
+
+    def delete_model(self, model: int) -> None:
+        """Deletes an uploaded model; the results of its jobs stay.
+
+        Raises:
+            InputError: there is no such model, or a job that is not over needs it.
+            ServiceError: the service does not answer, or fails.
+        """
+        self._ask("DELETE", f"/api/v1/models/{int(model)}")
+
+    def delete_inputs(self, inputs: int) -> None:
+        """Deletes an uploaded set of inputs.
+
+        Raises:
+            InputError: there is no such set, or a job that is not over needs it.
+            ServiceError: the service does not answer, or fails.
+        """
+        self._ask("DELETE", f"/api/v1/inputs/{int(inputs)}")
 
     def job(self, job: str) -> dict[str, Any]:
         """Returns one job, with its steps.
@@ -148,7 +196,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("GET", f"/api/v1/jobs/{job}")
+        answer: dict[str, Any] = self._ask("GET", _path(job))
         return answer
 
     def cancel(self, job: str) -> dict[str, Any]:
@@ -194,7 +242,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("GET", f"/api/v1/jobs/{job}/report")
+        answer: dict[str, Any] = self._ask("GET", _path(job, "report"))
         return answer
 
     def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
@@ -211,16 +259,18 @@ class Client:
         target = check_writable(path, "the output")
         part = target.with_name(f".{target.name}.part")
         try:
-            with self._http.stream("GET", f"/api/v1/jobs/{job}/{what}") as response:
-                if response.is_error:
+            with self._http.stream("GET", _path(job, what)) as response:
+                if not response.is_success:
                     response.read()
-                    raise _error(response)
+                    raise self._error(response)
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
                         file.write(chunk)
             move_into_place(part, target)
             if what == "executable":
                 remove_report(target)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise self._silent(error) from error
         except httpx.TransportError as error:
             raise ServiceError(f"{self.address} closed the connection ({error}); try again") from error
         except OSError as error:
@@ -271,13 +321,63 @@ class Client:
             raise JobFailed(f"job {job} is {last.get('state')}: {last.get('reason') or 'no reason is known'}")
         return last
 
+    def _pages(
+        self, path: str, what: str, limit: int, parameters: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """Asks for one page of a list after the other, until there are `limit` entries, or no more."""
+        found: list[dict[str, Any]] = []
+        asked = dict(parameters or {})
+        while len(found) < limit:
+            page = self._ask("GET", path, params={**asked, "limit": min(limit - len(found), _A_PAGE)})
+            found += page[what]
+            if (following := page.get("next")) is None:
+                break
+            asked["after"] = following
+        return found
+
+    def _document(self, response: httpx.Response) -> Any:
+        """The JSON answer of the service, None where it is empty.
+
+        Raises:
+            InputError: the service refuses the request, or is elsewhere.
+            ServiceError: it has failed, or what answers is no service.
+        """
+        if not response.is_success:
+            raise self._error(response)
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError as error:
+            raise self._stranger() from error
+
+    def _silent(self, error: Exception) -> ServiceError:
+        return ServiceError(f"{self.address} does not answer ({error}); is `kintune serve` running there?")
+
+    def _stranger(self) -> ServiceError:
+        return ServiceError(f"{self.address} does not answer as a service of Kintune; is the address right?")
+
+    def _error(self, response: httpx.Response) -> KintuneError:
+        """What an answer means that is no success."""
+        if response.has_redirect_location:
+            place = str(response.url.join(response.headers["location"])).partition("/api/")[0]
+            return InputError(f"{self.address} has moved to {place}; name that address")
+        said = _said(response)
+        if response.status_code == _UNAUTHORIZED:
+            return InputError(
+                f"{self.address} takes a valid token: give one with --token (in Python token=...) or ${TOKEN_VARIABLE}"
+            )
+        return InputError(said) if response.is_client_error else ServiceError(said)
+
     def _events(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        with self._http.stream("GET", f"/api/v1/jobs/{job}/events") as response:  # it speaks every 15 seconds
+        with self._http.stream("GET", _path(job, "events")) as response:  # it speaks every 15 seconds
             if response.status_code in _AWAY:
                 return
-            if response.is_error:
+            if not response.is_success:
                 response.read()
-                raise _error(response)
+                raise self._error(response)
+            if response.headers.get("content-type", "").startswith("text/html"):
+                raise self._stranger()
             kind = ""
             for line in response.iter_lines():
                 if line.startswith("event: "):
@@ -302,7 +402,7 @@ class Client:
             found = self.job(job)
             return found if found["state"] in done_in else None
 
-        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/{command}", job_if_done, json=body)
+        answer: dict[str, Any] = self._ask("POST", _path(job, command), job_if_done, json=body)
         return answer
 
     def _ask(
@@ -330,16 +430,14 @@ class Client:
                 response = self._http.request(method, path, content=body, **more)
             except httpx.TransportError as error:
                 if number == _TRIES - 1:
-                    raise ServiceError(
-                        f"{self.address} does not answer ({error}); is `kintune serve` running there?"
-                    ) from error
+                    raise self._silent(error) from error
             else:
                 if response.status_code not in _AWAY or number == _TRIES - 1:
                     if number and response.status_code == _CONFLICT and (answer := done_before()) is not None:
                         return answer
-                    if response.is_error:
-                        raise _error(response)
-                    return response.json() if response.content else None
+                    if number and method == "DELETE" and response.status_code == _NOT_FOUND:
+                        return None  # the first try did it
+                    return self._document(response)
             time.sleep(waits.next_wait())
         raise AssertionError("unreachable")
 
@@ -369,14 +467,25 @@ def _token(text: str) -> str:
     return token
 
 
-def _error(response: httpx.Response) -> KintuneError:
+def _path(job: str, what: str = "") -> str:
+    """The path of a job, or of a part of it.
+
+    Raises:
+        InputError: this is no id of a job.
+    """
+    if not _ID.fullmatch(job):
+        raise InputError(f"{job!r} is no id of a job; `kintune jobs` lists yours")
+    return f"/api/v1/jobs/{job}/{what}" if what else f"/api/v1/jobs/{job}"
+
+
+def _said(response: httpx.Response) -> str:
+    """The line in which the service says what is wrong."""
     try:
-        said = str(response.json()["error"])
-    except (ValueError, KeyError, TypeError):
-        said = f"the service answers {response.status_code}"
-        try:
-            details = response.json()["detail"]
-            said = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in details)
-        except (ValueError, KeyError, TypeError):
-            pass
-    return InputError(said) if 400 <= response.status_code < 500 else ServiceError(said)
+        answer = response.json()
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict) and "error" in answer:
+        return str(answer["error"])
+    details = answer.get("detail") if isinstance(answer, dict) else None
+    reason = f" ({details})" if isinstance(details, str) else ""
+    return f"the service answers {response.status_code}{reason}"

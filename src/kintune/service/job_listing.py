@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, Select, func, or_, select
 
 from kintune.core.report import FastestBaseline
 from kintune.records.database import Database
@@ -30,6 +30,10 @@ _SORTS: dict[str, ColumnElement[Any]] = {
 SORTED_BY = tuple(_SORTS)
 """By what a list may be sorted; "gain" is the latency as a share of the fastest other runtime's."""
 
+_JOINED = jobs.join(models, jobs.c.model == models.c.id).join(users, jobs.c.owner == users.c.id)
+_LISTED: Select[Any] = select(jobs, models.c.name.label("model_name"), users.c.name.label("owner_name")).select_from(
+    _JOINED
+)
 _MOST_WORDS = 8
 _PAST = 50  # jobs from which times and gains of new ones are foretold
 
@@ -87,22 +91,31 @@ class JobListing:
 
         They are the visitor's own, or everybody's for who may see them.
         """
-        joined = jobs.join(models, jobs.c.model == models.c.id).join(users, jobs.c.owner == users.c.id)
         found = _condition(visitor, wanted)
         column = _SORTS.get(wanted.sort, jobs.c.created)
         order = column.desc() if wanted.descending else column.asc()
         query = (
-            select(jobs, models.c.name.label("model_name"), users.c.name.label("owner_name"))
-            .select_from(joined)
-            .where(*found)
+            _LISTED.where(*found)
             .order_by(column.is_(None), order, jobs.c.created.desc(), jobs.c.id.desc())
             .offset(offset)
             .limit(limit)
         )
         with self._database.snapshot() as connection:
-            total = connection.scalar(select(func.count()).select_from(joined).where(*found)) or 0
-            rows = [plain(row) for row in connection.execute(query)]
-        return [ListedJob(job_of_row(row), row["model_name"], row["owner_name"]) for row in rows], total
+            total = connection.scalar(select(func.count()).select_from(_JOINED).where(*found)) or 0
+            return self._read(query), total
+
+    def page(
+        self, visitor: Visitor, wanted: JobFilter, *, before: tuple[float, str] | None = None, limit: int = 50
+    ) -> list[ListedJob]:
+        """Returns the latest of these jobs, newest first, whatever `wanted` says of the order.
+
+        `before` is the (created, id) of the last one that was seen, to read on.
+        """
+        query = _LISTED.where(*_condition(visitor, wanted)).order_by(jobs.c.created.desc(), jobs.c.id.desc())
+        if before is not None:
+            created, id = before
+            query = query.where((jobs.c.created < created) | ((jobs.c.created == created) & (jobs.c.id < id)))
+        return self._read(query.limit(limit))
 
     def best(self, visitor: Visitor, ids: Iterable[int]) -> dict[int, BestResult]:
         """Returns the best results of the visitor's jobs by model; those without a job that is done are left out."""
@@ -123,13 +136,10 @@ class JobListing:
 
     def waiting(self) -> list[ListedJob]:
         """The jobs that are queued, whoever they belong to, oldest first."""
-        joined = jobs.join(models, jobs.c.model == models.c.id).join(users, jobs.c.owner == users.c.id)
-        query = (
-            select(jobs, models.c.name.label("model_name"), users.c.name.label("owner_name"))
-            .select_from(joined)
-            .where(jobs.c.state == JobStatus.QUEUED.value)
-            .order_by(jobs.c.created, jobs.c.id)
-        )
+        queued = _LISTED.where(jobs.c.state == JobStatus.QUEUED.value)
+        return self._read(queued.order_by(jobs.c.created, jobs.c.id))
+
+    def _read(self, query: Select[Any]) -> list[ListedJob]:
         with self._database.snapshot() as connection:
             rows = [plain(row) for row in connection.execute(query)]
         return [ListedJob(job_of_row(row), row["model_name"], row["owner_name"]) for row in rows]

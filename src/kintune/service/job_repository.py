@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import msgspec
@@ -173,29 +174,11 @@ class JobRepository:
         with self._database.snapshot() as connection:
             return self._get(connection, job)
 
-    def page(
-        self,
-        visitor: Visitor,
-        *,
-        everybody: bool = False,
-        states: frozenset[JobStatus] | None = None,
-        before: tuple[float, str] | None = None,
-        limit: int = 50,
-    ) -> list[Job]:
-        """Jobs, newest first: the visitor's own, or everybody's for who may see them.
-
-        `before` is the (created, id) of the last one that was seen, to read on.
-        """
-        query = select(jobs).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
-        if not everybody:
-            query = query.where(jobs.c.owner == visitor.user)
-        if states is not None:
-            query = query.where(jobs.c.state.in_([state.value for state in states]))
-        if before is not None:
-            created, id = before
-            query = query.where((jobs.c.created < created) | ((jobs.c.created == created) & (jobs.c.id < id)))
+    def models_of(self, visitor: Visitor, ids: Iterable[str]) -> dict[str, int]:
+        """Returns those of these jobs that are the visitor's own, by id, with the numbers of their models."""
+        query = select(jobs.c.id, jobs.c.model).where(jobs.c.owner == visitor.user, jobs.c.id.in_(sorted(set(ids))))
         with self._database.snapshot() as connection:
-            return [job_of_row(plain(row)) for row in connection.execute(query)]
+            return {row.id: row.model for row in connection.execute(query)}
 
     def steps(self, job: Job) -> list[JobStep]:
         """All its steps, in order."""
@@ -337,7 +320,10 @@ class JobRepository:
         going = mine & jobs.c.state.not_in(_OVER)
         open_jobs, promised = connection.execute(select(func.count(), func.sum(jobs.c.minutes)).where(going)).one()
         if open_jobs >= visitor.quota.jobs:
-            raise Forbidden(f"{open_jobs} of your jobs are not over, which is all that you may have at once")
+            raise Forbidden(
+                f"{open_jobs} of your jobs are not over, which is all that you may have at once; wait for one "
+                "to end, or cancel it"
+            )
         day_ago = now - _DAY_S
         over = mine & jobs.c.started.is_not(None) & (jobs.c.ended > day_ago)
         ended = connection.execute(select(jobs.c.started, jobs.c.ended, jobs.c.minutes).where(over))
@@ -346,7 +332,8 @@ class JobRepository:
         minutes = tuned + float(promised or 0.0) + (wanted.minutes or 0.0)
         if minutes > visitor.quota.minutes:
             raise Forbidden(
-                f"that would make {minutes:.0f} minutes of tuning within a day; you may have {visitor.quota.minutes:g}"
+                f"that would make {minutes:.0f} minutes of tuning within a day; you may have "
+                f"{visitor.quota.minutes:g}: ask for fewer, or wait until earlier jobs are a day old"
             )
 
 

@@ -21,9 +21,9 @@ from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse
 from kintune.models.constants import constant_of, constant_values, parse_constant
 
 __all__ = [
-    "MOST_CALIBRATION",
     "MOST_MINUTES",
     "MOST_PRIORITY",
+    "MOST_SETS",
     "TIMED_BESIDE",
     "TYPE_NAME",
     "JobRequest",
@@ -41,8 +41,8 @@ TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
 TIMED_BESIDE = ("onnxruntime",)
 """The runtimes that a service times beside the networks of its jobs."""
 
-MOST_CALIBRATION = 256
-"""Sets of inputs that a model is quantised with, at most."""
+MOST_SETS = 256
+"""Sets of inputs that a model is quantised with, or compared on, at most."""
 
 _MOST_DIMENSIONS, _LARGEST = 16, 1 << 31
 _MOST_NUMBERS = 1024  # of a constant
@@ -60,8 +60,9 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     With `onnxruntime`, nodes that cannot be compiled, or gain nothing, run in onnxruntime; `other_shapes` says what the
     result does with shapes that were not tuned.  With a `precision` other than fp32, parts of the network may compute
     narrower, with an error of at most `max_error` at its outputs; with `weights`, large constant weights have 4 or 8
-    bits, within the same error.  For int8 it is quantised with the uploaded sets of
-    inputs whose ids are in `calibrate`.
+    bits, within the same error.  Other outputs are compared with the model's within `rtol` and `atol`, on the
+    uploaded sets of inputs whose ids are in `inputs`, or on random ones.  For int8 it is quantised with those in
+    `calibrate`.
     """
 
     device: Annotated[str, Meta(description="The type of device to tune for.")] = "local-cpu"
@@ -120,8 +121,10 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         ]
         | None
     ) = None
-
+    rtol: Annotated[float, Meta(ge=0, description="Relative tolerance of outputs.")] = 1e-3
+    atol: Annotated[float, Meta(ge=0, description="Absolute tolerance of outputs.")] = 1e-3
     calibrate: tuple[int, ...] = ()
+    inputs: tuple[int, ...] = ()
 
     def has_results_of(self, other: JobRequest) -> bool:
         """Whether results of the other request are results of this one: they differ in limits and urgency alone."""
@@ -168,8 +171,9 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
         calibrated=bool(wanted.calibrate),
         how_to_calibrate="upload some and name them in calibrate",
     )
-    if len(wanted.calibrate) > MOST_CALIBRATION or len(set(wanted.calibrate)) < len(wanted.calibrate):
-        raise InputError(f"calibrate: name up to {MOST_CALIBRATION} sets of inputs, each once")
+    for name, ids in (("calibrate", wanted.calibrate), ("inputs", wanted.inputs)):
+        if len(ids) > MOST_SETS or len(set(ids)) < len(ids):
+            raise InputError(f"{name}: name up to {MOST_SETS} sets of inputs, each once")
     if wanted.until is not None:
         _check_until(wanted.until)
     _check_constants(wanted.constants)

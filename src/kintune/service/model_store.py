@@ -80,8 +80,8 @@ class Storage(msgspec.Struct, frozen=True):
         """What somebody is told whose upload would be too much."""
         return Forbidden(
             f"your uploads take {self.used / (1 << 20):.1f} of the {self.most >> 20} MB that you may keep, and this "
-            "one is too much; delete models or sets of inputs that you need no more (DELETE /api/v1/models/ID,"
-            " DELETE /api/v1/inputs/ID)"
+            "one is too much; delete models or sets of inputs that you need no more, on the page Models, by `kintune "
+            "uploads --delete NUMBER`, or by DELETE /api/v1/models/ID and DELETE /api/v1/inputs/ID"
         )
 
 
@@ -204,9 +204,10 @@ _CALLED = {MODEL: "model", INPUTS: "set of inputs"}
 
 
 class _Uses(msgspec.Struct, frozen=True):
-    """The sets of inputs that a job quantises with; the rest of what it wants is left out."""
+    """The sets of inputs that a job quantises with or compares outputs on; the rest of what it wants is left out."""
 
     calibrate: tuple[int, ...] = ()
+    inputs: tuple[int, ...] = ()
 
 
 def _needed(connection: Connection) -> dict[int, str]:
@@ -215,7 +216,7 @@ def _needed(connection: Connection) -> dict[int, str]:
     needed: dict[int, str] = {}
     for row in connection.execute(select(jobs.c.id, jobs.c.model, jobs.c.wanted).where(jobs.c.state.not_in(ends))):
         uses = msgspec.json.decode(row.wanted, type=_Uses)
-        needed.update(dict.fromkeys((row.model, *uses.calibrate), row.id))
+        needed.update(dict.fromkeys((row.model, *uses.calibrate, *uses.inputs), row.id))
     return needed
 
 

@@ -37,7 +37,7 @@ def network_lines(profile: Profile) -> Iterator[str]:
     if profile.peak is not None:
         yield f"measured peak: {profile.peak_text}"
     more = "more" if profile.gap_ms >= 0 else "less"
-    took = f"{profile.summed} take {milliseconds(profile.kernels_ms)}"
+    took = f"{profile.summed} {'takes' if len(profile.calls) == 1 else 'take'} {milliseconds(profile.kernels_ms)}"
     gap = f"a run takes {milliseconds(abs(profile.gap_ms))} {more} than their sum"
     if profile.is_hybrid:
         part = _share(sum(call.us for call in profile.left), profile)

@@ -102,7 +102,7 @@ def _latencies(report: RunReport) -> Iterator[str]:
     ran = {name: value for name, value in medians.items() if value is not None}
     if not ran:
         return
-    yield "<h2>Latency, timed in turns</h2><div class=wide><table><thead><tr><th>runtime</th><th>median</th>"
+    yield "<h2>Latency, timed in turns</h2><div class=wide tabindex=0><table><thead><tr><th>runtime</th><th>median</th>"
     yield "<th>8 of 10 runs</th><th>runs</th><th>Kintune takes</th>"
     yield '<th class="text" style="width:45%"></th></tr></thead>'
     longest = max((value for name, value in ran.items() if name != "untuned"), default=max(ran.values()))
@@ -126,7 +126,7 @@ def _combinations(report: RunReport) -> Iterator[str]:
     """A row for each combination of shapes."""
     if not report.combinations:
         return
-    yield "<h2>Latency with each combination of shapes</h2><div class=wide><table><thead><tr>"
+    yield "<h2>Latency with each combination of shapes</h2><div class=wide tabindex=0><table><thead><tr>"
     yield "<th>shapes</th><th>Kintune</th><th>fastest other runtime</th><th>Kintune takes</th><th>largest error</th>"
     yield "</tr></thead><tbody>"
     for each in report.combinations:
@@ -146,7 +146,7 @@ def _curve(report: RunReport) -> Iterator[str]:
     lines = report.baselines_before_ms or report.latency_ms.rivals
     picture = curve_svg(report.curve, dict(sorted(lines.items(), key=lambda item: item[1])))
     if picture:
-        yield f"<h2>The search</h2><div class=wide>{picture}</div>"
+        yield f"<h2>The search</h2><div class=wide tabindex=0>{picture}</div>"
 
 
 def _operators(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
@@ -155,7 +155,7 @@ def _operators(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
         return
     whole = sum(_total_us(each) for each in subgraphs)
     columns = ("operators", "family", "occurs", "a run", "untuned", "together", "share", "GFLOP/s", "tried", "failed")
-    yield "<h2>Gain of the search, by operator</h2><div class=wide><table><thead><tr>"
+    yield "<h2>Gain of the search, by operator</h2><div class=wide tabindex=0><table><thead><tr>"
     yield "".join(f"<th>{name}</th>" for name in columns) + "</tr></thead><tbody>"
     for each in sorted(subgraphs, key=lambda each: -_total_us(each)):
         total = _total_us(each)
@@ -183,7 +183,7 @@ def _causes(failures: Mapping[str, int], *, is_normal: bool) -> Iterator[str]:
     yield "<h2>Candidates that failed</h2>"
     if is_normal:
         yield '<p class="facts">This is normal as long as most do not.</p>'
-    yield "<div class=wide><table><tbody>"
+    yield "<div class=wide tabindex=0><table><tbody>"
     for cause, number in list(failures.items())[:_MOST_CAUSES]:
         yield f"<tr><td>{escape(cause)}</td><td>{number}</td></tr>"
     yield "</tbody></table></div>"
@@ -196,7 +196,7 @@ def _times(report: RunReport) -> Iterator[str]:
     stages = {"choose": spent.select, "build": spent.build, "measure": spent.profile, "learn": spent.update}
     stages["other"] = spent.other
     since = ", since it was resumed" if report.resumed else ""
-    yield f"<h2>Tuning time by stage{since}</h2><div class=wide><table><tbody>"
+    yield f"<h2>Tuning time by stage{since}</h2><div class=wide tabindex=0><table><tbody>"
     for name, seconds in stages.items():
         yield f"<tr><td>{name}</td><td>{clock(seconds)}</td></tr>"
     yield "</tbody></table></div>"
@@ -212,7 +212,7 @@ def _facts(report: RunReport | FailureReport) -> Iterator[str]:
         "log": report.log or "",
         "digest of the model": report.model.digest,
     }
-    yield "<h2>Run settings</h2><div class=wide><table><tbody>"
+    yield "<h2>Run settings</h2><div class=wide tabindex=0><table><tbody>"
     for name, value in facts.items():
         if value:
             yield f'<tr><td>{name}</td><td class="text">{escape(value)}</td></tr>'

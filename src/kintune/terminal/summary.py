@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,9 +27,10 @@ REASONS = {
 """Why a search ended, in words."""
 
 
-def summarize(report: RunReport, written: Path | None = None) -> list[str]:
-    """The final summary, a line each; `written` is the file of the report itself.
+def summarize(report: RunReport, written: Path | None = None, job: str = "") -> list[str]:
+    """The final summary, a line each.
 
+    `written` is the file of the report itself; `job` is the job of a service that it is about, if it is.
     What was won or lost against the fastest other runtime comes first; only outputs that differ too much come before:
     nobody should have to look for bad news.
     """
@@ -44,8 +46,7 @@ def summarize(report: RunReport, written: Path | None = None) -> list[str]:
         *_others(report),
         *_kin(report),
         *_failures(report),
-        *_whereabouts(report, written),
-        *_next_steps(report),
+        *(_at_service(report, job) if job else [*_whereabouts(report, written), *_next_steps(report)]),
     ]
 
 
@@ -275,8 +276,12 @@ def _whereabouts(report: RunReport, written: Path | None) -> list[str]:
     return lines
 
 
+def _at_service(report: RunReport, job: str) -> list[str]:
+    return [f"Next: kintune job download {job} --output {shlex.quote(report.output)}"]
+
+
 def _next_steps(report: RunReport) -> list[str]:
-    lines = [f"Next: kintune evaluate {report.output}"]
+    lines = [f"Next: kintune evaluate {shlex.quote(report.output)}"]
     if not report.subgraphs:
         return lines  # there is nothing to tune
     if report.reason is StopReason.COMPILED:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Column", "printable", "shortened", "table_lines"]
+__all__ = ["Column", "columns_of", "printable", "shortened", "table_lines"]
 
 _GAP = "  "
 _LEAST = 12  # columns that a cell keeps when it is shortened
 _DOTS = "..."
+_WIDE = ("W", "F")  # of Unicode's East Asian widths
 
 
 class Column(NamedTuple):
@@ -31,7 +32,7 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     right, and then the widest are shortened.  Control characters are left out: cells may come from others.
     """
     cells = [[printable(cell) for cell in row] for row in ([column.title for column in columns], *rows)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
+    widths = [max(columns_of(row[at]) for row in cells) for at in range(len(columns))]
     kept = list(range(len(columns))) if width is None else _kept(widths, columns, width)
     columns, widths = [columns[at] for at in kept], [widths[at] for at in kept]
     if width is not None:
@@ -41,9 +42,27 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
 
 def shortened(text: str, width: int) -> str:
     """Returns the text within so many columns, with dots in place of what is left out."""
-    if len(text) <= width:
+    if columns_of(text) <= width:
         return text
-    return f"{text[: width - len(_DOTS)]}{_DOTS}" if width > len(_DOTS) else text[:width]
+    dots = _DOTS if width > len(_DOTS) else ""
+    kept, room = "", width - len(dots)
+    for character in text:
+        room -= columns_of(character)
+        if room < 0:
+            break
+        kept += character
+    return kept + dots
+
+
+def columns_of(text: str) -> int:
+    """Returns how many columns a terminal takes for a text: two for wide characters, such as Chinese ones."""
+    if text.isascii():
+        return len(text)
+    import unicodedata  # not needed otherwise
+
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in _WIDE else 1 for each in text
+    )
 
 
 def _kept(widths: Sequence[int], columns: Sequence[Column], width: int) -> list[int]:
@@ -72,7 +91,8 @@ def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) 
     parts = []
     for cell, column, width in zip(row, columns, widths, strict=True):
         text = shortened(cell, width)
-        parts.append(text.rjust(width) if column.right else text.ljust(width))
+        blanks = " " * (width - columns_of(text))
+        parts.append(f"{blanks}{text}" if column.right else f"{text}{blanks}")
     return _GAP.join(parts).rstrip()
 
 

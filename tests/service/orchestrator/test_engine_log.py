@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kintune.service.orchestrator import engine_log as excerpt
-from kintune.service.orchestrator.engine_log import EngineLog
+from kintune.service.orchestrator.engine_log import EngineLog, lines_of
 
 
 @pytest.fixture
@@ -52,3 +52,10 @@ def test_a_large_log_is_set_aside_and_one_old_one_kept(log: EngineLog, monkeypat
         log.path.write_text(text)
         log.set_aside()
     assert (log.path.read_text(), log.path.with_name("engine.log.1").read_text()) == ("now", "second")
+
+
+def test_people_read_lines_without_the_name_of_the_run() -> None:
+    said = "[job 0123456789ab] started: python\n[job 0123456789ab] \n[build.1] of job 0123456789ab: [job a]\n"
+    assert lines_of(said) == ["started: python", "", "[build.1] of job 0123456789ab: [job a]"]
+    assert lines_of("") == []
+    assert lines_of("cut off") == ["cut off"]

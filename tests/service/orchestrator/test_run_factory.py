@@ -224,3 +224,16 @@ def test_a_report_of_another_version_is_no_result(case: FactoryCase, tmp_path: P
     (tmp_path / "net.kt").write_bytes(b"program")
     case.store.runs.update("r1", state=RunState.FINISHED, summary=b'{"schema_version": 0}')
     assert case.factory.came_of(job) is None
+
+
+def test_a_job_is_compared_on_inputs_of_its_user_within_tolerances(case: FactoryCase) -> None:
+    files = [case.content.put_bytes(text) for text in (b"one", b"two")]
+    ids = [
+        case.library.add(case.anna.user, f"{name}.npz", file, 3, 1.0, None, INPUTS).id
+        for name, file in zip("ab", files, strict=True)
+    ]
+    _, tuning_run = case.tuning_run("local-cpu", rtol=0.25, atol=0.5, inputs=tuple(ids))
+    request = tuning_run.request
+    assert (request.options.rtol, request.options.atol, request.calibration) == (0.25, 0.5, ())
+    assert [Path(path).name for path in request.inputs] == ["compared0-a.npz", "compared1-b.npz"]
+    assert [Path(path).read_bytes() for path in request.inputs] == [b"one", b"two"]

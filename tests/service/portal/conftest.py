@@ -67,6 +67,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     with ApplicationState(ServiceSettings(data=str(data))) as application:
         made = PortalJobs(application, place)
         model, small = made.model("resnet50"), made.model("mobilenet_v2")
+        made.inputs("a set of pictures with quite a long name that goes on and on")
         broken = made.model("broken", Findings(problem="it is no ONNX file, or one without a network in it"))
         for number in range(24):
             made.done(small, report_of_layers("mobilenet_v2", 1.5 + 0.05 * number, trials=64, seed=number), 7200.0)

@@ -6,8 +6,10 @@ The fast tests see each theme and each width once, the slow ones the two other p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from kintune.errors import StorageError
-from kintune.service.access import Unauthorized
+from kintune.service.access import NotFound, Scope, Unauthorized, Visitor
 from kintune.service.portal import frame
 from kintune.service.portal.frame import ago
 from tests.service.portal.conftest import Pages
@@ -166,3 +168,41 @@ def test_a_page_is_kept_up_to_date_until_nobody_is_signed_in(monkeypatch: pytest
     assert (shown, timer.active) == ([1, 2], False)
     assert "/sign-in" in FakeRegion.shown
     assert loop_thread not in threads
+
+
+@pytest.mark.parametrize(
+    ("who", "built", "said"),
+    [
+        (None, NotFound("there is no job j1"), "there is no job j1"),
+        (None, StorageError("the database is away"), "This page cannot be shown now: the database is away"),
+        (StorageError("/data/service.sqlite: locked"), None, "The service cannot look up who you are now."),
+    ],
+)
+def test_a_page_that_cannot_be_shown_says_so(
+    monkeypatch: pytest.MonkeyPatch, who: Exception | None, built: Exception | None, said: str
+) -> None:
+    shown: list[str] = []
+    request: Any = SimpleNamespace(
+        cookies={}, client=None, url=SimpleNamespace(path="/x"), path_params={}, query_params={}
+    )
+
+    def visitor_of(*_: object) -> Visitor:
+        if who is not None:
+            raise who
+        return Visitor(1, "anna", Scope.SUBMIT, None)
+
+    async def build(_: object) -> None:
+        assert built is not None
+        raise built
+
+    monkeypatch.setattr(frame.ui, "page", lambda *_args, **_more: lambda function: function)
+    monkeypatch.setattr(frame, "nicegui_app", SimpleNamespace(state=SimpleNamespace(
+        application=None, live_state=None, use_cases=None
+    )))  # fmt: skip
+    monkeypatch.setattr(frame, "frame", lambda *_args, **_more: contextlib.nullcontext())
+    monkeypatch.setattr(frame, "heading", shown.append)
+    monkeypatch.setattr(frame, "markup", lambda content, *_classes: shown.append(content))
+    monkeypatch.setattr(frame, "visitor_of", visitor_of)
+    assert asyncio.run(frame.page("/x", "X")(build)(request)) is None
+    assert said in "".join(shown)
+    assert "service.sqlite" not in "".join(shown)

@@ -85,6 +85,10 @@ def test_a_request_is_told_in_words() -> None:
         "precision int8 with an error of at most 0.02, quantised with 2 sets of inputs, other shapes run in onnxruntime"
     )
     assert describe_request(JobRequest(weights=4)) == "large weights in 4 bits"
+    wanted = JobRequest(rtol=0.01, atol=0.0, inputs=(3,))
+    assert describe_request(wanted) == (
+        "outputs within 0.01 relative and 0 absolute, outputs compared on 1 set of inputs"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,3 +118,5 @@ def test_c_programs_are_offered_what_they_can_run() -> None:
     assert [each.key for each in snippets("Net-2", False)] == ["python", "wheel", "c", "onnx"]
     assert [each.key for each in snippets("net", True)] == ["python", "wheel", "onnx"]
     assert "net_2-*.whl" in snippets("Net-2", False)[1].lines
+    for name, package in (("3dnet", "model_3dnet"), ("模型", "model"), ("numpy", "model_numpy")):
+        assert f"import {package};" in snippets(name, False)[1].lines

@@ -12,8 +12,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
+from kintune.service.client import Client
+from kintune.service.job_request import JobRequest
+from kintune.service.portal.new_job import submission_key
 from kintune.testing.serving import Serving
 from tests.support.browsing import click, picture, violations, wait_for
 from tests.support.service_users import dynamic_onnx
@@ -135,3 +139,21 @@ def test_a_file_that_is_no_model_is_told_in_words(service: Serving, chromium: we
     chromium.get(f"{service.url}/new")
     hand_in(chromium, tmp_path / "broken.onnx")
     wait_for(chromium, "The model cannot be used")
+
+
+def test_a_double_click_submits_one_job(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
+    onnx.save(dynamic_onnx(), tmp_path / "twice.onnx")
+    chromium.get(f"{service.url}/new")
+    hand_in(chromium, tmp_path / "twice.onnx")
+    wait_for(chromium, "Make it fast")
+    button = chromium.find_element(By.XPATH, "//button[contains(., 'Make it fast')]")
+    ActionChains(chromium).scroll_to_element(button).double_click(button).perform()
+    wait_for(chromium, "New job with this model", seconds=120)  # it is over
+    with Client(service.url) as client:
+        assert [job["model_name"] for job in client.jobs()].count("twice") == 1
+
+
+def test_a_form_is_submitted_once_for_each_request() -> None:
+    wanted = JobRequest(minutes=5.0)
+    assert submission_key("a", wanted) == submission_key("a", JobRequest(minutes=5.0))
+    assert len({submission_key("a", wanted), submission_key("b", wanted), submission_key("a", JobRequest())}) == 3

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from kintune.core.report import FastestBaseline, ProgressReport
-from kintune.service.access import Quota
+from kintune.service.access import Quota, Scope
 from kintune.service.job_status import JobStatus
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import upload
@@ -230,3 +231,52 @@ def test_everything_is_in_the_audit_log(anna: TestClient, application: Applicati
     anna.post(f"/api/v1/jobs/{job}/cancel")
     assert [note.action for note in application.audit_log.read()] == ["cancel", "submit", "upload"]
     assert {note.address for note in application.audit_log.read()} == {"127.0.0.1"}
+
+
+def test_jobs_are_listed_with_their_owners(anna: TestClient, client: Callable[..., TestClient], model: int) -> None:
+    job, boris = submit(anna, model).json()["id"], client("boris")
+    submit(boris, upload(boris))
+    assert anna.get(f"/api/v1/jobs/{job}").json()["owner"] == "anna"
+    everybody = client("root", scope=Scope.ADMIN).get("/api/v1/jobs", params={"everybody": True}).json()["jobs"]
+    assert sorted(each["owner"] for each in everybody) == ["anna", "boris"]
+
+
+def test_what_a_job_has_only_at_its_end_is_waited_for(anna: TestClient, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    answer = anna.get(f"/api/v1/jobs/{job}/log")
+    assert answer.status_code == 404
+    assert answer.json()["error"] == f"job {job} has no log (it is queued); wait until the job has ended"
+
+
+def test_a_body_that_is_too_large_is_refused_like_everything_else(anna: TestClient, model: int) -> None:
+    answer = submit(anna, model, webhook="https://a.example/" + "x" * (2 << 20))
+    assert (answer.status_code, answer.json()["error"]) == (413, "the request is larger than allowed")
+
+
+def test_tolerances_and_inputs_to_compare_on_are_asked_for(anna: TestClient, model: int) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, x=np.zeros((1, 4), np.float32))
+    inputs = anna.post("/api/v1/inputs", content=buffer.getvalue()).json()["id"]
+    answer = submit(anna, model, rtol=0.01, atol=0.0, inputs=[inputs])
+    assert answer.status_code == 201, answer.text
+    wanted = anna.get(f"/api/v1/jobs/{answer.json()['id']}").json()["wanted"]
+    assert (wanted["rtol"], wanted["atol"], wanted["inputs"]) == (0.01, 0.0, [inputs])
+    refused = anna.delete(f"/api/v1/inputs/{inputs}")
+    assert (refused.status_code, answer.json()["id"] in refused.json()["error"]) == (409, True)
+    assert submit(anna, model, inputs=[inputs + 1000]).json()["error"] == f"there is no set of inputs {inputs + 1000}"
+    assert submit(anna, model, rtol=-1.0).status_code == 422
+
+
+def test_jobs_are_searched(anna: TestClient, model: int) -> None:
+    job, other = (submit(anna, each).json()["id"] for each in (model, upload(anna, name="other.onnx")))
+    assert job != other
+
+    def found(**parameters: object) -> list[str]:
+        answer = anna.get("/api/v1/jobs", params=parameters)
+        assert answer.status_code == 200
+        return [each["id"] for each in answer.json()["jobs"]]
+
+    assert found(text=job) == [job]
+    assert sorted(found(device="local-cpu", model=model)) == sorted([other, job])  # the same file is the same model
+    assert found(device="pi5") == found(text="nothing") == found(model=model + 1) == []
+    assert anna.get("/api/v1/jobs", params={"model": 0}).status_code == 422

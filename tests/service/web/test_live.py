@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from kintune.core.report import ProgressReport
 from kintune.scheduler.resources import Placement
+from kintune.service.access import Quota, Scope, Visitor
 from kintune.service.job_request import JobRequest
 from kintune.service.orchestrator.events import EventTally, Progressed, StageBegan, StageEnded, Standing, Standings
 from kintune.service.web import live
@@ -82,3 +83,16 @@ def test_the_same_for_prometheus(browser: TestClient) -> None:
     assert 'kintune_resource_up{kind="device",resource="gpu",what="big"} 1.0' in text
     assert 'kintune_resource_up{kind="device",resource="pi",what="pi5"} 0.0' in text
     assert 'kintune_jobs{state="queued"} 0.0' in text
+
+
+def test_a_stage_of_an_own_job_is_named_however_many_are_newer(
+    live_state: LiveState, client: Callable[..., TestClient], application: ApplicationState
+) -> None:
+    anna = client("anna", quota=Quota(jobs=1000, minutes=1e6))
+    user = application.users.user("anna")
+    model = application.models.add(user.id, "net.onnx", "0" * 64, 5, 1.0, None).id
+    visitor = Visitor(user.id, "anna", Scope.SUBMIT, None, user.quota)
+    ids = [application.jobs.submit(visitor, model, JobRequest(), 2.0 + at)[0].id for at in range(201)]
+    live_state.update(StageBegan(ids[0], "build-1", "build", HOST, application.now() - 5))
+    found = anna.get("/api/v1/resources").json()
+    assert ids[0] in [stage["job"] for stage in found["stages"]]

@@ -20,7 +20,7 @@ from kintune.runtime.exports.runtime_files import runtime_files
 from kintune.runtime.exports.source import open_source
 from kintune.runtime.package import Manifest
 
-__all__ = ["export_wheel"]
+__all__ = ["export_wheel", "package_name"]
 
 _NUMPY = "numpy>=1.26,<3"
 _PYTHON = ">=3.10,<3.15"
@@ -74,7 +74,7 @@ def export_wheel(model: Path, folder: Path, name: str = "", runtime: Path | None
     """
     model, opened = open_source(model)
     manifest = opened.manifest
-    package = name or _name_from(manifest.model_name)
+    package = name or package_name(manifest.model_name)
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", package) or keyword.iskeyword(package):
         raise InputError(f"{package!r} is no name of a Python package; name one of letters, digits and underscores")
     if package in _TAKEN:
@@ -101,7 +101,8 @@ def _onnxruntime(hybrid: Hybrid) -> str:
     return f"onnxruntime>={'.'.join(map(str, tried[0]))},<{major}.{minor + 1}"
 
 
-def _name_from(model: str) -> str:
+def package_name(model: str) -> str:
+    """Returns what the package of a model of this name is called, unless another name is chosen."""
     plain = re.sub(r"[^a-z0-9]+", "_", model.lower()).strip("_")
     return (
         plain

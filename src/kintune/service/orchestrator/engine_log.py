@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import deque
 from pathlib import Path
 
 from kintune.errors import StorageError
 
-__all__ = ["EngineLog"]
+__all__ = ["EngineLog", "lines_of"]
 _MOST = 1 << 20  # bytes of a run's lines, the last ones
 _MOST_READ = 64 << 20  # bytes, the last ones: the engine waits meanwhile
 _LARGEST = 256 << 20
+_OF_RUN = re.compile(r"\[job [^\]\s]+\] ?")
 
 
 class EngineLog:
@@ -57,3 +59,9 @@ class EngineLog:
                     while size > _MOST:
                         size -= len(found.popleft())
         return b"".join(found)
+
+
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a run's log as people read them: without the run's name, with which nearly all begin."""
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [line[found.end() :] if (found := _OF_RUN.match(line)) else line for line in lines]

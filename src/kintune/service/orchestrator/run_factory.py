@@ -141,6 +141,8 @@ class RunFactory:
             minutes=wanted.minutes,
             until=wanted.until,
             seed=wanted.seed,
+            rtol=wanted.rtol,
+            atol=wanted.atol,
             compare=TIMED_BESIDE,
             search=wanted.search,
             onnxruntime=wanted.onnxruntime,
@@ -158,24 +160,25 @@ class RunFactory:
         if wanted.until is not None:
             device = "" if run_on(about.device_type) else repr(wanted.device)
             check_until(wanted.until, reference, TIMED_BESIDE, device)
-        calibration = self._calibration(wanted.calibrate, work)
+        inputs, calibration = self._sets("compared", wanted.inputs, work), self._sets("inputs", wanted.calibrate, work)
         request = TuneRequest(
             model=reference.with_combinations(wanted.combinations()),
             target=settings.target if site.device == self._placement.type else about.device_type.target,
             device=settings.device if site.device == self._placement.type else site.device,
             options=options,
             records=settings.records,
+            inputs=tuple(inputs),
             calibration=tuple(calibration),
             output=str(work / f"{shortened(model.name)}.kt"),
             priority=job.priority,
-            digests={reference.source: model.file, **calibration},  # nothing need be read here for that
+            digests={reference.source: model.file, **inputs, **calibration},  # nothing need be read here for that
         )
         return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")
 
-    def _calibration(self, ids: Sequence[int], work: Path) -> dict[str, str]:
+    def _sets(self, called: str, ids: Sequence[int], work: Path) -> dict[str, str]:
         """Links uploaded sets of inputs into the working directory, where they stay as long as the job.
 
-        Returns their digests by path.
+        The links are `called` so, and numbered.  Returns their digests by path.
 
         Raises:
             InputError: one is gone.
@@ -185,10 +188,10 @@ class RunFactory:
         for number, id in enumerate(ids):
             stored = self._models.of_job(id)
             name = shortened(stored.name)
-            path, source = work / f"inputs{number}-{name}.npz", self._blobs.path(stored.file)
+            path, source = work / f"{called}{number}-{name}.npz", self._blobs.path(stored.file)
             if not path.exists():
                 if not source.exists():
-                    raise InputError(f"calibrate: the set of inputs {id} is gone; upload it again")
+                    raise InputError(f"the set of inputs {id} is gone; upload it again, and retry the job")
                 try:
                     os.link(source, path)
                 except OSError:  # on another file system

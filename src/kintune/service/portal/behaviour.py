@@ -73,7 +73,7 @@ _SCRIPT = """
   async function sendSets(zone, files) {
     const said = zone.querySelector('[role=status]'), most = Number(zone.dataset.most);
     for (const file of files) {
-      const told = {name: file.name};
+      const told = {name: file.name, field: zone.dataset.sets};
       said.textContent = 'Sending ' + file.name;
       if (file.size > most) told.error = 'it is larger than your limit (' + Math.round(most / 1048576) + ' MB)';
       else try {

@@ -1,22 +1,27 @@
-"""Actions on several jobs at once: a plain form of the list, answered with the list."""
+"""Actions on several jobs at once: a plain form of the list, answered with the same list."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
-from kintune.errors import KintuneError
-from kintune.service.access import Forbidden, Scope, Unauthorized
+from kintune.errors import KintuneError, OrderError
+from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized
 from kintune.service.job_status import JobCommand
+from kintune.service.portal.jobs import JobQuery
 from kintune.service.web.authentication import ApplicationOf, UseCasesOf, address_of, require_own_origin, visitor_of
 
 __all__ = ["change_jobs", "router"]
 
 router = APIRouter(include_in_schema=False)
 _MOST = 200
+_REASONS = ((OrderError, "refused"), (Forbidden, "limited"), (NotFound, "gone"))
+"""Why a job was not changed, as the address of the list has it; `failed` for anything else."""
 
 
 @router.post("/jobs/actions")
@@ -27,7 +32,10 @@ def change_jobs(
     action: Annotated[Literal["cancel", "finish", "retry"], Form()],
     job: Annotated[list[str], Form(max_length=_MOST)] = [],  # noqa: B006 - FastAPI's way to say that there may be none
 ) -> Response:
-    """Cancel, finish or retry jobs, each as if it were asked for alone; the list says how many were refused."""
+    """Cancel, finish or retry jobs, each as if it were asked for alone; the list says how many were refused, and why.
+
+    What follows the question mark is the list's own, so that the answer leads back to it.
+    """
     try:
         require_own_origin(request)
         visitor = visitor_of(request, application)
@@ -35,16 +43,24 @@ def change_jobs(
     except Unauthorized:
         return RedirectResponse("/sign-in", 303)
     except Forbidden:
-        return RedirectResponse("/?" + urlencode({"refused": len(job)}), 303)
-    did = refused = 0
+        return _list(request, {"forbidden": len(job)})
+    came: Counter[str] = Counter()
     for each in job:
         try:
             if action == "retry":
                 use_cases.retry(visitor, address_of(request), each)
             else:
                 use_cases.command(visitor, address_of(request), each, JobCommand(action))
-            did += 1
-        except KintuneError:
-            refused += 1
-    counts = {name: count for name, count in (("did", did), ("refused", refused)) if count}
-    return RedirectResponse("/?" + urlencode(counts) if counts else "/", 303)
+            came["did"] += 1
+        except KintuneError as error:
+            came[next((why for kind, why in _REASONS if isinstance(error, kind)), "failed")] += 1
+    return _list(request, came)
+
+
+def _list(request: Request, came: Mapping[str, int]) -> Response:
+    """Leads back to the list, which says what came of the action."""
+    query = JobQuery(request.query_params, request.query_params.getlist("state"))
+    address = query.address(page=query.page)
+    if counts := {name: count for name, count in came.items() if count}:
+        address += f"{'&' if '?' in address else '?'}{urlencode(counts)}"
+    return RedirectResponse(address, 303)

@@ -1,4 +1,7 @@
-"""The field of a form for sets of inputs to quantise a model with: each file is sent and checked at once."""
+"""The field of a form for sets of inputs, to quantise a model with or to compare its outputs on.
+
+Each file is sent and checked at once.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +16,29 @@ from kintune.service.portal.frame import PageContext, Region, markup
 from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.shape_words import spelled
 
-__all__ = ["CalibrationField", "describe_sets", "misfit", "sets_zone"]
+__all__ = ["InputsField", "describe_sets", "misfit", "sets_zone"]
 
 _MOST_NAMED = 5
 
 
-class CalibrationField:
+class InputsField:
     """Takes `.npz` files, a set of inputs each; below it stands which of them will be used, and what is wrong.
 
     The script of the pages sends the files, and tells what the service has answered.
     """
 
-    def __init__(self, context: PageContext, inputs: Sequence[Input]) -> None:
-        """`inputs` are the model's."""
+    def __init__(self, context: PageContext, inputs: Sequence[Input], name: str, words: str) -> None:
+        """`inputs` are the model's; `name` tells the fields of a form apart, and `words` say what it is for."""
         self._context = context
         self._inputs = inputs
         self._ids: dict[str, int] = {}
         self._refused: dict[str, str] = {}
         with ui.element("div").classes("stack full") as self._whole:
-            markup(sets_zone(context.visitor.quota.upload_mb))
+            markup(sets_zone(context.visitor.quota.upload_mb, name, words))
             self._said = Region("", "stack")
             self._none = ui.button("Remove all of them", on_click=self._forget, color=None)
             self._none.props("unelevated no-caps").classes("button")
-        ui.on("set_of_inputs", lambda event: self._came(event.args))
+        ui.on("set_of_inputs", lambda event: self._came(event.args) if event.args.get("field") == name else None)
         self._show()
 
     @property
@@ -75,15 +78,17 @@ class CalibrationField:
         self._none.set_visibility(bool(self._ids or self._refused))
 
 
-def sets_zone(most_mb: int) -> str:
+def sets_zone(most_mb: int, name: str, words: str) -> str:
     """Where files are dropped or chosen; they are sent at once."""
-    field = tag("input", type="file", accept=".npz", multiple=True, aria_label="Files with a set of inputs each")
+    field = tag(
+        "input", type="file", accept=".npz", multiple=True, aria_label=f"{words}: files with a set of inputs each"
+    )
     parts = [
-        tag("p", tag("strong", "Calibration inputs: drop .npz files here, or choose some")),
+        tag("p", tag("strong", text(f"{words}: drop .npz files here, or choose some"))),
         field,
         tag("p", "", role="status"),
     ]
-    return tag("div", parts, class_="drop", data_most=most_mb << 20, data_sets=True)
+    return tag("div", parts, class_="drop", data_most=most_mb << 20, data_sets=name)
 
 
 def describe_sets(names: Sequence[str]) -> str:

@@ -25,7 +25,6 @@ router = APIRouter(include_in_schema=False)
 
 _SHOWN_S = 300.0
 _MOST_WAITING = 30
-_MOST_JOBS = 200
 
 
 @page("/devices", "Devices")
@@ -56,7 +55,8 @@ class _Stored(NamedTuple):
 
 def _read(context: PageContext) -> _Stored:
     application, visitor = context.application, context.visitor
-    jobs = {job.id: job.model for job in application.jobs.page(visitor, limit=_MOST_JOBS)}
+    running = (stage.job for stage in context.live_state.stages(_SHOWN_S))
+    jobs = application.jobs.models_of(visitor, running)
     return _Stored(visitor, jobs, application.models.names(jobs.values()), application.listing.waiting())
 
 

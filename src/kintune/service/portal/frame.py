@@ -140,22 +140,38 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
         async def built(request: Request) -> Response | None:
             state = nicegui_app.state  # of NiceGUI's own application, where `mount` has put them
             context = PageContext(state.application, state.live_state, state.use_cases, request)
+            theme = request.cookies.get(THEME_COOKIE)
             try:
                 visitor = context.visitor
             except Unauthorized:
                 return RedirectResponse("/sign-in")
-            with frame(visitor, request.url.path, request.cookies.get(THEME_COOKIE)):
+            except KintuneError:  # the database does not answer; a stranger is not told why
+                with frame(None, theme=theme):
+                    heading("Not available")
+                    markup(notice("The service cannot look up who you are now. Load the page again soon.", "bad"))
+                return None
+            with frame(visitor, request.url.path, theme):
                 try:
                     await build(context, **request.path_params)
-                except NotFound as error:
-                    heading("Not found")
-                    markup(notice(str(error), "bad") + tag("p", link("Back to your jobs", "/")), "stack")
+                except KintuneError as error:
+                    _say_why(error)
             return None
 
         built.__name__, built.__doc__ = build.__name__, build.__doc__
         return ui.page(path, title=f"{title} · Kintune", dark=None, response_timeout=_BUILT_WITHIN_S)(built)
 
     return decorate
+
+
+def _say_why(error: KintuneError) -> None:
+    """What stands on a page that cannot be shown."""
+    if isinstance(error, NotFound):
+        heading("Not found")
+        said, onward = str(error), link("Back to your jobs", "/")
+    else:  # the database does not answer, for instance
+        heading("Not available")
+        said, onward = f"This page cannot be shown now: {error}", "Load it again soon."
+    markup(notice(said, "bad") + tag("p", onward), "stack")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from kintune.runtime.manifest import Manifest
 from kintune.service.job_repository import Job, JobStep
 from kintune.service.job_request import MOST_PRIORITY
 from kintune.service.job_status import JobCommand, JobStatus
+from kintune.service.orchestrator.engine_log import lines_of
 from kintune.service.portal import job_parts as parts
 from kintune.service.portal.charts import Curve, Line, curves
 from kintune.service.portal.frame import PageContext, Region, early_heading, keep_up_to_date, page, telling
@@ -270,6 +271,6 @@ def _one_point(report: ProgressReport) -> list[tuple[float, float]]:
 
 def _end_of(log: bytes) -> tuple[str, bool]:
     """The end of a log in whole lines, and whether there is more before it."""
-    if len(log) <= _TAIL:
-        return log.decode(errors="replace"), False
-    return log[-_TAIL:].partition(b"\n")[2].decode(errors="replace"), True
+    is_cut = len(log) > _TAIL
+    shown = log[-_TAIL:].partition(b"\n")[2] if is_cut else log
+    return "\n".join(lines_of(shown.decode(errors="replace"))), is_cut

@@ -13,7 +13,7 @@ from kintune.core.latency_target import parse_target
 from kintune.errors import InputError
 from kintune.service.job_request import MOST_PRIORITY, JobRequest, check_webhook, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
-from kintune.service.portal.calibration import CalibrationField
+from kintune.service.portal.calibration import InputsField
 from kintune.service.portal.frame import PageContext, markup
 from kintune.service.portal.markup import tag
 from kintune.service.portal.shape_words import dimension_names, spelled
@@ -150,7 +150,7 @@ def _precision(form: JobForm) -> Reader:
         )
     )
     error.mark("max-error")
-    calibration = CalibrationField(form.context, form.findings.inputs)
+    calibration = InputsField(form.context, form.findings.inputs, "calibrate", "Calibration inputs")
 
     def may_err() -> bool:
         return chosen.value != "fp32" or bool(weights.value)
@@ -173,6 +173,23 @@ def _precision(form: JobForm) -> Reader:
         wanted["weights"] = weights.value or None
         wanted["max_error"] = error.value if may_err() else None
         wanted["calibrate"] = sets
+
+    return read
+
+
+def _comparison(form: JobForm) -> Reader:
+    usual = JobRequest()
+    relative = _outlined(ui.number("Relative tolerance", value=usual.rtol, min=0, step=1e-3)).mark("rtol")
+    absolute = _outlined(ui.number("Absolute tolerance", value=usual.atol, min=0, step=1e-3)).mark("atol")
+    for field in (relative, absolute):
+        field.props('hint="How far outputs may be from those of the model"')
+    inputs = InputsField(form.context, form.findings.inputs, "inputs", "Inputs to compare outputs on")
+    inputs.set_visibility(bool(form.findings.inputs))
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["inputs"] = inputs.ids
+        wanted["rtol"] = usual.rtol if relative.value is None else float(relative.value)
+        wanted["atol"] = usual.atol if absolute.value is None else float(absolute.value)
 
     return read
 
@@ -222,7 +239,7 @@ FIELDS: Mapping[str, tuple[Callable[[JobForm], Reader], ...]] = {
     "Target": (_until, _minutes, _device),
     "Inputs": (_constants, _shapes, _other_shapes),
     "Precision and runtime": (_precision, _onnxruntime, _search),
-    "Further options": (_further,),
+    "Further options": (_comparison, _further),
 }
 """The fields by their headings, in the order in which they are shown and read."""
 

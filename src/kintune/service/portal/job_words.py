@@ -11,6 +11,7 @@ import msgspec
 from kintune.core.hybrid import Hybrid
 from kintune.core.latency_target import UNTUNED_NETWORK, parse_target
 from kintune.core.report import BaselineVerdict, FastestBaseline, ProgressReport, RunReport
+from kintune.runtime.exports.wheel import package_name
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
@@ -96,9 +97,15 @@ def describe_request(wanted: JobRequest) -> str:
     if narrow:
         most = "" if wanted.max_error is None else f" with an error of at most {wanted.max_error:g}"
         parts.append(f"{' and '.join(narrow)}{most}")
+    usual = JobRequest()
+    if (wanted.rtol, wanted.atol) != (usual.rtol, usual.atol):
+        parts.append(f"outputs within {wanted.rtol:g} relative and {wanted.atol:g} absolute")
     if wanted.calibrate:
         sets = "1 set" if len(wanted.calibrate) == 1 else f"{len(wanted.calibrate)} sets"
         parts.append(f"quantised with {sets} of inputs")
+    if wanted.inputs:
+        sets = "1 set" if len(wanted.inputs) == 1 else f"{len(wanted.inputs)} sets"
+        parts.append(f"outputs compared on {sets} of inputs")
     for name, shape in wanted.shapes.items():
         several = [one for one in shape if isinstance(one, tuple)]
         shown = [spell(one) for one in several] or [spell(tuple(one for one in shape if isinstance(one, int)))]
@@ -170,7 +177,7 @@ def target_ms(job: Job, report: RunReport) -> float | None:
 
 def snippets(name: str, has_onnxruntime_part: bool) -> tuple[Snippet, ...]:
     """How to run a result of this name in Python, in C and in onnxruntime, after the download."""
-    package = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    package = package_name(name)
     python = (
         "import kintune_runtime\nimport numpy as np\n\n"
         f'with kintune_runtime.open("{name}.kt") as model:\n'

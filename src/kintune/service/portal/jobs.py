@@ -29,6 +29,17 @@ SEARCHES = (
 """Groups of states that a list can be cut down to: as the address has them, for people, and the states."""
 
 _A_PAGE = 25
+_LONGEST_COUNT = 6  # digits
+_CAME = {
+    "did": (": it will be done", "good"),
+    "refused": (" could not be changed: not in that state", "bad"),
+    "limited": (" could not be submitted again: that is beyond your limits of jobs, or of minutes a day", "bad"),
+    "gone": (" could not be changed: the job or its model is not there any more", "bad"),
+    "forbidden": (" could not be changed: your token may only read", "bad"),
+    "failed": (" could not be changed: the service could not do it now; try again", "bad"),
+}
+"""What is said of an action on several jobs, by the counts in the address that has led back here."""
+
 _COLUMNS = (
     ("model", "Model", False),
     ("device", "Device", False),
@@ -114,12 +125,11 @@ async def jobs_page(context: PageContext) -> None:
 
 def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
     """What came of an action on several jobs, which has led back here."""
-    done, refused = (query.get(name, "") for name in ("did", "refused"))
     said = []
-    if done.isdigit():
-        said.append((f"{done} job{'' if done == '1' else 's'}: it will be done.", "good"))
-    if refused.isdigit():
-        said.append((f"{refused} job{'' if refused == '1' else 's'} could not be changed: not in that state.", "bad"))
+    for name, (words, kind) in _CAME.items():
+        number = query.get(name, "")
+        if number.isascii() and number.isdigit() and len(number) < _LONGEST_COUNT:
+            said.append((f"{number} job{'' if number == '1' else 's'}{words}.", kind))
     return said
 
 
@@ -182,7 +192,8 @@ def _list(context: PageContext, query: JobQuery, found: list[ListedJob], total: 
         ),
     ]  # fmt: skip
     bar = tag("div", actions, class_="line", role="group", aria_label="Actions on the selected jobs")
-    form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action="/jobs/actions", class_="stack")
+    action = f"/jobs/actions{query.address(page=query.page).removeprefix('/')}"  # which leads back to this list
+    form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action=action, class_="stack")
     return form + _pages(query, len(found), total)
 
 

@@ -1,46 +1,88 @@
-"""The page of a visitor's models: each with its best result, a link to a new job, and a button to delete it."""
+"""The page of a visitor's uploads: models, each with its best result, and sets of inputs; each can be deleted."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import RedirectResponse, Response
 
-from kintune.errors import KintuneError
-from kintune.service.access import Scope
+from kintune.errors import KintuneError, OrderError
+from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized
 from kintune.service.job_listing import BestResult
-from kintune.service.model_store import Findings, StoredModel
+from kintune.service.model_store import INPUTS, MODEL, Findings, Storage, StoredModel
 from kintune.service.portal.frame import PageContext, ago, heading, markup, moment, page
 from kintune.service.portal.markup import Heading, link, notice, table, tag, text
+from kintune.service.portal.shape_words import spelled
 from kintune.service.web.authentication import ApplicationOf, address_of, require_own_origin, visitor_of
 from kintune.terminal.comparison import describe_share
 from kintune.terminal.formatting import count, milliseconds
 
-__all__ = ["forget_model", "models_page", "router"]
+__all__ = ["forget_upload", "models_page", "router"]
 
 router = APIRouter(include_in_schema=False)
 _A_PAGE = 50
+_MOST_ARRAYS = 4  # that are named
+_KINDS = {"models": MODEL, "inputs": INPUTS}
+
+_REFUSED = {
+    "needed": "That upload was not deleted: an unfinished job needs it.",
+    "gone": "That upload was deleted before.",
+    "forbidden": "That upload was not deleted: your token may only read.",
+    "failed": "That upload was not deleted, since the service could not do it now; try again.",
+}
 
 
 @page("/models", "Models")
 async def models_page(context: PageContext) -> None:
-    """The models, newest first."""
-    before = context.query.get("before", "")
-    last = int(before) if before.isascii() and before.isdigit() and len(before) < 18 else None
-    models, best = await asyncio.to_thread(_read, context, last)
+    """The models, newest first, and the sets of inputs."""
+    last = {name: _number(context.query.get(name, "")) for name in ("before", "before_inputs")}
+    found = await asyncio.to_thread(_read, context, last["before"], last["before_inputs"])
     heading("Models")
-    if context.query.get("refused"):
-        markup(notice("That model was not deleted: an unfinished job needs it.", "bad"))
-    if not models:
+    if (why := context.query.get("refused", "")) in _REFUSED:
+        markup(notice(_REFUSED[why], "bad"))
+    now = context.application.now()
+    if found.models:
+        markup(_models(found, now), "card stack")
+    else:
         parts = [
-            tag("h2", "No models yet" if last is None else "No more models"),
+            tag("h2", "No models yet" if last["before"] is None else "No more models"),
             tag("p", "Submit an ONNX file to have it tuned.", class_="faint"),
             link("New job", "/new", class_="button main"),
         ]
         markup(tag("div", parts, class_="card empty"))
-        return
+    if found.inputs or last["before_inputs"] is not None:
+        markup(_inputs(found.inputs, now), "card stack")
+    storage = found.storage
+    if storage.used:
+        said = f"Your uploads take {storage.used / (1 << 20):.1f} of {storage.most >> 20} MB."
+        markup(tag("p", said, class_="faint small"))
+
+
+class _Found(NamedTuple):
+    """What the page shows."""
+
+    models: list[StoredModel]
+    best: dict[int, BestResult]
+    inputs: list[StoredModel]
+    storage: Storage
+
+
+def _number(said: str) -> int | None:
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 18 else None
+
+
+def _read(context: PageContext, before: int | None, before_inputs: int | None) -> _Found:
+    visitor, application = context.visitor, context.application
+    models = application.models.page(visitor, before, _A_PAGE)
+    best = application.listing.best(visitor, (model.id for model in models))
+    inputs = application.models.page(visitor, before_inputs, _A_PAGE, INPUTS)
+    return _Found(models, best, inputs, application.models.storage(visitor.user))
+
+
+def _models(found: _Found, now: float) -> str:
     names = (
         ("model", False),
         ("size", True),
@@ -49,22 +91,29 @@ async def models_page(context: PageContext) -> None:
         ("submitted", True),
         ("", False),
     )
-    headings = [Heading(name or tag("span", "what to do", class_="hidden"), number) for name, number in names]
-    now = context.application.now()
-    rows = [_row(model, best.get(model.id), now) for model in models]
-    more = ""
-    if len(models) == _A_PAGE:
-        more = tag("nav", link("Older", f"/models?before={models[-1].id}", class_="button"), aria_label="Pages")
-    markup(table("Models", headings, rows, class_="cards") + more, "card stack")
+    rows = [_model_row(model, found.best.get(model.id), now) for model in found.models]
+    return table("Models", _headings(names), rows, class_="cards") + _older(found.models, "before")
 
 
-def _read(context: PageContext, before: int | None) -> tuple[list[StoredModel], dict[int, BestResult]]:
-    visitor, application = context.visitor, context.application
-    models = application.models.page(visitor, before, _A_PAGE)
-    return models, application.listing.best(visitor, (model.id for model in models))
+def _inputs(found: Sequence[StoredModel], now: float) -> str:
+    names = (("set of inputs", False), ("size", True), ("arrays", False), ("submitted", True), ("", False))
+    rows = [_inputs_row(one, now) for one in found]
+    shown = table("Sets of inputs", _headings(names), rows, class_="cards") + _older(found, "before_inputs")
+    return tag("h2", "Sets of inputs") + shown
 
 
-def _row(model: StoredModel, result: BestResult | None, now: float) -> str:
+def _headings(names: Sequence[tuple[str, bool]]) -> list[Heading]:
+    return [Heading(name or tag("span", "what to do", class_="hidden"), number) for name, number in names]
+
+
+def _older(found: Sequence[StoredModel], name: str) -> str:
+    """A link to those before, if there may be some."""
+    if len(found) < _A_PAGE:
+        return ""
+    return tag("nav", link("Older", f"/models?{name}={found[-1].id}", class_="button"), aria_label="Pages")
+
+
+def _model_row(model: StoredModel, result: BestResult | None, now: float) -> str:
     found = model.findings or Findings()
     name = link(model.name, f"/new?model={model.id}") if not found.problem else text(model.name)
     if found.problem:
@@ -75,34 +124,61 @@ def _row(model: StoredModel, result: BestResult | None, now: float) -> str:
         best = link(milliseconds(result.latency_ms), f"/jobs/{result.job}")
         if result.fastest_baseline is not None:
             best += tag("span", text(describe_share(result.fastest_baseline)), class_="under")
-    forget = tag("button", "Forget", type="submit", class_="button danger", aria_label=f"Forget {model.name}")
-    kept = "" if model.expires is None else f"kept until {moment(model.expires)} UTC"
     cells = [
         tag("td", name, class_="name"),
         tag("td", _size(model.size), class_="num", data_label="size"),
         tag("td", count(found.parameters) if found.parameters else "", class_="num", data_label="weights"),
         tag("td", best, class_="num", data_label=label or None),
-        tag("td", tag("time", ago(model.created, now), title=kept or None), class_="num", data_label="submitted"),
-        tag("td", tag("form", forget, method="post", action=f"/models/{model.id}/forget")),
+        *_last_cells(model, "models", now),
     ]
     return tag("tr", cells)
 
 
-@router.post("/models/{model}/forget")
-def forget_model(
-    model: Annotated[int, Path(ge=1, lt=1 << 62)], request: Request, application: ApplicationOf
+def _inputs_row(stored: StoredModel, now: float) -> str:
+    arrays = stored.findings.inputs if stored.findings is not None else ()
+    named = ", ".join(f"{each.name}: {spelled(each)}" for each in arrays[:_MOST_ARRAYS])
+    more = f" and {len(arrays) - _MOST_ARRAYS} more" if len(arrays) > _MOST_ARRAYS else ""
+    cells = [
+        tag("td", text(stored.name), class_="name"),
+        tag("td", _size(stored.size), class_="num", data_label="size"),
+        tag("td", text(f"{named}{more}"), class_="reason"),
+        *_last_cells(stored, "inputs", now),
+    ]
+    return tag("tr", cells)
+
+
+def _last_cells(stored: StoredModel, kind: str, now: float) -> list[str]:
+    """When something was uploaded, and the button that deletes it."""
+    forget = tag("button", "Forget", type="submit", class_="button danger", aria_label=f"Forget {stored.name}")
+    kept = "" if stored.expires is None else f"kept until {moment(stored.expires)} UTC"
+    return [
+        tag("td", tag("time", ago(stored.created, now), title=kept or None), class_="num", data_label="submitted"),
+        tag("td", tag("form", forget, method="post", action=f"/{kind}/{stored.id}/forget")),
+    ]
+
+
+@router.post("/{kind}/{upload}/forget")
+def forget_upload(
+    kind: Literal["models", "inputs"],
+    upload: Annotated[int, Path(ge=1, lt=1 << 62)],
+    request: Request,
+    application: ApplicationOf,
 ) -> Response:
-    """Forget a model, as `DELETE /api/v1/models/ID` does; the list says where that was refused."""
+    """Delete a model or a set of inputs, as `DELETE /api/v1/models/ID` does; the list says why that was refused."""
     try:
         require_own_origin(request)
         visitor = visitor_of(request, application)
         visitor.require(Scope.SUBMIT)
-        now = application.now()
+        now, called = application.now(), _KINDS[kind]
         with application.database.transaction():
-            application.models.delete(visitor, model, now)
-            application.audit_log.note(now, "delete", f"model {model}", visitor, address_of(request))
-    except KintuneError:
-        return RedirectResponse("/models?refused=1", 303)
+            application.models.delete(visitor, upload, now, called)
+            application.audit_log.note(now, "delete", f"{called} {upload}", visitor, address_of(request))
+    except Unauthorized:
+        return RedirectResponse("/sign-in", 303)
+    except KintuneError as error:
+        reasons = ((OrderError, "needed"), (NotFound, "gone"), (Forbidden, "forbidden"))
+        why = next((why for error_class, why in reasons if isinstance(error, error_class)), "failed")
+        return RedirectResponse(f"/models?refused={why}", 303)
     return RedirectResponse("/models", 303)
 
 

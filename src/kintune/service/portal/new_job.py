@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import secrets
 
+import msgspec
 from nicegui import ui
 
 from kintune.errors import InputError, KintuneError
 from kintune.service.access import NotFound
 from kintune.service.job_listing import JobFilter
+from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.known_operators import left_to_onnxruntime
 from kintune.service.model_store import Findings, StoredModel
@@ -20,7 +24,7 @@ from kintune.service.portal.outlook import describe_outlook
 from kintune.service.portal.shape_words import spelled
 from kintune.terminal.formatting import count
 
-__all__ = ["new_job_page", "upload_zone"]
+__all__ = ["new_job_page", "submission_key", "upload_zone"]
 
 _MOST_MODELS = 30
 _MOST_OPERATORS = 12
@@ -45,20 +49,26 @@ async def new_job_page(context: PageContext) -> None:
         return
     markup(tag("div", await asyncio.to_thread(_past, context, model), class_="stack"))
     with ui.element("section").classes("card stack"):
-        form = JobForm(context, model)
+        form, opened = JobForm(context, model), secrets.token_hex(16)
 
         def submit() -> None:
             with telling():
                 try:
                     wanted = form.request()
+                    key = submission_key(opened, wanted)
                 except (TypeError, ValueError) as error:
                     raise InputError(str(error)) from error
-                job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
+                job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted, key)
                 ui.navigate.to(f"/jobs/{job.id}")
 
         with ui.element("div").classes("line"):
             button = ui.button("Make it fast", on_click=submit, color=None).mark("submit")
             button.props("unelevated no-caps").classes("button main")
+
+
+def submission_key(opened: str, wanted: JobRequest) -> str:
+    """The idempotency key of a request from a form that was `opened` once: a second click makes no second job."""
+    return hashlib.sha256(opened.encode() + msgspec.json.encode(wanted)).hexdigest()
 
 
 def upload_zone(context: PageContext) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
 from kintune.service.access import TAKES_A_TOKEN, Forbidden, NotFound, Scope, Unauthorized, Visitor
@@ -149,6 +150,10 @@ def install_error_handlers(app: FastAPI) -> None:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
         return _error_answer(str(error), type(error).__name__, status, headers)
+
+    @app.exception_handler(HTTPException)
+    async def say(_request: Request, error: HTTPException) -> JSONResponse:
+        return _error_answer(str(error.detail), "InputError", error.status_code, dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
     async def name_what_is_wrong(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -44,7 +44,7 @@ async def upload(
     application: ApplicationOf,
     name: Annotated[str, Query(max_length=256, description="A name for the set of inputs.")] = "inputs",
 ) -> InputsOut:
-    """Hand in an .npz file with a set of inputs as the body of the request; name its id in `calibrate` of a job."""
+    """Hand in an .npz file with a set of inputs as the body of the request; jobs name it in `calibrate` or `inputs`."""
     return InputsOut.of(await receive_inputs(application, visitor, name, request.stream(), address_of(request)))
 
 

@@ -14,6 +14,7 @@ from fastapi.responses import FileResponse
 from kintune.errors import InputError
 from kintune.service.access import NotFound, Visitor
 from kintune.service.exports import ExportKind
+from kintune.service.job_listing import JobFilter
 from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.web.application_state import ApplicationState
@@ -49,21 +50,18 @@ def list_jobs(
     visitor: Reader,
     application: ApplicationOf,
     state: Annotated[list[JobStatus] | None, Query()] = None,
+    text: Annotated[str, Query(max_length=200, description="Words, each in the id, model, device or user.")] = "",
+    device: Annotated[str, Query(max_length=64)] = "",
+    model: Annotated[int | None, Query(ge=1, lt=1 << 62)] = None,
     everybody: bool = False,
     after: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> JobPage:
     """Your jobs, newest first; with `everybody`, all jobs, for who may see them."""
-    found = application.jobs.page(
-        visitor,
-        everybody=everybody and visitor.sees(-1),
-        states=frozenset(state) if state else None,
-        before=_cursor(after),
-        limit=limit,
-    )
-    next_page = f"{found[-1].created!r}~{found[-1].id}" if len(found) == limit else None
-    names = application.models.names(job.model for job in found)
-    return JobPage(jobs=[JobOut.of(job, name=names.get(job.model, "")) for job in found], next=next_page)
+    wanted = JobFilter(text=text, states=frozenset(state or ()), device=device, model=model, everybody=everybody)
+    found = application.listing.page(visitor, wanted, before=_cursor(after), limit=limit)
+    next_page = f"{found[-1].job.created!r}~{found[-1].job.id}" if len(found) == limit else None
+    return JobPage(jobs=[JobOut.of(job, name=name, owner=owner) for job, name, owner in found], next=next_page)
 
 
 @router.get("/{job}")
@@ -72,7 +70,8 @@ def show(job: str, visitor: Reader, application: ApplicationOf) -> JobOut:
     with application.database.snapshot():
         found = application.jobs.get(visitor, job)
         name = application.models.names([found.model]).get(found.model, "")
-        return JobOut.of(found, application.jobs.steps(found), name)
+        owner = application.users.names([found.owner]).get(found.owner, "")
+        return JobOut.of(found, application.jobs.steps(found), name, owner)
 
 
 @router.post("/{job}/cancel", status_code=202)
@@ -142,7 +141,8 @@ def _executable(application: ApplicationState, visitor: Visitor, job: str) -> tu
 def _file(job: Job, what: str) -> str:
     digest: str | None = getattr(job, what)
     if digest is None:
-        raise NotFound(f"job {job.id} has no {what} (it is {job.state.value})")
+        hint = "" if job.state.over else "; wait until the job has ended"
+        raise NotFound(f"job {job.id} has no {what} (it is {job.state.value}){hint}")
     return digest
 
 

@@ -77,7 +77,8 @@ def resources(request: Request, visitor: Reader, application: ApplicationOf) -> 
     often it was disturbed.
     """
     live_state: LiveState = request.app.state.live_state
-    mine = {job.id for job in application.jobs.page(visitor, limit=200)}
+    known = live_state.stages()
+    mine = application.jobs.models_of(visitor, (stage.job for stage in known))
     stages = [
         {
             "job": stage.job if stage.job in mine or visitor.sees(-1) else None,
@@ -88,7 +89,7 @@ def resources(request: Request, visitor: Reader, application: ApplicationOf) -> 
             "begin": stage.begin,
             "end": stage.end,
         }
-        for stage in live_state.stages()
+        for stage in known
     ]
     tallies = {device: msgspec.to_builtins(tally) for device, tally in live_state.tallies(_MINUTES_S).items()}
     return {

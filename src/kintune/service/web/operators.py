@@ -33,6 +33,16 @@ class UserIn(_Strict):
     storage_mb: int = Field(20_000, ge=0, le=1 << 30)
 
 
+class UserChangeIn(_Strict):
+    """What is to change of a user; what is left out stays."""
+
+    jobs: int | None = Field(None, ge=0, le=10_000)
+    upload_mb: int | None = Field(None, ge=0, le=1 << 20)
+    minutes: float | None = Field(None, ge=0, le=1e7)
+    storage_mb: int | None = Field(None, ge=0, le=1 << 30)
+    disabled: bool | None = Field(None, description="Whether all tokens of the user are refused.")
+
+
 class TokenIn(_Strict):
     """A new token for a user."""
 
@@ -43,9 +53,11 @@ class TokenIn(_Strict):
 
 
 @router.get("/me")
-def me(visitor: Reader) -> dict[str, Any]:
-    """Who you are, and what you may."""
-    return {"name": visitor.name, "scope": visitor.scope.value, "quota": msgspec.to_builtins(visitor.quota)}
+def me(visitor: Reader, application: ApplicationOf) -> dict[str, Any]:
+    """Who you are, what you may, and what your uploads take of it."""
+    used = {"storage_mb": round(application.models.storage(visitor.user).used / (1 << 20), 1)}
+    quota = msgspec.to_builtins(visitor.quota)
+    return {"name": visitor.name, "scope": visitor.scope.value, "quota": quota, "used": used}
 
 
 @router.get("/users")
@@ -61,6 +73,25 @@ def add_user(asked: UserIn, request: Request, visitor: Admin, application: Appli
     with application.database.transaction():
         user = application.users.add_user(asked.name, application.now(), quota)
         application.audit_log.note(application.now(), "add user", user.name, visitor, address_of(request))
+    found: dict[str, Any] = msgspec.to_builtins(user)
+    return found
+
+
+@router.patch("/users/{name}")
+def change_user(
+    name: Annotated[str, Path(max_length=64)],
+    asked: UserChangeIn,
+    request: Request,
+    visitor: Admin,
+    application: ApplicationOf,
+) -> dict[str, Any]:
+    """Give a user other quotas, or lock them out."""
+    given = asked.model_dump(exclude_none=True)
+    limits = {limit: value for limit, value in given.items() if limit != "disabled"}
+    with application.database.transaction():
+        quota = msgspec.structs.replace(application.users.user(name).quota, **limits)
+        user = application.users.change_user(name, quota=quota, disabled=asked.disabled)
+        application.audit_log.note(application.now(), "change user", user.name, visitor, address_of(request), given)
     found: dict[str, Any] = msgspec.to_builtins(user)
     return found
 

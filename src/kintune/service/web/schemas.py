@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kintune.core.config import WeightBits
 from kintune.core.constraints import fields_of
 from kintune.service.job_repository import Job, JobStep
-from kintune.service.job_request import MOST_CALIBRATION, MOST_PRIORITY, JobRequest
+from kintune.service.job_request import MOST_PRIORITY, MOST_SETS, JobRequest
 from kintune.service.model_store import StoredModel
 
 __all__ = [
@@ -41,6 +41,9 @@ def _field(name: str, **limits: Any) -> Any:
     return Field(field.default, description=field.help, **limits)
 
 
+_UploadId = Annotated[int, Field(ge=1, lt=1 << 62)]
+
+
 class JobRequestIn(_Strict):
     """What is wanted of a model."""
 
@@ -65,10 +68,15 @@ class JobRequestIn(_Strict):
     precision: Literal["fp32", "bf16", "int8", "auto"] = _field("precision")
     weights: WeightBits | None = _field("weights")
     max_error: float | None = _field("max_error")
-    calibrate: list[Annotated[int, Field(ge=1, lt=1 << 62)]] = Field(
+    rtol: float = _field("rtol")
+    atol: float = _field("atol")
+    calibrate: list[_UploadId] = Field(
         [],
-        max_length=MOST_CALIBRATION,
+        max_length=MOST_SETS,
         description="With precision int8 or auto: the ids of uploaded sets of inputs to quantise the model with.",
+    )
+    inputs: list[_UploadId] = Field(
+        [], max_length=MOST_SETS, description="The ids of uploaded sets of inputs to compare outputs on."
     )
     search: bool = Field(True, description="False: compile from stored measurements; programs are not measured.")
 
@@ -79,8 +87,8 @@ class JobRequestIn(_Strict):
             for name, shape in self.shapes.items()
         }
         until = None if self.until is None else str(self.until)
-        fields = {**self.model_dump(), "shapes": shapes, "until": until, "calibrate": tuple(self.calibrate)}
-        return JobRequest(**fields)
+        sets = {"calibrate": tuple(self.calibrate), "inputs": tuple(self.inputs)}
+        return JobRequest(**{**self.model_dump(), "shapes": shapes, "until": until, **sets})
 
 
 class JobIn(_Strict):
@@ -115,6 +123,7 @@ class JobOut(BaseModel):
     id: str
     model: int
     model_name: str = Field("", description="The name of its model; empty in other answers than of one job or a list.")
+    owner: str = Field("", description="The name of its user; empty in other answers than of one job or a list.")
     state: str
     reason: str = Field(description="Why the job is in this state; if it failed, what to do about it.")
     priority: float
@@ -132,7 +141,7 @@ class JobOut(BaseModel):
     steps: list[StepOut] | None = None
 
     @classmethod
-    def of(cls, job: Job, steps: list[JobStep] | None = None, name: str = "") -> JobOut:
+    def of(cls, job: Job, steps: list[JobStep] | None = None, name: str = "", owner: str = "") -> JobOut:
         """As it goes out."""
         import msgspec
 
@@ -140,6 +149,7 @@ class JobOut(BaseModel):
             id=job.id,
             model=job.model,
             model_name=name,
+            owner=owner,
             state=job.state.value,
             reason=job.reason,
             priority=job.priority,

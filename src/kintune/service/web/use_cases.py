@@ -41,10 +41,11 @@ class UseCases:
             found = application.models.get(visitor, model)
             if found.findings is not None and found.findings.problem:
                 raise InputError(f"model {found.id} cannot be used: {found.findings.problem}")
-            sizes = [application.models.get(visitor, inputs, INPUTS).size for inputs in checked.calibrate]
+            sets = dict.fromkeys((*checked.calibrate, *checked.inputs))
+            sizes = [application.models.get(visitor, one, INPUTS).size for one in sets]
             if sum(sizes) > visitor.quota.upload_mb << 20:
                 raise InputError(
-                    f"calibrate: these sets of inputs take {sum(sizes) / 1e6:.0f} MB, and you may use "
+                    f"the sets of inputs of this job take {sum(sizes) / 1e6:.0f} MB, and you may use "
                     f"{visitor.quota.upload_mb} MB for a job; name fewer of them"
                 )
             job, is_new = application.jobs.submit(visitor, found.id, checked, now, key=key)

@@ -1,0 +1,89 @@
+"""Actions on several jobs, asked for without a browser: the address of the answer says what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from kintune.service.access import Quota, Scope
+from kintune.service.job_status import JobStatus
+from kintune.service.portal import bulk, models
+from kintune.service.portal.jobs import _told
+from kintune.service.web.application_state import ApplicationState
+from tests.support.service_users import upload
+from tests.support.web_service import NOW, browser_of, client_of, opened_application
+
+_OWN = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[ApplicationState]:
+    with opened_application(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def browser(application: ApplicationState) -> Iterator[TestClient]:
+    with browser_of(application) as client:
+        for module in (bulk, models):
+            client.app.include_router(module.router)  # type: ignore[attr-defined]
+        yield client
+
+
+def submit(client: TestClient, model: int) -> str:
+    wanted = {"shapes": {"x": [1, 4]}, "minutes": 5.0}
+    return str(client.post("/api/v1/jobs", json={"model": model, "wanted": wanted}).json()["id"])
+
+
+def act(client: TestClient, action: str, *jobs: str, shown: str = "") -> str:
+    data = {"action": action, "job": list(jobs)}
+    answer = client.post(f"/jobs/actions{shown}", data=data, headers=_OWN, follow_redirects=False)
+    assert answer.status_code == 303
+    return answer.headers["location"]
+
+
+def test_the_answer_leads_back_to_the_same_list(application: ApplicationState, browser: TestClient) -> None:
+    anna = client_of(application, browser, "anna")
+    job = submit(anna, upload(anna))
+    shown = "?q=small&state=running&state=failed&sort=gain&page=3"
+    assert act(anna, "cancel", job, shown=shown) == f"/{shown}&did=1"
+    assert act(anna, "cancel", shown="?nonsense=https%3A%2F%2Fa.example") == "/"
+
+
+def test_why_jobs_were_not_changed_is_said(application: ApplicationState, browser: TestClient) -> None:
+    anna = client_of(application, browser, "anna", quota=Quota(jobs=2, minutes=1440.0))
+    model = upload(anna)
+    failed, going = submit(anna, model), submit(anna, model)
+    application.jobs.step(failed, JobStatus.FAILED, "no memory", NOW)
+    submit(anna, model)  # as many as may be
+    assert act(anna, "retry", failed, going, "000000000000") == "/?limited=1&refused=1&gone=1"
+    reader = client_of(application, browser, "anna", scope=Scope.READ)
+    assert act(reader, "cancel", failed, going) == "/?forbidden=2"
+    said = [words for words, _ in _told({"did": "2", "limited": "1", "forbidden": "x", "gone": "1" * 9})]
+    assert said == [
+        "2 jobs: it will be done.",
+        "1 job could not be submitted again: that is beyond your limits of jobs, or of minutes a day.",
+    ]
+
+
+def test_uploads_are_deleted_or_it_is_said_why_not(application: ApplicationState, browser: TestClient) -> None:
+    anna, boris = client_of(application, browser, "anna"), client_of(application, browser, "boris")
+    busy, free = upload(anna), upload(anna, b"another one")
+    submit(anna, busy)
+
+    def forget(client: TestClient, kind: str, number: int) -> str:
+        answer = client.post(f"/{kind}/{number}/forget", headers=_OWN, follow_redirects=False)
+        assert answer.status_code == 303
+        return answer.headers["location"]
+
+    assert forget(anna, "models", busy) == "/models?refused=needed"
+    assert forget(boris, "models", free) == "/models?refused=gone"
+    assert forget(anna, "inputs", free) == "/models?refused=gone"
+    assert forget(client_of(application, browser, "anna", scope=Scope.READ), "models", free) == (
+        "/models?refused=forbidden"
+    )
+    assert forget(anna, "models", free) == "/models"
+    assert application.audit_log.read(limit=1)[0].subject == f"model {free}"
