@@ -88,6 +88,24 @@ def test_extremes_keep_nan(cpu: tvm.target.Target) -> None:
     assert np.isnan(_run(written, cpu, x, np.zeros(130, np.float32))).all()
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_functions_of_one_number_read_what_was_computed_before(axis: int, cpu: tvm.target.Target) -> None:
+    """Of a maximum that keeps NaN, for example, which asks whether its first operand is a number."""
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = np.random.default_rng(1).standard_normal((70, 70), dtype=np.float32)
+
+    def network(v: Any) -> Any:
+        return relax.op.nn.softmax(relax.op.maximum(relax.op.add(v, v), v), axis)
+
+    written = write_rows(_legalised(x.shape, network, cpu))
+    assert written is not None
+    found = _run(written, cpu, x, np.zeros_like(x))
+    np.testing.assert_allclose(found, _softmax(np.maximum(x + x, x), axis), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(1, 8, 4, 64), (3, 5), (1, 1, 300), (7,), (2, 4, 1, 1), (300, 1, 2, 1)])
 def test_element_by_element(shape: tuple[int, ...], cpu: tvm.target.Target) -> None:
     from tvm import relax

@@ -15,6 +15,11 @@ from kintune.compiler.programs.row_passes import Pass
 __all__ = ["Written", "calls_functions", "lane_loop", "stores", "strides_of", "written"]
 
 
+_CHOICE = "prim.if_then_else"
+_OF_VECTORS = frozenset({_CHOICE, "tirx.reinterpret"})
+"""Calls that the compiler makes vectors of in its own way."""
+
+
 class Written(NamedTuple):
     """The statements that bind what a pass needs, the value that it has then, and the buffers that these use."""
 
@@ -51,16 +56,29 @@ def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1
 
 def calls_functions(value: Any) -> bool:
     """Whether a value calls a function of one or more numbers."""
-    names: set[str] = set()
-    tvm_ffi.structural_walk(value, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
-    return bool(names - {"prim.if_then_else"})
+    return any(str(getattr(call.op, "name", "")) != _CHOICE for call in _calls(value))
+
+
+def _calls(value: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(value, [(tvm.ir.Call, found.append)])
+    return found
 
 
 def lane_loop(each: Pass) -> Any:
-    """The kind of a loop over the lanes of a pass: vectorised, but for truth values, of which TVM makes no vectors."""
+    """The kind of a loop over the lanes of a pass: vectorised, but for truth values, of which TVM makes no vectors.
+
+    It is serial as well where a function takes one number at a time, since that would not see what is bound to vectors.
+    """
     kinds = [str(binding.value.ty) for binding in each.bindings if binding.variable is not None]
     kinds += [str(load.source.dtype) for value in _values(each) for load in _loads(value)]
-    return tirx.ForKind.SERIAL if "bool" in kinds else tirx.ForKind.VECTORIZED
+    calls = [call for value in _values(each) for call in _calls(value)]
+    together = "bool" not in kinds and all(map(_takes_vectors, calls))
+    return tirx.ForKind.VECTORIZED if together else tirx.ForKind.SERIAL
+
+
+def _takes_vectors(call: Any) -> bool:
+    return str(getattr(call.op, "name", "")) in _OF_VECTORS or bool(call.op.get_attr("TVectorizable"))
 
 
 def stores(each: Pass, value: Any, values: dict[Any, Any]) -> list[Any]:
