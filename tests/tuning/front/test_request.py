@@ -42,6 +42,16 @@ def test_other_work_has_another_key(changes: dict[str, object]) -> None:
     assert key(**changes) != key()
 
 
+@pytest.mark.parametrize("options", [Options(trials=1000, precision="bf16"), Options(trials=1000, weights=4)])
+def test_inputs_on_which_errors_are_measured_belong_to_the_work(options: Options, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    path.write_bytes(b"arrays")
+    first = key(options=options, inputs=(str(path),))
+    assert first != key(options=options)
+    path.write_bytes(b"others")
+    assert key(options=options, inputs=(str(path),)) != first
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -49,7 +59,7 @@ def test_other_work_has_another_key(changes: dict[str, object]) -> None:
         {"records": "elsewhere.sqlite"},
         {"fresh": True},
         {"log": "a.log"},
-        {"inputs": "x.npz"},
+        {"inputs": ("x.npz",)},
         {"model": ModelRef("zoo", "resnet18", "another name")},
     ],
 )

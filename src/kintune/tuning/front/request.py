@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.candidate import digest_of
+from kintune.core.candidate import FULL_PRECISION, digest_of
 from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
@@ -245,7 +245,8 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     """Return the run key: a digest of the owner, the model, the options, and the measurement conditions.
 
     A model in a file is identified by its content, so that a copy has the same key and an edited file has another one.
-    Weights that a user's own ONNX file keeps beside it belong to that content.  The key differs for another version of
+    Weights that a user's own ONNX file keeps beside it belong to that content, and so do the inputs on which the errors
+    of a narrower precision are measured.  The key differs for another version of
     Kintune, and for another processor, compiler, protocol or feature extraction, since decisions of such a run could
     not be repeated here, nor its times compared.
     """
@@ -263,6 +264,9 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
         mine = (*mine, "shapes", [sorted(shapes.items()) for shapes in model.more_shapes])
     if request.calibration:
         mine = (*mine, "calibration", [_content(request, path) for path in request.calibration])
+    is_narrow = request.options.precision != FULL_PRECISION or request.options.weights
+    if request.inputs and is_narrow:  # errors measured on them decide
+        mine = (*mine, "inputs", [_content(request, path) for path in request.inputs])
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 
 
