@@ -176,12 +176,12 @@ def build(site: Path) -> None:
     if find_spec("material") is None:
         raise SystemExit("docs: mkdocs-material is missing: make docs installs it, or pip install --group docs")
     Pages(PREPARED).prepare()
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--clean"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean"]  # --quiet would disable --strict
     command += ["--config-file", str(configuration()), "--site-dir", str(site)]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # of the theme, about another generator
-    done = subprocess.run(command, env=quiet, check=False)
+    done = subprocess.run(command, env=quiet, check=False, capture_output=True, text=True)
     if done.returncode != 0:
-        raise SystemExit(done.returncode)
+        raise SystemExit(f"docs: the site is not built:\n{done.stdout}{done.stderr}")
     for script in site.glob("assets/javascripts/*.js"):  # fallbacks of the theme for what is not used here
         text = script.read_text()
         script.write_text(_UNPKG.sub('""', text))

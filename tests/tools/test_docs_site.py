@@ -136,3 +136,20 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert "kt_open_variant" in (site / "reference" / "c.html").read_text()
     assert (site / "assets" / "mermaid" / "index.js").is_file()
     assert (site / "notebook" / "index.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.needs("mkdocs-material")
+def test_a_link_to_no_heading_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tool("docs_site")
+    prepare = module.Pages.prepare
+
+    def spoilt(pages: object) -> None:
+        prepare(pages)
+        with (tmp_path / "docs" / "cli.md").open("a") as page:
+            page.write("\n[x](#no-such-heading)\n")
+
+    monkeypatch.setattr(module, "PREPARED", tmp_path / "docs")
+    monkeypatch.setattr(module.Pages, "prepare", spoilt)
+    with pytest.raises(SystemExit, match="'#no-such-heading', but there is no such anchor"):
+        module.build(tmp_path / "site")
