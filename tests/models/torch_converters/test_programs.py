@@ -94,7 +94,17 @@ def test_types_are_promoted_as_pytorch_does(compare: Compare) -> None:
     def net(x: Any, i: Any, b: Any) -> Any:
         return (
             *(x + i, i + b, i * 2.5, i / 3, i // 3, torch.log(i + 9), b * b, b + b, i**2, i > 0.5, x.half() * 0.1),
-            *(b.sum(), b.any(), b.all(1), i.prod(1), i.float().std(), x.var(1, correction=0), torch.sqrt(i + 9)),
+            *(
+                b.sum(),
+                b.any(),
+                b.all(1),
+                i.prod(1),
+                i << 1,
+                i >> 1,
+                i.float().std(),
+                x.var(1, correction=0),
+                torch.sqrt(i + 9),
+            ),
         )
 
     whole = torch.arange(-6, 6).reshape(3, 4)
