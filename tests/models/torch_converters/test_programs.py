@@ -227,6 +227,16 @@ def test_images_are_sampled(compare: Compare, mode: str) -> None:
     compare(net, draw(1, 2, 5, 6), draw(1, 4, 3, 2, seed=1) * 0.8, tolerance=1e-4)
 
 
+def test_volumes_are_sampled(compare: Compare) -> None:
+    sample = functional.grid_sample
+
+    def net(x: Any, grid: Any) -> Any:
+        modes = [("bilinear", "zeros"), ("nearest", "border"), ("bilinear", "reflection")]
+        return [sample(x, grid, mode, padding, corners) for mode, padding in modes for corners in (False, True)]
+
+    compare(net, draw(1, 2, 3, 4, 5), draw(1, 2, 3, 2, 3, seed=1) * 0.8, tolerance=1e-4)
+
+
 def test_convolutions(compare: Compare) -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
