@@ -94,7 +94,17 @@ def test_types_are_promoted_as_pytorch_does(compare: Compare) -> None:
     def net(x: Any, i: Any, b: Any) -> Any:
         return (
             *(x + i, i + b, i * 2.5, i / 3, i // 3, torch.log(i + 9), b * b, b + b, i**2, i > 0.5, x.half() * 0.1),
-            *(b.sum(), b.any(), b.all(1), i.prod(1), i.float().std(), x.var(1, correction=0), torch.sqrt(i + 9)),
+            *(
+                b.sum(),
+                b.any(),
+                b.all(1),
+                i.prod(1),
+                i << 1,
+                i >> 1,
+                i.float().std(),
+                x.var(1, correction=0),
+                torch.sqrt(i + 9),
+            ),
         )
 
     whole = torch.arange(-6, 6).reshape(3, 4)
@@ -215,6 +225,16 @@ def test_images_are_sampled(compare: Compare, mode: str) -> None:
         )
 
     compare(net, draw(1, 2, 5, 6), draw(1, 4, 3, 2, seed=1) * 0.8, tolerance=1e-4)
+
+
+def test_volumes_are_sampled(compare: Compare) -> None:
+    sample = functional.grid_sample
+
+    def net(x: Any, grid: Any) -> Any:
+        modes = [("bilinear", "zeros"), ("nearest", "border"), ("bilinear", "reflection")]
+        return [sample(x, grid, mode, padding, corners) for mode, padding in modes for corners in (False, True)]
+
+    compare(net, draw(1, 2, 3, 4, 5), draw(1, 2, 3, 2, 3, seed=1) * 0.8, tolerance=1e-4)
 
 
 def test_convolutions(compare: Compare) -> None:

@@ -456,6 +456,11 @@ CONVERTERS: dict[str, Converter] = {
         for side in ("left", "right")
         for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
+    **{
+        f"__{side[0]}shift__.{kind}": _shift(getattr(relax.op, f"{side}_shift"))
+        for side in ("left", "right")
+        for kind in ("Tensor", "Scalar")
+    },
     **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
     **{f"where.{kind}": _where for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
     **{f"masked_fill.{kind}": _masked_fill for kind in ("Scalar", "Tensor")},

@@ -173,7 +173,22 @@ def _resized(
     return total
 
 
+def _sampled_volume(t: Translation, a: SimpleNamespace) -> Expression:
+    """A volume at the points of a grid, whose last axis has their coordinates; PyTorch numbers the modes."""
+    value, grid = t.wide(a.input), t.wide(a.grid)
+    sampled = relax.op.image.grid_sample(
+        value,
+        t.emit(relax.op.permute_dims(grid, [0, 4, 1, 2, 3])),
+        method=("bilinear", "nearest")[a.interpolation_mode],
+        layout="NCDHW",
+        padding_mode=("zeros", "border", "reflection")[a.padding_mode],
+        align_corners=bool(a.align_corners),
+    )
+    return t.finish(t.emit(sampled))
+
+
 CONVERTERS: dict[str, Converter] = {
+    "grid_sampler_3d.default": _sampled_volume,
     **{f"avg_pool{n}d.default": _average_pool(n) for n in (1, 2, 3)},
     **{f"max_pool{n}d_with_indices.default": _max_pool for n in (2, 3)},
     **{f"upsample_nearest{n}d.{kind}": _nearest for n in (1, 2) for kind in ("vec", "default")},
