@@ -106,6 +106,30 @@ def test_functions_of_one_number_read_what_was_computed_before(axis: int, cpu: t
     np.testing.assert_allclose(found, _softmax(np.maximum(x + x, x), axis), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize(("shape", "axis"), [((6, 33), 1), ((5, 300), 1), ((3, 20, 70), 1)])
+def test_extremes_of_what_is_computed_keep_nan(
+    name: str, shape: tuple[int, ...], axis: int, cpu: tvm.target.Target
+) -> None:
+    """Of differences, and of the larger of two numbers, neither of which is a tensor in memory."""
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+    x[0, ..., 3], x[1], x[2, ..., 0] = np.nan, np.inf, -np.inf
+
+    def both(v: Any) -> Any:
+        shifted = relax.op.subtract(v, relax.const(2.0, "float32"))
+        return getattr(relax.op, name)(relax.op.maximum(shifted, relax.op.multiply(v, v)), [axis])
+
+    written = write_rows(_legalised(shape, both, cpu))
+    assert written is not None
+    wanted = getattr(np, name)(np.maximum(x - 2, x * x), axis=axis)
+    np.testing.assert_allclose(_run(written, cpu, x, np.zeros_like(wanted)), wanted, rtol=1e-6)
+    assert "isnan" not in str(written), "the compiler would take each element by itself"
+
+
 @pytest.mark.parametrize("shape", [(1, 8, 4, 64), (3, 5), (1, 1, 300), (7,), (2, 4, 1, 1), (300, 1, 2, 1)])
 def test_element_by_element(shape: tuple[int, ...], cpu: tvm.target.Target) -> None:
     from tvm import relax

@@ -28,6 +28,7 @@ _LEAST_COLUMNS = 256
 """Columns of a row of an element-wise function, at least, where it has so many."""
 
 
+_FLOATS = ("float16", "float32", "float64")
 _CHANGING = ("bfloat16", "float8")
 """How the names of types begin in which no processor adds and multiplies numbers by itself."""
 
@@ -366,7 +367,17 @@ class _Reader:
             first, second = (self._translated(each, values, _Frame(frame)) for each in (first, second))
             return tirx.if_then_else(mutator.mutate(condition), first, second)
 
-        return tvm_ffi.structural_mutate(value, [(tirx.Var, variable), (tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
+        def select(found: Any, mutator: Any) -> Any:
+            tested = found.condition
+            if not _is_nan(tested) or str(tested.args[0].ty) not in _FLOATS:
+                return mutator.default_mutate(found)
+            number, otherwise = mutator.mutate(found.false_value), mutator.mutate(found.true_value)
+            return _if_number(mutator.mutate(tested.args[0]), number, otherwise)
+
+        return tvm_ffi.structural_mutate(
+            value,
+            [(tirx.Var, variable), (tvm.ir.TensorLoad, load), (tvm.ir.Call, call), (tirx.Select, select)],
+        )
 
     def _read(self, buffer: Any, indices: list[Any], frame: _Frame) -> Any:
         block = self._producers.get(buffer)
@@ -445,12 +456,25 @@ def _separated(block: _Block) -> tuple[Any, Any]:
 
 
 def _keeping_nan(kind: Any) -> Any:
-    return lambda found, value: tirx.Select(tirx.isnan(found), found, kind(found, value))
+    def combine(found: Any, value: Any) -> Any:
+        if str(found.ty) in _FLOATS:
+            return _if_number(found, kind(found, value), found)
+        return tirx.Select(tirx.isnan(found), found, kind(found, value))
+
+    return combine
+
+
+def _if_number(value: Any, number: Any, otherwise: Any) -> Any:
+    """A choice that becomes one of vectors: TVM vectorises no `isnan`, and takes `value == value` to be true."""
+    return tirx.Select(value <= tirx.const(math.inf, str(value.ty)), number, otherwise)
+
+
+def _is_nan(condition: Any) -> bool:
+    return str(getattr(getattr(condition, "op", None), "name", "")) == "tirx.isnan"
 
 
 def _is_nan_of(condition: Any, buffer: Any) -> bool:
-    named = str(getattr(getattr(condition, "op", None), "name", ""))
-    return named == "tirx.isnan" and _reads(condition, buffer)
+    return _is_nan(condition) and _reads(condition, buffer)
 
 
 def _reads(value: Any, buffer: Any) -> bool:
