@@ -30,7 +30,7 @@ class NarrowAttention:
     """Implements `Program`; a variant is a kind of inner kernels, the decision is the blocks of queries of a head."""
 
     name = "narrow_attention"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = (NAME,)
     precision = BF16
 
