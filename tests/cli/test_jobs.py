@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.support.reports import example_report
+from tests.support.stand_in_client import StandInClient
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -20,7 +21,7 @@ def job(state: str = "tuning", **more: Any) -> dict[str, Any]:
     return {"id": "j1", "state": state, "reason": "", "created": 0.0, "priority": 1.0, "progress": None, **more}
 
 
-class FakeClient:
+class FakeClient(StandInClient):
     """A service with one job; notes what it is asked."""
 
     def __init__(self) -> None:
@@ -29,15 +30,6 @@ class FakeClient:
         self.found = job()
         self.asked: list[Any] = []
         self.on_wait: Callable[[], None] = lambda: None
-
-    def __call__(self, service: str | None, token: str | None) -> FakeClient:
-        return self
-
-    def __enter__(self) -> FakeClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def download(self, job: str, path: Path, what: str = "executable") -> Path:
         assert what == "log"

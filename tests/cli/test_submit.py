@@ -12,6 +12,7 @@ import pytest
 from kintune.cli.submit import command
 from kintune.service.job_request import MOST_SETS, JobRequest
 from kintune.service.portal import job_form
+from tests.support.stand_in_client import StandInClient
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -29,21 +30,12 @@ def test_every_field_of_a_request_is_in_the_portals_form() -> None:
     assert set(JobRequest.__struct_fields__) == set(re.findall(r'wanted\["(\w+)"\] =', source))
 
 
-class FakeClient:
+class FakeClient(StandInClient):
     """A service that takes everything; notes what it is asked."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.wanted: dict[str, Any] = {}
-
-    def __call__(self, service: str | None, token: str | None) -> FakeClient:
-        return self
-
-    def __enter__(self) -> FakeClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def upload(self, path: str) -> dict[str, Any]:
         self.asked.append("upload")

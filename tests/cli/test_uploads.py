@@ -5,24 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.stand_in_client import StandInClient
+
 if TYPE_CHECKING:
     from tests.support.command import Kintune
 
 
-class FakeClient:
+class FakeClient(StandInClient):
     """A service with two models and a set of inputs."""
 
     def __init__(self) -> None:
         self.deleted: list[tuple[str, int]] = []
-
-    def __call__(self, service: str | None, token: str | None) -> FakeClient:
-        return self
-
-    def __enter__(self) -> FakeClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def models(self, limit: int) -> list[dict[str, Any]]:
         broken = {"id": 1, "name": "broken", "size": 12, "expires": 86400.0, "findings": {"problem": "it is empty"}}
