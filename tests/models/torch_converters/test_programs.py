@@ -197,6 +197,53 @@ def test_order_and_sums_along_axes(compare: Compare) -> None:
     compare(net, draw(3, 5))
 
 
+def test_running_extremes_and_medians(compare: Compare) -> None:
+    def net(x: Any, i: Any, gap: Any) -> Any:
+        return (
+            *(*x.cummax(1), *x.cummin(0), *i.cummax(-1), *i.cummin(-1), *gap.cummax(0), *gap.cummin(0)),
+            *(x.median(), i.median(), gap.median(), *x.median(1), *x.median(0, keepdim=True), gap.median(0)[0]),
+            *(*x.kthvalue(2, 1), i.kthvalue(3, 1)[0], x[0, 0].median(), *x[0, 0].cummax(0)),
+        )
+
+    gap = torch.tensor([1.0, 3.0, float("nan"), 2.0, 5.0])
+    compare(net, draw(3, 7), torch.arange(12).reshape(2, 6) * 5 % 7, gap)
+
+
+def test_places_in_sorted_sequences(compare: Compare) -> None:
+    def net(steps: Any, rows: Any, x: Any, whole: Any) -> Any:
+        return (
+            *(torch.searchsorted(steps, x), torch.searchsorted(steps, x, right=True, out_int32=True)),
+            *(torch.searchsorted(rows, x), torch.searchsorted(rows, x, side="right")),
+            *(torch.searchsorted(steps, 0.5), torch.searchsorted(whole, whole[2:4], right=True)),
+            *(torch.bucketize(x, steps), torch.bucketize(x, steps, right=True)),
+        )
+
+    steps = torch.tensor([-1.0, -0.5, 0.0, 0.0, 0.5, 1.0])
+    x = torch.tensor([[-2.0, 0.0, 0.5], [0.7, float("inf"), float("nan")]])
+    compare(net, steps, draw(2, 4).sort(1)[0], x, torch.tensor([1, 3, 3, 8]))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings(compare: Compare, mode: str) -> None:
+    class Bags(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.plain = torch.nn.EmbeddingBag(9, 4, mode=mode, _weight=draw(9, 4))
+            self.padded = torch.nn.EmbeddingBag(9, 4, mode=mode, padding_idx=2, _weight=draw(9, 4))
+            self.closed = torch.nn.EmbeddingBag(9, 4, mode=mode, include_last_offset=True, _weight=draw(9, 4))
+
+        def forward(self, rows: Any, ids: Any, offsets: Any, weights: Any) -> Any:
+            weighted = self.plain(rows, per_sample_weights=weights) if mode == "sum" else self.plain(rows[:1])
+            return (
+                *(self.plain(rows), self.padded(rows), weighted),
+                *(self.plain(ids, offsets), self.padded(ids, offsets), self.closed(ids[:5], offsets)),
+            )
+
+    rows = torch.tensor([[1, 2, 8], [2, 2, 2]])
+    offsets = torch.tensor([0, 2, 2, 5])  # the second bag is empty
+    compare(Bags(), rows, torch.tensor([0, 2, 2, 3, 8, 1, 1]), offsets, draw(2, 3))
+
+
 def test_attention(compare: Compare) -> None:
     attend = functional.scaled_dot_product_attention
 

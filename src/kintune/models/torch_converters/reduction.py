@@ -7,9 +7,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
-from kintune.models.expressions import HALVES, dtype_of, is_float, shape_of
+from kintune.models.expressions import HALVES, along_axis, dtype_of, is_float, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
 __all__ = ["CONVERTERS"]
@@ -174,6 +175,66 @@ def _scan(operator: Callable[..., Any]) -> Converter:
     return convert
 
 
+def _running(operator: Callable[..., Any]) -> Converter:
+    """A running extreme along one axis, and where it was found last; not-a-number stays.
+
+    In log2(n) steps: each joins the extreme of a span with that of the span of the same length before it.
+    """
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        if not shape_of(a.self):
+            return (a.self, t.full((), 0, "int64"))
+        value = t.cast(a.self, "int8") if dtype_of(a.self) == "bool" else t.wide(a.self)
+        shape, dtype = shape_of(value), dtype_of(value)
+        axis = a.dim % len(shape)
+        numbers = along_axis(np.arange(shape[axis]), axis, len(shape))
+        where = t.const(np.broadcast_to(numbers, shape).copy(), "int64")
+        span = 1
+        while span < shape[axis]:
+            rest = (axis, 0, shape[axis] - span)
+            earlier, earlier_where = t.slice(value, *rest), t.slice(where, *rest)
+            later, later_where = t.slice(value, axis, span, shape[axis]), t.slice(where, axis, span, shape[axis])
+            newer = t.emit(operator(later, earlier))
+            if is_float(dtype):
+                newer = t.emit(relax.op.logical_or(newer, t.emit(relax.op.isnan(later))))
+            joined = t.emit(relax.op.where(newer, later, earlier))
+            joined_where = t.emit(relax.op.where(newer, later_where, earlier_where))
+            value = t.concat([t.slice(value, axis, 0, span), joined], axis)
+            where = t.concat([t.slice(where, axis, 0, span), joined_where], axis)
+            span *= 2
+        return (t.cast(value, dtype_of(a.self)), where)
+
+    return convert
+
+
+def _kth(t: Translation, value: Expression, k: int, axis: int, keep: bool) -> tuple[Expression, Expression]:
+    """The `k`-th smallest element along an axis, counted from 1, and where it is; not-a-number where anything is."""
+    both = t.emit(relax.op.topk(value, k=k, axis=axis, ret_type="both", largest=False, dtype="int64"))
+    shape = [*shape_of(value)]
+    shape[axis : axis + 1] = [1] if keep else []
+    found, where = (t.reshape(t.slice(t.emit(both[i]), axis, k - 1, k), shape) for i in range(2))
+    if is_float(dtype_of(value)):
+        largest = t.emit(relax.op.max(value, axis=[axis], keepdims=keep))
+        found = t.emit(relax.op.where(t.emit(relax.op.isnan(largest)), largest, found))
+    return found, where
+
+
+def _kth_value(t: Translation, a: SimpleNamespace) -> Expression:
+    if not shape_of(a.self):
+        return (a.self, t.full((), 0, "int64"))
+    value = _sortable(t, a.self)
+    axis = a.dim % len(shape_of(value))
+    k = getattr(a, "k", (shape_of(value)[axis] + 1) // 2)  # a median is the lower one of two
+    found, where = _kth(t, value, k, axis, a.keepdim)
+    return (t.cast(found, dtype_of(a.self)), where)
+
+
+def _median(t: Translation, a: SimpleNamespace) -> Expression:
+    """The median of all elements, the lower one of two."""
+    count = math.prod(shape_of(a.self))
+    return t.finish(_kth(t, t.reshape(_sortable(t, a.self), [count]), (count + 1) // 2, 0, keep=False)[0])
+
+
 def _topk(t: Translation, a: SimpleNamespace) -> Expression:
     value = _sortable(t, a.self)
     if not shape_of(value):
@@ -220,6 +281,10 @@ CONVERTERS: dict[str, Converter] = {
     "linalg_vector_norm.default": _vector_norm,
     "cumsum.default": _scan(relax.op.cumsum),
     "cumprod.default": _scan(relax.op.cumprod),
+    "cummax.default": _running(relax.op.greater_equal),
+    "cummin.default": _running(relax.op.less_equal),
+    "median.default": _median,
+    **dict.fromkeys(("median.dim", "kthvalue.default"), _kth_value),
     "topk.default": _topk,
     **dict.fromkeys(("sort.default", "sort.stable"), _sort),
 }

@@ -1,4 +1,4 @@
-"""Operators that move elements: shapes, slices, joins, lookups."""
+"""Operators that move elements: shapes, slices, joins, elements at indices."""
 
 from __future__ import annotations
 
@@ -164,10 +164,6 @@ def _flip(t: Translation, a: SimpleNamespace) -> Expression:
 
 def _repeat(t: Translation, a: SimpleNamespace) -> Expression:
     return t.nothing() if 0 in t.result.shape else t.emit(relax.op.tile(a.self, list(a.repeats)))
-
-
-def _embedding(t: Translation, a: SimpleNamespace) -> Expression:
-    return t.emit(relax.op.take(a.weight, t.index(a.indices, shape_of(a.weight)[0], 0), axis=0))
 
 
 def _index_select(t: Translation, a: SimpleNamespace) -> Expression:
@@ -373,7 +369,6 @@ CONVERTERS: dict[str, Converter] = {
     "diagonal.default": lambda t, a: _moved(t, a, torch.diagonal, a.offset, a.dim1, a.dim2),
     "as_strided.default": lambda t, a: _moved(t, a, torch.as_strided, a.size, a.stride, a.storage_offset or 0),
     "unfold.default": lambda t, a: _moved(t, a, torch.ops.aten.unfold.default, a.dimension, a.size, a.step),
-    "embedding.default": _embedding,
     "index_select.default": _index_select,
     **dict.fromkeys(("index.Tensor", "_unsafe_index.Tensor"), _index),
     "gather.default": _gather,
