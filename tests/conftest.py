@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,6 +32,7 @@ settings.load_profile(PROFILE)
 ROOT = Path(__file__).parents[1]
 FORBID_SKIPS = "KINTUNE_FORBID_SKIPS"
 
+_STATES: dict[str, Any] = {}  # of the generators of modules, as they were before the first test
 
 OF_THE_CPU = "Skipped: this CPU "
 """How the reason of a skip begins that no installation would mend."""
@@ -91,6 +93,15 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     base = tmp_path_factory.getbasetemp()
     monkeypatch.setenv("KINTUNE_RECORDS", str(base / "records-by-default.sqlite"))
     monkeypatch.setenv("KINTUNE_LOCK_DIR", str(base / "locks"))
+
+
+@pytest.fixture(autouse=True)
+def _own_draws(request: pytest.FixtureRequest) -> None:
+    """What a test draws from its module's generator `RNG` does not depend on the tests that ran before it."""
+    generator = getattr(request.module, "RNG", None)
+    if generator is not None:
+        _STATES.setdefault(request.module.__name__, generator.bit_generator.state)
+        generator.bit_generator.state = _STATES[request.module.__name__]
 
 
 class FakeFront:
