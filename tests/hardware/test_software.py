@@ -61,6 +61,26 @@ def test_the_wrong_ffi_is_a_problem_with_a_remedy(
     assert "loading tvm" not in checks
 
 
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [
+        ((3, 9, 18), Verdict.PROBLEM),
+        ((3, 10, 0), Verdict.GOOD),
+        ((3, 13, 7), Verdict.GOOD),
+        ((3, 14, 0), Verdict.NOTE),
+        ((3, 15, 0), Verdict.PROBLEM),
+    ],
+)
+def test_a_python_that_was_not_tried_is_named(
+    doctor: Callable[..., dict[str, Check]],
+    monkeypatch: pytest.MonkeyPatch,
+    version: tuple[int, int, int],
+    verdict: Verdict,
+) -> None:
+    monkeypatch.setattr(sys, "version_info", version)
+    assert doctor()["python"].verdict is verdict
+
+
 @pytest.mark.parametrize("version", ["0.26.0", None])
 def test_another_compiler_is_a_problem(doctor: Callable[..., dict[str, Check]], version: str | None) -> None:
     check = doctor(apache_tvm=version)["apache-tvm"]
