@@ -17,6 +17,7 @@ from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
 from kintune.models.source_graph import GraphNode, onnx_graph
+from kintune.models.unrolling import unroll
 
 if TYPE_CHECKING:
     from typing import Any
@@ -39,7 +40,7 @@ class OnnxModel:
     `proto` holds the graph.  `inputs` names its true inputs in order, with their shapes; what else `proto` declares as
     an input is a large weight, to be taken from `weights`.  `opset` is the version of the default operator set.
     `constants` has the inputs of the file that were bound to values, in the file's types and shapes.  `graph` has the
-    nodes of the file, before simplification.
+    nodes of the file, before simplification; those of loops that are written out a step at a time.
     """
 
     path: Path
@@ -81,9 +82,14 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
     file = file.bound(values)
     fixed = {name: shape for name, shape in fixed.items() if name not in values}
     digest = onnx_digest(file, fixed)
-    kept = _kept_outside(file)
-    proto = slim(file.assemble(outside=kept), str(file.path), {name: file.weights[name] for name in kept})
-    check_constant_indices(str(file.path), proto, {name: file.weights[name] for name in kept})
+    outside_weights = {name: file.weights[name] for name in _kept_outside(file)}
+    proto = slim(file.assemble(outside=outside_weights.keys()), str(file.path), outside_weights)
+    opset = next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
+    graph = file.graph.graph
+    if unrolled := unroll(proto, opset):
+        graph = unrolled.graph
+        proto = slim(unrolled, str(file.path), outside_weights)
+    check_constant_indices(str(file.path), proto, outside_weights)
     outside = {value.name for value in proto.graph.input} - fixed.keys()
     return OnnxModel(
         path=file.path,
@@ -91,9 +97,9 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
         inputs=fixed,
         weights={name: values for name, values in file.weights.items() if name in outside},
         digest=digest,
-        opset=next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0),
+        opset=opset,
         constants=values,
-        graph=onnx_graph(file.graph.graph),
+        graph=onnx_graph(graph),
     )
 
 
