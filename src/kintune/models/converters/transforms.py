@@ -16,11 +16,9 @@ from tvm import relax, te
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.converters.node import Convert, Node, axis_of
 from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.fourier import fourier_matrix
 
 __all__ = ["CONVERTERS"]
-
-_MOST_ENTRIES = 2**23
-"""Entries of a matrix: a transform of 2048 real values to half of the spectrum has half as many."""
 
 
 def _fourier(node: Node) -> relax.Expr:
@@ -35,7 +33,7 @@ def _fourier(node: Node) -> relax.Expr:
     length = _scalar(node, 1, "dft_length")
     if length is None:
         length = 2 * (shape[axis] - 1) if is_half and is_inverse else shape[axis]
-    matrix = _matrix(length, shape[-1], is_half=is_half, is_inverse=is_inverse)
+    matrix = fourier_matrix(length, shape[-1], is_half=is_half, is_inverse=is_inverse)
     order = [other for other in range(rank) if other not in (axis, rank - 1)]
     moved = node.emit(relax.op.permute_dims(data, [*order, axis, rank - 1]))
     result = _transformed(node, _of_length(node, moved, len(matrix)), matrix)
@@ -61,7 +59,7 @@ def _windowed(node: Node) -> relax.Expr:
     count = (size - length) // step + 1
     if length < 1 or count < 1:
         raise ValueError(f"a signal of {size} samples has no window of {length}")
-    matrix = _matrix(length, parts, is_half=bool(node.attributes.get("onesided", 1)), is_inverse=False)
+    matrix = fourier_matrix(length, parts, is_half=bool(node.attributes.get("onesided", 1)), is_inverse=False)
 
     def cut(values: te.Tensor) -> te.Tensor:
         return te.compute(
@@ -74,39 +72,6 @@ def _windowed(node: Node) -> relax.Expr:
     elif window is not None:
         frames = node.emit(relax.op.multiply(frames, node.emit(relax.op.expand_dims(window, -1))))
     return _transformed(node, frames, matrix)
-
-
-def _matrix(length: int, parts: int, *, is_half: bool, is_inverse: bool) -> NDArray[np.float64]:
-    """The matrix of a transform of `length` values: [values read, their parts, values written, their parts].
-
-    Parts are the real and the imaginary one; a single one is the real one.  Half of a spectrum is what a real signal
-    needs: its first `length // 2 + 1` values.  An inverse transform of half a spectrum is real.
-
-    Raises:
-        ValueError: it has too many entries, or values have no such parts.
-    """
-    if length < 1 or parts not in (1, 2):
-        raise ValueError(f"a transform of {length} values of {parts} parts is none")
-    half = length // 2 + 1
-    is_real = is_half and is_inverse
-    read, written = half if is_real else length, half if is_half and not is_inverse else length
-    results = 1 if is_real else 2
-    if read * parts * written * results > _MOST_ENTRIES:
-        raise ValueError(f"a transform of {length} values is too long to be a product of matrices")
-    turns = np.outer(np.arange(read), np.arange(written)) % length
-    angles = turns * (2 * math.pi / length * (1 if is_inverse else -1))
-    real, imaginary = np.cos(angles), np.sin(angles)
-    matrix = np.empty((read, parts, written, results))
-    matrix[:, 0, :, 0] = real
-    if parts == 2:
-        matrix[:, 1, :, 0] = -imaginary
-    if results == 2:
-        matrix[:, 0, :, 1] = imaginary
-        if parts == 2:
-            matrix[:, 1, :, 1] = real
-    if is_real:  # the other half of the spectrum is the conjugate of this one
-        matrix[1 : length - half + 1] *= 2
-    return matrix / length if is_inverse else matrix
 
 
 def _transformed(node: Node, data: relax.Expr, matrix: NDArray[np.float64]) -> relax.Expr:

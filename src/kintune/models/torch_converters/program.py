@@ -21,6 +21,7 @@ from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.imported_module import ImportedModule, trace
 from kintune.models.source_graph import GraphNode
 from kintune.models.torch_converters import CONVERTERS
+from kintune.models.torch_converters.complex_numbers import COMPLEX_CONVERTERS, Complex
 from kintune.models.torch_converters.translation import NotConvertible, TranslatedNode, Translation, constant
 
 __all__ = ["describe", "translate"]
@@ -126,6 +127,11 @@ class _Program:
                     self.values[node] = getattr(spec.arg, "value", None)
                     continue
                 result = _result(node.meta["val"])
+                if node.meta["val"].is_complex():
+                    raise ModelError(
+                        f"{self.label}: input {node.name} is complex; take real and imaginary parts as an input, and "
+                        "torch.view_as_complex of it"
+                    )
                 if node.name in self.constants:
                     self.values[node] = _tensor(self.constants[node.name], node.meta["val"].dtype)
                     continue
@@ -203,7 +209,9 @@ class _Program:
                     f"{self.label}: the shape of the result of {describe(node)} depends on the data, so the model "
                     "cannot be compiled; export it with fixed sizes"
                 )
-            if any(value.is_complex() for value in values):
+            if _on_complex_numbers(node):
+                if name in COMPLEX_CONVERTERS:
+                    continue
                 name = f"{name} on complex numbers"
             elif name in CONVERTERS or name in _STOCK:
                 continue
@@ -225,7 +233,9 @@ class _Program:
                 source = self.values[node.args[0]]
                 result = source[node.args[1]]
             elif any(0 in part.shape for part in pytree_tensors(value)) and isinstance(value, torch.Tensor):
-                result = t.nothing()
+                result = Complex(t.nothing(), t.nothing()) if value.is_complex() else t.nothing()
+            elif _on_complex_numbers(node):
+                result = COMPLEX_CONVERTERS[_operator(node)](t, self._arguments(node))
             elif _operator(node) in CONVERTERS:
                 result = CONVERTERS[_operator(node)](t, self._arguments(node))
             else:
@@ -242,6 +252,8 @@ class _Program:
 
     def _checked(self, node: torch.fx.Node, result: Any) -> Any:
         """`result`, which must be what PyTorch says of it."""
+        if isinstance(result, Complex):
+            return Complex(*(self._checked(node, part) for part in result))
         if isinstance(node.meta.get("val"), torch.Tensor) and isinstance(result, relax.Expr):
             stated = self.t.result
             if shape_of(result) != stated.shape:
@@ -269,7 +281,9 @@ class _Program:
         value = self.values[node]
         if isinstance(value, torch.Tensor):
             if node not in self.materialised:
-                self.materialised[node] = self._constant(value)
+                parts = (value.real, value.imag) if value.is_complex() else (value,)
+                constants = [self._constant(part) for part in parts]
+                self.materialised[node] = Complex(*constants) if value.is_complex() else constants[0]
             return self.materialised[node]
         return value
 
@@ -303,6 +317,8 @@ class _Program:
             if spec.kind == OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument):
                 self.t.name = "output"
                 values.append(self._expression(value))
+                if isinstance(values[-1], Complex):
+                    raise ModelError(f"{self.label}: returns complex numbers; return torch.view_as_real of them")
         if not values:
             raise ModelError(f"{self.label}: returns no tensor")
         return values[0] if len(values) == 1 else relax.Tuple(values)
@@ -318,7 +334,15 @@ def _is_check(node: torch.fx.Node) -> bool:
 
 
 def _result(value: torch.Tensor) -> TranslatedNode:
-    return TranslatedNode(tuple(int(size) for size in value.shape), str(value.dtype).removeprefix("torch."))
+    """What is known of a result; of a complex one, what is known of its real part."""
+    dtype = value.dtype.to_real() if value.is_complex() else value.dtype
+    return TranslatedNode(tuple(int(size) for size in value.shape), str(dtype).removeprefix("torch."))
+
+
+def _on_complex_numbers(node: torch.fx.Node) -> bool:
+    """Whether a node reads or makes complex numbers."""
+    values = (node.meta.get("val"), *(given.meta.get("val") for given in node.all_input_nodes))
+    return any(tensor.is_complex() for value in values for tensor in pytree_tensors(value))
 
 
 def _settled(value: torch.Tensor) -> bool:

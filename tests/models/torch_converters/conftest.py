@@ -1,0 +1,45 @@
+"""Compares what was imported with PyTorch itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def compare(tmp_path: Path, run_module: Any) -> Callable[..., Any]:
+    """Export a function or module, import it, run it, and compare each result with PyTorch's in type, shape, values."""
+    import torch
+
+    from kintune.models.importer import load
+    from kintune.models.torch_export import export_module
+    from tests.support.torch_values import array_of
+
+    def check(function: Any, *inputs: Any, tolerance: float = 1e-5) -> Any:
+        class Module(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = function
+
+            def forward(self, *values: Any) -> Any:
+                return self.inner(*values)
+
+        module = function if isinstance(function, torch.nn.Module) else Module()
+        model = load(export_module(module, inputs, tmp_path))
+        arrays = [array_of(value) for value in inputs]
+        got = run_module(model, {t.name: a for t, a in zip(model.inputs, arrays, strict=True)})
+        with torch.no_grad():
+            wanted = torch.utils._pytree.tree_leaves(module.eval()(*inputs))
+        assert len(got) == len(wanted) == len(model.outputs)
+        for ours, theirs in zip(got, map(array_of, wanted), strict=True):
+            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+            np.testing.assert_allclose(
+                ours.astype(np.float64), theirs.astype(np.float64), rtol=tolerance, atol=tolerance
+            )
+        return model
+
+    return check
