@@ -1,7 +1,7 @@
 """Discrete Fourier transforms, of whole axes and of windows, as products with constant matrices.
 
-A product takes more operations than a fast transform, but it is tuned and fused like any other, and the transforms in
-networks are short: windows of some hundred samples.  Long ones are left to others.
+A product takes more operations than a fast Fourier transform, but it is tuned and fused like any other product, and
+transforms in networks are short: windows of some hundred samples.  Longer ones are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kintune.models.expressions import dtype_of, shape_of
 __all__ = ["CONVERTERS"]
 
 _MOST_ENTRIES = 2**23
-"""Entries of a matrix: a transform of 2048 real values to half of the spectrum has half as many."""
+"""The most entries of a matrix: a transform of 2048 real values to half of the spectrum has half as many."""
 
 
 def _fourier(node: Node) -> relax.Expr:
@@ -44,7 +44,7 @@ def _fourier(node: Node) -> relax.Expr:
 
 
 def _windowed(node: Node) -> relax.Expr:
-    """The transforms of windows of a signal: shape [batch, windows, frequencies, 2]."""
+    """The transforms of the windows of a signal, [batch, windows, frequencies, 2]."""
     signal = node.required(0)
     if len(shape_of(signal)) == 2:
         signal = node.emit(relax.op.expand_dims(signal, -1))
@@ -79,11 +79,11 @@ def _windowed(node: Node) -> relax.Expr:
 def _matrix(length: int, parts: int, *, is_half: bool, is_inverse: bool) -> NDArray[np.float64]:
     """The matrix of a transform of `length` values: [values read, their parts, values written, their parts].
 
-    Parts are the real and the imaginary one; a single one is the real one.  Half of a spectrum is what a real signal
-    needs: its first `length // 2 + 1` values.  An inverse transform of half a spectrum is real.
+    The parts of a value are the real and the imaginary one, or the real one alone.  Half of a spectrum is its first
+    `length // 2 + 1` values, which are enough for a real signal.  The inverse transform of half a spectrum is real.
 
     Raises:
-        ValueError: it has too many entries, or values have no such parts.
+        ValueError: when the matrix has too many entries, or the length or the number of parts is not possible.
     """
     if length < 1 or parts not in (1, 2):
         raise ValueError(f"a transform of {length} values of {parts} parts is none")
@@ -110,7 +110,7 @@ def _matrix(length: int, parts: int, *, is_half: bool, is_inverse: bool) -> NDAr
 
 
 def _transformed(node: Node, data: relax.Expr, matrix: NDArray[np.float64]) -> relax.Expr:
-    """The last two axes of the data, [values read, parts], as the matrix transforms them."""
+    """The data with its last two axes, [values read, parts], multiplied by the matrix."""
     own, shape = dtype_of(data), shape_of(data)
     wide = node.wide(data)
     read, parts, written, results = matrix.shape
@@ -121,7 +121,7 @@ def _transformed(node: Node, data: relax.Expr, matrix: NDArray[np.float64]) -> r
 
 
 def _of_length(node: Node, data: relax.Expr, length: int) -> relax.Expr:
-    """The data with so many values along its last axis but one: cut off, or filled up with zeros."""
+    """The data with `length` values along its last axis but one: truncated, or padded with zeros."""
     axis = len(shape_of(data)) - 2
     size = shape_of(data)[axis]
     if size > length:
