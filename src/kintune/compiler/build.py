@@ -1,4 +1,4 @@
-"""Build one candidate: replay, compile, link; the result is a shared library in bytes."""
+"""Builds candidates: replays the schedule, compiles and links it; the result is the bytes of a shared library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_candidate(target: tvm.target.Target, workload: bytes, sketch: Sketch |
     """Build one candidate of a serialised workload; without a sketch, the workload under the default schedule.
 
     Raises:
-        BuildError: the candidate makes no valid program, or it does not compile; the message is one line.
+        BuildError: when the candidate is no valid program, or does not compile; the message is one line.
     """
     module = load_workload(workload)
     scheduled = apply_candidate(module, sketch, candidate, target)
@@ -54,12 +54,12 @@ def build_module(
     candidate: str,
     sketch: Sketch | None = None,
 ) -> Built:
-    """Compile `scheduled`, a schedule of `workload` (each with one function, `main`), for the candidate digest given.
+    """Compile `scheduled`, a schedule of `workload` (each with one function, `main`).
 
-    `sketch` is that of the candidate; None for the untuned program.
+    `candidate` is the digest of the candidate, and `sketch` its sketch; None for the untuned program.
 
     Raises:
-        BuildError: it does not compile or link, or its arguments are not buffers of constant shape.
+        BuildError: when it does not compile or link, or its arguments are not buffers of constant shape.
     """
     try:
         packed = without_packing(scheduled)
@@ -84,7 +84,7 @@ def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
     (`layout_free_buffers`).  Shapes are the schedule's, in which weights may be packed.
 
     Raises:
-        BuildError: an argument is not a buffer, or a shape is not constant.
+        BuildError: when an argument is not a buffer, or a shape is not constant.
     """
     written: list[Any] = []
     tvm_ffi.structural_walk(workload.body, [(tvm.tirx.BufferStore, lambda store: written.append(store.buffer))])
@@ -110,9 +110,9 @@ def _operand(buffer: Any, role: str) -> Operand:
 
 
 def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> Linked:
-    """A shared library with the function `name`, which the compiler also calls `main` since it is the only one.
+    """Compile to a shared library with the function `name`; TVM exports it as `main` too, since it is the only one.
 
-    It does not check its arguments, which takes longer to compile than many a kernel.
+    The function does not check its arguments: the code for that takes longer to compile than many kernels.
     """
     use_vector_functions()
     if target.kind.name != GPU:
@@ -131,7 +131,7 @@ class CandidateBuilder:
     """
 
     def __init__(self, target: str, capacity: int = 32) -> None:
-        """`target` is a canonical target (JSON)."""
+        """`target` is a canonical target, as JSON."""
         load_intrinsics()
         self._target = tvm.target.Target(json.loads(target))
         self._capacity = capacity
@@ -141,7 +141,7 @@ class CandidateBuilder:
         """Build one candidate of a stage.
 
         Raises:
-            BuildError: the stage lacks its workload or sketch, or it makes no program that compiles.
+            BuildError: when `context` lacks its workload or sketch, or it is no program that compiles.
         """
         replayer, target = self._replayer(context, candidate.workload), self._target
         sketch = context.sketches.get(candidate.sketch)

@@ -1,4 +1,4 @@
-"""Faults of the compiler, and of programs of our own, on workloads that nobody tried: one kind of error, one line."""
+"""Turns errors of any type, of TVM or of Kintune's own programs, into one type of error with a message of one line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from kintune.errors import BuildError
 
 __all__ = ["as_build_error", "left_out"]
 
-_LONGEST = 200  # characters of what the compiler says
+_LONGEST = 200  # characters of the error's text that the message has
 
 
 @contextmanager
 def as_build_error(failing: str = "") -> Iterator[None]:
-    """Turn an error of any type into a `BuildError` of one line; `failing`, as in "program padded fails", begins it.
+    """Turn an error of any type into a `BuildError` of one line; `failing` is its beginning ("program padded fails").
 
     Raises:
-        BuildError: the block raised an error.
+        BuildError: when the block raises an error.
     """
     try:
         yield
@@ -30,7 +30,7 @@ def as_build_error(failing: str = "") -> Iterator[None]:
 
 @contextmanager
 def left_out(failing: str) -> Iterator[None]:
-    """Leave out what the block was to make if it raises an error, which the log says: others compute the workload."""
+    """Suppress an error of the block, and log it to stderr: other programs compute the workload."""
     try:
         yield
     except Exception as error:
@@ -38,7 +38,7 @@ def left_out(failing: str) -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    """The last line of the error's text, behind its type unless that is `BuildError`."""
+    """The last line of the error's text, with its type in front unless that is `BuildError`."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[-1][:_LONGEST] if lines else ""
     return said if isinstance(error, BuildError) else f"{type(error).__name__}: {said}"

@@ -1,6 +1,6 @@
-"""Models: what a person names, read and checked, and imported into the compiler.
+"""Models: what the user names is read, checked and imported into the compiler.
 
-Only `kintune.models.importer` and the modules it imports (`import_onnx`, `import_torch`, `signature`) need TVM.
+Reading and checking do not need TVM; `kintune.models.importer` and the modules that convert graphs do.
 """
 
 from kintune.models.model import ImportedModel

@@ -1,6 +1,6 @@
-"""What a product with blockwise quantised weights computes, as a value and as the text that kernels carry.
+"""Describes a product with blockwise quantised weights, as a value and as the text of an annotation.
 
-The block of the sums says it by the annotation `kintune.blockwise`.  Does not import TVM.
+The block of a kernel that computes the sums has the annotation `kintune.blockwise`.  Does not import TVM.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Blockwise(msgspec.Struct, frozen=True):
     - zero points: none (`zeros` is ""; they are `middle`), uint8 `[ceil(blocks * bits / 8), N]` ("packed") or float32
       `[blocks, N]` ("real").
 
-    What integers there are beyond the last input is not read.
+    Integers of the last block beyond the last input are not read.
     """
 
     bits: int
@@ -40,12 +40,12 @@ class Blockwise(msgspec.Struct, frozen=True):
 
     @property
     def blocks(self) -> int:
-        """The blocks of a column."""
+        """The number of blocks of a column."""
         return -(-self.inputs // self.block)
 
     @property
     def depth(self) -> int:
-        """The integers of a column, which fill its blocks."""
+        """The number of integers of a column: that of its inputs, rounded up to whole blocks."""
         return self.blocks * self.block
 
     @property

@@ -15,13 +15,13 @@ from kintune.models.blockwise import ANNOTATION, PACKED, Blockwise
 __all__ = ["BLOCK_NAME", "call_blockwise"]
 
 BLOCK_NAME = "matmul_blockwise"
-"""The name of the block of the sums: it is classed as a product."""
+"""The name of the block that computes the sums; by it, the block is classified as a matrix product."""
 
-_WITH_EPILOGUE = 4  # the compiler's class of functions that element-wise ones are fused with
+_WITH_EPILOGUE = 4  # TVM's operator pattern kOutEWiseFusable: element-wise operators are fused behind it
 
 
 def call_blockwise(builder: relax.BlockBuilder, product: Blockwise, operands: Sequence[relax.Expr]) -> relax.Expr:
-    """The call of the kernel; see `Blockwise` for its operands, of which the zero points may be left out."""
+    """A call of the kernel, not bound yet; see `Blockwise` for its operands, of which the zero points may be absent."""
     attributes = {"op_pattern": _WITH_EPILOGUE}
     call: relax.Expr = builder.call_te(
         _compute(product), *operands, primfunc_name_hint="matmul", primfunc_attrs=attributes
@@ -48,7 +48,7 @@ def _compute(product: Blockwise) -> Callable[..., te.Tensor]:
 
 
 def _integer(tensor: te.Tensor, bits: int, row: Any, column: Any) -> Any:
-    """An integer of so many bits, as int32."""
+    """The unsigned integer of `bits` bits at a row and column, unpacked to int32."""
     if bits == 8:
         return tensor[row, column].astype("int32")
     each = 8 // bits

@@ -1,7 +1,7 @@
-"""Shapes as a person types them, and the combinations that alternatives in braces make: `ids=1x{32,64}`.
+"""Parses shapes as a user types them, and combines the alternatives in braces: `ids=1x{32,64}`.
 
-Alternatives of all inputs go together, the first with the first: `ids=1x{32,64}` and `mask=1x{32,64}` make two
-combinations.  An input without alternatives has its shape in all of them.
+Alternatives of all inputs are paired by position: `ids=1x{32,64}` and `mask=1x{32,64}` make two combinations.  An input
+without alternatives has the same shape in all of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Alternatives: TypeAlias = tuple[tuple[int, ...], ...]
 """The shapes of one input: a single one, or one for each combination."""
 
 MOST_COMBINATIONS = 16
-"""Combinations of shapes that go into one result; each is compiled, checked and timed as a network of its own."""
+"""The most combinations of shapes in one result; each is compiled, checked and timed as a network of its own."""
 
 _DIMENSION = re.compile(r"0|[1-9][0-9]*")
 _BRACE = re.compile(r"\{([^{}]*)\}")
 _SCALAR = frozenset({"", "scalar"})
 _LARGEST_DIMENSION = 2**31 - 1
-_LONGEST = 200  # characters of a text that are repeated in a message
+_LONGEST = 200  # characters of the user's text that a message repeats
 
 
 def parse_shape(text: str) -> tuple[str, Alternatives]:
@@ -34,7 +34,8 @@ def parse_shape(text: str) -> tuple[str, Alternatives]:
     A dimension may be alternatives in braces: `ids=1x{32,64}` has the shapes (1, 32) and (1, 64).
 
     Raises:
-        ShapeError: when it does not read so, or two of its braces have different numbers of alternatives.
+        ShapeError: when the text has another form, a dimension is too large, or two of its braces have different
+            numbers of alternatives.
     """
     name, equals, shape = text.rpartition("=")
     if equals and name and shape in _SCALAR:
@@ -61,10 +62,10 @@ def parse_shape(text: str) -> tuple[str, Alternatives]:
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, Alternatives]:
-    """Several such texts, by input.
+    """Parse several texts like `input=1x3x224x224` into the shapes of each input.
 
     Raises:
-        ShapeError: one does not read so, or two contradict.
+        ShapeError: when a text has another form, or two give an input different shapes.
     """
     bound: dict[str, Alternatives] = {}
     for text in texts:
@@ -78,19 +79,20 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, Alternatives]:
 
 
 def read_shapes(given: Mapping[str, Any]) -> dict[str, Alternatives]:
-    """Shapes by input as programs have them: `(1, 32)`, or alternatives `[(1, 32), (1, 64)]`.
+    """Read the shapes that a program passes for each input: `(1, 32)`, or alternatives `[(1, 32), (1, 64)]`.
 
     Raises:
-        ShapeError: one is neither.
+        ShapeError: when a value is neither.
     """
     return {name: _read(name, shape) for name, shape in given.items()}
 
 
 def combine_shapes(shapes: Mapping[str, Alternatives]) -> tuple[dict[str, tuple[int, ...]], ...]:
-    """The combinations of shapes, at least one: of each input its only shape, or the one whose turn it is.
+    """Returns the combinations of shapes, at least one: number n has each input's alternative n, or its only shape.
 
     Raises:
-        ShapeError: inputs have different numbers of alternatives, a combination occurs twice, or there are too many.
+        ShapeError: when inputs have different numbers of alternatives, a combination occurs twice, or there are more
+            than `MOST_COMBINATIONS`.
     """
     counts = {name: len(alternatives) for name, alternatives in shapes.items() if len(alternatives) > 1}
     for name, count in counts.items():

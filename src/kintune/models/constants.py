@@ -1,4 +1,4 @@
-"""Inputs whose values are fixed for good: read from text, from numbers or from .npy files, and fitted to the model."""
+"""Values of inputs that are constant: read from text, numbers or .npy files, and converted as the model declares."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _MOST_INLINE = 16 * 1024
-"""Bytes of elements up to which they are kept with the job; more are kept in a file."""
+"""Constants of up to so many bytes are stored in the job itself; larger ones are stored in a file."""
 
 _DEEPEST = 16
 _TOKEN = re.compile(r"\s*([\[\],]|[^\s\[\],]+)")
@@ -43,10 +43,10 @@ _WORDS: dict[str, bool | float] = {"true": True, "false": False, "inf": np.inf, 
 
 
 def parse_constants(texts: Iterable[str]) -> dict[str, Constant]:
-    """Several texts for `parse_constant`, by input.
+    """Parse several texts as `parse_constant` does; return the constants by input.
 
     Raises:
-        InputError: one does not read so, or an input is given twice.
+        InputError: when a text has another form, or two give an input different values.
     """
     found: dict[str, Constant] = {}
     for text in texts:
@@ -57,13 +57,13 @@ def parse_constants(texts: Iterable[str]) -> dict[str, Constant]:
 
 
 def parse_constant(text: str, *, files: bool = True) -> tuple[str, Constant]:
-    """The input and its value from `NAME=VALUE` or `NAME=FILE.npy`.
+    """Parse `NAME=VALUE` or `NAME=FILE.npy` into the input's name and its value.
 
     A value is a number, true or false; several of them with commas between them; or lists in brackets, which may be
-    nested: `sizes=1,3,8,8`, `sizes=[1, 3, 8, 8]`, `flag=true`.  Without `files`, none is read.
+    nested: `sizes=1,3,8,8`, `sizes=[1, 3, 8, 8]`, `flag=true`.  Without `files`, the name of a file is refused.
 
     Raises:
-        InputError: it does not read so, or the file is missing or no .npy file of numbers.
+        InputError: when the text has another form, or the file is missing or no .npy file of numbers.
     """
     name, equals, value = text.partition("=")
     if not (equals and name and value.strip()):
@@ -76,12 +76,12 @@ def parse_constant(text: str, *, files: bool = True) -> tuple[str, Constant]:
 
 
 def constant_of(name: str, value: Any) -> Constant:
-    """The constant of a number, a bool, (nested) lists of them, an array, the path of an .npy file, or a text.
+    """Make a constant from a number, a bool, (nested) lists of them, an array, the path of an .npy file, or a text.
 
-    A text reads as in `parse_constant`.
+    A text is a value as in `parse_constant`.
 
     Raises:
-        InputError: it is none of these, or its lists differ in length.
+        InputError: when it is none of these, or its lists differ in length.
     """
     if isinstance(value, str | os.PathLike):
         return parse_constant(f"{name}={os.fspath(value)}")[1]
@@ -93,7 +93,7 @@ def constant_of(name: str, value: Any) -> Constant:
 
 
 def located(constant: Constant, locate: Callable[[str], str]) -> Constant:
-    """The same with the file, if there is one, where `locate` finds it."""
+    """The same constant; if its values are in a file, its path is `locate` of the old path."""
     return msgspec.structs.replace(constant, path=locate(constant.path)) if constant.path else constant
 
 
@@ -101,7 +101,7 @@ def constant_values(constant: Constant) -> NDArray[Any]:
     """The elements of a constant, in the shape and type that they were given.
 
     Raises:
-        InputError: its file is missing, or is no longer what it was.
+        InputError: when its file is missing or has changed.
     """
     if not constant.path:
         values: NDArray[Any] = np.frombuffer(constant.data, numpy_dtype(constant.dtype)).reshape(constant.shape)
@@ -117,13 +117,14 @@ def constant_values(constant: Constant) -> NDArray[Any]:
 def fit_constant(
     label: str, name: str, constant: Constant, dtype: np.dtype[Any], declared: Sequence[int | str] | None
 ) -> NDArray[Any]:
-    """The elements as the input wants them: of type `dtype` and of the shape `declared`, whose open sizes are texts.
+    """Returns the elements converted to `dtype`, in a shape that fits `declared`, whose open sizes are texts.
 
-    Numbers are taken as they are or rounded to a narrower floating-point type, never to another value: 300 is no uint8,
-    1.5 no integer.  One number fits an input of one element, whatever its rank.
+    Numbers may be rounded to a floating-point type; else they keep their value, so 300 does not fit uint8.
+    Floating-point numbers are never converted to integers, nor true and false to numbers.  A single number fits an
+    input of one element of any rank.  `label` names the model in messages.
 
     Raises:
-        ModelError: they do not fit.
+        ModelError: when the elements do not fit.
     """
     given = constant_values(constant)
     values = given
@@ -142,7 +143,7 @@ def fit_constant(
 
 
 def _converted(label: str, name: str, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The same numbers as another type."""
+    """Convert the type of the elements; see `fit_constant`."""
     floating = dtype.kind == "f" or dtype.name == "bfloat16"
     fits = values.size == 0
     if values.dtype.kind == "b":
@@ -168,13 +169,14 @@ def _converted(label: str, name: str, values: NDArray[Any], dtype: np.dtype[Any]
 
 
 def store_constant(name: str, array: NDArray[Any], *, typed: bool = False) -> Constant:
-    """A constant of these elements: inline where they are few or others do not see this machine's files, else in a
-    file of the user's cache.
+    """Make a constant of these elements.
 
-    With `typed`, in this very type; otherwise in a wide one, so that a value is the same however it was given.
+    They are stored in the constant itself if they are few, or if the job does not see this machine's files, else in a
+    file of the user's cache.  With `typed`, they keep their type.  Otherwise, integers become int64 (or uint64) and up
+    to 16 KiB of floating-point numbers float64, so that equal values have equal digests however they were given.
 
     Raises:
-        InputError: they are no numbers, or cannot be stored.
+        InputError: when they are no numbers, or cannot be stored.
     """
     array = np.ascontiguousarray(array if typed else _plain(name, array)).reshape(array.shape)
     if array.nbytes <= _MOST_INLINE or is_apart():
@@ -194,7 +196,7 @@ def store_constant(name: str, array: NDArray[Any], *, typed: bool = False) -> Co
 
 
 def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers in one of few types."""
+    """The same numbers in the type in which they are stored; see `store_constant`."""
     if array.size == 0 and array.dtype == np.float64:
         return array.astype(np.int64)  # an empty list has no type; integers fit all
     if array.dtype.kind == "b":
@@ -236,7 +238,7 @@ def _digest(array: NDArray[Any]) -> str:
 
 
 def _parse_value(text: str, value: str) -> Any:
-    """Numbers and nested lists of them."""
+    """Parse a number, or numbers in nested lists; `text` is for messages."""
     tokens = [match.group(1) for match in _TOKEN.finditer(value)]
     bracketed = tokens[0] == "["
     if not bracketed and len(tokens) > 1:
@@ -251,7 +253,7 @@ def _parse_value(text: str, value: str) -> Any:
 
 
 def _parse_item(text: str, tokens: Sequence[str], at: int, depth: int = 0) -> tuple[Any, int]:
-    """The item that begins at token `at`, and where the next one begins."""
+    """Parse the item that begins at token `at`; return it and the position of the token after it."""
     unreadable = InputError(f"--constant {_short(text)}: its value is no number, true, false, nor a list of them")
     if at >= len(tokens) or depth > _DEEPEST:
         raise unreadable
@@ -295,5 +297,5 @@ def _short(text: str) -> str:
 
 
 def describe_constants(constants: Mapping[str, Constant]) -> tuple[tuple[str, str, tuple[int, ...], str], ...]:
-    """What makes two sets of constants the same, in an order that does not depend on how they were given."""
+    """A key that is equal for equal constants: (input, type, shape, digest) of each, sorted by input."""
     return tuple((name, one.dtype, one.shape, one.digest) for name, one in sorted(constants.items()))

@@ -1,7 +1,8 @@
-"""From the nodes of an ONNX graph to one Relax function.
+"""Converts the nodes of an ONNX graph into one Relax function.
 
-Every value has a fixed shape.  What follows from constants alone is computed here, so converters find sizes, axes and
-indices as numbers.  Each node's outputs are bound to variables whose names lead back to the ONNX tensors.
+Every value has a fixed shape.  Nodes whose inputs are all constant are evaluated here, so that converters find sizes,
+axes and indices as numbers.  Each node's outputs are bound to variables; `Conversion.sources` maps their names to the
+ONNX tensors.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from kintune.models.quantised_weights import quantised_weights
 
 __all__ = ["KNOWN", "Conversion"]
 
-_VALUE = "value_"  # how variables that hold the value of an ONNX tensor are named, with a number
-_MOST_EVALUATED_BYTES = 1 << 28  # of constant inputs, beyond which a node is left to the compiler
+_VALUE = "value_"  # prefix of the names of variables that hold the value of an ONNX tensor; a number follows
+_MOST_EVALUATED_BYTES = 1 << 28  # a node with more bytes of constant inputs is left to the compiler
 
 _STOCK: dict[str, Any] = onnx_frontend._get_convert_map()
 
@@ -34,7 +35,11 @@ KNOWN = frozenset(_STOCK) | frozenset(CONVERTERS) | {"Constant", "If"}
 
 
 class Conversion:
-    """Converts one graph; `sources` says afterwards which ONNX tensor each named variable of `main` holds."""
+    """Converts one graph; `sources` then maps the variables of `main` to the names of the ONNX tensors they hold.
+
+    `label` names the model in messages, `opset` is the version of its default operator set, and `shapes` has the shapes
+    of its inputs.
+    """
 
     def __init__(self, label: str, opset: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.sources: dict[str, str] = {}
@@ -42,11 +47,11 @@ class Conversion:
         self._opset = opset
         self._shapes = shapes
         self._builder = relax.BlockBuilder()
-        self._branches = 0  # around the node at hand that may not be taken
-        self._quantised: set[str] = set()  # weights whose integers the compiler may multiply
+        self._branches = 0  # how many branches that may not be taken are around the current node
+        self._quantised: set[str] = set()  # dequantised weights, not to be evaluated: see `quantised_weights`
 
     def convert(self, graph: GraphProto) -> tvm.IRModule:
-        """The module whose `main` takes the inputs of `graph` in order and returns its outputs.
+        """Returns a module whose `main` takes the inputs of `graph` in order and returns its outputs.
 
         Raises:
             ModelError: naming the node that cannot be converted, and why.
@@ -87,7 +92,7 @@ class Conversion:
                 results = self._node(node, values)
             except ModelError:
                 raise
-            except Exception as error:  # converters raise whatever they stumble over
+            except Exception as error:  # converters raise exceptions of many types
                 name = node.name or f"of {next(filter(None, node.output), 'no output')}"
                 raise ModelError(
                     f"{self._label}: operator {node.op_type} (node {name}) cannot be imported: {cause_line(error)}"
@@ -120,7 +125,7 @@ class Conversion:
         return self._results(node, converted)
 
     def _results(self, node: NodeProto, converted: Any) -> list[Any]:
-        """One result an output, each of fixed shape."""
+        """One result for each output, each of fixed shape."""
         if not isinstance(converted, tvm.ir.Expr):
             return [converted]  # a sequence or an optional
         if isinstance(converted, relax.Tuple):
@@ -150,7 +155,7 @@ class Conversion:
         return _empty_as_constant(result)
 
     def _bound(self, name: str, result: Any) -> Any:
-        """The variable, or constant, that holds the value of tensor `name` from now on."""
+        """Binds `result`, the value of tensor `name`, to a new variable, unless it is a variable or a constant."""
         if isinstance(result, tvm.ir.Expr) and not isinstance(result, relax.Var | tvm.ir.GenericConst):
             hint = f"{_VALUE}{len(self.sources)}"
             result = self._builder.emit(result, hint)
@@ -158,7 +163,7 @@ class Conversion:
         return result
 
     def _if(self, attributes: Mapping[str, Any], condition: Any, values: dict[str, Any]) -> list[Any]:
-        """The branch that a constant condition takes; of another one, both, and a choice of their results."""
+        """The results of the branch that a constant condition takes; else both are computed, and `where` selects."""
         known = constant_of(condition)
         if known is not None:
             return self._branch(attributes["then_branch" if known.reshape(-1)[0] else "else_branch"], values)
@@ -191,6 +196,6 @@ def _constant(tensor: TensorProto) -> Any:
 
 
 def _empty_as_constant(value: Any) -> Any:
-    """What has no elements is as good as a constant, and kernels over nothing cannot be built."""
+    """A constant in place of a value without elements: kernels over no elements cannot be built."""
     shape = shape_of(value)
     return empty(shape, dtype_of(value)) if 0 in shape else value

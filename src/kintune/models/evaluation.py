@@ -1,4 +1,4 @@
-"""What onnxruntime computes, without optimisation: of nodes whose inputs are all constant, and of whole graphs."""
+"""Runs single nodes with constant inputs, and whole graphs, in onnxruntime without optimisation."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["LOG_FATAL", "RANDOM", "evaluate", "open_session"]
 
 LOG_FATAL = 4
-"""onnxruntime's level of messages at which it writes nothing but what ends the process."""
+"""onnxruntime's log level at which it writes fatal errors alone."""
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-"""Operators whose results are drawn."""
+"""Operators whose results are random."""
 
 _NUMERIC = "biuf"
 
 
 def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -> list[NDArray[Any]] | None:
-    """What onnxruntime computes of a node with these inputs (None: left out), without optimisation.
+    """Returns the outputs that onnxruntime computes for a node with these inputs, without optimisation.
 
-    None where it cannot say, or where the outputs are no ordinary tensors; the node's outputs that have no name are
-    None in the list's place as an empty array.
+    An input that is None is left out.  An output without a name is an empty array in the list.
+
+    Returns None for operators whose results are random, where inputs or outputs are no tensors of numbers, and where
+    onnxruntime fails.
     """
     if node.op_type in RANDOM | {"Dropout"} or any(
         value is not None and value.dtype.kind not in _NUMERIC for value in values
@@ -42,7 +44,7 @@ def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int)
         feeds = {name: value for name, value in zip(node.input, values, strict=True) if value is not None}
         names = [name for name in node.output if name]
         computed = dict(zip(names, session.run(names, feeds), strict=True))
-    except Exception:  # it raises its own kinds, for all that it does not know
+    except Exception:  # onnxruntime has its own exception types
         return None
     results = [computed.get(name, np.empty(0, np.float32)) for name in node.output]
     if not all(isinstance(result, np.ndarray) and result.dtype.kind in _NUMERIC for result in results):
@@ -69,7 +71,7 @@ def _model(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -
 
 
 def open_session(model: ModelProto) -> onnxruntime.InferenceSession:
-    """A session that computes what the graph says, without optimisation, on one thread, and logs nothing."""
+    """A session on one CPU thread that does not optimise the graph, and logs fatal errors alone."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

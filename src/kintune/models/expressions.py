@@ -1,6 +1,6 @@
-"""Relax expressions as both importers look at them, and operators that both write out in the same way.
+"""Properties of Relax expressions, and compositions of Relax operators, which both importers use.
 
-Functions that compute take `emit`, which binds or normalises an expression, and return an expression.
+Functions that compose operators take `emit`, which binds or normalises an expression, and return an expression.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 Emit: TypeAlias = "Callable[[relax.Expr], relax.Expr]"
 
 HALVES = frozenset({"float16", "bfloat16"})
-"""Element types in which nothing is summed and no transcendental function is computed: float32 takes their place."""
+"""Element types for which sums and transcendental functions are computed in float32."""
 
 
 class Standardised(NamedTuple):
-    """A tensor less its mean, over its deviation; both statistics keep their dimensions."""
+    """A tensor minus its mean, divided by its standard deviation; both statistics keep their dimensions."""
 
     result: relax.Expr
     mean: relax.Expr
@@ -44,7 +44,7 @@ class Standardised(NamedTuple):
 
 
 def static_shape(kind: relax.Type) -> tuple[int, ...] | None:
-    """The sizes of a tensor's type; None when it is no tensor, or a size is not known while the model is imported."""
+    """The shape of a tensor's type; None when it is no tensor, or a size is not a constant."""
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return None
     sizes = kind.shape.values
@@ -55,7 +55,7 @@ def shape_of(expression: relax.Expr) -> tuple[int, ...]:
     """The tensor's shape.
 
     Raises:
-        ValueError: a size is not known while the model is imported.
+        ValueError: when a size is not a constant.
     """
     shape = static_shape(expression.ty)
     if shape is None:
@@ -74,7 +74,7 @@ def dtype_of(expression: relax.Expr) -> str:
 
 
 def constant_of(expression: Any) -> NDArray[Any] | None:
-    """The value of a constant, None of anything else."""
+    """The value of a constant; None for any other expression."""
     return np.asarray(expression.value.numpy()) if isinstance(expression, tvm.ir.GenericConst) else None
 
 
@@ -84,14 +84,14 @@ def is_float(dtype: str) -> bool:
 
 
 def is_integer(dtype: str) -> bool:
-    """Whether an element type is an integer, signed or not; bool is none."""
+    """Whether an element type is an integer, signed or unsigned; False for bool."""
     return dtype.startswith(("int", "uint"))
 
 
 def standardised(emit: Emit, tensor: relax.Expr, axes: Sequence[int], epsilon: relax.Expr) -> Standardised:
-    """The tensor less its mean over `axes`, over its deviation; `epsilon` is added to the variance.
+    """The tensor minus its mean over `axes`, divided by its standard deviation; `epsilon` is added to the variance.
 
-    The variance is formed from differences to the mean, so that a mean far from zero costs no digits.
+    The variance is the mean square of the differences to the mean, so that a mean far from zero costs no accuracy.
     """
     mean = emit(relax.op.mean(tensor, list(axes), keepdims=True))
     centred = emit(relax.op.subtract(tensor, mean))
@@ -120,13 +120,13 @@ def scatter_elements(
     axis: int,
     reduction: str,
 ) -> relax.Expr:
-    """`data` with `updates` written where `index` says along `axis` (not negative), by the compiler's `reduction`.
+    """A copy of `data` with `updates` written at `index` along `axis` (not negative), combined by `reduction`.
 
-    ONNX's `ScatterElements` and PyTorch's `scatter`.
+    This is ONNX's `ScatterElements` and PyTorch's `scatter`; `reduction` is that of `relax.op.scatter_elements`.
 
-    `index` and `updates` have one shape; along other axes than `axis` it may be smaller than that of `data`.  The
-    compiler's kernel writes at wrong places when two axes lie on one side of `axis` and the inner one is smaller.  So
-    it is given the part of `data` that can be written, and the rest is put around it.
+    `index` and `updates` have one shape; along other axes than `axis` it may be smaller than that of `data`.  TVM's
+    kernel writes to wrong positions when two axes lie on one side of `axis` and the inner one is smaller.  So it gets
+    only the part of `data` that can be written, and the rest is concatenated.
     """
     sizes = [int(size) for size in data.ty.shape]
     wanted = [int(size) for size in index.ty.shape]

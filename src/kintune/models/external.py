@@ -1,11 +1,11 @@
-"""Weights that an ONNX file keeps in other files: found only beside it, and checked before they are touched.
+"""Reads the weights that an ONNX file keeps in other files, which must be in the same directory or below it.
 
-A model names its data files freely, so a hostile one could name any file.  They are read of models that the user names
-and of those that Kintune has written, never of what others handed in.  Only relative paths below the model's own
-directory are followed, component by component from an open directory, and never through a symbolic link; so there is
-no moment between check and use at which a path could come to mean something else.  The one exception: a link inside a
-Hugging Face cache is read, and the file of that name in the same cache's `blobs` is opened, likewise component by
-component.
+A model may name any file as its data file, so a hostile one could make the reader open any file.  Data files are read
+for models that the user names and for those that Kintune has written, never for models handed in by others.  Only
+relative paths below the model's own directory are followed, component by component from an open directory, and never
+through a symbolic link.  So a path cannot be redirected between check and use.  There is one exception: the text of a
+link inside a Hugging Face cache is read, and the file of that name in the same cache's `blobs` is opened, again
+component by component.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = ["ExternalData"]
 
 
 class ExternalData:
-    """Reads the tensors that the model at `model` keeps outside; each file is mapped once, read only.
+    """Reads the tensors that the model at `model` keeps in other files; each file is mapped once, read only.
 
     With `own`, the model is the user's own file, and links of a Hugging Face cache are followed within that cache.
-    Without, somebody else handed it in, and no other file is read.
+    Without, somebody else has handed it in, and no other file is read.
     """
 
     def __init__(self, model: Path, *, own: bool = False) -> None:
@@ -42,7 +42,7 @@ class ExternalData:
         self._files: dict[str, NDArray[np.uint8]] = {}
 
     def read(self, tensor: TensorProto) -> NDArray[Any]:
-        """The tensor's values, as a view of the file, or unpacked where several share a byte.
+        """The tensor's values, as a view of the mapped file, or unpacked where several elements share a byte.
 
         Raises:
             ModelError: for a model that is not the user's own, a path that leaves the model's directory, a link, a
@@ -112,11 +112,11 @@ _PACKED_BITS = {
     "FLOAT6E2M3": 6,
     "FLOAT6E3M2": 6,
 }
-"""Element types that do not fill whole bytes -> the bits of each."""
+"""Maps element types that do not fill whole bytes to their number of bits."""
 
 
 def _safe_parts(location: str, label: str) -> tuple[str, ...]:
-    """The components of a relative path that stays below its directory."""
+    """The components of `location`; raises a `ModelError` unless it is a relative path without `..`."""
     path = PurePosixPath(location)
     windows = PureWindowsPath(location)
     if (
@@ -134,7 +134,7 @@ def _safe_parts(location: str, label: str) -> tuple[str, ...]:
 def _cache_of(model: Path) -> tuple[Path, tuple[str, ...]] | None:
     """The folder of a repository in a Hugging Face cache, and the folders from there to the model; None elsewhere.
 
-    The cache has `snapshots/REVISION/...`, which people name, beside `blobs`, where the content is.
+    The cache has `snapshots/REVISION/...`, whose links users name, beside `blobs`, where the content is.
     """
     parts = model.absolute().parts
     for at in range(len(parts) - 3, 0, -1):
@@ -144,16 +144,16 @@ def _cache_of(model: Path) -> tuple[Path, tuple[str, ...]] | None:
 
 
 def _blob(repository: Path, parts: tuple[str, ...]) -> str | None:
-    """The name in `blobs` that a link at these components below the repository stands for; None if there is no such.
+    """The name of the file in `blobs` to which the link at `parts` below the repository points; None if it is no such.
 
-    Only the text of the link is looked at.  What is opened then lies in `blobs`, whatever becomes of the link.
+    Only the text of the link is read.  The caller opens a file in `blobs`, even if the link is changed meanwhile.
     """
     at = -1
     try:
         at = _open_folder(repository, parts[:-1])
         target = os.readlink(parts[-1], dir_fd=at)
     except OSError:
-        return None  # opened as anywhere else, with what is to be said then
+        return None  # no link: `_open_below` opens the file, and reports errors
     finally:
         if at >= 0:
             os.close(at)

@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 __all__ = ["fourier_matrix"]
 
 _MOST_ENTRIES = 2**23
-"""Entries of a matrix: a transform of 2048 real values to half of the spectrum has half as many."""
+"""The most entries of a matrix: a transform of 2048 real values to half of the spectrum has half as many."""
 
 
 def fourier_matrix(length: int, parts: int, *, is_half: bool, is_inverse: bool) -> NDArray[np.float64]:
     """The matrix of a transform of `length` values: [values read, their parts, values written, their parts].
 
-    Parts are the real and the imaginary one; a single one is the real one.  Half of a spectrum is what a real signal
-    needs: its first `length // 2 + 1` values.  An inverse transform of half a spectrum is real.
+    The parts of a value are the real and the imaginary one, or the real one alone.  Half of a spectrum is its first
+    `length // 2 + 1` values, which are enough for a real signal.  The inverse transform of half a spectrum is real.
 
     Raises:
-        ValueError: it has too many entries, or values have no such parts.
+        ValueError: when the matrix has too many entries, or the length or the number of parts is not possible.
     """
     if length < 1 or parts not in (1, 2):
         raise ValueError(f"a transform of {length} values of {parts} parts is none")

@@ -1,4 +1,4 @@
-"""An ONNX file taken apart: the graph, which is small, and its weights, which may be mapped rather than loaded."""
+"""Reads and checks an ONNX file, and separates its graph from its weights, which may be mapped rather than loaded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WEIGHTS_APART = 4  # the version of the format since which weights need not be 
 _OF_ONNXRUNTIME = frozenset(
     {"LayerNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization", "ThresholdedRelu"}
 )
-"""Operators that onnxruntime writes into the standard's domain in versions where the standard has none of the name."""
+"""Operators that onnxruntime writes in the default domain, also in versions of the standard that do not define them."""
 
 _UNCHECKED_DOMAIN = "com.microsoft"  # the checker takes nodes of other domains as they are
 
@@ -42,7 +42,7 @@ _UNCHECKED_DOMAIN = "com.microsoft"  # the checker takes nodes of other domains 
 class GraphFile:
     """`graph` is a model without initializers; `weights` are those initializers by name, in the file's order.
 
-    Strings are arrays of objects.
+    Weights that hold strings are arrays of objects.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class GraphFile:
     weights: dict[str, NDArray[Any]]
 
     def assemble(self, outside: Collection[str] = ()) -> ModelProto:
-        """Put a model together again; the weights named in `outside` become inputs, after the model's own."""
+        """Build a model with these weights; those named in `outside` become inputs, after the model's own."""
         model = ModelProto()
         model.CopyFrom(self.graph)
         for name, values in self.weights.items():
@@ -62,7 +62,7 @@ class GraphFile:
         return model
 
     def bound(self, constants: Mapping[str, NDArray[Any]]) -> GraphFile:
-        """The same with these inputs turned into weights."""
+        """The same file with the inputs named in `constants` turned into weights."""
         if not constants:
             return self
         graph = ModelProto()
@@ -73,7 +73,7 @@ class GraphFile:
         return GraphFile(self.path, graph, {**self.weights, **constants})
 
     def large_weights(self) -> set[str]:
-        """Names of the weights that are too large to be a shape or an index, on which the graph's structure hangs."""
+        """Names of the weights of 64 KiB or more: too large to be shapes or indices, which simplification needs."""
         return {name for name, values in self.weights.items() if values.nbytes >= _LARGE and values.dtype != object}
 
 
@@ -135,7 +135,7 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
 
 
 def _check(file: GraphFile) -> None:
-    """Let the standard's own checker look for what is wrong with the graph."""
+    """Check the graph with ONNX's own checker."""
     model = file.assemble(outside=file.large_weights())
     _fill_in_for_the_checker(model)
     _hide_operators_of_onnxruntime(model)
@@ -146,8 +146,8 @@ def _check(file: GraphFile) -> None:
 
 
 def _fill_in_for_the_checker(model: ModelProto) -> None:
-    """Add names of graphs, types of outputs, and shapes, which onnxruntime does not need."""
-    del model.metadata_props[:]  # it refuses keys that occur twice
+    """Add names of graphs, types of outputs, and shapes: the checker demands them, onnxruntime does not."""
+    del model.metadata_props[:]  # the checker refuses keys that occur twice
     for graph in (model.graph, *(body for node in nodes(model) for body in subgraphs(node))):
         graph.name = graph.name or "graph"
     for value in model.graph.output:
@@ -159,7 +159,7 @@ def _fill_in_for_the_checker(model: ModelProto) -> None:
 
 
 def _hide_operators_of_onnxruntime(model: ModelProto) -> None:
-    """Move what only onnxruntime registers in the standard's domain out of the checker's sight."""
+    """Move operators that only onnxruntime defines in the default domain to a domain that is not checked."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
     hidden = [
         node
@@ -174,7 +174,7 @@ def _hide_operators_of_onnxruntime(model: ModelProto) -> None:
 
 @contextmanager
 def readable_names(path: Path) -> Iterator[None]:
-    """Turn the late discovery of text that is none, in a corner of the message, into a `ModelError`."""
+    """Raise a `ModelError` for text that is not UTF-8, which protobuf finds only when a field is read."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -212,7 +212,7 @@ def _parse(path: Path) -> ModelProto:
 
 
 def _names(model: ModelProto) -> Iterator[str | bytes]:
-    """All names the graph goes by; protobuf gives bytes for what is no text."""
+    """All names in the graph; protobuf returns bytes for names that are not UTF-8."""
     for value in (*model.graph.input, *model.graph.output, *model.graph.initializer):
         yield value.name
     for node in nodes(model):
@@ -222,7 +222,7 @@ def _names(model: ModelProto) -> Iterator[str | bytes]:
 
 
 def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[Any]:
-    """A weight's values; refused when they do not fit its shape."""
+    """A weight's values; raises a `ModelError` when they do not fit its shape."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return external.read(tensor)
     try:
@@ -235,9 +235,9 @@ def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[
 
 
 def _inlined(path: Path, model: ModelProto) -> ModelProto:
-    """The model with its local functions put in the place of their calls."""
+    """The model with calls of its local functions inlined."""
     try:
         inlined: ModelProto = inliner.inline_local_functions(model)
-    except Exception as error:  # the inliner raises whatever its C++ side throws
+    except Exception as error:  # the inliner passes on exceptions of its C++ code
         raise ModelError(f"{path}: its local functions cannot be inlined: {cause_line(error)}") from error
     return inlined

@@ -1,4 +1,4 @@
-"""Half precision: products, norms, sums and functions are computed in float32, as other runtimes do, and rounded once.
+"""Half precision: computes products, norms, sums and functions in float32, as other runtimes do, and rounds once.
 
 A float16 or bfloat16 product that is summed in its own type loses a digit over a few hundred terms; so do norms, means
 and softmax.
@@ -25,7 +25,7 @@ _SUMMING: dict[str, tuple[Any, tuple[str, ...]]] = {
     "relax.nn.conv1d_transpose": (relax.op.nn.conv1d_transpose, _TRANSPOSED),
     "relax.nn.conv2d_transpose": (relax.op.nn.conv2d_transpose, _TRANSPOSED),
 }
-"""Operator name -> its function, and the attributes that are handed on."""
+"""Maps an operator's name to its function and the attributes that are passed to it."""
 
 _WIDENED = frozenset(
     f"relax.{name}"

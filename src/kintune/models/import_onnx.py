@@ -1,4 +1,4 @@
-"""From a prepared ONNX graph to a Relax module."""
+"""Imports a prepared ONNX graph into a Relax module."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ _CONTRIB_ALONE = frozenset(
     }
 )
 _CONTRIB = _CONTRIB_ALONE | {"Gelu"}
-"""Operators of ONNX Runtime's own set that the importer knows; it looks at names alone, so others must be kept out."""
+"""Operators of ONNX Runtime's own domain that can be imported.
+
+Converters are found by name, whatever the domain: others of this domain must not pass for the standard's operators.
+"""
 
 _CONTRIB_ONLY = _CONTRIB_ALONE | {"AllClassNMS"}
-"""Names of which the importer does not know the standard's operator, where there is one."""
+"""Names whose converter is that of another domain: a standard operator of this name cannot be imported by it."""
 
 
 def import_onnx(model: OnnxModel) -> ImportedModule:
@@ -59,7 +62,7 @@ def import_onnx(model: OnnxModel) -> ImportedModule:
             module = conversion.convert(proto.graph)
     except ModelError:
         raise
-    except Exception as error:  # the compiler raises whatever it stumbles over
+    except Exception as error:  # TVM raises exceptions of many types
         raise ModelError(f"{label}: cannot be imported: {cause_line(error)}") from error
     module = _bind_weights(module, model, [value.name for value in proto.graph.input])
     module = accumulate_in_float32(module)
@@ -68,7 +71,7 @@ def import_onnx(model: OnnxModel) -> ImportedModule:
 
 
 def _unsupported(model: ModelProto) -> Counter[str]:
-    """How often each operator occurs, at any depth, that cannot be imported."""
+    """Counts the nodes of each operator that cannot be imported, at any depth."""
     counts: Counter[str] = Counter()
     for node in nodes(model):
         if node.domain in DEFAULT_DOMAINS:
@@ -80,7 +83,7 @@ def _unsupported(model: ModelProto) -> Counter[str]:
 
 
 def _expand(model: OnnxModel) -> ModelProto:
-    """Write out standard operators that the importer does not know in terms of others, where the standard says how."""
+    """Replace standard operators that cannot be imported by other operators, where the standard defines them so."""
     missing = {name for name in _unsupported(model.proto) if "::" not in name}
     if not missing:
         return model.proto
@@ -93,11 +96,11 @@ def _expand(model: OnnxModel) -> ModelProto:
         )
     except Exception:  # then they are reported as unsupported
         return model.proto
-    return slim(expanded, str(model.path), model.weights)  # what was written in holds constants of its own
+    return slim(expanded, str(model.path), model.weights)  # the inlined definitions hold constants to fold
 
 
 def _state_defaults(model: ModelProto, operators: set[str], opset: int) -> None:
-    """Give nodes of `operators` the attributes they leave at their default: the inliner does not know those."""
+    """Give nodes of `operators` the attributes that they leave out: the inliner does not know their defaults."""
     for node in nodes(model):
         if node.op_type in operators and node.domain in DEFAULT_DOMAINS:
             given = {attribute.name for attribute in node.attribute}
@@ -107,7 +110,7 @@ def _state_defaults(model: ModelProto, operators: set[str], opset: int) -> None:
 
 
 def _bind_weights(module: tvm.IRModule, model: OnnxModel, names: list[str]) -> tvm.IRModule:
-    """Make constants of the parameters that are weights."""
+    """Replace the parameters that are weights by constants."""
     main = module["main"]
     bound = {}
     for name, parameter in zip(names, main.params, strict=True):

@@ -1,4 +1,4 @@
-"""From a PyTorch exported program to a Relax module."""
+"""Imports a PyTorch exported program into a Relax module."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load_exported(ref: ModelRef) -> ImportedModel:
         ShapeError: an open dimension that is not bound, or a shape that contradicts the program.
     """
     require_torch()
-    # They need PyTorch, which is known to be there only now.
+    # These modules import PyTorch, which need not be installed.
     from kintune.models.torch_converters.prepare import fit_constants, input_names, output_names, prepare
     from kintune.models.torch_converters.program import translate
 
@@ -52,7 +52,7 @@ def load_exported(ref: ModelRef) -> ImportedModel:
             imported = translate(label, program, values)
         except ModelError:
             raise
-        except Exception as error:  # reader and importer raise whatever they stumble over
+        except Exception as error:  # PyTorch's reader and TVM raise exceptions of many types
             raise ModelError(f"{path}: cannot be imported: {cause_line(error)}") from error
     return complete_model(ref, imported, *names, digest=digest, constants=values, exported_path=label)
 
@@ -60,7 +60,7 @@ def load_exported(ref: ModelRef) -> ImportedModel:
 def _digest(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
-            # PyTorch stores members as they are; a compressed one could unfold to any size.
+            # PyTorch does not compress members; a compressed one could expand to any size.
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise ModelError(f"{path}: is not an archive that torch.export.save wrote")
         return exported_digest(path, shapes, constants)
@@ -73,5 +73,5 @@ def _open(path: Path) -> torch.export.ExportedProgram:
 
     try:
         return torch.export.load(path)
-    except Exception as error:  # the reader raises whatever it stumbles over
+    except Exception as error:  # the reader raises exceptions of many types
         raise ModelError(f"{path}: PyTorch cannot read this exported program: {cause_line(error)}") from error

@@ -1,4 +1,4 @@
-"""What becomes of a module that an importer has made: its inputs and outputs are described, and its indices guarded."""
+"""Completes a module that an importer has made: describes its inputs and outputs, and guards its indices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ImportedModule", "complete_model", "trace"]
 
 
 class ImportedModule(NamedTuple):
-    """What an importer makes of a graph.
+    """The result of an importer.
 
     `module` holds one function `main`, whose weights are constants.  `sources` maps the names of variables of `main` to
     the tensor or node of the user's graph that they hold, or help to compute; `nodes` maps each of these to how
@@ -50,7 +50,7 @@ def complete_model(
     exported_path: str | None = None,
     opset: int = 0,
 ) -> ImportedModel:
-    """The model that `ref` names, from its imported module and the names of its inputs and outputs.
+    """Makes the model that `ref` names of its imported module and the names of its inputs and outputs.
 
     `constants` are the values of the inputs that became constants; the other arguments are those of `ImportedModel`.
 
@@ -78,9 +78,10 @@ def complete_model(
 
 
 def trace(main: relax.Function, known: Mapping[str, str]) -> dict[str, str]:
-    """Variable of `main` -> the user's tensor or node whose value it holds, or helps to compute.
+    """Maps variables of `main` to the user's tensor or node whose value they hold, or help to compute.
 
-    `known` says it of some variables; those bound before one of them, and after the last other one, help to compute it.
+    `known` maps some of the variables.  Each other one belongs to the next variable bound after it that `known` has.
+    Names that are bound more than once are left out.
     """
     bound = [str(binding.var.name) for block in main.body.blocks for binding in block.bindings]
     unique = {name for name, count in Counter(bound).items() if count == 1}
@@ -118,8 +119,8 @@ def _tensor(label: str, name: str, type_: Any) -> Tensor:
 
 
 def _refuse_open_shapes(label: str, main: relax.Function) -> None:
-    """Refuse shapes that depend on data: nothing that computes on them can be compiled ahead or tuned."""
-    open_results: list[str] = []  # collected, since an error raised inside the visit would arrive as another
+    """Refuse shapes that depend on data: code for them can be neither compiled ahead of time nor tuned."""
+    open_results: list[str] = []  # collected, since TVM turns an exception raised inside the visit into another type
 
     def visit(expression: Any) -> None:
         if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType | relax.TupleType):

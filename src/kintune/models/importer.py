@@ -1,4 +1,4 @@
-"""Import any model into the compiler."""
+"""Imports a model of any supported kind into a Relax module."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _load_onnx(ref: ModelRef, path: Path) -> ImportedModel:
 
 
 def _check_numbers(path: Path, graph: GraphProto) -> None:
-    """Refuse a graph whose inputs or outputs are no tensors of numbers: there are no kernels for these."""
+    """Refuse a graph whose inputs or outputs are not tensors of numbers: there are no kernels for others."""
     for what, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
             kind = value.type.WhichOneof("value") or "tensor_type"

@@ -1,4 +1,4 @@
-"""Checks that constant indices of ONNX nodes lie inside of what they index, since compiled programs do not check."""
+"""Checks that constant indices of ONNX nodes are in range, since compiled programs do not check them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _INDEXING = frozenset({"Gather"}) | _BY_ELEMENT | _BY_TUPLE
 
 
 def check_constant_indices(label: str, model: ModelProto, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Check all nodes of the main graph that index by a constant: branches and bodies of loops may never run.
+    """Check all nodes of the main graph that index by a constant.
 
-    `weights` has the values of inputs that are weights.  Axes of unknown size are not checked.
+    Branches and bodies of loops are not checked, since they may never run; nor are axes of unknown size.  `weights` has
+    the values of inputs that are weights.
 
     Raises:
-        ModelError: an index is outside; the message names the node, the index and the size.
+        ModelError: when an index is out of range; the message names the node, the index and the size.
     """
     unknown = False
 
@@ -51,7 +52,7 @@ def check_constant_indices(label: str, model: ModelProto, weights: Mapping[str, 
     if unknown:
         try:
             inferred = shape_inference.infer_shapes(model)
-        except Exception:  # it raises its own kinds, and what it cannot infer is found out while importing
+        except Exception:  # it has its own exception types; the import finds what is wrong
             return
         _walk(inferred.graph, weights, check)
 
@@ -61,7 +62,7 @@ def _walk(
     weights: Mapping[str, NDArray[Any]],
     check: Callable[[NodeProto, NDArray[Any], tuple[int | None, ...] | None], None],
 ) -> None:
-    """Hand each node of `graph` that indexes by a constant to `check`."""
+    """Call `check` for each node of `graph` that indexes by a constant, with the indices and the data's shape."""
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
@@ -79,7 +80,7 @@ def _walk(
 
 
 def _by_axis(node: NodeProto, indices: NDArray[Any], rank: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The axes that a node indexes, and by what."""
+    """Yields each axis that a node indexes, with the indices of this axis."""
     attributes = {attribute.name: attribute.i for attribute in node.attribute}
     if node.op_type in _BY_TUPLE:
         first = attributes.get("batch_dims", 0)

@@ -31,7 +31,7 @@ _OPERANDS = {
     "relax.scatter_elements": 1,
     "relax.scatter_nd": 1,
 }
-"""Operators that read or write by an index, and the position of it."""
+"""Operators that read or write by an index, and the position of the index among their arguments."""
 
 
 class GuardedModule(NamedTuple):
@@ -55,7 +55,8 @@ def guard_indices(
 ) -> GuardedModule:
     """Replace all marks of `main`, and guard lookups that have none.
 
-    `inputs` have their bounds; `sources` and `nodes` lead from variables to the user's nodes, see `Model`.
+    `inputs` are the parameters of `main`, with the bounds of their values.  `sources` and `nodes` lead from variables
+    to the user's nodes, as in `ImportedModel`.
     """
     main = module["main"]
     if not isinstance(main.body, relax.SeqExpr):
@@ -83,7 +84,7 @@ def guard_indices(
 
 
 def _unmarked(value: Any) -> Mark | None:
-    """The index by which an operator reads or writes that no converter has marked; None of any other expression."""
+    """A mark for the index by which an operator reads or writes; None for any other expression, or a constant index."""
     name = str(getattr(getattr(value, "op", None), "name", ""))
     if name not in _OPERANDS or str(getattr(value.attrs, "mode", "fast")) not in ("fast", ""):
         return None
@@ -135,7 +136,11 @@ def _rewritten(
 
 @mutator
 class _Rewriter(PyExprMutator):  # type: ignore[misc]
-    """Carries plans out.  `results` numbers the checked indices, `made` leads from new variables to their origin."""
+    """Applies the plans of `main`.
+
+    `results` maps a planned variable to the number of its index among the indices that `main` returns.  `made` maps the
+    name of a new variable to that of the variable it was made for.
+    """
 
     def __init__(self, module: tvm.IRModule, plans: Mapping[Any, _Plan], result: Any) -> None:
         super().__init__(module)

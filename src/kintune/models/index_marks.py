@@ -16,10 +16,12 @@ _NAME = "kintune.index"
 
 
 class Mark(NamedTuple):
-    """An index of one axis of `sizes[0]` entries, or, by its last dimension, of several axes of `sizes`.
+    """The bounds of an index.
 
-    `axis` is the first of them.  Where `negative`, values below 0 count from the end.  An index that is not `checked`
-    may be outside, since what is read then is not used: in the branch of a condition.
+    With one entry in `sizes`, each value indexes an axis of `sizes[0]` entries.  With several, the last dimension of
+    the index has one value for each axis.  `axis` is the first of these axes.  Where `negative`, values below 0 count
+    from the end.  An index that is not `checked` may be out of range, since the value read with it is not used: it is
+    in a branch of a condition.
     """
 
     index: Any
@@ -30,7 +32,7 @@ class Mark(NamedTuple):
 
     @property
     def least(self) -> tuple[int, ...]:
-        """The least index of each axis."""
+        """The least valid index of each axis."""
         return tuple(-size if self.negative else 0 for size in self.sizes)
 
 
@@ -44,12 +46,12 @@ def mark_index(
     checked: bool = True,
     name: str = "",
 ) -> Any:
-    """The index as kernels want it, counted from the start; see `Mark` for the arguments.
+    """Returns `index` counted from the start: a constant at once, another one as a call that `index_guard` replaces.
 
-    `name` is how the variable is called that holds it.
+    `name` is the name hint of the variable that holds the call.  See `Mark` for the other arguments.
 
     Raises:
-        ValueError: when there is an index although nothing can be indexed, or a constant one is outside.
+        ValueError: when an axis to be indexed has no elements, or a constant index is out of range.
     """
     shape = tuple(int(size) for size in index.ty.shape.values)
     if 0 in shape:
@@ -79,7 +81,7 @@ def mark_index(
 
 
 def read_mark(call: Any) -> Mark | None:
-    """The mark that the expression is; None where it is none."""
+    """Reads the mark from a call that `mark_index` has made; returns None for any other expression."""
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.call_pure_packed":
         return None
     function = call.args[0]

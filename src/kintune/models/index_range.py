@@ -30,16 +30,16 @@ _SAME = frozenset(
 
 
 class Ranges:
-    """The intervals of variables, noted one binding after another in the order of the graph."""
+    """The intervals of variables; bindings must be noted in the order of the graph."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Interval] = {}
-        self._places: dict[Any, Interval] = {}  # of the indices in pairs of values and indices (topk)
+        self._topk_indices: dict[Any, Interval] = {}  # by the variable of a topk that returns (values, indices)
 
     def note(self, variable: Any, value: Any) -> None:
-        """Work out the interval of what `variable` is bound to."""
+        """Find the interval of `variable`, which is bound to `value`."""
         if _is_topk(value) and str(value.attrs.ret_type) == "both":
-            self._places[variable] = 0, _size(value.args[0], value.attrs.axis) - 1
+            self._topk_indices[variable] = 0, _size(value.args[0], value.attrs.axis) - 1
             return
         found = self._of_value(value)
         if found is None:
@@ -52,7 +52,7 @@ class Ranges:
         self._known[variable] = found
 
     def of(self, expression: Any) -> Interval | None:
-        """The interval of an operand, None where nothing is known or where it is no integer."""
+        """The interval of an operand; None where nothing is known or where it does not hold integers."""
         if isinstance(expression, tvm.ir.GenericConst):
             values = expression.value.numpy()
             if values.dtype.kind not in "iub" or not values.size:
@@ -66,8 +66,8 @@ class Ranges:
         if isinstance(value, relax.Var | tvm.ir.GenericConst):
             return self.of(value)
         if isinstance(value, relax.TupleGetItem):
-            if value.tuple_value in self._places:
-                return self._places[value.tuple_value] if int(value.index) == 1 else None
+            if value.tuple_value in self._topk_indices:
+                return self._topk_indices[value.tuple_value] if int(value.index) == 1 else None
             return self._known.get(value.tuple_value)
         if not isinstance(value, relax.Call):
             return None
@@ -100,7 +100,7 @@ class Ranges:
         return None
 
     def _extreme(self, call: Any, choose: Callable[..., int]) -> Interval | None:
-        """Maximum or minimum, of which one operand alone bounds one side."""
+        """The interval of a maximum or minimum; an operand without one may have any value of its type."""
         dtype = str(call.ty.dtype)
         if not dtype.startswith(("int", "uint")):
             return None
@@ -121,7 +121,7 @@ _COMBINED: Mapping[str, Callable[[int, int], int]] = {
 
 
 def _combine(operator: Callable[[int, int], int], operands: list[Interval | None]) -> Interval | None:
-    """The interval of an operator that is monotonous in each operand, alone or by sign."""
+    """The interval of an operator that is monotonic in each operand while the other one is fixed."""
     first, second = operands
     if first is None or second is None:
         return None
@@ -137,7 +137,7 @@ def _joined(intervals: list[Interval | None]) -> Interval | None:
 
 
 def _clipped(source: Interval | None, call: Any) -> Interval | None:
-    """Of integers alone: of other numbers, what is not a number stays so."""
+    """The interval of integers clipped to constant bounds; None for floating-point numbers, where NaN stays NaN."""
     if not str(call.ty.dtype).startswith(("int", "uint")):
         return None
     bounds = [float(argument.value) for argument in call.args[1:] if hasattr(argument, "value")]
@@ -152,7 +152,7 @@ def _clipped(source: Interval | None, call: Any) -> Interval | None:
 
 
 def _summed(source: Interval | None, call: Any) -> Interval | None:
-    """Of any number of the elements that are summed, but one at least."""
+    """The interval of `relax.sum` or `relax.cumsum`: a sum of at least one element and at most all along the axes."""
     if source is None:
         return None
     shape = call.args[0].ty.shape.values
@@ -167,7 +167,7 @@ def _summed(source: Interval | None, call: Any) -> Interval | None:
 
 
 def _remainder(name: str, source: Interval | None, divisor: Interval | None) -> Interval | None:
-    """With a divisor that is always positive."""
+    """The interval of a remainder; None unless the divisor is always positive."""
     if divisor is None or divisor[0] < 1:
         return None
     if name == "relax.floor_mod" or (source is not None and source[0] >= 0):
@@ -176,6 +176,6 @@ def _remainder(name: str, source: Interval | None, divisor: Interval | None) -> 
 
 
 def _size(expression: Any, axis: Any) -> int:
-    """How many elements lie along an axis, all of them where none is named."""
+    """The extent along an axis; the number of all elements where `axis` is None."""
     sizes = [int(size) for size in expression.ty.shape.values]
     return math.prod(sizes) if axis is None else sizes[int(axis)]

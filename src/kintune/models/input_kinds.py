@@ -1,8 +1,8 @@
 """Finds what the values of each input of an imported module mean, from the operators that use it.
 
-`kintune.runtime.inputs.draw_inputs` needs that: an index has to lie in its table, and a mask of random numbers masks
-nothing.  An input all of whose elements are indices of a table also gets `bounds`, which are checked before each run,
-since kernels do not check what they read.
+`kintune.runtime.inputs.draw_inputs` draws test inputs by it: an index must be in range, and a mask must not be a tensor
+of arbitrary numbers.  An input all of whose elements are indices also gets `bounds`, which are checked before each run,
+since kernels do not check indices.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MOVES = frozenset(
         "flatten",
     )
 )
-"""Operators that move values, or change their type, but keep them."""
+"""Operators that move values or change their type, but not the values."""
 
 _LOOKUPS = {"relax.take": 1, "relax.one_hot": 0, "relax.gather_elements": 1, "relax.gather_nd": 1}
-"""Operators that read an index, and the position of it."""
+"""Operators that read an index, and the position of the index among their arguments."""
 
 _INDEXED = frozenset(
     (*_LOOKUPS, "relax.scatter_elements", "relax.scatter_nd", "relax.call_tir", "relax.dynamic_strided_slice")
@@ -45,18 +45,18 @@ _INDEXED = frozenset(
 """Operators in which a value may be an index."""
 
 _CHANNELS = (1, 3, 4)
-_IMAGE_SIDE = 8  # pixels; less is no image
-_FEWEST = 3  # of which one may be chosen; two are a mask's
+_IMAGE_SIDE = 8  # pixels; a smaller tensor is not taken for an image
+_FEWEST = 3  # choices of an input that is compared with constants; with two, it may be a mask
 _BYTES = ("uint8", "int8")
 _WIDE = ("int32", "int64")  # integers that hold any index
 _UNBOUNDED = 1 << 64
 
 
 class _Trace(NamedTuple):
-    """A value that is `inputs[position] + offset`, moved.
+    """A value that is `inputs[position] + offset`, perhaps in another shape or order.
 
-    `whole` is False where elements may have been left out or changed.  `wrapped` is the number added to negative
-    values, 0 where none is.
+    `whole` is False where elements may have been left out or changed.  `wrapped` is the number that was added to
+    negative values, or 0.
     """
 
     position: int
@@ -66,19 +66,19 @@ class _Trace(NamedTuple):
 
 
 class _Found:
-    """What was found of each input, by position."""
+    """The findings about inputs, which are named by their positions."""
 
     def __init__(self) -> None:
-        self.below: dict[int, int] = {}
-        self.conditions: set[int] = set()
-        self.indices: set[int] = set()
-        self.bounds: dict[int, tuple[int, int]] = {}
-        self.bounded: dict[Any, int] = {}
+        self.below: dict[int, int] = {}  # inputs that are indices: the number that they must be below
+        self.conditions: set[int] = set()  # inputs that select between two values
+        self.indices: set[int] = set()  # inputs from which an index of unknown range may be computed
+        self.bounds: dict[int, tuple[int, int]] = {}  # indices all of whose values are checked: least and greatest
+        self.bounded: dict[Any, int] = {}  # variable that reads by an input alone, or marks it -> that input
 
     def bound(self, variable: relax.Var, trace: _Trace, size: int, from_end: int) -> None:
-        """Every element of the traced value is an index of a table of `size` entries, read by `variable`.
+        """Note that every element of the traced value is an index of a table of `size` entries, read by `variable`.
 
-        `from_end` is the number of entries that negative values reach.
+        Negative values down to `-from_end` are valid as well.
         """
         least, greatest = self.bounds.get(trace.position, (-_UNBOUNDED, _UNBOUNDED))
         self.bounds[trace.position] = (
@@ -88,21 +88,21 @@ class _Found:
         self.bounded[variable] = trace.position
 
     def note(self, trace: _Trace, size: int) -> None:
-        """The traced value is one of `size`, counted from 0."""
+        """Note that the traced value is an index below `size`."""
         below = size - trace.offset
         self.below[trace.position] = min(below, self.below.get(trace.position, below))
 
 
 def with_kinds(module: tvm.IRModule, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The inputs of `module`'s `main`, each with its `values` and `below` as far as they can be told."""
+    """The inputs of `module`'s `main`, each with its `values`, `below` and `bounds` as far as they are found."""
     found = _look(module["main"])
     return tuple(_with_kind(position, tensor, found) for position, tensor in enumerate(inputs))
 
 
 def bounded_lookups(module: tvm.IRModule, inputs: Sequence[Tensor]) -> frozenset[relax.Var]:
-    """The variables of `main` that read by an input alone, or mark it as an index, where its bounds are known.
+    """The variables of `main` that read by an index which is an input with bounds, or that mark such an index.
 
-    `inputs` are those that `with_kinds` returned.  Such an index needs no other check.
+    `inputs` are those that `with_kinds` returned.  Such an index is checked before a run, and needs no other check.
     """
     found = _look(module["main"])
     return frozenset(variable for variable, position in found.bounded.items() if inputs[position].bounds is not None)
@@ -130,7 +130,7 @@ def _with_kind(position: int, tensor: Tensor, found: _Found) -> Tensor:
 
 
 def _kept(bounds: tuple[int, int] | None, dtype: str) -> tuple[int, int] | None:
-    """The bounds within what the type holds; None where nothing is within."""
+    """The intersection of the bounds with the range of an integer type; None where it is empty."""
     if bounds is None or not dtype.startswith(("int", "uint")):
         return None
     limits = np.iinfo(dtype)
@@ -139,7 +139,7 @@ def _kept(bounds: tuple[int, int] | None, dtype: str) -> tuple[int, int] | None:
 
 
 def _is_image(tensor: Tensor) -> bool:
-    """Whether it has four dimensions and the channels of one, first or last."""
+    """Whether it has four dimensions, as many channels as an image (first or last), and sides of 8 pixels or more."""
     if len(tensor.shape) != 4 or not tensor.dtype.startswith(("float", "bfloat")):
         return False
     _, first, middle, last = tensor.shape
@@ -185,9 +185,10 @@ def _read(
     numbers: dict[Any, Any],
     found: _Found,
 ) -> _Trace | None:
-    """Note what this call tells of inputs; the trace of its result, which is `variable`.
+    """Note what this call shows about inputs; return the trace of its result, which is bound to `variable`.
 
-    `negative` holds, by trace, the variables that say where its value is negative, and `numbers` the sizes of shapes.
+    `touched` has the inputs from which each variable is computed.  `negative` has, by trace, the variables that are
+    true where its value is negative, and `numbers` the values of variables that hold sizes of shapes.
     """
     name = str(getattr(call.op, "name", ""))
     arguments = list(call.args)
@@ -214,7 +215,7 @@ def _read(
             found.indices |= touched.get(arguments[index], set())
     elif name in _INDEXED:
         found.indices |= _reached(call, touched)
-    elif name == "relax.equal":  # with all that it may be: a choice of one
+    elif name == "relax.equal":  # with the constants 0, 1, 2, ...: the input is one of them
         for trace, other in ((known[0], arguments[1]), (known[1], arguments[0])):
             if trace is not None and (choices := _choices(other)):
                 found.note(trace, choices)
@@ -226,13 +227,13 @@ def _read(
         for trace, other in ((known[0], arguments[1]), (known[1], arguments[0])):
             if trace is not None and (constant := _number(other, numbers)) is not None:
                 return trace._replace(offset=trace.offset + constant, whole=trace.whole and not trace.wrapped)
-    if name == "relax.where":  # an index that is counted from the end when it is negative
+    if name == "relax.where":  # perhaps where(index < 0, index + size, index)
         branches = [trace for trace in known[1:] if trace is not None]
         if branches and _reached(call, touched) == {branches[0].position}:
             lowest = min(branches, key=lambda trace: trace.offset)
             size = max(branches, key=lambda trace: trace.offset).offset - lowest.offset
             whole = len(branches) == 2 and all(trace.whole and not trace.wrapped for trace in branches)
-            # negative values alone are moved: the branch for them comes first
+            # `size` is added to negative values alone
             whole = (
                 whole
                 and size > 0
@@ -246,7 +247,7 @@ def _read(
 
 
 def _keeps_all(name: str, call: relax.Call) -> bool:
-    """Whether this move keeps every element, and every value that an index may have."""
+    """Whether this operator of `_MOVES` keeps every element, and every value that an index may have."""
     if name == "relax.strided_slice":
         return False
     return name != "relax.astype" or str(call.attrs.dtype) in _WIDE
@@ -263,7 +264,7 @@ def _reached(call: relax.Call, touched: dict[Any, set[int]]) -> set[int]:
 
 
 def _size(name: str, call: relax.Call) -> int | None:
-    """How many entries there are to choose from by an index; None when that is not one number."""
+    """The number of entries that the index of a lookup may name; None when it is not known."""
     if name == "relax.one_hot":
         return int(call.attrs.depth)
     shape = getattr(call.args[0].ty, "shape", None)
@@ -279,7 +280,7 @@ def _size(name: str, call: relax.Call) -> int | None:
 
 
 def _choices(expression: Any) -> int:
-    """How many there are when a constant holds all numbers from 0 on, and more than two; else 0."""
+    """The number of values of a constant that holds exactly 0, 1, 2 and so on, three or more of them; else 0."""
     if not isinstance(expression, tvm.ir.GenericConst):
         return 0
     values = np.unique(expression.value.numpy())
@@ -289,7 +290,7 @@ def _choices(expression: Any) -> int:
 
 
 def _sizes_read(call: relax.Call, numbers: dict[Any, Any]) -> Any:
-    """The sizes that this call takes from a tensor's shape, which importers do without folding it; else None."""
+    """The sizes that this call takes from a tensor's shape (importers do not fold such calls); else None."""
     name = str(getattr(call.op, "name", ""))
     if name == "relax.shape_of":
         shape = getattr(call.args[0].ty, "shape", None)
@@ -305,7 +306,7 @@ def _sizes_read(call: relax.Call, numbers: dict[Any, Any]) -> Any:
 
 
 def _number(expression: Any, numbers: dict[Any, Any] | None = None) -> int | None:
-    """The one integer that a constant or a size in `numbers` holds throughout, else None."""
+    """The integer that all elements of a constant, or a size in `numbers`, are equal to; else None."""
     if numbers and expression in numbers:
         sizes = np.asarray(numbers[expression])
         return int(sizes) if not sizes.ndim else None

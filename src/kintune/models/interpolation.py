@@ -1,7 +1,6 @@
-"""Interpolation along one axis: each output element is a weighted sum of a few input elements.
+"""Interpolation along one axis: each output element is a weighted sum of a few input elements, the taps.
 
-The weights are small vectors, one a tap.  The indices are integer arithmetic: nothing is read through an index that is
-data.
+Each tap has a vector of weights.  Indices are computed by integer arithmetic, never read from a tensor.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ INTERPOLATION = "kintune.interpolation"
 """The attribute of a PrimFunc that interpolates: the fields of its `Interpolation`."""
 
 RESIZE = "resize"
-"""How the names of such PrimFuncs begin."""
+"""Prefix of the names of such PrimFuncs."""
 
 
 class Interpolation(NamedTuple):
-    """Which elements are summed.
+    """The indices of the elements that are summed.
 
-    Along `axis`, element o is the sum over k below `taps` of element `(slope * o + start) // divisor + k`, kept within
-    the tensor, times weight o of tap k.  Without weights there is one tap.
+    Along `axis`, output element o is the sum over k in `range(taps)` of the input element at
+    `(slope * o + start) // divisor + k`, clamped to the tensor, times weight o of tap k.  Without weights there is one
+    tap.
     """
 
     axis: int
@@ -55,13 +55,14 @@ def resized(
     first: NDArray[Any],
     weights: NDArray[Any] | None,
 ) -> relax.Expr:
-    """A tensor resized along an axis, not bound yet.
+    """A call that resizes `data` along `axis`, not bound yet.
 
-    `places` (outputs) says where each output element lies among the input's, `first` (outputs) which element its first
-    tap is, and `weights` (outputs, taps) are those of its taps.  Without weights it is its first tap.
+    `places` (outputs) has the coordinate of each output element on the input's axis, `first` (outputs) the input
+    element of its first tap, and `weights` (outputs, taps) the weights of its taps.  Without weights, an output element
+    is a copy of its first tap.
 
     Raises:
-        ValueError: `first` follows no line.
+        ValueError: when `first` is no linear function of the output element, rounded down.
     """
     size = shape_of(data)[axis]
     times, rest = divmod(len(first), size)
@@ -81,7 +82,10 @@ def interpolated(
     outputs: int,
     weights: Sequence[relax.Expr],
 ) -> relax.Expr:
-    """A call, not bound yet, of a new PrimFunc; `weights` are one vector (outputs) a tap, or none."""
+    """A call, not bound yet, of a new PrimFunc that interpolates `data`.
+
+    `outputs` is the extent of the result along the axis.  `weights` has one vector (outputs) for each tap, or is empty.
+    """
     axis, slope, start, divisor, taps = interpolation
     shape = list(shape_of(data))
     size, shape[axis] = shape[axis], outputs
@@ -106,10 +110,12 @@ def interpolated(
 
 
 def line(places: NDArray[Any], first: NDArray[Any]) -> tuple[int, int, int]:
-    """Integers with which `first[o]` is `(slope * o + start) // divisor`.
+    """Finds `slope`, `start` and `divisor` such that `first[o] == (slope * o + start) // divisor` for all o.
+
+    `places` (outputs) are coordinates from which the slope is estimated.
 
     Raises:
-        ValueError: when there are none.
+        ValueError: when no such integers below 2^31 are found.
     """
     outputs = np.arange(len(places), dtype=np.int64)
     gradient = float(places[-1] - places[0]) / max(len(places) - 1, 1)

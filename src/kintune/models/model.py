@@ -19,19 +19,20 @@ __all__ = ["ImportedModel"]
 class ImportedModel:
     """An imported model.
 
-    `module` holds one Relax function `main`, whose parameters are `inputs` in order and whose weights are constants in
-    its body, so that lowering may fold them first and turn what is left into parameters afterwards; its attribute
-    `num_input` is the number of inputs.  It returns one tensor when there is one output and no computed index to check,
-    else a tuple: the outputs, and then the indices that `checks` are about.
+    `module` holds one Relax function, `main`.  Its parameters are `inputs` in order, and its attribute `num_input` is
+    their number.  Weights are constants in its body: lowering folds them first, and makes parameters of what is left.
+    It returns one tensor when there is one output and no computed index to check, else a tuple: the outputs, and then
+    the indices that `checks` are about.
 
     `inputs` and `outputs` have the model's own names and fixed shapes.  `digest` is the digest of the model's content
     (graph, weights and shapes), the same on every machine.  `onnx_path` is the file to run for comparison, None when
-    the model came from PyTorch; `opset` is its operator set, or 0.  `constants` has the inputs of that file which have
-    become constants here, in its own types and shapes.
+    the model came from PyTorch; then `exported_path` is the exported program.  `opset` is the operator set of the ONNX
+    file, or 0.  `constants` has the inputs of the file which have become constants here, in the file's types and
+    shapes.
 
-    `sources` leads from the names of variables in `main` to the ONNX tensor that they hold or help to compute, and
-    `nodes` from there to the user's node, as messages name it (`Conv 'layer1/conv'`); both are empty where unknown.
-    `graph` has the nodes of the user's graph in its order, as the file has them.
+    `sources` maps the name of a variable in `main` to the name of the tensor that it holds or helps to compute.
+    `nodes` maps that tensor to the user's node, as messages name it (`Conv 'layer1/conv'`).  Unknown ones are left out.
+    `graph` has the nodes of the user's graph in the file's order.
     """
 
     name: str

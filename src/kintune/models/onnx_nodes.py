@@ -1,6 +1,6 @@
-"""The nodes of an ONNX model: all that it nests, in an order that can be computed, and as messages name them.
+"""The nodes of an ONNX model: iteration over nested ones too, topological order, and names for messages.
 
-Nested are the subgraphs of If, Loop and Scan, and local functions.
+Nodes are nested in the subgraphs of If, Loop and Scan, and in local functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
-"""The names of the standard's own set of operators."""
+"""The names of the ONNX standard's operator set."""
 
 
 def nodes(model: ModelProto) -> Iterator[NodeProto]:
@@ -80,12 +80,12 @@ def _sparse(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def sort_nodes(label: str, graph: GraphProto) -> None:
-    """Bring the nodes of `graph`, and of the graphs inside it, into an order that they can be computed in.
+    """Sort the nodes of `graph`, and of the graphs inside it, topologically.
 
-    Nodes that are in order stay as they are; otherwise the order in the file decides between nodes that could follow.
+    A graph that is sorted already is left as it is.
 
     Raises:
-        ModelError: nodes need each other's results; one of them is named.
+        ModelError: when nodes need each other's results; one of them is named.
     """
     for node in graph.node:
         for inner in subgraphs(node):
@@ -110,7 +110,7 @@ def sort_nodes(label: str, graph: GraphProto) -> None:
 
 
 def used_tensors(node: NodeProto) -> Iterator[str]:
-    """All that a node needs from around it: its inputs, and what the graphs inside it take from outside."""
+    """The tensors that a node reads: its inputs, and those that graphs inside it take from outside."""
     yield from (name for name in node.input if name)
     for graph in subgraphs(node):
         yield from _free(graph)
@@ -126,7 +126,11 @@ def _free(graph: GraphProto) -> Iterator[str]:
 
 
 def _ordered(needed: list[set[int]]) -> Iterable[int]:
-    """The indices of nodes, depth first along what each needs, in the file's order; nodes on cycles are left out."""
+    """A topological order of node indices, by Kahn's algorithm with a stack, which follows users depth first.
+
+    `needed` has, for each node, the nodes whose results it reads.  Nodes on cycles, and those after them, are left out.
+    Nodes that become ready at the same time keep the file's order.
+    """
     missing = [len(before) for before in needed]
     users: dict[int, list[int]] = defaultdict(list)
     for index, before in enumerate(needed):
@@ -168,10 +172,10 @@ def operator_name(node: NodeProto) -> str:
 
 
 def described_nodes(model: ModelProto, original: ModelProto) -> dict[str, str]:
-    """ONNX tensor -> how messages name the node of `original` that computes it, at any depth of subgraphs.
+    """Maps each ONNX tensor to the text that names the node of `original` that computes it, at any depth of subgraphs.
 
-    `model` is `original` with some of its nodes written out in others; what these compute belongs to the node written
-    out, which is the next one that `original` knows.
+    `model` is `original` with some nodes replaced by several others.  A tensor that is not in `original` belongs to the
+    next node whose outputs are.
     """
     own: dict[str, str] = {}
     _described(original.graph, own)

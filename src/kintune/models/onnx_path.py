@@ -1,4 +1,4 @@
-"""The ONNX file of a model, which other runtimes can open."""
+"""Finds or writes the ONNX file of a model, which other runtimes can open."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ __all__ = ["onnx_path_of"]
 
 
 def onnx_path_of(ref: ModelRef, cache: Path | None = None) -> Path:
-    """The file of an ONNX model; a network of the zoo is written into `cache` first (default: the user's), once.
+    """The path of a model's ONNX file.
+
+    A network of the zoo is written into `cache` (default: the user's cache directory) unless it is there.
 
     Raises:
-        ModelError: it comes from PyTorch, or cannot be written.
+        ModelError: when the model comes from PyTorch, or cannot be written.
     """
     if ref.kind == ONNX:
         return Path(ref.source)

@@ -1,7 +1,6 @@
-"""What a recurrent layer computes, as a value and as a text that kernels carry.
+"""Describes what a recurrent layer computes, as a value and as the text of an attribute.
 
-A kernel says what it is by its attribute `kintune.pattern`; `Recurrence.text` and `parse_recurrence` are its two ways.
-Does not import TVM.
+The attribute `kintune.pattern` of a kernel is `Recurrence.text`; `parse_recurrence` reads it.  Does not import TVM.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ __all__ = [
 
 LSTM, GRU, RNN = "lstm", "gru", "rnn"
 GATES = {LSTM: 4, GRU: 3, RNN: 1}
-"""How many gates a cell has.  In order: input, output, forget, cell; update, reset, hidden; the hidden one alone."""
+"""How many gates a cell has.  Their order: input, output, forget, cell (LSTM); update, reset, hidden (GRU)."""
 
 PEEPHOLES = 3
-"""How many gates of an LSTM may read the cell: input and forget gate as it was, the output gate as it becomes."""
+"""How many gates of an LSTM may read the cell: input and forget gate the previous one, the output gate the new one."""
 
 FORWARD, REVERSE, BIDIRECTIONAL = "forward", "reverse", "bidirectional"
 _DIRECTIONS = (FORWARD, REVERSE, BIDIRECTIONAL)
@@ -38,7 +37,7 @@ _TEXT = re.compile(
     r"(?P<after> reset_after)?(?P<relu> relu)?(?P<lengths> lengths)?(?P<peepholes> peepholes)?"
 )
 VECTOR = 16
-"""Units are padded to a multiple of so many: the elements of the longest vectors."""
+"""Units are padded to a multiple of this number: the float32 elements of a vector of 512 bits."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +51,15 @@ class Recurrence:
     The kernel takes, in order (`S` steps, `B` sequences, `D` directions, `G` gates, `H` units, all float32):
 
     - `projected` [S, B, D, G, H]: the products of the input with its weights, biases added;
-    - `recurrent` [D, H, G, P]: from each unit to each gate of each unit; P is `padded`, and what is beyond H is 0;
-    - `bias` [D, H], only with `reset_after`: what is added to the hidden gate's recurrent product;
+    - `recurrent` [D, H, G, P]: the weights from each unit to each gate of each unit; P is `padded`, zeros beyond H;
+    - `bias` [D, H], only with `reset_after`: is added to the hidden gate's recurrent product;
     - `initial_h`, and for an LSTM `initial_c` [D, B, H];
-    - `peepholes` [D, 3, H], only with `peepholes`: from the cell of each unit to its first three gates;
+    - `peepholes` [D, 3, H], only with `peepholes`: the weights from the cell of each unit to its first three gates;
     - `lengths` int32 [B], only with `lengths`, from 0 to S;
 
-    and writes `y` [S, D, B, H], `last_h` and for an LSTM `last_c` [D, B, H].  Where a sequence has ended, `y` is 0 and
-    states stay; they are 0 where it never began.  A reversed direction starts at a sequence's end.
+    and writes `y` [S, D, B, H], `last_h` and for an LSTM `last_c` [D, B, H].  After the end of a sequence, `y` is 0 and
+    the states do not change; the states of a sequence of length 0 are 0.  A reversed direction starts at the end of the
+    sequence.
     """
 
     cell: str
@@ -79,17 +79,17 @@ class Recurrence:
 
     @property
     def directions(self) -> int:
-        """1, or 2 where it is bidirectional."""
+        """The number of directions: 2 if it is bidirectional, else 1."""
         return 2 if self.direction == BIDIRECTIONAL else 1
 
     @property
     def padded(self) -> int:
-        """`hidden`, made a multiple of the elements of a vector."""
+        """`hidden`, rounded up to a multiple of `VECTOR`."""
         return -(-self.hidden // VECTOR) * VECTOR
 
     @property
     def operands(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The names and shapes of what the kernel takes."""
+        """The names and shapes of the tensors that the kernel reads."""
         s, b, d, g, h = self.steps, self.batch, self.directions, self.gates, self.hidden
         found: list[tuple[str, tuple[int, ...]]] = [("projected", (s, b, d, g, h))]
         found.append(("recurrent", (d, h, g, self.padded)))
@@ -106,14 +106,14 @@ class Recurrence:
 
     @property
     def results(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The names and shapes of what the kernel writes."""
+        """The names and shapes of the tensors that the kernel writes."""
         state = (self.directions, self.batch, self.hidden)
         found = [("y", (self.steps, *state)), ("last_h", state)]
         return (*found, ("last_c", state)) if self.cell == LSTM else tuple(found)
 
     @property
     def text(self) -> str:
-        """It in a line, which starts with the cell; `parse_recurrence` reads it."""
+        """This recurrence as one line, which starts with the cell; `parse_recurrence` reads it."""
         flags = {
             " reset_after": self.reset_after,
             " relu": self.relu,
@@ -124,21 +124,21 @@ class Recurrence:
         return f"{self.cell} {self.direction} {sizes}" + "".join(flag for flag, given in flags.items() if given)
 
     def initial(self, name: str, index: str, row: str) -> str:
-        """The initial state `name` at an index, of the sequence `row`, as an expression of a kernel's text.
+        """The initial state `name` at `index`, of the sequence `row`, as an expression of a kernel's text.
 
-        It is 0 for a sequence without steps, whose last states are 0 in onnxruntime.
+        It is 0 for a sequence of length 0, as onnxruntime's last states of such a sequence are.
         """
         value = f"{name}[{index}]"
         return f"T.Select(lengths[{row}] > 0, {value}, T.float32(0))" if self.lengths else value
 
     def peephole(self, gate: int, direction: str, unit: str, cell: str) -> str:
-        """What a gate's sum gets from the cell of its unit, as the end of an expression; empty without peepholes."""
+        """The summand of a gate for its peephole, as the end of an expression; empty without peepholes."""
         return f" + peepholes[{direction}, {gate}, {unit}] * {cell}" if self.peepholes else ""
 
     def time(self, step: str, direction: str, row: str) -> str:
-        """The position in time, as an expression, that a sequence (`row`) is at after `step` steps in a direction.
+        """The position in time that the loop over steps visits at `step`, in a direction of the sequence `row`.
 
-        All three are expressions of a kernel's text.  After the end of the sequence, it is `step`.
+        Arguments and result are expressions of a kernel's text.  After the end of the sequence, the result is `step`.
         """
         last = f"lengths[{row}]" if self.lengths else str(self.steps)
         if self.direction == FORWARD:
@@ -152,7 +152,7 @@ class Recurrence:
 
 
 def parse_recurrence(text: str) -> Recurrence | None:
-    """The recurrence that a pattern's text says; None where it says none."""
+    """The recurrence that a text describes, as `Recurrence.text` writes it; None for any other text."""
     found = _TEXT.fullmatch(text)
     if found is None or found["direction"] not in _DIRECTIONS:
         return None

@@ -15,8 +15,8 @@ from kintune.models.recurrence import GRU, LSTM, PEEPHOLES, VECTOR, Recurrence
 
 __all__ = ["call_recurrence", "recurrent_kernel"]
 
-_PATTERN = "kintune.pattern"  # by which programs of our own know what the kernel computes
-_OPAQUE = 8  # of the compiler's kinds of operators, the one that is fused with nothing
+_PATTERN = "kintune.pattern"  # attribute by which Kintune's own programs recognise what the kernel computes
+_OPAQUE = 8  # TVM's operator pattern kOpaque: it is fused with nothing
 
 
 def call_recurrence(
@@ -24,7 +24,10 @@ def call_recurrence(
 ) -> list[Any]:
     """Call the kernel; returns `y`, `last_h`, and for an LSTM `last_c`.
 
-    `emit` binds an expression to a variable.
+    `emit` binds an expression to a variable.  See `Recurrence` for the operands and the results.
+
+    Raises:
+        ValueError: when an operand has another shape than the recurrence needs.
     """
     for (name, shape), operand in zip(recurrence.operands, operands, strict=True):
         given = tuple(int(size) for size in operand.ty.shape.values)
@@ -91,7 +94,7 @@ def _step(r: Recurrence) -> list[str]:
 
 
 def _products(r: Recurrence, first: int, count: int, state: str) -> list[str]:
-    """The gates from `first` on become products of a state, at unit `k`, with the recurrent weights."""
+    """Lines that compute the `count` gates from `first` on: sums over k of `state`, at unit k, times the weights."""
     gate = f"{first} + g" if first else "g"
     unit = f"w * {VECTOR} + v"
     return [
@@ -111,7 +114,7 @@ def _states(r: Recurrence, hidden: str) -> list[str]:
 
 
 def _kept(r: Recurrence, value: str, otherwise: str) -> str:
-    """The value while the sequence lasts."""
+    """`value` while step s is within the sequence, else `otherwise`."""
     return f"T.Select(s < lengths[b], {value}, {otherwise})" if r.lengths else value
 
 

@@ -1,4 +1,4 @@
-"""One recurrent layer of either importer: one matrix product for all steps, then the kernel with the loop over time."""
+"""Converts a recurrent layer, for both importers: one matrix product for all steps, then a kernel with the loop."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _Emit = Callable[[relax.Expr], Any]
 class LayerWeights(NamedTuple):
     """The weights of a layer: D directions, G gates in the order of `kintune.models.recurrence.GATES`, H units.
 
-    `input` [D, G, H, I] of the I features, `recurrent` [D, G, H, H] of the units; the biases [D, G, H] of either
-    product, None for zeros.
+    `input` [D, G, H, I] multiplies the I features, `recurrent` [D, G, H, H] the units' states.  `input_bias` and
+    `recurrent_bias` [D, G, H] are added to these products; None stands for zeros.
     """
 
     input: Any
@@ -44,11 +44,11 @@ def recurrent_layer(
 ) -> list[Any]:
     """Convert a layer on `data` [S, B, I], all of float32; returns `y`, `last_h`, and for an LSTM `last_c`.
 
-    States that are None are zeros; `lengths` int32 [B] and `peepholes` [D, 3, H] are given where the recurrence has
-    them.  `emit` binds an expression to a variable.
+    Initial states [D, B, H] that are None are zeros.  `lengths` int32 [B] and `peepholes` [D, 3, H] must be given if
+    the recurrence has them.  `emit` binds an expression to a variable.  See `Recurrence` for the shapes of the results.
 
     Raises:
-        ValueError: a shape does not fit the others.
+        ValueError: when a shape does not fit the others.
     """
     r = recurrence
     steps, batch, features = shape_of(data)
@@ -74,7 +74,7 @@ def recurrent_layer(
 
 
 def folded(emit: _Emit, on_arrays: Callable[..., NDArray[Any]], on_tensors: Callable[..., Any], *operands: Any) -> Any:
-    """A constant, of what `on_arrays` makes of the operands, where all are constants; else what `on_tensors` makes."""
+    """The constant that `on_arrays` computes if all operands are constants; else the emitted result of `on_tensors`."""
     arrays = [constant_of(operand) for operand in operands]
     if any(array is None for array in arrays):
         return emit(on_tensors(*operands))
@@ -86,7 +86,7 @@ def _transposed(emit: _Emit, weight: Any, width: int) -> Any:
 
 
 def _recurrent(emit: _Emit, r: Recurrence, weight: Any) -> Any:
-    """[D, G, H, H] as the kernel wants it: [D, from unit, G, to unit], padded."""
+    """Transposes recurrent weights [D, G, to unit, from unit] to the kernel's [D, from unit, G, to unit], and pads."""
     widths = [0] * 7 + [r.padded - r.hidden]
     return folded(
         emit,
@@ -97,7 +97,7 @@ def _recurrent(emit: _Emit, r: Recurrence, weight: Any) -> Any:
 
 
 def _bias(emit: _Emit, r: Recurrence, weights: LayerWeights) -> Any:
-    """What is added to the input's product: both biases, where the recurrent one may be added before."""
+    """The bias of the input's product: both biases, but with `reset_after` not the hidden gate's recurrent one."""
     input_bias, recurrent_bias = weights.input_bias, weights.recurrent_bias
     width = r.directions * r.gates * r.hidden
     if recurrent_bias is not None and r.reset_after:

@@ -1,4 +1,4 @@
-"""From what a person typed to a `ModelRef`: checked as far as that costs nothing, and without reading the model."""
+"""Parses the name of a model that a user has typed into a `ModelRef`, without reading the model."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ def parse_ref(
     options: Mapping[str, int] | None = None,
     constants: Mapping[str, Constant] | None = None,
 ) -> ModelRef:
-    """Say where a model comes from.
+    """Parse the name of a model.
 
     `text` is the path of an .onnx file, the path of a .pt2 file (a PyTorch exported program), or `zoo:NAME`, with
-    options as in `zoo:bert_base?batch=8&sequence=64`; `options` adds to those.  `shapes` are texts for
-    `parse_shapes`; `constants` has the values of inputs that are fixed for good.
+    options as in `zoo:bert_base?batch=8&sequence=64`; `options` adds to those, and overrides them.  `shapes` are texts
+    for `parse_shapes`; `constants` has the values of inputs that become constants.
 
     Raises:
-        ModelError: a missing, empty or unsuitable file; an unknown zoo name or option.
-        ShapeError: a shape that is no shape, or is given twice; alternatives that do not go together.
+        ModelError: for a missing, empty or unsuitable file, or an unknown zoo name or option.
+        ShapeError: for a text that is no shape, two different shapes of an input, or alternatives that cannot be
+            combined.
     """
     bound = combine_shapes(parse_shapes(shapes))
     fixed = dict(constants or {})

@@ -1,4 +1,4 @@
-"""Fix the shapes of a model's inputs: what the file leaves open must be bound, and nothing may contradict it."""
+"""Fixes the shapes of a model's inputs: open dimensions must be bound, and given shapes must fit the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Dimension: TypeAlias = "int | str"
 """A size, or the name of an open dimension ("" when it has none)."""
 
 _LARGEST_INPUT = 2**40
-_SIDE, _STEPS = 224, 64  # of an image, and of a sequence, in examples of shapes
+_SIDE, _STEPS = 224, 64  # extents of an image and of a sequence in the example shapes of messages
 
 ELEMENT_TYPES = {
     TensorProto.FLOAT: "float32",
@@ -52,7 +52,7 @@ ELEMENT_TYPES = {
     TensorProto.UINT64: "uint64",
     TensorProto.STRING: "string",
 }
-"""The element types that inputs may have; strings only where the model runs in onnxruntime."""
+"""The element types that inputs may have; models with inputs of strings can only run in onnxruntime."""
 
 
 class _NamedTwice(ShapeError):
@@ -65,19 +65,18 @@ def bind(
     shapes: Mapping[str, tuple[int, ...]],
     weights: Mapping[str, NDArray[Any]] | None = None,
 ) -> dict[str, tuple[int, ...]]:
-    """Fix all input shapes in `model`, and forget shapes it states inside that follow from them.
+    """Fix all input shapes in `model`, and remove the shapes of inner tensors, which follow from them.
 
     An open dimension with a name has one size wherever the name occurs, so binding one input may bind others.  Some
-    exporters give one name to dimensions that have nothing to do with each other.  So given shapes in which a name has
-    two sizes are accepted where ONNX's shape inference finds that the graph takes them; `weights` are those that lie
-    outside of it.
+    exporters give one name to unrelated dimensions.  So given shapes in which a name has two sizes are accepted if
+    ONNX's shape inference finds no error with them; `weights` are those that are not in `model`.
 
     Returns:
         The shape of every input, by name.
 
     Raises:
-        ShapeError: an open dimension that is not bound, an unknown input, or a shape the model contradicts.
-        ModelError: an input that is no tensor, or of an element type that cannot be handled.
+        ShapeError: for an open dimension that is not bound, an unknown input, or a shape that contradicts the model.
+        ModelError: for an input that is no tensor, or has an unsupported element type.
     """
     declared = {value.name: _declared(label, value) for value in model.graph.input}
     try:
@@ -107,7 +106,7 @@ def _takes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], weights: Ma
             kind = helper.np_dtype_to_tensor_dtype(values.dtype)
             copy.graph.input.append(helper.make_tensor_value_info(name, kind, values.shape))
         shape_inference.infer_shapes(copy, strict_mode=True)
-    except Exception:  # it raises its own kinds
+    except Exception:  # shape inference has its own exception types
         return False
     return True
 
@@ -119,12 +118,12 @@ def resolve(
     *,
     apart: bool = False,
 ) -> dict[str, tuple[int, ...]]:
-    """Fix the shapes of inputs, as `bind` does, given what the model declares of each (None: not even the rank).
+    """Find the shapes of all inputs, as `bind` does, from the shapes that the model declares (None: not even a rank).
 
     With `apart`, a name may have several sizes in the given shapes; the first of them binds other inputs.
 
     Raises:
-        ShapeError: an open dimension that is not bound, an unknown input, or a shape the model contradicts.
+        ShapeError: for an open dimension that is not bound, an unknown input, or a shape that contradicts the model.
     """
     for name in shapes:
         if name not in declared:
@@ -141,10 +140,10 @@ def resolve(
 
 
 def contradicting(label: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-    """The first input of `shapes` that cannot have its shape in the model, with both; None when all can.
+    """Describes the first input whose given shape contradicts the model, with both shapes; None if there is none.
 
     Raises:
-        ModelError: an input that is no tensor, or of an element type that cannot be handled.
+        ModelError: for an input that is no tensor, or has an unsupported element type.
     """
     sizes: dict[str, int] = {}
     for value in model.graph.input:
@@ -161,7 +160,7 @@ def fit_constants(label: str, model: ModelProto, constants: Mapping[str, Constan
     """The values of `constants` in the types and shapes that the model declares of these inputs.
 
     Raises:
-        ModelError: one is not for an input, or does not fit it.
+        ModelError: when a constant is not for an input, or does not fit it.
     """
     inputs = {value.name: value for value in model.graph.input}
     fitted: dict[str, NDArray[Any]] = {}
@@ -179,10 +178,10 @@ def fit_constants(label: str, model: ModelProto, constants: Mapping[str, Constan
 def with_constants(
     label: str, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, NDArray[Any]]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes given from outside, and those of the constants.
+    """The given shapes, and those of the constants.
 
     Raises:
-        ShapeError: they contradict.
+        ShapeError: when an input has both, and they differ.
     """
     known = dict(shapes)
     for name, array in values.items():
@@ -194,7 +193,7 @@ def with_constants(
 
 
 def unknown_constant(label: str, name: str, inputs: Iterable[str]) -> ModelError:
-    """What is said of a constant for something that is no input."""
+    """The error for a constant whose name is not that of an input."""
     return ModelError(
         f"{label}: a constant is given for {name!r}, but the model's inputs are {', '.join(inputs) or 'none'}"
     )
@@ -220,7 +219,7 @@ def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None
 
 
 def _dimension(dim: TensorShapeProto.Dimension) -> Dimension:
-    """A size as the file has it; a question mark names no dimension, and some exporters write -1 for an open one."""
+    """A dimension as the file declares it; "?" is no name, and some exporters write -1 for an open dimension."""
     if dim.WhichOneof("value") == "dim_value":
         return int(dim.dim_value) if dim.dim_value >= 0 else ""
     name = str(dim.dim_param).strip()
@@ -289,7 +288,7 @@ def _write(value: ValueInfoProto, shape: tuple[int, ...]) -> None:
 
 
 def _forget_inner_shapes(graph: GraphProto) -> None:
-    """Drop what the file says of shapes inside and at its end: stale where they hung on dimensions bound just now."""
+    """Remove the shapes of inner tensors, and those of outputs with open dimensions: they may depend on bound ones."""
     del graph.value_info[:]
     for output in graph.output:
         if output.type.WhichOneof("value") == "tensor_type" and any(

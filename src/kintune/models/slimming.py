@@ -1,7 +1,7 @@
-"""Simplify a graph before import: shapes computed at run time become constants, and constants are folded.
+"""Simplifies a graph before import: shapes computed at run time become constants, and constants are folded.
 
-Exporters leave chains of Shape, Gather and Concat that say nothing new once the input shapes are known; the importer
-cannot follow them.  The simplified graph is compared with the original in onnxruntime.
+Exporters write chains of Shape, Gather and Concat, which are constant once the input shapes are known; the importer
+cannot convert them.  The simplified graph is compared with the original in onnxruntime.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     (" without its inference of shapes", {"no_shape_infer": True}),
     (" without both", {"no_shape_infer": True, "skip_optimizations": ["graph_fusion", "constant_folding"]}),
 )
-"""Ways to simplify, those that leave the least first."""
+"""Ways to simplify: what the log says of each, and the options of onnxslim.  The most thorough one comes first."""
 
 _SOURCE = "kintune randomness "
-_NEWEST_FORMAT = 10  # of ONNX files; what came later adds nothing to what the graphs compute
-_SECONDS = 10.0  # for one run of the original
-_QUICK_SECONDS = 0.1  # of a run, up to which there are several draws
-_DRAWS = 3
+_NEWEST_FORMAT = 10  # IR version of ONNX files that onnxruntime is given; later ones do not change what graphs compute
+_SECONDS = 10.0  # limit of one run
+_QUICK_SECONDS = 0.1  # after a run that takes longer, no other inputs are drawn
+_DRAWS = 3  # sets of inputs
 _LARGEST_INPUTS = 1 << 28  # bytes
-_NOISE = 1e-6  # relative disturbance of inputs that stands for another order of sums
-_AMPLIFIED = 64.0  # so many times what the disturbance does to the outputs may they differ
+_NOISE = 1e-6  # relative disturbance of inputs, as large as the effect of another order of summation
+_AMPLIFIED = 64.0  # outputs may differ by this factor times the effect of the disturbance
 _LARGEST_SPREAD = float(np.finfo(np.float64).max)
 _TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2}
 _WORDS = np.array(["a", "the", "one", "red"], object)
 _SHORTHANDS = {"value_float": "<f4", "value_floats": "<f4", "value_int": "<i8", "value_ints": "<i8"}
-"""Attribute of a Constant node -> the element type of the tensor it stands for."""
+"""Maps an attribute of a Constant node to the element type of the tensor it stands for."""
 
 
 def slim(model: ModelProto, label: str = "", outside: Mapping[str, NDArray[Any]] | None = None) -> ModelProto:
     """Simplify `model`, whose input shapes must be fixed.  Its inputs and outputs keep their names and order.
 
-    `outside` has the values of inputs that are weights; `label` names the model in the log.  What comes out is compared
-    with the original in onnxruntime; where it computes something else, fewer kinds of rewriting are tried, and at last
-    the model is returned as it is, as one that cannot be simplified at all.  What stands in the importer's way is
-    reported there.
+    `outside` has the values of inputs that are weights; `label` names the model in the log.  The result is compared
+    with the original in onnxruntime.  Where it computes something else, fewer kinds of rewriting are tried.  If none
+    succeeds, an equivalent of the model as it is in the file is returned; the importer then reports what it cannot
+    import.
     """
     original = ModelProto()
     original.CopyFrom(model)
@@ -85,7 +85,7 @@ def slim(model: ModelProto, label: str = "", outside: Mapping[str, NDArray[Any]]
 
 
 def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | None:
-    """The model simplified; None where the library fails, or loses outputs."""
+    """The model simplified with these options of onnxslim; None where onnxslim fails or changes the list of outputs."""
     model = ModelProto()
     model.CopyFrom(original)
     _hide_randomness(model)
@@ -97,7 +97,7 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
                 _LIBRARY_LOGGER.addHandler(logging.NullHandler())  # or it installs one that writes to the terminal
 
             slimmed: ModelProto = onnxslim.slim(model, **options)
-    except Exception:  # the library raises whatever it stumbles over
+    except Exception:  # onnxslim raises exceptions of many types
         return None
     if [value.name for value in slimmed.graph.output] != [value.name for value in original.graph.output]:
         return None
@@ -107,7 +107,7 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
 
 
 def _hide_randomness(model: ModelProto) -> None:
-    """Let each node that draws numbers read an input of its own, so that it is neither computed nor merged."""
+    """Give each node with random results an input of its own, so that it is neither folded nor merged."""
     drawing = [node for node in nodes(model) if node.op_type in RANDOM]
     for number, node in enumerate(drawing):
         node.input.append(f"{_SOURCE}{number}")
@@ -123,7 +123,7 @@ def _show_randomness(model: ModelProto) -> None:
 
 
 def _spell_out_constants(model: ModelProto) -> None:
-    """Turn the shorthands of Constant nodes (`value_float` and its like) into tensors, which everybody understands."""
+    """Replace the shorthands of Constant nodes (`value_float` and others) by tensors, which all libraries read."""
     for node in nodes(model):
         if node.op_type != "Constant":
             continue
@@ -136,7 +136,7 @@ def _spell_out_constants(model: ModelProto) -> None:
 
 
 def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
-    """Give back the inputs that are of no use, in their place: callers will still pass them."""
+    """Restore inputs that simplification removed as unused: callers still pass them."""
     del slimmed.graph.input[:]
     slimmed.graph.input.extend(original.graph.input)
 
@@ -146,13 +146,14 @@ class Unchecked(Exception):
 
 
 class Original:
-    """A graph as it was, with what it computes; `outside` has the values of inputs that are weights."""
+    """The graph before simplification, with its outputs for random inputs."""
 
     def __init__(self, model: ModelProto, outside: Arrays) -> None:
-        """Run `model` on drawn inputs.
+        """Run `model` on random inputs; `outside` has the values of inputs that are weights.
 
         Raises:
-            Unchecked: onnxruntime cannot run it, or it takes too long.
+            Unchecked: when onnxruntime cannot run it, its results are random, its inputs are too large, or a run takes
+                too long.
         """
         if any(node.op_type in RANDOM for node in nodes(model)):
             raise Unchecked("it draws random numbers")
@@ -164,7 +165,7 @@ class Original:
         for feeds in self._draws():
             try:
                 outputs, seconds = _timed(session, {**feeds, **outside})
-            except Exception as error:  # onnxruntime raises its own kinds; other values may be fine
+            except Exception as error:  # onnxruntime has its own exception types; it may accept other values
                 reason = _first(error)
                 continue
             self._runs.append((feeds, outputs))
@@ -174,7 +175,7 @@ class Original:
             raise Unchecked(f"onnxruntime does not run it: {reason}")
 
     def difference(self, model: ModelProto) -> str:
-        """How another graph's outputs differ from the original's, in a line; empty when they do not."""
+        """Describes in a line how another graph's outputs differ from the original's; empty when they do not."""
         try:
             session = _session(model)
         except Unchecked as error:
@@ -212,7 +213,7 @@ class Original:
         )
 
     def _draws(self) -> Iterator[dict[str, NDArray[Any]]]:
-        """Inputs with integers that are likely to be indices in range: 0 and 1, then larger ones, then ones alone."""
+        """Random inputs; integers are likely to be indices in range: first 0 and 1, then 0 to 7, then only 1."""
         ports = [port for port in self._model.graph.input if port.name not in self._outside]
         shapes = {port.name: tuple(dim.dim_value for dim in port.type.tensor_type.shape.dim) for port in ports}
         types = {
@@ -253,7 +254,7 @@ def _session(model: ModelProto) -> onnxruntime.InferenceSession:
 
 
 def _timed(session: onnxruntime.InferenceSession, feeds: Arrays) -> tuple[list[Any], float]:
-    """The outputs and the seconds of a run, which is ended when it takes too long."""
+    """The outputs and the seconds of a run, which is terminated after `_SECONDS`."""
     import onnxruntime
 
     wanted = {port.name for port in session.get_inputs()}
@@ -271,7 +272,7 @@ def _timed(session: onnxruntime.InferenceSession, feeds: Arrays) -> tuple[list[A
 
 
 def _difference(found: Any, wanted: Any) -> str:
-    """What is other about an output, also inside of a sequence or a map; empty when nothing is."""
+    """Describes how an output, which may be a sequence or a map, differs from the wanted one; empty if it does not."""
     if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
         return next(filter(None, map(_difference, found, wanted)), "")
     if isinstance(found, dict) and isinstance(wanted, dict) and found.keys() == wanted.keys():
@@ -298,8 +299,10 @@ def _difference(found: Any, wanted: Any) -> str:
 
 
 def _spread(found: Any, wanted: Any) -> float:
-    """The largest difference of two outputs' finite values; infinite where their shapes, types or strings differ, and
-    where they are no tensors.
+    """The largest difference of two outputs' finite values.
+
+    It is infinite where their shapes, types or strings differ, or other elements are finite, and where they are no
+    tensors.
     """
     if not isinstance(found, np.ndarray) or found.shape != wanted.shape or found.dtype != wanted.dtype:
         return float("inf")

@@ -1,4 +1,4 @@
-"""The nodes of the user's graph and how they are connected, as the file has them, before anything is simplified."""
+"""The nodes of the user's graph and how they are connected, as the file has them, before simplification."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["GraphNode", "absorbed", "onnx_graph"]
 
 
 _ENDS = frozenset({"Add", "Sub", "Mul", "Div", "BatchNormalization", "Relu", "Clip"})
-"""Operators that are folded into what is before them, where that is nothing else's operand."""
+"""Operators that are folded into the node before them, where they are the only reader of its result."""
 
 
 class GraphNode(NamedTuple):
-    """A node, and the names of the tensors that it reads and makes.
+    """A node, and the names of the tensors that it reads and computes.
 
-    Where `shape_only`, it looks at the shape of what it reads, and not at the values.  An `inner` one is in a branch or
-    a body of another node, and may never run.
+    A `shape_only` node reads the shapes of its inputs, not their values.  An `inner` node is in a branch or a body of
+    another node, and may never run.
     """
 
     node: SourceNode
@@ -45,12 +45,17 @@ def onnx_graph(graph: GraphProto) -> tuple[GraphNode, ...]:
 
 
 def absorbed(graph: Iterable[GraphNode], inputs: Iterable[str], owners: Mapping[int, int]) -> dict[int, list[int]]:
-    """Owner -> the nodes that nobody owns but that it took in: it computes what reads their results.
+    """Assigns the nodes that have no owner to one, and returns them as owner -> numbers of nodes.
 
-    `owners` has the owner of each node that has one, by the node's number; of several that read a result, it is the
-    one with the least number.  A bias, scale or activation goes to the owner of what it alone reads instead, and nodes
-    after which nothing is computed go to the owner before them.  Those whose results
-    do not depend on the values of the `inputs` are left out: they are part of the weights, or sizes.
+    `owners` maps the number of a node in `graph` to the number of its owner: the kernel that computes it.  A node
+    without one goes to
+
+    1. the owner of the node before it, if it is a bias, scale or activation and the only reader of that node's result;
+    2. else the owner that reads its result, the one with the least number of several;
+    3. else, where no owner reads its result, the owner before it, the one with the greatest number of several.
+
+    Inner nodes are left out, and so are those whose results do not depend on the values of the `inputs`: these compute
+    weights or sizes.
     """
     nodes = list(graph)
     readers: dict[str, list[int]] = {}

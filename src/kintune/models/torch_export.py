@@ -1,4 +1,4 @@
-"""PyTorch modules, exported once into a file, so that every process can read the model.  Free of TVM."""
+"""Exports PyTorch modules into files, so that every process can read the model.  Does not import TVM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["export_module", "require_torch"]
 
 
 def require_torch() -> ModuleType:
-    """PyTorch, if it is installed.
+    """Imports PyTorch and returns it.
 
     Raises:
         OrderError: when it is not, saying how to install it.
@@ -47,11 +47,11 @@ def export_module(
     directory: Path | str | None = None,
     name: str = "",
 ) -> ModelRef:
-    """Export `module` for inputs shaped like `example_inputs` into a .pt2 file in `directory`.
+    """Export `module` for inputs shaped like `example_inputs` into a .pt2 file in `directory`, and return its name.
 
-    `example_inputs` are the tensors that its `forward` takes: a sequence by position, or a mapping by keyword;
-    `directory` is the user's cache unless told otherwise.  The module is exported as it behaves in evaluation, and left
-    in the mode it was in.  The file is named after the model and its content.
+    `example_inputs` are the tensors that its `forward` takes: a sequence by position, or a mapping by keyword.
+    `directory` is by default a folder in the user's cache.  The module is exported in evaluation mode, and then gets
+    back the mode it had.  The file is named after the model and the digest of its content.
 
     Raises:
         OrderError: when PyTorch is not installed.

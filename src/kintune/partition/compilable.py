@@ -1,8 +1,8 @@
-"""Asks the compiler for each node whether it can be imported, lowered and compiled alone; remembers the answers.
+"""Tests whether a node can be imported, lowered and compiled alone, and caches the answers.
 
-Answers are kept in a file of the user's cache.  Before a node is tried, the file says so: where the process dies while
-it tries, the next one knows that this node must be left to onnxruntime.  An hour later it is tried again, since a
-process is also killed for other reasons.
+Answers are stored in a file of the user's cache.  Before a node is tried, a line is written for it: if the process dies
+during the test, the next process finds the line and leaves this node to onnxruntime.  After an hour it is tried again,
+since a process may be killed for other reasons.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from kintune.partition.single_node import SingleNode
 __all__ = ["CompilableNodes"]
 
 _TRYING = "the compiler ended the process when it was tried"
-_AGAIN_S = 3600.0  # after which a node is tried again that a process has died of
+_AGAIN_S = 3600.0  # after this time, a node during whose test a process died is tried again
 
 
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the file: the digest of a single node, and why it cannot be compiled, empty where it can.
+    """A line of the file: the digest of a single node, and why it cannot be compiled, or "" if it can.
 
-    While a node is tried, the line has the process that tries it, and since when.  None takes that line back.
+    While a node is tried, `process` is the id of the process that tries it, and `since` the time in seconds since the
+    epoch when it began.  A later line whose `why` is None cancels this one.
     """
 
     node: str
@@ -48,7 +49,10 @@ class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def holds(self) -> bool:
-        """Whether it is an answer, and not of a process that is still at work, or was long ago."""
+        """Whether the line is an answer.
+
+        A test that did not end is an answer for an hour, unless another process is still busy with it.
+        """
         if self.why != _TRYING:
             return self.why is not None
         return time.time() - self.since < _AGAIN_S and not _is_another_at_work(self.process)
@@ -58,20 +62,20 @@ class CompilableNodes:
     """The answers for one target."""
 
     def __init__(self, target: tvm.target.Target, directory: Path | None = None) -> None:
-        """`directory` is where the answers are kept, by default the user's cache."""
+        """Read the known answers from `directory`, by default a folder in the user's cache."""
         self._target = target
         folder = directory if directory is not None else Path(platformdirs.user_cache_dir("kintune")) / "compilable"
         self._path = folder / f"{_version(str(target))}.jsonl"
         self._answers = _read(self._path)
 
     def why_not(self, node: SingleNode) -> str:
-        """Return why a node cannot be compiled alone, in a line; empty where it can be."""
+        """Return why a node cannot be compiled alone, in one line; "" if it can."""
         known = self._answers.get(node.digest)
         if known is None:
             self._note(_Answer(node.digest, _TRYING, os.getpid(), time.time()))
             try:
                 known = self._answers[node.digest] = _try(node, self._target)
-            finally:  # also where it was interrupted
+            finally:  # None if the test was interrupted
                 self._note(_Answer(node.digest, known))
         return known
 
@@ -94,7 +98,7 @@ def _read(path: Path) -> dict[str, str]:
         try:
             answer = msgspec.json.decode(line, type=_Answer)
         except msgspec.MsgspecError:
-            continue  # cut off by the end of a process
+            continue  # an incomplete line of a process that was killed
         found[answer.node] = answer
     return {node: answer.why for node, answer in found.items() if answer.why is not None and answer.holds}
 
@@ -107,17 +111,17 @@ def _is_another_at_work(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # somebody else's
+        pass  # the process belongs to another user
     return True
 
 
 @functools.cache
 def _version(target: str) -> str:
-    """A digest of all that decides about the answers: the target, TVM, and what imports and compiles here."""
+    """A digest of all that the answers depend on: the target, TVM's version, and Kintune's importer and compiler."""
     found = hashlib.sha256(f"{__version__} {tvm.__version__} {target}".encode())
     root = Path(__file__).parents[1]
-    for room in ("compiler", "models", "partition"):
-        for path in sorted((root / room).rglob("*.py")):
+    for package in ("compiler", "models", "partition"):
+        for path in sorted((root / package).rglob("*.py")):
             found.update(path.read_bytes())
     return found.hexdigest()[:16]
 
@@ -138,6 +142,6 @@ def _try(node: SingleNode, target: tvm.target.Target) -> str:
         return f"operator {proto.op_type} is not supported"
     except KintuneError as error:
         return str(error).removeprefix(f"{proto.op_type}: ").removeprefix("None: ").splitlines()[0]
-    except Exception as error:  # the compiler raises whatever it stumbles over
+    except Exception as error:  # TVM raises exceptions of many types
         return cause_line(error)
     return ""

@@ -1,7 +1,7 @@
-"""Composes the host graph of a hybrid result, and takes regions out of a graph.  Does not import TVM.
+"""Composes the host graph of a hybrid result, and extracts regions from a graph.  Does not import TVM.
 
-A *marked* graph is the user's graph, prepared for import, in which every node of a region says so, and in which the
-types of all tensors that regions read or write are declared.
+A *marked* graph is the user's graph, prepared for import, in which the `doc_string` of a node names its region, and in
+which the types of all tensors that regions read or write are declared.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MARK = "kintune region "
 
 
 def region_operator(number: int) -> str:
-    """The name of the operator that is the region of this number."""
+    """The name of the operator that stands for the region of this number."""
     return f"Region{number}"
 
 
 def mark(node: NodeProto, region: int) -> None:
-    """Say that a node belongs to the region of this number."""
+    """Mark a node as belonging to the region of this number."""
     node.doc_string = f"{_MARK}{region}"
 
 
@@ -42,9 +42,9 @@ def unmarked(model: ModelProto) -> ModelProto:
 
 
 def compose(marked: ModelProto, regions: Sequence[Region], kept: Sequence[int], model_digest: str) -> ModelProto:
-    """Return the host graph: the nodes of each region in `kept` are one node, the operator `Region0` and so on.
+    """Return the host graph, in which each region in `kept` is one node: an operator `Region0`, `Region1` and so on.
 
-    `regions` are all regions of the marked graph; they are numbered anew in the order of `kept`.  Weights that only
+    `regions` are all regions of the marked graph; those in `kept` get new numbers in this order.  Weights that only
     regions read are left out.
     """
     host = ModelProto()
@@ -60,10 +60,10 @@ def compose(marked: ModelProto, regions: Sequence[Region], kept: Sequence[int], 
 
 
 def extract(marked: ModelProto, region: Region, number: int) -> ModelProto:
-    """Return a model of one region alone: region `number` of the marked graph, its weights inside.
+    """Return a model of one region alone: region `number` of the marked graph, including its weights.
 
     Raises:
-        OrderError: the graph has no such region.
+        OrderError: when the graph has no such region.
     """
     found = _find(marked.graph, number, ())
     if found is None:
@@ -103,7 +103,7 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def _find(graph: GraphProto, number: int, around: tuple[GraphProto, ...]) -> tuple[GraphProto, ...] | None:
-    """The graph with the nodes of a region, after the graphs around it."""
+    """The graphs around the nodes of a region, from the main graph inwards; None if there is no such region."""
     scopes = (*around, graph)
     if any(_region_of(node) == number for node in graph.node):
         return scopes
@@ -140,7 +140,7 @@ def _replace(graph: GraphProto, regions: Sequence[Region], numbers: Mapping[int,
 
 
 def drop_unused_weights(graph: GraphProto) -> set[str]:
-    """Leave out weights that no node reads, also in bodies; returns the names of all tensors that are read."""
+    """Remove weights that nothing reads, also in bodies; returns the names of all tensors that are read."""
     read = {value.name for value in graph.output}
     for node in graph.node:
         read.update(name for name in node.input if name)

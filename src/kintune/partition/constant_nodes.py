@@ -1,4 +1,4 @@
-"""Turns into weights what a graph computes from constants alone, so that no region computes it in each run."""
+"""Folds constants: what a graph computes from constants alone becomes a weight, so that no run computes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kintune.partition.tensor_types import BodyPath, TensorTypes
 
 __all__ = ["fold_constants"]
 
-_MOST_BYTES = 1 << 28  # of constants read by a node, beyond which it stays
+_MOST_BYTES = 1 << 28  # a node that reads more bytes of constants is not folded
 
 
 def fold_constants(
@@ -28,12 +28,13 @@ def fold_constants(
     around: Mapping[str, TensorProto] | None = None,
     path: BodyPath = (),
 ) -> bool:
-    """Replace nodes that read constants alone, or ask for a shape that is fixed, by weights; also in bodies.
+    """Replace nodes that read constants alone, or a shape that is fixed, by weights; also in bodies.
 
-    `outside` has the values of weights that are no initializers; `types` those of all tensors; `around` has the weights
-    of the graphs around this one, which is at `path`.  Nodes that onnxruntime cannot compute by themselves stay, and so
-    do quantised weights of a product: integers are multiplied, here and in onnxruntime.
-    Returns whether any was replaced; then paths of bodies may have changed.
+    `outside` has the values of weights that are no initializers, `types` the types of all tensors.  `around` has the
+    weights of the graphs around this one, which is at `path`.  Nodes that onnxruntime cannot evaluate alone are kept,
+    and so are dequantised weights of products: the integers behind them are multiplied, here and in onnxruntime.
+
+    Returns whether any node was replaced; then paths of bodies may have changed.
     """
     own = (types or {}).get(path, {})
     changed = False
@@ -64,7 +65,7 @@ def fold_constants(
 
 
 def _shape(node: NodeProto, types: TensorTypes) -> list[TensorProto] | None:
-    """What a Shape or Size node gives, where the shape of what it reads is fixed."""
+    """The result of a Shape or Size node; None if the shape of its input is not fixed, or for any other node."""
     if node.op_type not in ("Shape", "Size") or node.domain not in DEFAULT_DOMAINS:
         return None
     type_ = types.get(node.input[0])

@@ -1,7 +1,7 @@
-"""Grows convex regions of nodes in a graph.  Pure: it knows nodes by number and nothing of ONNX.
+"""Grows convex regions of nodes in a graph.  Nodes are numbers; nothing here depends on ONNX.
 
-A region is convex if no path between two of its nodes leaves it.  Regions that are all convex, and between which there
-is no cycle, can be replaced by one node each.
+A region is convex if no path between two of its nodes leaves it.  If all regions are convex, and there is no cycle
+between them, each can be replaced by one node.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ def grow_regions(needed: Sequence[Iterable[int]], inside: Sequence[bool]) -> tup
     """Return the regions, each a tuple of ascending node numbers; the regions are in order of their first nodes.
 
     `needed` has for each node the numbers of the nodes whose results it reads, all less than its own; `inside` says
-    which nodes may be in a region.  Every node that may is in exactly one region.  Nodes of a region are connected
-    through nodes of the region.
+    which nodes may be in a region.  Each of these is in exactly one region.  Nodes of a region are connected through
+    nodes of the region.
 
-    First, nodes are grouped by how often a path to them changes between nodes that may be in a region and nodes that
-    may not: groups of equal number cannot be on a cycle.  Then neighbours are merged as long as no path leaves the
-    merged region and comes back.
+    First, each node gets the largest number of changes, on a path to it, between nodes that may be in a region and
+    nodes that may not.  Neighbours that may be in a region, and have equal numbers, form one: there cannot be a cycle
+    between such regions.  Then neighbouring regions are merged as long as no path leaves the merged region and comes
+    back.
     """
     before = [frozenset(numbers) for numbers in needed]
     region = _by_changes(before, inside)

@@ -23,7 +23,7 @@ from kintune.partition.composition import extract
 
 __all__ = ["import_region"]
 
-_LARGE = 64 * 1024  # bytes of a weight from which on it stays out of the graph
+_LARGE = 64 * 1024  # weights of so many bytes or more are passed beside the graph
 
 
 def import_region(marked: ModelProto, region: Region, number: int, model_name: str, model_digest: str) -> ImportedModel:

@@ -1,4 +1,4 @@
-"""Gives regions of a hybrid result, or a whole network, back to onnxruntime.  Does not import TVM."""
+"""Returns regions of a hybrid result, or a whole network, to onnxruntime.  Does not import TVM."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def keep_regions(
     constants: Mapping[str, Constant] | None = None,
     why: str = LOST,
 ) -> None:
-    """Write a hybrid result with the regions of these numbers alone, or all, to `output`, which may be `source`.
+    """Publish a hybrid result: write it with the regions of these numbers alone (None: all) to `output`.
 
-    `onnx` is the model's file, which a result that takes other shapes runs for them, and `constants` has those of its
-    inputs that became constants.  `why` is why the others go back to onnxruntime.  What only a result that is not yet
-    published has is left out.
+    `output` may be `source`.  `onnx` is the model's file, which the result runs for other shapes if it takes these, and
+    `constants` has those of its inputs that became constants.  `why` is the reason why the other regions go back to
+    onnxruntime.  The marked graph, which only an unpublished result has, is left out.
 
     Raises:
-        InputError: the file cannot be read or written.
+        InputError: when the file cannot be read or written, or regions of a published result would change.
     """
     package = HybridPackage.open(source)
     hybrid = package.manifest.hybrid
@@ -93,7 +93,7 @@ def write_region(source: Path, number: int, executable: Path, graph: Path) -> No
     """Write a region of an unpublished result by itself: as an executable, and as the ONNX model of the same nodes.
 
     Raises:
-        InputError: the file cannot be read, or is published.
+        InputError: when the file cannot be read, has no regions, or is published.
     """
     package = HybridPackage.open(source)
     text = read_marked(source)
@@ -105,12 +105,12 @@ def write_region(source: Path, number: int, executable: Path, graph: Path) -> No
 
 
 def limit_region_threads(source: Path, counts: Sequence[Mapping[int, int]], output: Path) -> None:
-    """Write a result to `output`, which may be `source`, with the most threads of kernels' calls replaced.
+    """Write a result to `output`, which may be `source`, with new limits for the threads of kernel calls.
 
-    `counts` has those of each region's first plan, in order, by place in the plan.
+    `counts` has, for each region in order, the limits of its first plan: place of a call in the plan -> threads.
 
     Raises:
-        InputError: the file cannot be read or written, or has no regions.
+        InputError: when the file cannot be read or written, or has no regions.
     """
     package = HybridPackage.open(source)
     with folder_beside(output, "kintune-regions-") as directory:
@@ -137,7 +137,7 @@ def hand_over_all(
     shapes of `source`, unless the result takes other shapes as well.
 
     Raises:
-        InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
+        InputError: when a file cannot be read or written, or the model is larger than one ONNX file can be.
     """
     graph = original_model(onnx, constants)
     counts = Counter(map(operator_name, nodes(graph)))
@@ -157,13 +157,13 @@ def hand_over_all(
 def hand_over_plans(
     source: Path, kept: Sequence[int], onnx: Path, constants: Mapping[str, Constant], output: Path, why: str = LOST
 ) -> None:
-    """Write a result that runs the combinations of shapes with these numbers as `source` does, a whole network, and
-    the others in onnxruntime.
+    """Write a result that runs some combinations of shapes as the compiled `source` does, the others in onnxruntime.
 
-    `onnx` and `constants` are as for `hand_over_all`.
+    `kept` has the numbers of the former.  `source` is a result in which a whole network is compiled.  `onnx` and
+    `constants` are as for `hand_over_all`.
 
     Raises:
-        InputError: a file cannot be read or written, or the model is larger than one ONNX file can be.
+        InputError: when a file cannot be read or written, or the model is larger than one ONNX file can be.
     """
     manifest = read_manifest(source)
     before = manifest.hybrid
@@ -187,10 +187,10 @@ def hand_over_plans(
 
 
 def original_model(onnx: Path, constants: Mapping[str, Constant]) -> ModelProto:
-    """The model in an ONNX file, its weights inside, with these inputs as weights.
+    """The model in an ONNX file, including its weights, with the inputs named in `constants` turned into weights.
 
     Raises:
-        InputError: it cannot be read, or it is larger than one ONNX file can be.
+        InputError: when it cannot be read, or is larger than one ONNX file can be.
     """
     opened = open_graph(onnx, own=True).bound({name: constant_values(each) for name, each in constants.items()})
     size = opened.graph.ByteSize() + sum(values.nbytes for values in opened.weights.values())
@@ -200,7 +200,7 @@ def original_model(onnx: Path, constants: Mapping[str, Constant]) -> ModelProto:
 
 
 def whole_as_region(original: ModelProto, manifest: Manifest) -> tuple[Region, ModelProto]:
-    """The region that has all of a model, and a graph with nothing but that."""
+    """The region that is the whole model, and a graph whose only node is this region."""
     inputs, outputs = (tuple(t.name for t in tensors) for tensors in (manifest.inputs, manifest.outputs))
     nodes = tuple(dict.fromkeys(describe_node(node) for node in original.graph.node))
     region = Region("kintune/region0", nodes, inputs, outputs)

@@ -1,7 +1,7 @@
 """Partitions an ONNX graph into regions that can be compiled, and nodes that stay with onnxruntime.
 
-Every node is asked whether it can be compiled alone.  Convex regions of those that can be are grown to the largest size
-that leaves no cycle, also in the bodies of If, Loop and Scan; regions that cannot pay are given up.
+Each node is tested for whether it can be compiled alone.  Nodes that can are grown into convex regions, as large as
+possible without a cycle between regions, also in the bodies of If, Loop and Scan.  Regions that cannot pay are dropped.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ __all__ = ["Partition", "partition"]
 
 _MOST_BYTES = 2**31 - 2**20
 _MOST_REASONS = 200
-_FOLDINGS = 4  # one makes shapes known of which the next folds more
+_FOLDINGS = 4  # most rounds of constant folding: each may make shapes known, by which the next folds more
 _OPEN = "a shape depends on the data, or a value is no tensor of numbers"
 _SMALL = "too little to gain by a region of its own"
 _CONTROL = frozenset({"If", "Loop", "Scan"})
-_OUTSIDE = -1  # in place of a node's number: who runs the graph
+_OUTSIDE = -1  # stands for a reader outside of the graph, in place of a node's number
 
 
 class Partition(NamedTuple):
     """A partitioned graph.
 
-    `marked` is the whole graph with its weights, in which the nodes of regions say so (see `composition`).  `operators`
-    counts those that stay with onnxruntime at any depth; `reasons` says why, by nodes as messages name them.
-    `outputs` has the types and shapes of the graph's outputs, with -1 for extents that depend on the data; what is no
-    tensor is left out.
+    `marked` is the whole graph with its weights, in which nodes are marked with their region (see `composition`).
+    `operators` counts those that stay with onnxruntime at any depth; `reasons` says why, by nodes as messages name
+    them.  `outputs` has the types and shapes of the outputs that are tensors, with -1 for extents that are not fixed.
     """
 
     marked: ModelProto
@@ -51,12 +50,12 @@ class Partition(NamedTuple):
 
 
 def partition(model: OnnxModel, why_not: Callable[[SingleNode], str], handed_over: Collection[str] = ()) -> Partition:
-    """Partition a prepared graph.  `why_not` says why a node cannot be compiled, empty where it can be.
+    """Partition a prepared graph.  `why_not` returns why a node cannot be compiled, or "" if it can.
 
-    `handed_over` names nodes that stay with onnxruntime whatever the compiler says of them; "*" stands for all.
+    `handed_over` names nodes that stay with onnxruntime even if they can be compiled; "*" stands for all.
 
     Raises:
-        ModelError: the graph with its weights is larger than one ONNX file can be.
+        ModelError: when the graph with its weights is larger than one ONNX file can be.
     """
     proto = ModelProto()
     proto.CopyFrom(model.proto)
@@ -168,7 +167,7 @@ class _Partitioner:
 
 
 def _declare(graph: GraphProto, types: TensorTypes, names: Sequence[str]) -> None:
-    """State the types of these tensors in the graph."""
+    """Declare the types of these tensors in the graph."""
     known = {value.name: value for value in (*graph.input, *graph.output, *graph.value_info)}
     for name in names:
         type_ = types[name]

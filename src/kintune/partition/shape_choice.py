@@ -1,4 +1,4 @@
-"""A graph that runs as tuned with some shapes of its inputs, and as it was with all others.  Does not import TVM."""
+"""Builds a graph that runs a tuned graph for some shapes of its inputs, else the original.  Does not import TVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PREFIX = "kintune/"
 
 
 def open_inputs(model: ModelProto) -> tuple[str, ...]:
-    """The inputs of a model whose shapes it leaves open: a size, which some write as -1, or all of the shape."""
+    """The inputs of a model whose shapes are open: a size is not given, or is -1, or there is no shape at all."""
     return tuple(
         value.name
         for value in model.graph.input
@@ -32,12 +32,12 @@ def _is_open(tensor: TypeProto.Tensor) -> bool:
 def choose_by_shape(
     original: ModelProto, tuned: ModelProto, combinations: Sequence[Mapping[str, Sequence[int]]]
 ) -> ModelProto:
-    """Return a graph that is `tuned` for inputs with one of the `combinations` of shapes, and else the `original`.
+    """Return a graph that runs `tuned` for inputs with one of the `combinations` of shapes, else `original`.
 
-    Both have the same inputs and outputs by name; the shapes of those of `original` are open.
+    Both must have the same inputs and outputs by name.  `combinations` map inputs to shapes; there is at least one.
 
     Raises:
-        ModelError: they use different versions of the standard's operators.
+        ModelError: when the graphs use different versions of the default operator set.
     """
     versions = [_opset(model) for model in (original, tuned)]
     if versions[0] != versions[1]:
@@ -69,7 +69,7 @@ def _opset(model: ModelProto) -> int:
 
 
 def _fits(graph: GraphProto, number: int, shapes: Mapping[str, Sequence[int]], opened: set[str]) -> str:
-    """Add nodes that say whether the inputs have these shapes; returns the tensor that does."""
+    """Add nodes that test whether the open inputs have these shapes; returns the name of the boolean result."""
     tests: list[str] = []
     for position, value in enumerate(graph.input):
         shape = shapes.get(value.name)
@@ -103,9 +103,9 @@ def _fits(graph: GraphProto, number: int, shapes: Mapping[str, Sequence[int]], o
 
 
 def _sizes(graph: GraphProto, start: str, name: str, shape: Sequence[int], padded: bool) -> tuple[str, tuple[int, ...]]:
-    """Add nodes for the sizes of an input; returns the tensor of them, and what it must hold.
+    """Add nodes for the sizes of an input; returns the name of the tensor that holds them, and its wanted value.
 
-    Of an input of any rank, it holds as many sizes as `shape` and one more; a size that there is not is -1 (`padded`).
+    With `padded`, for an input of unknown rank, the tensor has one size more than `shape`; missing sizes are -1.
     """
     sizes = f"{start}shape"
     graph.node.append(helper.make_node("Shape", [name], [sizes]))
@@ -120,7 +120,7 @@ def _sizes(graph: GraphProto, start: str, name: str, shape: Sequence[int], padde
 
 
 def _branch(source: GraphProto, name: str) -> GraphProto:
-    """The nodes of a graph as a branch: without inputs, and with names of its own for its outputs."""
+    """The graph as a branch of an If: without inputs, and with new names for its outputs."""
     branch = GraphProto(name=name)
     given = {value.name for value in source.input}
     names = {value.name: f"{_PREFIX}{name}/{value.name}" for value in source.output}

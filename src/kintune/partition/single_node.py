@@ -1,6 +1,6 @@
-"""A model of one node alone, with the shapes and constants that it has in its graph, and a digest of what it asks for.
+"""Makes a model of one node alone, with the shapes and constants that it has in its graph, and a digest of it.
 
-Equal digests say that the compiler gets the same to do, wherever the node stands.  Does not import TVM.
+Nodes with equal digests are the same to the compiler, in whatever graph they are.  Does not import TVM.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kintune.partition.tensor_types import TensorType
 __all__ = ["SingleNode", "single_node"]
 
 _VALUE_BYTES = 1 << 12
-"""Up to so many bytes the values of a constant may decide how a node is compiled: shapes, axes, pads."""
+"""Values of constants up to so many bytes are in the digest: they may be shapes, axes or pads."""
 
 
 class SingleNode(NamedTuple):
-    """A model with one node; `inputs` has the shapes of its inputs in order, `digest` says what it asks for."""
+    """A model with one node; `inputs` has the shapes of its inputs in order, `digest` identifies the node's work."""
 
     model: ModelProto
     inputs: dict[str, tuple[int, ...]]
@@ -35,10 +35,10 @@ def single_node(
     opsets: list[OperatorSetIdProto],
     weight_type: Callable[[str], TensorType | None],
 ) -> SingleNode | None:
-    """Return the model of a node, or None where the type or the shape of one of its tensors is not fixed, or a value is
-    no tensor of numbers.
+    """Return the model of a node; None where one of its values has no fixed type or shape, or is no tensor of numbers.
 
-    `weights` are constants by name; `weight_type` has the types of those that are too large to be there.
+    `weights` are constants by name.  `weight_type` returns the types of those that are too large to be there, and None
+    for other names.
     """
     read = list(dict.fromkeys(used_tensors(node)))
     graph = GraphProto(name="node")
@@ -77,7 +77,7 @@ def single_node(
 
 
 def _content(tensor: TensorProto) -> bytes:
-    """The values of a small constant, whatever its name; nothing of a large one."""
+    """The content of a small constant without its name; empty for a large one."""
     if tensor.ByteSize() > _VALUE_BYTES:
         return b""
     nameless = TensorProto()

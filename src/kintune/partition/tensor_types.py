@@ -1,7 +1,7 @@
-"""The types and shapes of all tensors of an ONNX graph whose input shapes are fixed.
+"""Infers the types and shapes of all tensors of an ONNX graph whose input shapes are fixed.
 
-ONNX's own inference says most of it; of the rest, onnxruntime's says what it knows (its own operators, for instance).
-What neither knows depends on the data.
+ONNX's own inference finds most of them; onnxruntime's finds others, of its own operators for instance.  A shape that
+neither finds depends on the data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["BodyPath", "TensorType", "TensorTypes", "bodies_of", "infer_types"]
 
 
 class TensorType(NamedTuple):
-    """The element type, as ONNX numbers it, and the shape of a tensor, None where it is not fixed."""
+    """The element type of a tensor, as ONNX numbers it, and its shape, which is None where it is not fixed."""
 
     element: int
     shape: tuple[int, ...] | None
@@ -30,7 +30,7 @@ class TensorType(NamedTuple):
 
     @property
     def dtype(self) -> str:
-        """numpy's name of the element type; "bfloat16" and the like where numpy has none."""
+        """numpy's name of the element type; "string" and "bfloat16" for these two."""
         if self.element == TensorProto.BFLOAT16:
             return "bfloat16"
         return "string" if self.element == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(self.element).name
@@ -47,10 +47,10 @@ class TensorType(NamedTuple):
 
 
 TensorTypes: TypeAlias = "dict[str, TensorType]"
-"""By the tensor's name; what is no tensor is left out.  Bodies of a graph have the names of the graphs around them."""
+"""Types by the tensor's name; values that are no tensors are left out.  A body also has those of the graphs around."""
 
 BodyPath: TypeAlias = "tuple[tuple[int, int], ...]"
-"""The number of a node, and of a graph inside it, from the main graph inwards."""
+"""The path to a body from the main graph inwards: the number of a node and of a graph inside it, repeatedly."""
 
 
 def infer_types(model: ModelProto) -> dict[BodyPath, TensorTypes]:
@@ -83,7 +83,7 @@ def bodies_of(graph: GraphProto, path: BodyPath = ()) -> Iterator[tuple[BodyPath
 def _inferred(model: ModelProto) -> ModelProto:
     try:
         return shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # it raises whatever its C++ side throws; then only onnxruntime is asked
+    except Exception:  # the inference passes on exceptions of its C++ code; then only onnxruntime's types are known
         return model
 
 
@@ -117,7 +117,7 @@ _ORT_ELEMENTS = {
 
 
 def _known_to_onnxruntime(model: ModelProto, names: Iterable[str]) -> TensorTypes:
-    """What onnxruntime's inference says of these tensors; nothing where it does not take the model."""
+    """The types that onnxruntime's inference finds for these tensors; empty where it refuses the model."""
     wanted = list(dict.fromkeys(names))
     if not wanted:
         return {}
@@ -127,7 +127,7 @@ def _known_to_onnxruntime(model: ModelProto, names: Iterable[str]) -> TensorType
     asked.graph.output.extend(helper.make_value_info(name, TypeProto()) for name in wanted if name not in given)
     try:
         described = open_session(asked).get_outputs()
-    except Exception:  # it raises its own kinds
+    except Exception:  # onnxruntime has its own exception types
         return {}
     types: TensorTypes = {}
     for value in described:
@@ -141,9 +141,10 @@ def _known_to_onnxruntime(model: ModelProto, names: Iterable[str]) -> TensorType
 
 
 def _scalars(model: ModelProto, names: Sequence[str]) -> set[str]:
-    """Which of these tensors onnxruntime knows to be scalars: it describes tensors of unknown rank in the same way.
+    """Those of these tensors that are scalars.
 
-    The shape of a scalar has no elements.
+    onnxruntime describes a scalar and a tensor of unknown rank in the same way.  So the type of each tensor's shape is
+    inferred: that of a scalar has no elements.
     """
     if not names:
         return set()
@@ -156,6 +157,6 @@ def _scalars(model: ModelProto, names: Sequence[str]) -> set[str]:
         asked.graph.output.append(helper.make_value_info(rank, TypeProto()))
     try:
         described = open_session(asked).get_outputs()
-    except Exception:  # it raises its own kinds
+    except Exception:  # onnxruntime has its own exception types
         return set()
     return {name for name, value in zip(names, described, strict=True) if value.shape == [0]}

@@ -1,6 +1,6 @@
-"""Whether a region can pay: what compiling it may save, against what it costs to enter and leave it.
+"""Estimates whether a region can pay: the time that compiling it may save against the cost of calling it.
 
-The estimate is rough and generous: regions that pass are timed after tuning, and those that lose go back.
+The estimate is rough and optimistic: regions that pass are timed after tuning, and those that are slower are dropped.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from kintune.partition.tensor_types import TensorType
 
 __all__ = ["can_pay"]
 
-_NODE_US = 1.0  # what onnxruntime spends on a node beside its kernel, at least
-_BYTES_PER_US = 10_000  # that a core moves; tensors between fused kernels need not be moved
+_NODE_US = 1.0  # onnxruntime's overhead for each node, at least
+_BYTES_PER_US = 10_000  # bandwidth of a core; tensors between fused kernels are not read and written
 _FLOPS_PER_US = 50_000
-_GAIN = 0.1  # of the arithmetic's time that tuning may save
-_ENTER_US = 5.0  # a call of a region
-_TENSOR_US = 0.2  # for each tensor that it reads or writes
+_GAIN = 0.1  # share of the arithmetic's time that tuning may save
+_ENTER_US = 5.0  # overhead of a call of a region
+_TENSOR_US = 0.2  # and for each tensor that it reads or writes
 
 _FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Constant", "Shape"})
 """Operators that onnxruntime runs without touching the elements, or nearly."""
@@ -34,7 +34,10 @@ _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 def can_pay(
     members: Sequence[NodeProto], types: Mapping[str, TensorType], inputs: Sequence[str], outputs: Sequence[str]
 ) -> bool:
-    """Return whether a region of these nodes may save more time than a call of it costs."""
+    """Return whether a region of these nodes may save more time than a call of it costs.
+
+    `inputs` and `outputs` are the tensors that cross the region's border; `types` has the types of its tensors.
+    """
     working = [node for node in members if node.op_type not in _FREE]
     if not working:
         return False
@@ -66,7 +69,7 @@ def _flops(node: NodeProto, types: Mapping[str, TensorType]) -> float:
 
 
 def _recurrent_flops(node: NodeProto, types: Mapping[str, TensorType]) -> float:
-    """The products of a recurrent layer: each step of each sequence with all weights."""
+    """The operations of a recurrent layer's products: each step of each sequence is multiplied by all weights."""
     data, *weights = [types.get(name) for name in node.input[:3]]
     if data is None or not data.shape:
         return 0.0

@@ -1,7 +1,7 @@
 """Folds scales and offsets of channels after a convolution, and zero padding before it, into the convolution.
 
-A batch norm of a .pt2 file, a learnable scale and any other chain that multiplies a channel by one number and adds
-another are folded into the weights and one bias.  A zero padding becomes the convolution's own padding.
+Any chain of operators that multiplies each channel by a number and adds another, such as a batch norm of a .pt2 file or
+a learnable scale, is folded into the weights and one bias.  A zero padding becomes the convolution's own padding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Affine(NamedTuple):
 
 
 class _Chain(NamedTuple):
-    """Scales and offsets after a convolution; `end` is the variable of the last, `between` those on the way to it."""
+    """Scales and offsets after a convolution; `end` is the variable of the last one, `between` those of the others."""
 
     convolution: relax.Var
     end: relax.Var
@@ -99,7 +99,7 @@ class _Absorb(PyExprMutator):  # type: ignore[misc]
         return build(data, weight, a.strides, padding, a.dilation, a.groups, *layouts, a.out_dtype)
 
     def _zeros_around(self, data: relax.Expr, axes: str) -> list[int] | None:
-        """The zeros that an operator puts around the rows, columns ...: those before of each axis, then those after."""
+        """The widths of a zero padding of spatial axes: those in front of each axis, then those behind; else None."""
         call: Any = self._values.get(data) if isinstance(data, relax.Var) else None
         if operator_of(call) != "relax.nn.pad" or str(call.attrs.pad_mode) != "constant" or call.attrs.pad_value != 0:
             return None
@@ -148,7 +148,7 @@ def _can_be_scaled(value: relax.Expr, values: dict[relax.Var, relax.Expr]) -> bo
 def _step(
     value: Any, variable: relax.Var, axis: int, affine: _Affine, values: dict[relax.Var, relax.Expr]
 ) -> _Affine | None:
-    """The scale and offset after one more operator; None when it is none that scales or moves each channel."""
+    """The scale and offset after one more operator; None unless it scales each channel or adds a constant to it."""
     name = operator_of(value)
     if name not in _STEPS or static_shape(value) != static_shape(variable):
         return None
@@ -174,7 +174,7 @@ def _by_channel(constant: _Numbers, channel: int, rank: int, channels: int) -> _
 
 
 def _along(numbers: _Numbers, axis: int, rank: int) -> _Numbers:
-    """One number a channel as a tensor of a rank."""
+    """One number for each channel, shaped to broadcast with a tensor of `rank` whose channels are `axis`."""
     return numbers.reshape([-1 if place == axis else 1 for place in range(rank)])
 
 

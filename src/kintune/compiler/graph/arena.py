@@ -59,10 +59,10 @@ def place_buffers(buffers: Sequence[Buffer]) -> Arena:
 
 
 class _Placed:
-    """Placed buffers, of which those that are live with another one are found without a look at all the others.
+    """The placed buffers, indexed so that those live with a given one are found without a search through all of them.
 
-    They are sorted by their first operation, in one list for each number of bits of the time that they are in use.  So
-    those that can still be in use at an operation begin less than twice their time before it.
+    There is one list for each bit length of the lifetime (`last - first`), sorted by `first`.  A buffer in the list of
+    b bits that is in use at an operation has begun less than 2^b operations before it.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _Placed:
         insort(alike, (buffer.first, start, end, buffer))
 
     def live_with(self, buffer: Buffer) -> Iterator[tuple[int, int]]:
-        """The bytes of each buffer that is live with this one."""
+        """The range of bytes of each placed buffer that is live with this one."""
         first = itemgetter(0)
         for bits, alike in self._by_bits.items():
             earliest = bisect_right(alike, buffer.first - (1 << bits), key=first)
@@ -85,7 +85,7 @@ class _Placed:
 
 
 def _best_gap(taken: Iterable[tuple[int, int]], nbytes: int) -> int:
-    """The start of the smallest gap of at least `nbytes` between ranges that are sorted; else the end of them all."""
+    """The start of the smallest gap of at least `nbytes` between sorted ranges, or the end of them all if none fits."""
     best: tuple[int, int] | None = None
     end = 0
     for start, stop in taken:
@@ -109,7 +109,7 @@ def largest_live_bytes(buffers: Sequence[Buffer]) -> int:
 
 
 def place_in_a_row(sizes: Iterable[int]) -> Arena:
-    """The offsets of buffers of these sizes in bytes one after another, as packed weights lie in a file."""
+    """The offsets of buffers of these sizes in bytes, one after another, as packed weights are stored in a file."""
     offsets, end = [], 0
     for nbytes in sizes:
         offsets.append(end)

@@ -1,4 +1,4 @@
-"""From a lowered network and the chosen programs to an executable."""
+"""Assembles a lowered network and the chosen programs to an executable, or to an execution plan with its kernels."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _UNUSED = "no_kernel"
 
 
 class Program(NamedTuple):
-    """A compiled network: its function `main(inputs..., weights...)`, and the weights as that function wants them.
+    """A compiled network: its function `main(inputs..., weights...)`, and the packed weights that the function takes.
 
-    `object_files` define the kernels that `executable` calls and does not hold.
+    `object_files` define the kernels that `executable` calls but does not contain.
     """
 
     executable: tvm.runtime.Executable
@@ -60,12 +60,12 @@ def assemble(
 ) -> Program:
     """Compile the network with the `chosen` program for each workload digest; a workload without one stays untuned.
 
-    Weights are packed here, once, into the layouts that the chosen programs want; programs for GPUs take them
-    unchanged.  `kernels`, by the digest of their candidate, are compiled already and are linked, not compiled again.
+    Weights are packed here, once, into the layouts of the chosen programs; programs for GPUs take them unchanged.
+    `kernels`, by the digest of their candidate, are compiled already: they are linked, and not compiled again.
 
     Raises:
-        BuildError: a program cannot be applied, or the network cannot be compiled.
-        OrderError: the compiler for GPU programs is missing.
+        BuildError: when a program cannot be applied, or the network cannot be compiled.
+        OrderError: when the compiler for GPU programs is missing.
     """
     if not chosen:
         target = untuned_target(target)
@@ -85,9 +85,9 @@ def assemble(
 class PlannedProgram(NamedTuple):
     """A network compiled to a plan, the shared library of the kernels that it calls, and the weights that they read.
 
-    `weights` are packed and followed by the constants of the network; the plan has their places when they lie one after
-    another, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.  `calls` says what
-    the plan's calls compute; `kept` is the number of tensors that are kept in bf16.
+    `weights` are the packed weights, and then the constants of the network.  The plan has their offsets in a block in
+    which they are stored in this order, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.  `calls`
+    describes what the plan's calls compute; `kept` is the number of tensors that are kept in bf16.
     """
 
     plan: ExecutionPlan
@@ -109,15 +109,15 @@ def assemble_plan(
     keeping: Keeping = Keeping.NONE,
     threads: int = 1,
 ) -> PlannedProgram:
-    """Compile as `assemble` does, for a CPU, to what runs without TVM.
+    """Compile for a CPU, as `assemble` does, but to a plan and a library that run without TVM.
 
-    `inputs`, `outputs` and `checks` are those of the imported model.  By `keeping`, tensors between kernels are
-    of bf16 where `kept_tensors` finds that they can be.  Kernels are compiled on so many `threads`.
+    `inputs`, `outputs` and `checks` are those of the imported model.  `keeping` says whether tensors between kernels
+    are of bf16 where `kept_tensors` finds that they can be.  Kernels are compiled on so many `threads`.
 
     Raises:
-        BuildError: a program cannot be applied, the network cannot be compiled, or it has what no plan can do; then the
-            message is "cannot be planned: " and the operator.
-        OrderError: there is no linker for the target's architecture.
+        BuildError: when a program cannot be applied, the network cannot be compiled, or it has an operator that a plan
+            cannot run; then the message is "cannot be planned: " and the operator.
+        OrderError: when there is no linker for the target's architecture.
     """
     if not chosen:
         target = untuned_target(target)
@@ -163,10 +163,10 @@ def _with_kept_tensors(
     target: tvm.target.Target,
     keeping: Keeping,
 ) -> KeptTensors:
-    """The scheduled network with tensors in bf16.
+    """The scheduled network with tensors between kernels in bf16.
 
     Raises:
-        BuildError: it cannot be written so.
+        BuildError: when functions that take such tensors cannot be made.
     """
     try:
         with target:
@@ -181,7 +181,7 @@ def _with_kept_tensors(
 def _packed(
     module: tvm.IRModule, weights: tuple[tvm.runtime.Tensor, ...]
 ) -> tuple[tvm.IRModule, tuple[tvm.runtime.Tensor, ...]]:
-    """The module that runs the network on packed weights, and those."""
+    """The module that runs the network on packed weights, and these weights."""
     module = tvm.transform.Sequential(
         [
             keeping_marks(_SplitWeightPacking()),
@@ -199,7 +199,7 @@ def _scheduled(
     target: tvm.target.Target,
     kernels: Mapping[str, Built],
 ) -> tvm.IRModule:
-    """The network with the chosen programs; functions that `kernels` holds compiled are marked so."""
+    """The network with the chosen programs; functions whose candidate is in `kernels` are marked with it."""
     module = tvm.IRModule(dict(lowered.module.functions_items()), attrs=lowered.module.attrs)
     originals = {workload.digest: workload.module for workload in lowered.workloads}
     for name, digest in lowered.functions.items():
@@ -231,7 +231,7 @@ class _AllocateEmptyTensors(PyExprMutator):  # type: ignore[misc]
 
 
 def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """`SplitLayoutRewritePreproc` for the scheduled functions with blocks alone: it refuses functions without."""
+    """`SplitLayoutRewritePreproc`, applied only to scheduled functions with blocks: it refuses other functions."""
 
     def split(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         functions = dict(module.functions_items())
@@ -248,7 +248,7 @@ def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM na
 
 
 def _has_scheduled_blocks(function: tvm.tirx.PrimFunc) -> bool:
-    """Whether a function is scheduled and has blocks; programs of our own that are written as a whole have none."""
+    """Whether a function is scheduled and has blocks; Kintune's own programs that are written as text have none."""
     if "tirx.is_scheduled" not in (function.attrs or {}) or not hasattr(function.body, "block"):
         return False
     found: list[tvm.s_tir.SBlock] = []
@@ -266,7 +266,7 @@ def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:
 
 
 def _kernels(module: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:
-    """The PrimFuncs of a module whose global symbols are among the names."""
+    """A module with the PrimFuncs whose global symbols are in `names`."""
     functions = {
         variable: function
         for variable, function in module.functions_items()
@@ -281,7 +281,7 @@ def _without(module: tvm.IRModule, name: str) -> tvm.IRModule:
 
 
 def _pack(packing: tvm.IRModule | None, weights: tuple[tvm.runtime.Tensor, ...]) -> tuple[tvm.runtime.Tensor, ...]:
-    """The packed weights; they are packed on this machine, whatever the network is built for."""
+    """The packed weights; they are packed on this machine, whatever the network's target is."""
     if packing is None:
         return weights
     here = tvm.target.Target(json.loads(resolve_target(NATIVE, 1)))
@@ -317,7 +317,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[s
 
 
 def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
-    """The passes that make a network allocate tensors and call kernels with them."""
+    """The passes after which a network allocates its tensors itself, and calls kernels with them."""
     return [
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
@@ -332,7 +332,10 @@ def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
 
 
 def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tvm.transform.Pass:
-    """A pass that calls functions marked as compiled by their external name, and removes them; it fills `linked`."""
+    """A pass that replaces functions in `kernels` by external ones, and adds their object files to `linked`.
+
+    A function is replaced only if the compiled kernel takes the same buffers.
+    """
 
     def link(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         names: dict[tvm.ir.GlobalVar, str] = {}
@@ -356,7 +359,7 @@ def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tv
 
 @mutator
 class _CallFromOutside(PyExprMutator):  # type: ignore[misc]
-    """Calls of functions (by variable) become calls of external ones by name."""
+    """Replaces calls of the functions in `names` by calls of external functions of these names."""
 
     def __init__(self, module: tvm.IRModule, names: Mapping[tvm.ir.GlobalVar, str]) -> None:
         super().__init__(module)
@@ -379,7 +382,7 @@ def _takes_the_same(function: tvm.tirx.PrimFunc, built: Built) -> bool:
 
 
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
-    """The module; with an unused kernel where it has none, since a module without code cannot be linked."""
+    """The module; an unused kernel is added if it has none, since a module without code cannot be linked."""
     if any(isinstance(function, tvm.tirx.PrimFunc) for _, function in module.functions_items()):
         return module
     source = te.placeholder((1,), "int8", "source")

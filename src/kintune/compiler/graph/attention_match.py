@@ -1,8 +1,8 @@
 """Finds attention in a network: softmax(query @ key^T * scale + mask) @ value, as exporters write it.
 
-The search starts at a product, and goes back over its first operand: reshapes, a softmax, then scales, masks and
-reshapes of scores, to another product.  Nothing else may read what lies between.  Everything is expressed in the
-coordinates of the scores as the first product computes them (see `programs.attention_pattern`).
+The search starts at a product, and goes back along its first operand: over reshapes, a softmax, then scales, masks and
+reshapes of scores, to another product.  No other operator may read the tensors between.  All indices are expressed in
+the coordinates of the scores as the first product computes them (see `programs.attention_pattern`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = ["Attention", "Operand", "find_attention"]
 _TYPE = "float32"
 _PRODUCT = "relax.matmul"
 _EXCLUDED = -1e30
-"""What is added to a score, or put in its place, so that it does not count: this or less.
+"""A mask that adds this or less to a score, or replaces it by this or less, excludes it: its weight is 0.
 
-Where a row has no other scores than such, they count, unless they are -inf."""
+If all scores of a row are excluded so, they still have weights, unless they are -inf."""
 _TAME = 1e20
-"""A score to which no number larger than this is added, or that becomes none, counts beside those that are excluded."""
+"""The largest magnitude of other masks with which scores that are not excluded are certainly above excluded ones."""
 _MANY_ROWS = 16
-"""From so many rows on, a mask that depends on rows and columns is read with its rows side by side."""
+"""With so many rows or more, a mask that depends on rows and columns is transposed: its rows become contiguous."""
 
 
 class Operand(NamedTuple):
     """A parameter of the function: a variable or constant of the network.
 
-    `transposed`: its last two axes exchanged; `negated`: with the other sign.
+    If `transposed`, its last two axes are exchanged; if `negated`, its sign is changed.
     """
 
     expression: relax.Expr
@@ -47,7 +47,10 @@ class Operand(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Attention in a network; `product` is the variable of the last product, `end` that of what is replaced."""
+    """Attention in a network; `product` is the variable of the last product, `end` that of the result to replace.
+
+    `operands` are the parameters of the function, by the numbers that `pattern` has.
+    """
 
     pattern: AttentionPattern
     operands: tuple[Operand, ...]
@@ -56,7 +59,10 @@ class Attention(NamedTuple):
 
 
 class _Action(NamedTuple):
-    """An operator between two products: `kind` is a kind of step, or "view", "scale", "softmax", "blank", "nan"."""
+    """An operator between two products: `kind` is a kind of step, or "view", "scale", "softmax", "blank", "nan".
+
+    A "view" is a reshape or transpose.  "blank" sets weights to 0 by a condition, "nan" those that are NaN.
+    """
 
     kind: Any
     operand: Any = None
@@ -66,7 +72,10 @@ class _Action(NamedTuple):
 
 
 class _Causal(NamedTuple):
-    """A constant mask that may be a causal step: what it is otherwise, where, and whether it excludes by -inf."""
+    """A constant mask that may become a causal step.
+
+    Otherwise it is the step of `action` on scores that are viewed by `view`.  It is `infinite` if it excludes by -inf.
+    """
 
     action: _Action
     view: View
@@ -74,7 +83,7 @@ class _Causal(NamedTuple):
 
 
 class _NotAttention(Exception):
-    """The operators that looked like attention compute something else."""
+    """The operators are not attention of a supported form."""
 
 
 def find_attention(function: relax.Function) -> Iterator[Attention]:
@@ -114,7 +123,7 @@ def _of_products(network: Network, variable: relax.Var, call: relax.Call) -> Att
 
 
 def _of_operator(network: Network, variable: relax.Var, call: relax.Call) -> Attention:
-    """The compiler's own operator; its operands are (batch, rows, heads, depth)."""
+    """Attention that is Relax's own operator; its operands are (batch, rows, heads, depth)."""
     query, key, value, *masks = call.args
     _demand(all(_is_float(operand) for operand in (query, key, value, call)))
     _demand(call.attrs.window_size is None)
@@ -140,7 +149,7 @@ def _of_operator(network: Network, variable: relax.Var, call: relax.Call) -> Att
 
 
 def _back(network: Network, weights: relax.Expr) -> tuple[relax.Call, list[_Action]]:
-    """The first product, and what is done to its result before the second one, in order."""
+    """The first product, and the operators on its result before the second product, in order."""
     found = _before(network, weights, 1, softened=False)
     _demand(found is not None)
     product, actions = found  # type: ignore[misc]
@@ -150,7 +159,11 @@ def _back(network: Network, weights: relax.Expr) -> tuple[relax.Call, list[_Acti
 def _before(
     network: Network, expression: relax.Expr, uses: int, *, softened: bool
 ) -> tuple[relax.Call, list[_Action]] | None:
-    """The product from which an expression is computed, and how; `softened`: the softmax was passed on the way back."""
+    """The first product from which an expression is computed, and the operators between; None where there is none.
+
+    `softened` says whether a softmax is among the operators after the expression.  The expression must be read `uses`
+    times.
+    """
     value = network.value(expression)
     if not network.is_inner(expression, uses) or not isinstance(value, relax.Call) or not _is_float(value):
         return None
@@ -168,7 +181,10 @@ def _before(
 def _candidates(
     network: Network, name: str, value: relax.Call, softened: bool
 ) -> Iterator[tuple[relax.Expr, _Action, int, bool]]:
-    """The operands that may lead to the scores, what is done to them, how often they are read, and by a softmax."""
+    """Yields operands that may be computed from scores.
+
+    Each comes with the action on it, the number of its reads, and whether the action is a softmax.
+    """
     if name in RESHAPES or name == "relax.permute_dims":
         yield value.args[0], _Action("view", value), 1, False
     elif name == "relax.nn.softmax" and not softened:
@@ -250,16 +266,16 @@ class _Finder:
         _demand(columns > 1 and 0 not in self._extents)
 
     def read_query(self, view: View, plain: relax.Expr | None) -> None:
-        """`plain` is what is read instead where the view cannot be: where it is None, nothing is."""
+        """Read the query through `view`; where its indices cannot be expressed, read the tensor `plain`, if given."""
         self._read("query", view, plain, [*self.view.axes[: self._row + 1], self._axis(2)])
 
     def read_key(self, view: View, plain: relax.Expr | None) -> None:
-        """The transposed key: its last axes are depth and columns."""
+        """Read the transposed key, whose last axes are depth and columns; `plain` is as for the query."""
         _demand(not isinstance(view.source, tvm.ir.GenericConst))
         self._read("key", view, plain, [*self.view.axes[: self._row], self._axis(2), self._axis(1)])
 
     def read_value(self, view: View, plain: relax.Expr | None) -> None:
-        """The value: its last axes are columns and width.  The view of the weights becomes that of the product."""
+        """Read the value, whose last axes are columns and width; `view` of the finder becomes that of the product."""
         _demand(not isinstance(view.source, tvm.ir.GenericConst))
         *batch, row, _ = self.view.axes
         _demand(len(view.axes) <= len(self.view.axes))
@@ -286,7 +302,7 @@ class _Finder:
                 self._change(action)
 
     def finish_weights(self) -> None:
-        """The weights are complete: their last axes must be rows and columns."""
+        """Check the weights, whose last axes must be rows and columns, and undo causal steps that are not exact."""
         _demand(self._softened and self.view.axes[-2:] == (self._axis(0), self._axis(1)))
         while (inexact := next((at for at in self._causal if not self._is_exact(at)), None)) is not None:
             action, view, _ = self._causal.pop(inexact)
@@ -294,7 +310,7 @@ class _Finder:
             self._untamed.add(inexact)
 
     def attention(self, product: relax.Var, shape: tuple[int, ...]) -> Attention:
-        """What was found, up to the last reshape or transpose after the product that only one operator reads."""
+        """The attention that was found, with the reshapes and transposes after it as long as each is read once."""
         _demand(self.view.shape == shape and math.isfinite(self._scale))
         end, result = product, self._result(self.view)
         _demand(result is not None)
@@ -358,7 +374,7 @@ class _Finder:
         self.view = view  # type: ignore[assignment]
 
     def _change(self, action: _Action) -> None:
-        """Take in an addition or a selection; none is made of a constant that changes nothing."""
+        """Add the step of an addition or a selection; a constant without effect becomes no step."""
         mask, added = action.operand, action.kind is StepKind.ADD
         _demand(str(mask.ty.dtype) == (_TYPE if added else "bool"))
         largest = math.inf if added else abs(action.number)
@@ -385,16 +401,17 @@ class _Finder:
         return Step(action.kind, access, number, action.kept)
 
     def _is_exact(self, at: int) -> bool:
-        """Whether a causal step, by which a score does not count at all, is what the constant at its place does.
+        """Whether the causal step `at` has the same effect as the constant mask in its place.
 
-        What takes the place of an excluded score may count, and so may the score itself where it is finite and the
-        others of its row may be as low.
+        A causal step gives excluded scores the weight 0.  With the mask, they may have another weight: if a later
+        selection replaces them by a finite number, or if the mask is finite and other masks may make all scores of a
+        row as low.
         """
         replaced = any(step.kind is StepKind.SELECT and step.value != -math.inf for step in self.steps[at + 1 :])
         return not replaced and (self._causal[at].infinite or not self._untamed)
 
     def _shift(self, mask: NDArray[Any]) -> int | None:
-        """How many columns after its own a row sees, if the mask is causal and each row sees something."""
+        """The number s if the mask is causal: row r sees columns up to r + s, at least one; else None."""
         if not ((mask == 0) | (mask <= _EXCLUDED)).all():
             return None
         rank = mask.ndim
@@ -411,7 +428,7 @@ class _Finder:
         return self._mask(condition, self.view)
 
     def _mask(self, mask: relax.Expr, scores: View, negated: bool = False) -> Access:
-        """Where a tensor that is broadcast to the scores, which are viewed so, is read."""
+        """The indices at which a tensor is read that is broadcast to the scores, whose view is `scores`."""
         shape = _static(mask)
         _demand(shape)
         plain = View.of(mask, shape)
@@ -433,7 +450,7 @@ class _Finder:
 
 
 def _viewed(view: View, value: relax.Expr) -> View | None:
-    """A view after a reshape or transpose; None after anything else."""
+    """A view after a reshape or transpose; None for any other operator."""
     name, shape = operator_of(value), static_shape(value) if isinstance(value, relax.Call) else None
     if shape is None:
         return None

@@ -1,8 +1,8 @@
-"""Averages maps before they are convolved, where only averages of a convolution of 1x1 are read.
+"""Exchanges a 1x1 convolution with an average pooling after it, if nothing else reads the convolution.
 
-Such a convolution computes each pixel alone, and averages are taken of each channel alone.  Both are linear, so they
-can be exchanged, and the convolution then computes as many pixels as there are averages.  In the transitions of a
-DenseNet they stand in the other order.
+The convolution works on each pixel separately, and the average on each channel separately.  Both are linear, so they
+can be exchanged; then the convolution computes only as many pixels as there are averages.  The transitions of a
+DenseNet have a 1x1 convolution before an average pooling.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from kintune.compiler.graph.rewriting import (
 __all__ = ["AverageBeforeConvolving"]
 
 _LEAST_RATIO = 2
-"""How many pixels there are at least for each average."""
+"""The least number of pixels of the convolution for each average."""
 
 
 def AverageBeforeConvolving() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that exchanges averages and the convolutions of 1x1 before them."""
+    """A pass that exchanges averages and the 1x1 convolutions before them."""
     return rewriting_pass("AverageBeforeConvolving", _Exchange)
 
 
@@ -59,7 +59,7 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding)
 
     def _convolution(self, pool: Any) -> relax.Var | None:
-        """The convolution of which averages are taken; None where it is none, or is read elsewhere."""
+        """The variable of the 1x1 convolution whose averages `pool` takes; None if there is none or others read it."""
         if not _averages_maps(pool):
             return None
         operand = pool.args[0]
@@ -70,7 +70,7 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
 
 
 def _averages_maps(call: Any) -> bool:
-    """Whether a call takes averages along rows and columns, each of one channel, and keeps four axes."""
+    """Whether a call averages over rows and columns of NCHW, not over channels, and keeps four axes."""
     name, shape = operator_of(call), static_shape(call) if isinstance(call, relax.Call) else None
     if shape is None or len(shape) != ROWS + 2:
         return False

@@ -1,4 +1,4 @@
-"""What each kernel call of a plan computes, in the user's terms and as an amount of work."""
+"""Describes each kernel call of a plan: the user's nodes that it computes, its operations and its bytes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["PACKED", "called_functions", "describe_calls"]
 
 _PARTIAL = frozenset({"take", "gather_elements", "gather_nd", "strided_slice"})
-"""Operators that read no more of an operand than they write."""
+"""Operators that read at most as much of an operand as they write."""
 
 PACKED = "_prepacked"
-"""What the compiler adds to the name of a kernel that reads packed weights."""
+"""The suffix that TVM adds to the name of a kernel that reads packed weights."""
 
 
 def describe_calls(
@@ -36,12 +36,12 @@ def describe_calls(
     lowered: Lowered,
     chosen: Mapping[str, tuple[Sketch, Candidate]],
 ) -> tuple[CallRecord, ...]:
-    """A record of each call of the plan; `kernels` has the numbers of their kernels in `lowered` by place.
+    """A record of each kernel call of the plan; `kernels` maps places in the plan to numbers of kernels in `lowered`.
 
     `chosen` has the programs by workload digest; a program may do less arithmetic than its workload.
 
     Raises:
-        BuildError: this version of Kintune has not a program that was chosen.
+        BuildError: when this version of Kintune does not have a program that was chosen.
     """
     return tuple(_records(plan, kernels, lowered, chosen))
 
@@ -86,19 +86,19 @@ def _flops(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None
 
 
 def _precision(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None) -> str:
-    """What the kernel of a workload multiplies in."""
+    """The precision of the multiplications in the kernel of a workload."""
     if workload.sums_bytes:
         return INT8
     return FULL_PRECISION if chosen is None or chosen[1].sketch == UNTUNED else precision_of(chosen[0])
 
 
 def _moved(tensors: Sequence[PlannedTensor], most: int | None) -> float:
-    """The bytes of tensors, of which each counts for `most` at most."""
+    """The total bytes of tensors; each counts for at most `most`, if that is given."""
     return float(sum(tensor.nbytes if most is None else min(tensor.nbytes, most) for tensor in tensors))
 
 
 def called_functions(lowered: Lowered) -> dict[int, str]:
-    """The names of the functions that `main` calls, by the number of the kernel."""
+    """The names of the functions that `main` calls, by the number with which the call is marked."""
     found: dict[int, str] = {}
 
     def visit(expression: relax.Expr) -> None:

@@ -1,8 +1,8 @@
-"""Computes two linear maps of channels as one, where that takes fewer products.
+"""Composes two linear maps of channels to one, where that takes fewer multiplications.
 
-A product with constant weights, or a convolution of 1x1, maps the channels of each token or pixel.  Where nothing but
-reshapes, transposes and a bias lies between two of them, they are one map.  Its weights are the product of the two.
-That takes fewer products where the tensor between has more channels than those before and after.
+A product with constant weights, or a 1x1 convolution, maps the channels of each token or pixel.  Two of them with only
+reshapes, transposes and a bias between are equal to one map, whose weights are the product of their weights.  It takes
+fewer multiplications if the tensor between them has more channels than those before and after.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["ComposeLinearMaps"]
 
 _TYPE = "float32"
 _LARGEST_SHARE = 0.75
-"""The share of the products of two maps that one map in their place takes at most."""
+"""Two maps are composed if the result takes at most this share of their multiplications."""
 
 _RESHAPES = frozenset({"relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze"})
 
 
 class _LinearMap(NamedTuple):
-    """A map of channels: what it maps, the weights (inputs, outputs), and which axis of its result has the channels."""
+    """A map of channels: its operand, the weights (inputs, outputs), and the axis of the channels of its result."""
 
     data: relax.Expr
     weights: NDArray[Any]
@@ -39,7 +39,7 @@ class _LinearMap(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """A transpose or reshape on the way to the second map, and which axis of its result has the channels."""
+    """A transpose or reshape between two maps, and the axis of the channels of its result."""
 
     variable: relax.Var
     call: relax.Call
@@ -47,10 +47,10 @@ class _Move(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Two maps, of which nothing else reads the first.
+    """Two maps that can be composed; only the second one reads the first.
 
-    `variable` and `product` are what the first is bound to and its operator, `offset` what is added to its channels, in
-    float64.
+    `product` is the call of the first map, `variable` the one it is bound to.  `offset` (channels), of float64, is
+    added to its result.
     """
 
     first: _LinearMap
@@ -62,7 +62,7 @@ class _Pair(NamedTuple):
 
 
 def ComposeLinearMaps() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that puts one linear map in the place of two."""
+    """A pass that replaces two linear maps by one."""
     return rewriting_pass("ComposeLinearMaps", _Compose)
 
 
@@ -89,7 +89,7 @@ class _Compose(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding)
 
     def _composed(self, pair: _Pair) -> relax.Expr | None:
-        """One map, the moves of its result, and the offset; None where a number would be too large."""
+        """The composed map, followed by the moves and the offset; None where a number would not be finite."""
         second = pair.second.weights.astype(np.float64)
         with np.errstate(all="ignore"):
             weights = (pair.first.weights.astype(np.float64) @ second).astype(_TYPE)
@@ -135,7 +135,7 @@ def _pair(value: Any, values: Mapping[relax.Var, Any], uses: Counter[relax.Var])
 
 
 def _linear(value: Any) -> _LinearMap | None:
-    """A product with constant weights, or a convolution of 1x1, as a map of channels; None where it is neither."""
+    """A product with constant weights, or a 1x1 convolution, as a map of channels; None for anything else."""
     if is_pointwise(value):
         return _LinearMap(value.args[0], value_of(value.args[1])[:, :, 0, 0].T, CHANNELS)
     if operator_of(value) != "relax.matmul":
@@ -150,7 +150,7 @@ def _linear(value: Any) -> _LinearMap | None:
 
 
 def _before_move(call: Any, axis: int) -> int | None:
-    """Which axis of the operand of a transpose or reshape has the channels; None where it is neither or mixes them."""
+    """The axis of the channels of a transpose's or reshape's operand; None for other operators, or if it mixes them."""
     name = operator_of(call)
     if name == "relax.permute_dims":
         rank = int(call.args[0].ty.ndim)
@@ -169,7 +169,7 @@ def _before_move(call: Any, axis: int) -> int | None:
 
 
 def _added(call: Any, axis: int) -> tuple[relax.Expr, NDArray[Any]] | None:
-    """What a constant by channel is added to, and that constant in float64; None where this is something else."""
+    """The operand to which a constant is added by channel, and the constant in float64; None for anything else."""
     if operator_of(call) != "relax.add":
         return None
     first, second = call.args
@@ -185,14 +185,14 @@ def _added(call: Any, axis: int) -> tuple[relax.Expr, NDArray[Any]] | None:
 
 
 def _mapped(product: relax.Call, data: relax.Expr, weights: NDArray[Any]) -> relax.Call:
-    """The operator of a map with other weights (inputs, outputs)."""
+    """The operator of a map applied to `data` with other weights (inputs, outputs)."""
     if operator_of(product) == "relax.matmul":
         return relax.op.matmul(data, relax.const(np.ascontiguousarray(weights)))
     return pointwise(data, weights.T[:, :, None, None])
 
 
 def _moved(move: _Move, data: relax.Expr, channels: int) -> relax.Expr:
-    """A transpose or reshape of a tensor with another number of channels."""
+    """A transpose or reshape applied to `data`, which has another number of channels."""
     if operator_of(move.call) == "relax.permute_dims":
         return relax.op.permute_dims(data, move.call.attrs.axes)
     shape: Sequence[int] = static_shape(move.call) or ()

@@ -1,11 +1,11 @@
-"""Convolves maps before they are enlarged, where a convolution of 1x1 follows.
+"""Exchanges the enlargement of a map with a 1x1 convolution after it.
 
-Such a convolution computes each pixel alone, and a map is enlarged along rows and columns, each channel alone.  Both
-are linear, so they can be exchanged, and the convolution then computes the pixels of the small map only.
+The convolution works on each pixel separately, and the enlargement on each channel separately.  Both are linear, so
+they can be exchanged; then the convolution computes only the pixels of the small map.
 
-Networks that join maps of several sizes concatenate them first.  The sum over the channels is then taken in parts: the
-filters are cut as the concatenation is.  Each enlarged map is convolved before it is enlarged, the others are convolved
-together, and the results are added.
+Networks that combine maps of several sizes concatenate them first.  The convolution's sum over the channels is then
+split: the filters are cut like the concatenation.  Each enlarged map is convolved before it is enlarged, the others are
+convolved together, and the results are added.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ from kintune.models.interpolation import Interpolation, interpolated
 __all__ = ["ConvolveBeforeEnlarging"]
 
 _LEAST_RATIO = 2
-"""How many times as many pixels an enlarged map has at least."""
+"""The least ratio of the pixels of an enlarged map to those before."""
 
 _PRODUCTS_PER_NUMBER = 32
-"""Products that a processor computes in the time in which it moves one number to memory and back."""
+"""Multiplications that a processor does in the time in which it writes one number to memory and reads it."""
 
 
 class _Enlargement(NamedTuple):
-    """One step that enlarges a map along an axis; `variable` is what it is bound to."""
+    """A call that enlarges a map along one axis; `variable` is bound to it."""
 
     variable: relax.Var
     call: relax.Call
 
 
 class _Part(NamedTuple):
-    """Channels that a convolution reads: those of `source`, after the steps, of which the first comes first."""
+    """A part of the channels that a convolution reads: from `first` on, `channels` of them.
+
+    They are `source` after the enlargements `steps`, in their order.
+    """
 
     source: relax.Expr
     first: int
@@ -57,7 +60,7 @@ class _Part(NamedTuple):
 
 
 def ConvolveBeforeEnlarging() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that exchanges enlargements and the convolutions of 1x1 that follow them."""
+    """A pass that exchanges enlargements and the 1x1 convolutions that follow them."""
     return rewriting_pass("ConvolveBeforeEnlarging", _Exchange)
 
 
@@ -81,7 +84,7 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
     def _sum(self, binding: relax.VarBinding, parts: Sequence[_Part]) -> relax.Expr:
         """The sum of the parts' convolutions, whose last operator is not bound yet.
 
-        What is enlarged is summed first, by one kernel, which the convolution of the others then adds to its results.
+        Enlarged parts are summed first, by one kernel; the convolution of the others adds this sum in its epilogue.
         """
         call, variable = binding.value, binding.var
         filters = value_of(call.args[1])
@@ -105,7 +108,7 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
         return data
 
     def _repeated(self, call: relax.Call, data: relax.Expr) -> relax.Expr:
-        """The same step with a tensor of as many pixels."""
+        """The enlargement of another tensor with as many pixels."""
         if operator_of(call) == "relax.repeat":
             return relax.op.repeat(data, int(call.attrs.repeats), int(call.attrs.axis))
         found = Interpolation.of(self._module[call.args[0]])
@@ -116,7 +119,7 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
 
 
 class _Finder:
-    """Finds the convolutions of a block that are to be exchanged with enlargements."""
+    """Finds the convolutions of a block that should be exchanged with enlargements."""
 
     def __init__(self, module: tvm.IRModule, block: relax.DataflowBlock) -> None:
         self._module = module
@@ -127,7 +130,7 @@ class _Finder:
                 self._readers.setdefault(variable, []).append(binding.var)
 
     def found(self) -> dict[relax.Var, list[_Part]]:
-        """The parts of what such convolutions read, by the variables of their results."""
+        """The parts that such convolutions read, by the variables of their results."""
         candidates = {
             variable: parts
             for variable, value in self._values.items()
@@ -159,7 +162,7 @@ class _Finder:
         return parts if self._pays(call, parts) else None
 
     def _before_enlarging(self, data: relax.Expr) -> tuple[relax.Expr, tuple[_Enlargement, ...]]:
-        """What is enlarged, and by which steps; the tensor itself where it is none or is not enlarged enough."""
+        """The tensor before enlargement and the steps; `data` and no steps if it is not enlarged enough."""
         source, steps = data, []
         while isinstance(source, relax.DataflowVar) and len(self._readers.get(source, ())) == 1:
             call = self._values.get(source)
@@ -173,7 +176,7 @@ class _Finder:
         return source, tuple(reversed(steps))
 
     def _enlarges(self, call: Any) -> relax.Expr | None:
-        """The operand of a step along rows or columns; None where the call is no such step."""
+        """The operand of a call that enlarges along rows or columns; None for any other call."""
         if operator_of(call) == "relax.repeat":
             axis = call.attrs.axis
             return call.args[0] if axis is not None and int(axis) >= ROWS else None
@@ -183,7 +186,7 @@ class _Finder:
         return call.args[1].fields[0] if found is not None and found.axis >= ROWS else None
 
     def _pays(self, call: relax.Call, parts: Sequence[_Part]) -> bool:
-        """Whether the products that are saved outweigh the numbers that are written and read again."""
+        """Whether the multiplications that are saved outweigh the numbers that are additionally written and read."""
         enlarged = [part for part in parts if part.steps]
         if not enlarged:
             return False
@@ -202,5 +205,5 @@ def _is_concatenation(value: Any) -> bool:
 
 
 def _of(part: _Part, filters: NDArray[Any]) -> NDArray[Any]:
-    """The filters' weights of a part's channels."""
+    """The filters' weights for the channels of a part."""
     return filters[:, part.first : part.first + part.channels]

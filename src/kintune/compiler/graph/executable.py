@@ -1,4 +1,4 @@
-"""From a lowered network and the chosen programs to what can be run and saved."""
+"""Builds executables, which can be run and saved, from lowered networks and the chosen programs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ def describe_build(
     sketches: Iterable[Sketch] = (),
     narrow: Narrow | None = None,
 ) -> Manifest:
-    """The manifest of a network that is being built now, by this Kintune and this compiler.
+    """The manifest of a network that is built now, with the versions of this Kintune and this TVM.
 
-    `target` is a canonical target (see `kintune.runtime.target`); the instruction set that programs built for it may
-    use is found out here: instructions that only programs with shorter numbers use are listed where one of `sketches`,
-    those of the chosen programs, uses them.  `cpu` is the name of the CPU that they were chosen on, if it is known.
-    `narrow` says which of them compute narrower than the model's types.
+    `target` is a canonical target (see `kintune.runtime.target`).  The manifest lists the extensions of the target that
+    the programs may use; those for AMX and bf16 only if one of `sketches`, those of the chosen programs, uses them.
+
+    `cpu` is the name of the CPU on which the programs were chosen, if it is known.  `narrow` says which of them compute
+    in narrower types than the model's.
     """
     return Manifest(
         model_name=model_name,
@@ -70,7 +71,7 @@ def describe_build(
 
 
 _BY_TEXT = frozenset({"amxbf16", "amxfp16", "amxint8", "amxtile", "avx512bf16"})
-"""Extensions that the compiler uses nowhere by itself: only inner kernels that are written for them do."""
+"""Extensions that LLVM does not use by itself: only inner kernels that are written for them do."""
 
 
 def _instructions(target: str, sketches: Iterable[Sketch]) -> tuple[str, ...]:
@@ -91,12 +92,12 @@ def build_executable(
 ) -> Executable | VmExecutable:
     """Compile the network as `assemble_plan` does, or, for a GPU, as `assemble` does.
 
-    By `keeping`, tensors are kept in bf16 between kernels of a CPU where they can be.  Its kernels are compiled on so
-    many `threads`.
+    For a CPU, `keeping` says whether tensors between kernels are kept in bf16, and kernels are compiled on so many
+    `threads`.
 
     Raises:
-        BuildError: a program cannot be applied, or the network cannot be compiled, planned or linked.
-        OrderError: the linker, or the compiler for GPU programs, is missing.
+        BuildError: when a program cannot be applied, or the network cannot be compiled, planned or linked.
+        OrderError: when the linker, or the compiler for GPU programs, is missing.
     """
     if target.kind.name == GPU:
         return build_vm_executable(lowered, chosen, target, manifest, kernels)

@@ -1,8 +1,8 @@
-"""Folds what layout conversion and importing leave of constants: reshaped, transposed, cast and scaled weights.
+"""Folds the constant expressions that import and layout conversion produce: reshaped, transposed, cast, scaled weights.
 
-TVM's `FoldConstant` compiles a program of its own for each such expression, tens of milliseconds every time, and a
-network has hundreds of them.  This pass, run before it, evaluates the common ones with numpy, and leaves to TVM the
-operators and types for which numpy might round, wrap or saturate differently than a compiled program.
+TVM's `FoldConstant` compiles a program for each such expression, which takes tens of milliseconds, and a network has
+hundreds of them.  This pass runs before it, and evaluates the common ones with numpy.  Operators and types for which
+numpy might round, wrap or saturate differently from a compiled program are left to TVM.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _Fold = Callable[[relax.Call, Sequence[NDArray[Any]]], "NDArray[Any] | None"]
 
 _MOVABLE = frozenset({"bool", "float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64"})
 _EXACT = frozenset({"float32", "float64", "int32", "int64"})
-"""Types for which numpy and compiled code give the same bits of a sum, product or quotient of two numbers."""
+"""Types for which numpy and compiled code compute the same bits for a sum, product or quotient of two numbers."""
 
 
 def FoldTensors() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
     """A pass that evaluates, with numpy, operators all of whose tensors are constants.
 
-    A variable bound to a folded tensor stays; `FoldConstant` and `CanonicalizeBindings` put its value in its place.
-    Calls that move or cast one constant alike have one result, so a layer that is called twice has its weights once.
+    A variable bound to a folded tensor remains; `FoldConstant` and `CanonicalizeBindings` replace it by its value.
+    Equal calls on the same constant share one result, so a layer that is called twice has its weights once.
     """
     return rewriting_pass("FoldTensors", _FoldTensors)
 
@@ -60,7 +60,7 @@ class _FoldTensors(PyExprMutator):  # type: ignore[misc]
             return visited
         found = relax.const(np.asarray(folded, order="C"), str(call.ty.dtype))
         if key is not None:
-            self._folded[key] = constants[0], found  # the handle of a constant that is kept is not used again
+            self._folded[key] = constants[0], found  # keeps the constant, so that its handle is not reused
         return found
 
     def _constant(self, argument: relax.Expr) -> tvm.ir.GenericConst | None:

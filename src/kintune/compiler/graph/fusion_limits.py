@@ -1,17 +1,18 @@
-"""Decides, call by call, what may be fused with the kernels for which the compiler's patterns say too little.
+"""Decides for single calls how they may be fused, where TVM's patterns are not enough.
 
 A function's pattern says how it may be fused, for all of its calls.  Here a call gets a copy of its function with
 another pattern:
 
-* A norm or softmax takes the element-wise operators that follow it; where none follows, it takes those before it.
-* What reads each element of its operand several times (enlarging with interpolation, and other enlarging after
-  costly functions) takes those that follow it, and none before it, which it would compute again for each read.
-* What reads each element of a sum of products of bytes several times, as a product with a gate does, takes those that
-  follow it, too.  No program of bytes computes a result that is larger than its sums.
-* A copy of pieces of memory is fused with nothing, since it is no kernel in the execution plan.  Nor is a concatenation
-  along the last axis, whose parts are computed in their places, unless something element-wise follows it.
-* A chain of operators ends where its expression would grow too large: schedules put the expression of an operand in
-  each place where it is used, and the compiler takes many times longer for a function of a function of a function.
+* A norm or softmax is fused with the element-wise operators that follow it; if none follows, with those before it.
+* An operator that reads each element of its operand several times (enlarging with interpolation, and other enlarging
+  after costly functions) is fused with those that follow it, and with none before it, which it would compute again for
+  each read.
+* An operator that reads each element of a sum of products of bytes several times, as a product with a gate does, is
+  also fused only with those that follow it: no program for bytes computes a result that is larger than its sums.
+* A copy of pieces of memory is fused with nothing, since the execution plan needs no kernel for it.  The same holds
+  for a concatenation along the last axis, whose parts are computed in place, unless something element-wise follows it.
+* A chain of operators ends where its expression would grow too large: schedules repeat the expression of an operand
+  wherever it is used, and compiling a function of a function of a function takes many times longer.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ _COSTLY = frozenset(
     f"tirx.{name}" for name in ("erf", "exp", "log", "pow", "rsqrt", "sigmoid", "sqrt", "tanh", "cos", "sin")
 )
 _WEIGHTS = {"tirx.exp": 1, "tirx.erf": 1, "tirx.sigmoid": 1, "tirx.tanh": 2}
-"""Functions that are lowered to arithmetic (see `lowering_rules`), and how deep their own expressions are."""
+"""Functions that are lowered to arithmetic (see `lowering_rules`), and the depth that their expressions count for."""
 
 _DEEPEST = 3
+"""The most depth of a fused chain's expression, as the sum of `_WEIGHTS` along it."""
+
 _LARGEST = 100
+"""The most loads in a fused chain's expression."""
 
 
 def LimitFusion() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
@@ -64,9 +68,10 @@ def LimitFusion() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its 
 
 
 class _Chain(NamedTuple):
-    """The expression of a call in terms of what is not fused before it: how deep functions are nested, what it reads.
+    """The expression of a call after fusion with the operators before it.
 
-    `ends` says that nothing before it may be fused with it, or one of these would be too large.
+    `depth` is how deep functions are nested in it (see `_WEIGHTS`), and `size` its number of loads.  With `ends`,
+    nothing before the call may be fused with it, since one of these would become too large.
     """
 
     depth: int
@@ -93,11 +98,11 @@ class _Calls:
             self._chains[variable] = self._chain(variable)
 
     def variables(self) -> Iterator[relax.Var]:
-        """The variables that a kernel is called for."""
+        """The variables that are bound to kernel calls."""
         return (variable for variable in self._values if self._function(variable) is not None)
 
     def pattern(self, variable: relax.Var) -> int:
-        """The pattern that the kernel of this variable should have in this call; -1 where it has it."""
+        """The pattern that the kernel of this variable should have in this call; -1 if its own is right."""
         function = self._function(variable)
         if function is None or function.attrs is None:
             return -1
@@ -119,7 +124,7 @@ class _Calls:
         return _WITH_EPILOGUE if alone and self._repeats_work(variable, function) else -1
 
     def _chain(self, variable: relax.Var) -> _Chain:
-        """What is fused up to a call, as far as expressions go; those of operands come first."""
+        """The chain that ends with a call; the chains of its operands must be known already."""
         function = self._function(variable)
         pattern = int((function.attrs or {}).get(_PATTERN, _OPAQUE))
         own = _weight(function)
@@ -141,7 +146,7 @@ class _Calls:
         return found if isinstance(found, tvm.tirx.PrimFunc) else None
 
     def _name(self, variable: relax.Expr) -> str:
-        """The name of the kernel that is called for a variable; empty where none is."""
+        """The name of the kernel whose call a variable is bound to; "" for any other expression."""
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
         return "" if value is None or operator_of(value) != CALL_KERNEL else str(value.args[0].name_hint)
 
@@ -150,7 +155,7 @@ class _Calls:
         return list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else []
 
     def _has_epilogue(self, variable: relax.Var) -> bool:
-        """Whether all that reads the result is element-wise and has its shape."""
+        """Whether all readers of the result are element-wise kernels whose results have the same shape."""
         readers = self._readers.get(variable, [])
         shape = static_shape(variable)
 
@@ -163,7 +168,7 @@ class _Calls:
         return bool(readers) and all(map(follows, readers))
 
     def _is_anchored(self, operand: relax.Expr) -> bool:
-        """Whether a tensor is the result of a kernel that the operators after it cannot be fused with."""
+        """Whether a tensor is computed, along first operands, from a kernel that does more than element-wise work."""
         return self._anchor(operand) is not None
 
     def _sums_bytes(self, operand: relax.Expr) -> bool:
@@ -172,7 +177,7 @@ class _Calls:
         return anchor is not None and sums_bytes(anchor)
 
     def _anchor(self, operand: relax.Expr) -> Any:
-        """The kernel of more than element-wise operators that a tensor is computed from by its first operands."""
+        """The kernel that reduces, or is opaque, from which a tensor is computed along first operands; or None."""
         for _ in range(len(self._values)):
             value = self._values.get(operand) if isinstance(operand, relax.Var) else None
             if value is None:
@@ -192,7 +197,7 @@ class _Calls:
         return None
 
     def _is_mostly_computed(self, variable: relax.Var) -> bool:
-        """Whether kernels compute at least half of what is put together, each for this alone."""
+        """Whether kernels compute at least half of the elements that are concatenated."""
         sizes = [0, 0]
         for operand in self._operands(variable):
             shape = static_shape(operand)
@@ -203,9 +208,9 @@ class _Calls:
         return sizes[1] > 0 and sizes[1] >= sizes[0]
 
     def _is_put_in_place(self, variable: relax.Var) -> bool:
-        """Whether a large tensor is put together that no element-wise operator reads.
+        """Whether a large tensor is concatenated that no element-wise operator reads.
 
-        Its parts may be computed where they will lie (see `strided_pieces`), by whatever computes them.
+        Then its parts may be computed in place (see `strided_pieces`).
         """
         size = math.prod(static_shape(variable) or (0,)) * numpy_dtype(str(variable.ty.dtype)).itemsize
         if size < LEAST_STRIDED or not self._is_mostly_computed(variable):
@@ -214,7 +219,7 @@ class _Calls:
         return all(reader is not None and int(reader.attrs.get(_PATTERN, _OPAQUE)) > _INJECTIVE for reader in readers)
 
     def _repeats_work(self, variable: relax.Var, function: Any) -> bool:
-        """Whether a call reads each element of an operand several times, and what computes it would be fused."""
+        """Whether fusion would compute elements of an operand several times, at a cost that matters."""
         interpolates = RESIZE in self._name(variable)
         several = interpolates and _loads(function) > 1
         if several and any(self._is_computed(operand) for operand in self._operands(variable)):
@@ -222,13 +227,13 @@ class _Calls:
         return any(map(self._is_costly, self._enlarged(variable)))
 
     def _enlarged(self, variable: relax.Var) -> list[relax.Expr]:
-        """The operands of which a call reads each element several times."""
+        """The operands of which a call reads each element twice or more: they have at most half of its elements."""
         size = math.prod(static_shape(variable) or (0,))
         operands = [operand for operand in self._operands(variable) if isinstance(operand, relax.Var)]
         return [operand for operand in operands if math.prod(static_shape(operand) or (0,)) * 2 <= size]
 
     def _is_computed(self, operand: relax.Expr) -> bool:
-        """Whether what computes the operand would be fused into what reads it, rather than into what comes before."""
+        """Whether the kernel that computes the operand would be fused into its reader, not into the one before it."""
         function = self._function(operand)
         pattern = _OPAQUE if function is None else int(function.attrs.get(_PATTERN, _OPAQUE))
         if pattern == _INJECTIVE and _only_moves(function):
@@ -236,7 +241,7 @@ class _Calls:
         return pattern <= _INJECTIVE and not (pattern <= _BROADCAST and self._is_anchored(operand))
 
     def _is_costly(self, operand: relax.Expr, depth: int = 8) -> bool:
-        """Whether what would be fused before the operand calls costly functions."""
+        """Whether the kernels that would be fused to compute the operand call costly functions."""
         if not depth or not self._is_computed(operand) or not isinstance(operand, relax.Var):
             return False
         if _calls_costly(self._function(operand)):
@@ -268,12 +273,12 @@ class _Patterned(PyExprMutator):  # type: ignore[misc]
 
 
 def _loads(function: Any) -> int:
-    """How many places of a function load from a buffer."""
+    """The number of places in a function that load from its parameters."""
     return sum(_loads_of(function))
 
 
 def _loads_of(function: Any) -> list[int]:
-    """How many places of a function load from each parameter."""
+    """The number of places in a function that load from each parameter."""
     found: list[Any] = []
     tvm_ffi.structural_walk(function.body, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
     return [sum(source.same_as(parameter) for source in found) for parameter in function.params]
@@ -287,7 +292,7 @@ def _only_moves(function: Any) -> bool:
 
 
 def _weight(function: Any) -> int:
-    """How deep the expressions are to which the functions are lowered that a function calls."""
+    """The largest of `_WEIGHTS` of the intrinsics that a function calls; 0 if it calls none of them."""
     names = _names(function)
     return max((weight for name, weight in _WEIGHTS.items() if name in names), default=0)
 
@@ -297,7 +302,7 @@ def _calls_costly(function: Any) -> bool:
 
 
 def _names(function: Any) -> set[str]:
-    """The functions that a function calls."""
+    """The names of the intrinsics that a function calls."""
     names: set[str] = set()
     tvm_ffi.structural_walk(function.body, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
     return names

@@ -1,11 +1,11 @@
-"""Corrections to the fusion patterns that the compiler's own analysis gives to functions.
+"""Corrects the fusion patterns that TVM's own analysis gives to functions.
 
-Padding or cutting the end of a tensor reads each element at its own index, so the analysis takes it for element-wise.
-As the epilogue of a convolution it would leave elements behind the convolution's own result unwritten; so it is marked
-injective.
+Padding or cutting the end of a tensor reads each element at its own index, so the analysis classifies it as
+element-wise.  As the epilogue of a convolution, it would not write the elements beyond the convolution's own result.
+So it is marked injective.
 
-Repeating elements along an axis reads like broadcasting along it, so it is marked broadcast.  Feature pyramids enlarge
-a map in this way and add it to the result of a convolution, whose epilogue then reads the small map.
+Repeating elements along an axis reads its operand like broadcasting, so it is marked broadcast.  Feature pyramids
+enlarge a map in this way and add it to the result of a convolution, whose epilogue then reads the small map.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLOCK = "T_repeat"
 
 
 def ResizedInjective() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass after which nothing is element-wise whose operands neither have its result's shape nor broadcast to it."""
+    """A pass that marks functions injective if an operand neither has the result's shape nor is broadcast to it."""
 
     def mark(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         for variable, function in list(module.functions_items()):
@@ -53,9 +53,9 @@ def _resizes(function: tvm.tirx.PrimFunc) -> bool:
 
 
 def _reads_beyond(function: tvm.tirx.PrimFunc, single: list[tuple[int, int]]) -> bool:
-    """Whether one of these axes of one element is read at an index that is more than the first in the result.
+    """Whether one of these axes of one element, given as (operand, axis), is read at an index other than 0.
 
-    A broadcast reads it at 0; padding reads it where the result is written, under a condition.
+    A broadcast reads it at 0; padding reads it at the index at which the result is written, under a condition.
     """
     blocks: list[tvm.s_tir.SBlock] = []
     tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, blocks.append)])
@@ -75,7 +75,7 @@ def _is_number(expression: tvm.tirx.PrimExpr, value: int) -> bool:
 
 
 def RepeatsBroadcast() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass after which repeating may be fused like a broadcast, into the epilogue of a convolution too."""
+    """A pass that marks repetitions as broadcasts, so that they may be fused, also into epilogues of convolutions."""
 
     def mark(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         for variable, function in list(module.functions_items()):
@@ -89,7 +89,7 @@ def RepeatsBroadcast() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names
 
 
 def InlineRepeats() -> tvm.transform.Pass:  # noqa: N802
-    """A pass that leaves no block for a repetition in a fused function: what reads it reads what is repeated."""
+    """A pass that inlines the blocks of repetitions in fused functions: readers read the repeated tensor instead."""
 
     def inline(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         for variable, function in list(module.functions_items()):

@@ -1,8 +1,8 @@
-"""Gives convolutions in narrow groups an axis of groups.
+"""Gives convolutions with narrow groups an axis of groups.
 
-In the compiler's own form a filter's number says which channels it reads: `f // width`.  A vector of filters of several
-groups then gathers its channels one by one.  With an axis of groups of their own, the filters of one group are the
-innermost axis, and all of a vector read the same channel.
+In TVM's own form, the number of a filter determines the group whose channels it reads: `f // width`.  A vector of
+filters of several groups then gathers its channels one by one.  With a separate axis of groups, the filters of one
+group are the innermost axis, and all filters of a vector read the same channel.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["GROUPED", "SplitGroups", "grouped_convolution"]
 GROUPED = "group_conv2d"
 """The prefix of the names of kernels that compute such a convolution."""
 
-_WITH_EPILOGUE = 4  # of the compiler's kinds of operators
+_WITH_EPILOGUE = 4  # TVM's operator pattern kOutEWiseFusable
 _LAYOUTS = ("NHWC", "HWIO", "NHWC")
 _TILE = 64
-"""Filters of a group that fill the tiles of vectors: such groups need no axis."""
+"""Groups whose number of filters is a multiple of this fill whole tiles of vectors, and need no axis of groups."""
 
 
 def SplitGroups() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
@@ -59,7 +59,7 @@ class _SplitGroups(PyExprMutator):  # type: ignore[misc]
 
 
 def _groups(call: relax.Call) -> int:
-    """The groups of a convolution that gets an axis of them; 0 of another one."""
+    """The number of groups of a convolution that should get an axis of groups; 0 for others."""
     a, groups = call.attrs, int(call.attrs.groups)
     layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
     shapes = [static_shape(each) for each in (*call.args, call)]
@@ -75,7 +75,10 @@ def _groups(call: relax.Call) -> int:
 def grouped_convolution(
     x: te.Tensor, w: te.Tensor, strides: list[int], padding: list[int], dilation: list[int]
 ) -> te.Tensor:
-    """The convolution of [n, y, x, groups, channels] with weights [rows, columns, channels, groups, filters]."""
+    """The convolution of [n, y, x, groups, channels] with weights [rows, columns, channels, groups, filters].
+
+    The result is [n, y, x, groups, filters].  `padding` is (vertical, horizontal) or (top, left, bottom, right).
+    """
     n, height, width, groups, _ = (int(extent) for extent in x.shape)
     rows, columns, depth, _, filters = (int(extent) for extent in w.shape)
     top, left, bottom, right = padding if len(padding) > 2 else padding * 2

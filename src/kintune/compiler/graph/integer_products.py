@@ -1,7 +1,7 @@
-"""Makes functions of the convolutions and products whose operands were cast from bytes.
+"""Makes functions of the convolutions and products whose data were cast from bytes.
 
-The function reads the bytes, and writes what is cast nowhere.  A convolution also writes the borders of its data, so
-that these are no kernel of their own.  The block of the sums says by an annotation what it computes
+The function reads the bytes, and the result of the cast is not stored.  The function of a convolution also pads its
+data, so that padding needs no kernel.  An annotation of the block that computes the sums describes the product
 (`kintune.compiler.programs.byte_pattern`).
 """
 
@@ -21,7 +21,7 @@ from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
 
 __all__ = ["LowerByteProducts"]
 
-_WITH_EPILOGUE = 4  # the compiler's class of functions that element-wise ones are fused with
+_WITH_EPILOGUE = 4  # TVM's operator pattern kOutEWiseFusable: element-wise operators are fused behind it
 _SUMS = "int32"
 _BYTES = "uint8"
 _LEAST, _MOST = -128, 127
@@ -34,7 +34,7 @@ def LowerByteProducts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM name
 
 
 class _Data(NamedTuple):
-    """Bytes, and what is put around them: a number by axis, in front and behind, and its value."""
+    """Bytes, and their padding: the widths (in front, behind) of each axis, and the value."""
 
     bytes: relax.Expr
     widths: tuple[tuple[int, int], ...]
@@ -61,7 +61,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
 
     def _data(self, expression: relax.Expr) -> _Data | None:
-        """The bytes that are cast, and what is put around them; they are moved before they are cast."""
+        """The bytes that the expression casts, and their padding; transposes after the cast are done before it."""
         value = self._bindings.value(expression)
         if operator_of(value) in _MOVES:
             inner = self._data(value.args[0])
@@ -140,7 +140,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
 
 
 def _as_bytes(weights: Numbers) -> Numbers | None:
-    """The weights as int8; None where they are larger."""
+    """The weights as int8; None where a weight is out of its range."""
     if weights.size and (int(weights.min()) < _LEAST or int(weights.max()) > _MOST):
         return None
     return weights.astype(np.int8)
@@ -170,7 +170,7 @@ def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, groups: int) ->
 
 
 def _bordered(x: te.Tensor, product: ByteProduct) -> te.Tensor:
-    """The data with the zero point around it."""
+    """The data padded with the zero point."""
     n, height, width, channels = (int(extent) for extent in x.shape)
     top, left, bottom, right = product.pads
     point = tirx.const(product.point, str(x.dtype))

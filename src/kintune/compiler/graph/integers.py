@@ -1,16 +1,15 @@
-"""Products and convolutions of quantised tensors become sums of integers.
+"""Rewrites products and convolutions of quantised tensors to sums of integers.
 
-What multiplies a dequantised tensor by dequantised weights becomes a convolution or product of int32 whose operand is
-cast from bytes, followed by one scale for each channel.  What the zero point of the tensor adds to each sum depends on
-the weights alone, and is subtracted as a constant; the borders of a convolution are filled with the zero point, which
-stands for zero.  So nothing but integers is multiplied, and the sums are exact.
+A product or convolution of a dequantised tensor with dequantised weights becomes one of int32, whose operand is cast
+from bytes, followed by one scale for each channel.  The tensor's zero point adds to each sum a term that depends on the
+weights alone; it is subtracted as a constant.  Convolutions are padded with the zero point, which stands for zero.  So
+only integers are multiplied, and the sums are exact.
 
-Depthwise and other grouped convolutions have small sums, which float32 holds exactly.  They become convolutions of the
-integers less their zero point in float32, with zeros around them, so that they have the programs of other networks.
-What quantises their data writes the numbers that they read.
+Depthwise and other grouped convolutions have small sums, which are exact in float32.  They become float32 convolutions
+of the integers minus their zero point, padded with zeros, so that the programs for float32 convolutions apply.
 
-Where what follows is quantised again, the scale takes in the inverse of the next step: sums are multiplied once,
-rounded to the nearest and then to the even number, as other runtimes do, and clipped to the type.
+If the result is quantised again, its scale is multiplied by the inverse of the next scale: sums are multiplied once,
+rounded half to even, as in other runtimes, and clipped to the type.
 
 `integer_products` makes functions of these convolutions and products, which read the bytes.
 """
@@ -35,7 +34,7 @@ __all__ = ["UseIntegers", "multiplies_bytes"]
 _CONVOLUTIONS = {"relax.nn.conv1d": ("NCW", "OIW"), "relax.nn.conv2d": ("NCHW", "OIHW")}
 _FEATURE = "avx512vnni"
 _LEAST, _MOST = -128, 127
-_EXACT = 1 << 24  # whole numbers up to which float32 holds all
+_EXACT = 1 << 24  # all whole numbers up to this one are exact in float32
 _LARGEST_SUM = 1 << 31
 _BYTE = 255
 _SHIFT = 128
@@ -43,7 +42,7 @@ _ELEMENTWISE = frozenset(f"relax.{name}" for name in (*UNARY, *BROADCAST))
 
 
 def multiplies_bytes(target: tvm.target.Target) -> bool:
-    """Whether the target has an instruction that adds up products of bytes, and a program of ours uses it."""
+    """Whether the target is a CPU with an instruction that adds products of bytes, which Kintune's programs use."""
     return target.kind.name == "llvm" and bool(codegen.target_has_features(_FEATURE, target))
 
 
@@ -54,9 +53,9 @@ def UseIntegers() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its 
 
 
 class _Sums(NamedTuple):
-    """Exact sums of products as an expression, and what is subtracted from them for the zero point: None for nothing.
+    """Exact sums of products, and what is subtracted from them for the zero point, or None.
 
-    `axis` is that of the channels.
+    `axis` is that of the channels, and `rank` the rank of the sums.
     """
 
     sums: relax.Expr
@@ -70,8 +69,8 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._bindings = Bindings()
-        self._summed: set[relax.Var] = set()  # what is computed from sums, element by element
-        self._divided: dict[relax.Var, float] = {}  # by which step the values of these variables are divided already
+        self._summed: set[relax.Var] = set()  # variables computed from integer sums by element-wise operators
+        self._divided: dict[relax.Var, float] = {}  # variable whose values are divided by a scale already -> that scale
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         self._bindings.learn(block)
@@ -168,7 +167,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         return _Sums(sums, self._correction(point, totals, 1, rank), 1, rank)
 
     def _short_sums(self, call: relax.Call, tensor: QuantisedTensor, integers: Numbers) -> relax.Expr:
-        """The exact sums of a convolution in groups, in float32."""
+        """The exact sums of a grouped convolution, in float32."""
         wide = self._emit(relax.op.astype(self.visit_expr(tensor.integers), "float32"))
         if not isinstance(tensor.point, int):
             wide = self._emit(relax.op.subtract(wide, relax.op.astype(self.visit_expr(tensor.point), "float32")))
@@ -200,8 +199,9 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
     # What follows the sums
 
     def _next_step(self, variable: relax.Var, source: relax.Var) -> float | None:
-        """The step by which the values of the variable are quantised, if nothing else is done with them before than
-        adding constants and bounding them at zero.
+        """The scale with which the values of the variable are quantised next; None if something else is done first.
+
+        Only the addition of constants and ReLU may come before.
         """
         readers = self._bindings.readers(variable)
         if len(readers) != 1 or readers[0] is None or not isinstance(variable, relax.DataflowVar):
@@ -219,7 +219,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         return None
 
     def _on_divided(self, variable: relax.Var, call: relax.Call) -> relax.Call:
-        """The operator on values that are divided by a step already: constants are divided too."""
+        """The operator on values that are divided by a scale already: its constants are divided by it, too."""
         step = next(self._divided[argument] for argument in call.args if argument in self._divided)
         self._divided[variable] = step
         arguments = []
@@ -231,7 +231,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         return relax.Call(call.op, arguments, call.attrs, call.ty_args)
 
     def _quantised(self, call: relax.Call) -> relax.Call:
-        """Quantising what was computed from sums: by a factor, since a division takes several times longer."""
+        """The quantisation of values computed from sums, by a multiplication: division is several times slower."""
         data, scale, point = call.args
         step = self._bindings.number(scale)
         if data not in self._summed or step is None or not step > 0 or str(data.ty.dtype) != "float32":
@@ -244,14 +244,14 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
 
 
 def _convolved(call: relax.Call, data: relax.Expr, weights: Numbers, padding: Any, kind: str) -> relax.Call:
-    """The convolution of other operands, with this padding."""
+    """The convolution `call` with other data, weights, padding and element type."""
     a, build = call.attrs, getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
     filters, layout = relax.const(weights.astype(kind), kind), (a.data_layout, a.kernel_layout, a.out_layout)
     return build(data, filters, a.strides, padding, a.dilation, a.groups, *layout, kind)
 
 
 def _largest_sum(integers: Numbers, axes: tuple[int, ...]) -> int:
-    """The largest size of any sum of bytes, less a zero point or not, times weights along these axes."""
+    """A bound of the magnitude of sums along these axes of bytes, minus a zero point or not, times the weights."""
     return _BYTE * int(np.abs(integers.astype(np.int64)).sum(axes).max(initial=0))
 
 

@@ -1,8 +1,8 @@
-"""Which functions of a network can take tensors in bf16 that they have in fp32, and how they are written so.
+"""Finds the functions of a network that can take tensors in bf16 instead of fp32, and makes such versions of them.
 
-Kernels that compute in bf16 round what they read anyway.  Of the others, those that read each element about once are
-changed at the places where they read and store, and so are our own depthwise convolutions.  Other sums read elements
-many times, and would widen them as often.
+Kernels that compute in bf16 round the tensors that they read anyway.  Of the others, those that read each element about
+once get conversions where they load and store, and so do Kintune's own depthwise convolutions.  Other sums read each
+element many times, and would convert it as often.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ _SCHEDULED = "tirx.is_scheduled"
 def keepable_functions(
     lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], module: tvm.IRModule, target: tvm.target.Target
 ) -> dict[str, Keepable]:
-    """What is known of the functions of a network, by their names; `module` has them with the `chosen` programs.
+    """Which parameters of each function of a network may be bf16, by the function's name.
+
+    `module` has the functions with the `chosen` programs.
 
     Raises:
-        BuildError: a program is not of this version of Kintune.
+        BuildError: when this version of Kintune does not have a program that was chosen.
     """
     workloads = {workload.digest: workload for workload in lowered.workloads}
     found = {}
@@ -52,7 +54,7 @@ def keepable_functions(
 
 
 def _of_program(workload: StandaloneWorkload, sketch: Sketch, candidate: Candidate) -> Keepable | None:
-    """What a program of our own can take in bf16; None where it is none that can."""
+    """The parameters that a program of Kintune's own can take in bf16; None without such, or if it can take none."""
     program = program_of(sketch) if candidate.sketch != UNTUNED else ""
     positions = keepable(program, workload.module) if program else frozenset()
 
@@ -66,7 +68,7 @@ def _of_program(workload: StandaloneWorkload, sketch: Sketch, candidate: Candida
 
 
 def _of_any(workload: StandaloneWorkload, function: tvm.tirx.PrimFunc, target: tvm.target.Target) -> Keepable:
-    """What any other function can take in bf16."""
+    """The parameters that any other function can take in bf16."""
 
     def written(kept: frozenset[int]) -> tvm.tirx.PrimFunc:
         return keep(function, kept).without_attr("global_symbol").without_attr(COMPILED)

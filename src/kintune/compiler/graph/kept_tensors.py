@@ -1,7 +1,8 @@
-"""Tensors between kernels that are kept in bf16: where the kernels around them round anyway, or are cheap.
+"""Keeps tensors between kernels in bf16 where kernels that read them compute in bf16.
 
-A network with some kernels in bf16 still writes fp32 between them.  A tensor is kept in bf16 where the kernel that
-writes it and all that read it can take it so, and what reads it computes in bf16, at once or in the end.
+A network with some kernels in bf16 still has fp32 tensors between them.  A tensor is kept in bf16 if the kernel that
+writes it and all that read it support that, and a kernel in bf16 reads it, or reads a tensor that is computed from it
+through other kept tensors.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ _WIDE = "float32"
 
 
 class Keepable(NamedTuple):
-    """Which parameters of a function may be of bf16, by position, and the function with some of them so.
+    """Which parameters of a function may be bf16, and how the function is made with some of them in bf16.
 
-    What is `rounded` in any case, as soon as it is read, are some of them.  A reshape `passes` on what it is given: its
-    result is in bf16 where its operand is.
+    `positions` are those of the parameters that may be; `write` returns the function in which those of the given
+    positions are.  A function that `is_narrow` computes in bf16.  A function that `passes` is a reshape: its result is
+    bf16 if its operand is.  `rounded` are the positions of operands that the function rounds to bf16 in any case.
     """
 
     positions: frozenset[int]
@@ -55,11 +57,11 @@ class _Call(NamedTuple):
 
 
 def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exact: bool = False) -> KeptTensors:
-    """Keep all tensors in bf16 that can be, or with `exact` those that are rounded by all that reads them anyway.
+    """Keep all tensors in bf16 that can be; with `exact`, only those that all their readers round to bf16 anyway.
 
-    `keepable` has what is known of the functions by their names in `module`.
+    `keepable` describes functions by their names in `module`; others are called with fp32.
 
-    Functions that are called with tensors in bf16 are added.  Parameters and results of `main` stay what they are.
+    Versions of the functions with parameters in bf16 are added.  Parameters and results of `main` do not change.
     """
     main = module["main"]
     calls, fixed = _read(main)
@@ -74,7 +76,7 @@ def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exac
 
 
 def _read(main: relax.Function) -> tuple[list[_Call], set[relax.Var]]:
-    """The calls of kernels, and the variables that have to stay as they are."""
+    """The calls of kernels, and the variables whose type must not change."""
     calls: list[_Call] = []
     fixed = {*main.params, *variables_in(main.body.body)}
     for block in main.body.blocks:
@@ -94,7 +96,7 @@ def _read(main: relax.Function) -> tuple[list[_Call], set[relax.Var]]:
 def _kept(
     calls: Collection[_Call], fixed: Collection[relax.Var], keepable: Mapping[str, Keepable], exact: bool
 ) -> frozenset[relax.Var]:
-    """The tensors to keep; a tensor and what it is reshaped to are kept together or not at all."""
+    """The tensors to keep in bf16; a tensor and its reshapes are kept together or not at all."""
     groups: dict[relax.Var, list[relax.Var]] = {call.result: [call.result] for call in calls if call.result is not None}
     for call in calls:
         if _passes(call, keepable) and call.operands[0] in groups and call.result is not None:
@@ -130,7 +132,7 @@ def _unused(
     narrow: Collection[relax.Var],
     groups: Mapping[relax.Var, Collection[relax.Var]],
 ) -> set[relax.Var]:
-    """Those of the kept tensors that no kernel in bf16 reads, and none whose result is kept for another reason."""
+    """The kept tensors that are read neither by a kernel in bf16 nor by a call whose result is a kept tensor."""
     used = set(narrow)
     for call in calls:
         if call.result in kept:
@@ -155,7 +157,7 @@ def _key(expression: relax.Expr) -> int:
 
 @mutator
 class _Rewriter(PyExprMutator):  # type: ignore[misc]
-    """Calls functions with the changed types; `changes` has by call which parameters are of bf16."""
+    """Replaces the called functions; `changes` has, by the key of a call, the positions of its bf16 parameters."""
 
     def __init__(
         self, module: tvm.IRModule, changes: Mapping[int, frozenset[int]], keepable: Mapping[str, Keepable]

@@ -1,4 +1,4 @@
-"""The shared library of a network's kernels, which can be loaded without TVM."""
+"""Builds the shared library of a network's kernels, which can be loaded without TVM."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ done:
   ret void
 }}
 """
-"""What kernels call to say why they refuse their arguments: it calls what `kintune_raise` points to, if anything.
+"""The function that kernels call to report refused arguments: it calls what `kintune_raise` points to, unless null.
 
-The variable is exported; `protected` keeps the one of another library from taking its place.
+The variable is exported; `protected` keeps it from being replaced by that of another library.
 """
 
 
 class RefusedKernels(Exception):
-    """The compiler refuses functions: `names` are their global symbols, the cause is what it says of the first."""
+    """The compiler refuses functions: `names` are their global symbols, the cause is its error for the first."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(", ".join(names))
@@ -55,13 +55,13 @@ def build_kernels(
 ) -> bytes:
     """Compile a module of PrimFuncs, at least one, for a CPU, and link them with `object_files`.
 
-    These define further kernels.  Each function is exported as `__tvm_ffi_NAME`, NAME being its global symbol.  So many
-    threads compile; the library does not depend on their number.
+    These define further kernels.  Each function is exported as `__tvm_ffi_NAME`, NAME being its global symbol.
+    `threads` functions are compiled at once; the library does not depend on this number.
 
     Raises:
-        BuildError: the linker fails.
-        OrderError: there is no linker for the target's architecture.
-        RefusedKernels: some of the functions do not compile; all were tried.
+        BuildError: when the linker fails.
+        OrderError: when there is no linker for the target's architecture.
+        RefusedKernels: when some of the functions do not compile; all are tried.
     """
     functions = sorted(module.functions_items(), key=lambda item: str(item[0].name_hint))
 
@@ -80,10 +80,10 @@ def build_kernels(
 
 
 class _Objects:
-    """Object files of the functions compiled last, up to so many bytes of them.
+    """A cache of the object files of the functions compiled last, up to `most_bytes` bytes in total.
 
-    A job compiles its network a few times, with most kernels as they were: before its search, to try precisions, and in
-    the end.
+    A job compiles its network a few times (before its search, to try precisions, and at the end), and most kernels are
+    the same each time.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -93,7 +93,7 @@ class _Objects:
         self._lock = Lock()
 
     def compile(self, variable: Any, function: Any, attributes: Any, target: tvm.target.Target) -> bytes:
-        """The object file of a function; one that is known is not compiled again."""
+        """The object file of a function, which is compiled unless it is in the cache."""
         key = str(target), str(variable.name_hint), tvm_ffi.structural_hash(function, map_free_vars=True)
         with self._lock:
             known = self._known.get(key)
@@ -102,7 +102,7 @@ class _Objects:
         if known is not None and tvm_ffi.structural_equal(known[0], function, map_free_vars=True):
             return known[1]
         module = tvm.IRModule({variable: function}, attrs=attributes)
-        with target:  # of this thread
+        with target:  # the current target is a property of the thread
             made = object_of(tvm.tirx.build(module, target=target, pipeline="default"))
         with self._lock:
             self._keep(key, function, made)

@@ -1,9 +1,9 @@
 """Chooses the memory layout of each tensor of a network.
 
-Convolutions get channels as the contiguous axis, which suits vector registers.  Operators after a convolution that work
-element by element or along named axes are computed in the axis order of their operand.  A transpose becomes a change of
-the recorded order, so the transposes that an exporter wrote around each convolution vanish.  Before an operator that no
-rule knows (`layout_rules`), operands are transposed to the network's own order.
+Convolutions get channels as the contiguous axis, which suits vector registers.  Later operators that work element by
+element or along named axes are computed in the axis order of their operand.  A transpose only changes the recorded
+order, so the transposes that an exporter wrote around each convolution vanish.  Before an operator without a rule in
+`layout_rules`, operands are transposed to the network's own order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ChooseLayouts"]
 
 
 def ChooseLayouts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that puts convolutions, and what can follow in their layout, into the layout with channels last."""
+    """A pass that converts convolutions, and later operators that can keep the layout, to channels last."""
     return rewriting_pass("ChooseLayouts", _ChooseLayouts)
 
 
@@ -76,6 +76,6 @@ class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
 
 
 def _is_dynamic(call: relax.Call) -> bool:
-    """Whether the shape of a result is unknown before the network runs."""
+    """Whether the shape of a result is not static."""
     kinds = call.ty.fields if isinstance(call.ty, relax.TupleType) else [call.ty]
     return any(static_shape(relax.Var("result", kind)) is None for kind in kinds)

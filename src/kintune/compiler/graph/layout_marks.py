@@ -1,9 +1,9 @@
 """Removes the mark `layout_free_buffers` from the weights whose layout no schedule may choose.
 
 A packed weight is written once in another order, and its reads are rewritten from the index expression of one read.
-That is sound where an index is arithmetic on loop variables.  It is unsound where an index is data: for the table of a
-lookup, and for every tensor from which an index is computed, also through other blocks, since inlining may later move
-the reads of that tensor into the index.
+That is correct where an index is arithmetic on loop variables.  It is wrong where an index depends on data: for the
+table of a lookup, and for every tensor from which an index is computed, also through other blocks, since inlining may
+later move the reads of that tensor into the index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UPDATES_STATE = 3  # in TVM's order of call effects; calls with this effect or 
 
 
 def CheckLayoutMarks() -> tvm.transform.Pass:  # noqa: N802 - named like the compiler's own passes
-    """A pass that leaves the mark only on the weights whose layout a schedule may choose."""
+    """A pass that keeps the mark only on the weights whose layout a schedule may choose."""
 
     def check(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         checked = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
@@ -37,11 +37,16 @@ def CheckLayoutMarks() -> tvm.transform.Pass:  # noqa: N802 - named like the com
 
 
 def fixed_layouts(function: tvm.tirx.PrimFunc) -> frozenset[int]:
-    """The positions of the parameters of a PrimFunc that must stay in the layout they have.
+    """The positions of the parameters of a PrimFunc that must keep their layout.
 
-    They are: what is read or written at an index that depends on data; what such an index is computed from, through
-    any number of blocks; what a block reads without declaring it; and what one block reads at several places, since the
-    new layout follows one of them.  Where the function branches on data, or calls external code, they are all.
+    These are parameters that
+
+    - are read or written at an index that depends on data;
+    - such an index is computed from, through any number of blocks;
+    - a block reads without declaring it;
+    - one block reads at several indices, since the new layout would follow one of them.
+
+    If the function branches on data, or calls code that may read any buffer, these are all parameters.
     """
     reading = _Reading(function.body)
     if reading.opaque:
@@ -88,7 +93,7 @@ class _Reading:
         return found | computing
 
     def _data(self) -> set[Any]:
-        """The buffers, and the variables that are computed from some: whatever is not loop arithmetic alone."""
+        """The buffers, and the variables that are computed from them: all that is not arithmetic on loop variables."""
         data = {buffer for buffer, _ in self._accesses}
         size = -1
         while size < len(data):
@@ -132,7 +137,7 @@ def _names_in(expressions: Iterable[Any]) -> set[Any]:
 
 
 def _loaded_directly(block: Any) -> dict[Any, set[str]]:
-    """The buffers that a block loads from outside the blocks within it, and the indices at which it does."""
+    """The buffers from which a block loads, and the indices at which it does, without those of blocks inside it."""
     found: dict[Any, set[str]] = {}
 
     def load(node: Any) -> None:

@@ -60,7 +60,10 @@ def _unary(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutR
 
 
 def _best_order(tensors: TensorViews, views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | None:
-    """The order in which the least must be moved to combine tensors; None when it is the network's own."""
+    """The order in which the fewest elements must be moved to combine tensors, and whether it is firm.
+
+    None when that is the network's own order.
+    """
     plain = permutations.identity(rank)
     orders: dict[Order, bool] = {}
     for view in views:
@@ -133,7 +136,7 @@ def _reduce(_tensors: TensorViews, view: TensorView, call: relax.Call) -> Layout
 
 
 def _reduced(view: TensorView, call: relax.Call, places: Any, axes: Iterable[int]) -> LayoutResult:
-    """A reduction over axes of the network, which are `places` of what is stored."""
+    """A reduction over `axes` of the network's tensor, which are `places` of the stored one."""
     found = getattr(relax.op, _short(call))(view.stored, places, bool(call.attrs.keepdims))
     if call.attrs.keepdims:
         return view.keeping(found)
@@ -278,10 +281,10 @@ def _along_a_row(
     weight: tuple[TensorView, Order],
     padding: Sequence[int],
 ) -> LayoutResult | None:
-    """A convolution along the first axis behind the channels, as one of images of one row, along which programs go.
+    """A convolution along the axis behind the channels as one of images of one row, for which there are programs.
 
-    `data` and `weight` come with their order with channels last; another axis has one element.  `padding` is what is
-    put before and after.
+    `data` and `weight` are given with their orders with channels last; a further axis has one element.  `padding` has
+    the widths before and after.
     """
     a, shape = call.attrs, static_shape(relax.Var("result", call.ty))
     (view, order), (filters, filters_order) = data, weight
@@ -304,7 +307,7 @@ def _along_a_row(
 
 
 def _channels_last(tensors: TensorViews, call: relax.Call) -> relax.Expr | None:
-    """The operand of a pooling or resizing operator, stored with its channels last; None when it is not."""
+    """The operand of a pooling or resizing operator if it is stored with its channels last, else None."""
     view = tensors.view(call.args[0])
     if view is None or view.is_plain or len(view.shape) != len(_NHWC) or call.attrs.layout != "NCHW":
         return None
@@ -362,7 +365,7 @@ def _resize2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
 
 @_on_view
 def _normalise(tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
-    """A norm whose scale and offset are tensors along its channels, or over the axes that it reduces."""
+    """A norm whose scale and offset are along its channels, or along the normalised axes."""
     a = call.attrs
     axes = [view.place(axis) for axis in a.axes]
     operands = [tensors.operand(argument) for argument in call.args[1:]]
@@ -391,7 +394,7 @@ def _quantise(tensors: TensorViews, view: TensorView, call: relax.Call) -> Layou
 
 
 def _kernel(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    """A kernel that an importer wrote to resize along an axis: the same kernel on the axes as they are stored."""
+    """A kernel of an importer that resizes along an axis: a copy of it for the order in which the operand is stored."""
     group = call.args[1]
     if not isinstance(group, relax.Tuple) or not str(call.args[0].name_hint).startswith(RESIZE):
         return None
@@ -439,4 +442,4 @@ RULES: dict[str, Rule] = {
     "relax.strided_slice": _strided_slice,
     "relax.take": _take,
 }
-"""By operator; an operator without a rule is computed in the network's own axis order."""
+"""Rules by operator; an operator without a rule is computed in the network's own axis order."""

@@ -1,4 +1,4 @@
-"""Views: what is stored of each tensor of a network, and in which axis order, while layouts are chosen."""
+"""Views: the stored tensor of each tensor of a network, and its axis order, while layouts are chosen."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Order = tuple[int, ...]
 
 
 class TensorView(NamedTuple):
-    """A tensor of the network: what is stored of it, its shape and its order (see `permutations`).
+    """A tensor of the network: the expression that stores it, its shape, and its order (see `permutations`).
 
-    `firm` says that an operator chose the order, as convolutions do; other orders come from the network's transposes.
+    The order is `firm` if an operator chose it, as convolutions do; other orders come from the network's transposes.
     """
 
     stored: relax.Expr
@@ -35,11 +35,11 @@ class TensorView(NamedTuple):
         return self.order == permutations.identity(len(self.shape))
 
     def place(self, axis: int) -> int:
-        """The stored axis that an axis of the network's tensor is; it may count from the end."""
+        """The stored axis of an axis of the network's tensor, which may count from the end."""
         return self.order[int(axis) % len(self.shape)]
 
     def lies_in(self, order: Order) -> bool:
-        """Whether the tensor is stored in an order, of its rank or a larger one, but for axes of one element."""
+        """Whether the tensor is stored in `order`, of its rank or a larger one; axes of one element do not matter."""
         rank = len(order)
         shape = (1,) * (rank - len(self.shape)) + self.shape
         return permutations.is_copy_free(shape, permutations.expanded(self.order, rank), order)
@@ -52,7 +52,8 @@ class TensorView(NamedTuple):
 class LayoutResult(NamedTuple):
     """An operator computed in another axis order: the expression, and the order of its result or results.
 
-    Where the expression has other axes than the result, `stored` is the shape in which that is stored.
+    If the expression has other axes than the result, it is reshaped to `stored`, the shape in which the result is
+    stored.
     """
 
     expression: relax.Expr
@@ -62,7 +63,7 @@ class LayoutResult(NamedTuple):
 
 
 class TensorViews:
-    """The views of all tensors; rules take operands from it, in the order that they want."""
+    """The views of all tensors; layout rules get their operands from it, in the order that they need."""
 
     def __init__(self, builder: relax.BlockBuilder, visit: Callable[[relax.Expr], relax.Expr]) -> None:
         """`builder` emits transposes and reshapes, `visit` maps an expression of the old network to the new one."""
@@ -84,15 +85,15 @@ class TensorViews:
         self._views[variable] = view
 
     def keep_group(self, variable: relax.Var, stored: relax.Var, order: Order) -> None:
-        """The variable is a tuple of tensors, all stored in one order."""
+        """Set the view of a variable that is a tuple of tensors: all are stored in `stored`, in one order."""
         self._groups[variable] = (stored, order)
 
     def group(self, variable: relax.Expr) -> tuple[relax.Var, Order] | None:
-        """The tuple that is stored for a variable, and the order of its tensors."""
+        """The stored tuple of a variable, and the order of its tensors; None where it has none."""
         return self._groups.get(variable) if isinstance(variable, relax.Var) else None
 
     def knows(self, variable: relax.Var) -> bool:
-        """Whether the variable has a view of its own, or its tensors have."""
+        """Whether a view of the variable, or of the tuple that it is, was set."""
         return variable in self._views or variable in self._groups
 
     def forget(self) -> None:
@@ -115,7 +116,7 @@ class TensorViews:
         return relax.Tuple(fields)
 
     def permuted(self, kernel: tvm.ir.GlobalVar, order: Sequence[int]) -> tvm.ir.GlobalVar:
-        """The kernel of one block, whose first operand and result have one rank, on axes in an order, for these two."""
+        """A copy of a kernel of one block whose first operand and result are stored in `order`; both have its rank."""
         function = self._builder.get()[kernel]
         schedule = Schedule(tvm.IRModule({"main": function}), debug_mask=0, error_render_level="none")
         (block,) = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
@@ -128,7 +129,7 @@ class TensorViews:
         schedule.transform_layout(block, ("write", 0), mapping)
         schedule.transform_block_layout(block, mapping)
         made = schedule.mod["main"]
-        for attribute in ("global_symbol", INTERPOLATION):  # which says what the axes were
+        for attribute in ("global_symbol", INTERPOLATION):  # the latter names axes of the old order
             made = made.without_attr(attribute) if attribute in made.attrs else made
         return self._builder.add_func(made, str(kernel.name_hint))
 
@@ -137,11 +138,11 @@ class TensorViews:
         return self._visit(expression)
 
     def reshaped(self, view: TensorView, order: Sequence[int], shape: Sequence[int]) -> relax.Expr:
-        """The tensor stored in an order, and then in another shape."""
+        """The tensor arranged in `order`, and then reshaped."""
         return self._builder.emit(relax.op.reshape(self.arrange(view, order), list(shape)))
 
     def arrange(self, view: TensorView, order: Sequence[int]) -> relax.Expr:
-        """The tensor stored in an order, of the order's rank or a smaller one."""
+        """The tensor stored in `order`, which may have a higher rank than the tensor: axes of one element are added."""
         order = tuple(order)
         rank = len(order)
         shape = (1,) * (rank - len(view.shape)) + view.shape
@@ -154,7 +155,7 @@ class TensorViews:
         return self._converted[key]
 
     def has(self, view: TensorView, order: Order) -> bool:
-        """Whether nothing must be moved to have the tensor in an order: it lies so, or was brought into it before."""
+        """Whether the tensor is available in `order` without a transpose: it is stored so, or was converted before."""
         return view.lies_in(order) or _conversion(view, order) in self._converted
 
     def _moved(self, stored: relax.Expr, shape: tuple[int, ...], have: Order, order: Order) -> relax.Expr:
@@ -167,7 +168,7 @@ class TensorViews:
 
 
 def _conversion(view: TensorView, order: Order) -> tuple[object, Order, Order]:
-    """What a tensor in another order is kept by."""
+    """The key under which a tensor converted to another order is kept."""
     constant = isinstance(view.stored, tvm.ir.GenericConst)
     identity = view.stored.value.__chandle__() if constant else view.stored
     return identity, permutations.expanded(view.order, len(order)), order

@@ -1,8 +1,8 @@
-"""Lowering: from an imported model to a network of fused functions, its subgraphs.
+"""Lowers an imported model to a network of fused functions, its subgraphs.
 
-What the order of the passes is for: constants are folded first (batch norms vanish), layouts are converted before
-operators become loops, and weights turn into parameters after folding, so that they can be packed once, at build time,
-into the layout each chosen kernel wants.
+The passes have this order: first, constants are folded, so that batch norms vanish.  Layouts are converted before
+operators become loops.  Weights become parameters after folding, so that they can be packed once, at build time, into
+the layout of each chosen kernel.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ __all__ = ["Lowered", "lower"]
 class Lowered(NamedTuple):
     """A lowered network.
 
-    `module` holds `main(inputs..., weights...)` and one PrimFunc a distinct fused operator; `weights` are the tensors
-    for the parameters after the inputs, in order; `workloads` the distinct subgraphs; `functions` maps the names of the
-    module's PrimFuncs to workload digests; `trail` leads from the calls of `main`, which bear the number of their
-    kernel, to the imported variables; `origins` says what each kernel is to the user, once the model was asked.
+    `module` holds `main(inputs..., weights...)` and one PrimFunc for each distinct fused operator.  `weights` are the
+    tensors for the parameters after the inputs, in order.  `workloads` are the distinct subgraphs, and `functions` maps
+    the names of the module's PrimFuncs to workload digests.  `trail` leads from the calls of `main`, which are marked
+    with the number of their kernel, to the imported variables.  `origins` has the user's nodes of each kernel; it is
+    empty until they are found in the model.
     """
 
     module: tvm.IRModule
@@ -72,11 +73,11 @@ def lower(
 ) -> Lowered:
     """Lower an imported module (its function `main` with weights as constants) for `target`.
 
-    A `conservative` lowering converts no layouts and rewrites nothing for the sake of speed: another way for a network
-    whose usual lowering fails or computes something else.
+    A `conservative` lowering converts no layouts and rewrites nothing for speed.  It is for networks whose usual
+    lowering fails or computes something else.
 
-    Without `patterns`, attention stays what it is spelled as.  One function of it is computed well by a program of our
-    own alone, which other tuners than ours do not have.
+    Without `patterns`, attention stays several operators.  As one function, only a program of Kintune's own computes it
+    fast, and other tuners do not have that program.
 
     The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
     """
@@ -158,7 +159,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         DelayReshapes(),
         AbsorbIntoConvolutions(),
         *([SplitGroups(), FoldTensors()] if is_cpu else []),
-        DelayReshapes(),  # of products that were given another shape to meet a sum that was moved
+        DelayReshapes(),  # the first run may reshape a product to the shape of a sum that it has moved
         relax.transform.DeadCodeElimination(),
         LowerScalars(),
         relax.transform.EliminateCommonSubexpr(),
@@ -183,7 +184,7 @@ def _operator_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.
 
 @mutator
 class _ConstantsToVariables(PyExprMutator):  # type: ignore[misc]
-    """Replaces the constant tensors that `call_tir` reads by new variables, one a distinct constant."""
+    """Replaces the constant tensors that `call_tir` reads by new variables, one for each distinct constant."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)

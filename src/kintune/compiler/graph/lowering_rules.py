@@ -1,19 +1,19 @@
-"""Rules by which this process lowers some operators otherwise than the compiler does by itself.
+"""Rules by which this process lowers some operators, in place of TVM's own.
 
-`use_vector_functions`: the compiler makes a call of the C library for each element of an `exp`, `erf`, `tanh` or
-`sigmoid`; for a layer of BERT with its error function that takes two fifths of the time.  Here they become polynomials,
-which are computed for whole vectors.  Infinities and NaN come out as they should; `benchmarks/elementary.py` fits the
-coefficients and prints the largest errors, some 1e-7.  The exponential is reduced to a power of two and a remainder as
-in Cody and Waite, "Software Manual for the Elementary Functions" (1980), chapter 6.
+`use_vector_functions`: TVM calls the C library for each element of an `exp`, `erf`, `tanh` or `sigmoid`; for a layer of
+BERT with its error function, that takes two fifths of the time.  Here they become polynomials, which are computed for
+whole vectors.  Infinities and NaN are handled as in the C library.  `benchmarks/elementary.py` fits the coefficients
+and prints the largest errors, some 1e-7.  The exponential is reduced to a power of two and a remainder as in Cody and
+Waite, "Software Manual for the Elementary Functions" (1980), chapter 6.
 
-`keep_nan`: maxima and minima keep NaN, as other runtimes do.  On today's machines `max(a, b)` of two floating-point
-numbers is one instruction that gives `b` when either is NaN.  So a bound that is a constant comes first, which costs
-nothing; of two operands that are both computed, the first is looked at too.
+`keep_nan`: maxima and minima propagate NaN, as in other runtimes.  Compiled code for `max(a, b)` returns `b` if either
+is NaN, as the instruction of x86 does.  So a constant bound becomes the first operand, which costs nothing.  If both
+operands are computed, the first is tested for NaN.
 
-`divide_exactly`: quantising divides by the step and rounds once, as other runtimes do.  The compiler turns a division
-by a number into a product with its inverse, which is rounded: what lies between two steps of the result, as half of
-all exact ties do, falls on the wrong side.  So the step's bits are given as an integer that is reinterpreted as a
-number: the compiler's rules of arithmetic see no constant there, and it costs nothing.
+`divide_exactly`: quantisation divides by the scale and rounds once, as in other runtimes.  TVM turns a division by a
+constant into a product with its inverse, which is rounded; so a value halfway between two integers may be rounded to
+the wrong one.  Therefore the scale is written as the integer with its bits, which is reinterpreted as a float: TVM's
+simplifier does not see a constant there, and the reinterpretation costs nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const
 
 __all__ = ["divide_exactly", "keep_nan", "use_vector_functions"]
 
-_LEVEL = 100  # above the compiler's own rules
+_LEVEL = 100  # above that of TVM's own rules
 _LEGALISE = "FLegalize"
-_LOWER = ("llvm.FLowerIntrinsic", "default.FLowerIntrinsic")  # the compiler's own, the first one there is
+_LOWER = ("llvm.FLowerIntrinsic", "default.FLowerIntrinsic")  # TVM's own rules; the first that exists is used
 _TYPE = "float32"
 
 _EXP = (
@@ -42,7 +42,7 @@ _EXP = (
     0.0013836821308359504,
 )  # fmt: skip
 
-_LARGEST, _SMALLEST = 88.72283172607422, -87.33654022216797  # of which the exponential is a normal number
+_LARGEST, _SMALLEST = 88.72283172607422, -87.33654022216797  # between these, the exponential is a normal float32
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 
 _ERF = (
@@ -67,7 +67,7 @@ def use_vector_functions() -> None:
 
 
 def _rule(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """How a call is lowered: other types than float32, and vectors of it, as the compiler would."""
+    """A rule that lowers calls on float32, and vectors of it, by `function`, and others by TVM's own rule."""
     usual = next(filter(None, map(tvm.ir.Op.get(name).get_attr, _LOWER)))
 
     def lower(call: Any) -> Any:
@@ -91,7 +91,10 @@ def _power_of(x: Any) -> Any:
 
 
 def _exp_of_parts(x: Any, power: Any) -> Any:
-    """e^x, where `power` is the nearest power of two; half of it at first, since the whole may need one power more."""
+    """e^x, where `power` is the exponent of the nearest power of two.
+
+    Half of the result is computed first, since 2^power itself may be too large for float32.
+    """
     rest = x - power * _like(x, _LN2_HIGH) - power * _like(x, _LN2_LOW)
     whole = str(x.ty).replace("float", "int")
     exponent = (tirx.Cast(whole, power) + _constant(whole, 126)) << _constant(whole, 23)
@@ -119,16 +122,19 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "tirx.erf": _erf,
     "tirx.tanh": _tanh,
 }
-"""A sigmoid becomes an exponential by a rule of the compiler's."""
+"""The functions that are replaced; TVM's own rule lowers a sigmoid to an exponential."""
 
 
 def _clipped(x: Any, low: float, high: float) -> Any:
-    """`x` between bounds; what is not a number stays that, since a comparison with it is false and it comes second."""
+    """`x` clamped to bounds; NaN stays NaN, since `x` is the second operand of the comparisons."""
     return tirx.max(_like(x, low), tirx.min(_like(x, high), x))
 
 
 def _let(name: str, value: Any, body: Callable[[Any], Any]) -> Any:
-    """`body` of a variable that stands for `value`; it may occur once, since a variable is bound but once."""
+    """`body` applied to a new variable that is bound to `value`.
+
+    The result may be used only once in an expression, since it binds the variable.
+    """
     variable = tirx.Var(name, str(value.ty))
     return tirx.Let(variable, value, body(variable))
 
@@ -153,7 +159,7 @@ def _constant(kind: str, value: float) -> Any:
 
 @cache
 def keep_nan() -> None:
-    """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they keep NaN."""
+    """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN."""
     for name, rule in (
         ("relax.maximum", _pairwise(topi.maximum, tirx.max)),
         ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
@@ -185,7 +191,7 @@ def _pairwise(function: Any, element: Callable[[Any, Any], Any]) -> Callable[...
 
 
 def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], name: str) -> te.Tensor:
-    """The element-wise result; the first operand is returned where it is not a number."""
+    """The element-wise result with broadcasting; NaN where the first operand is NaN."""
     shape = np.broadcast_shapes(tuple(map(int, a.shape)), tuple(map(int, b.shape)))
 
     def at(tensor: te.Tensor, indices: Any) -> Any:
@@ -202,7 +208,7 @@ def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], n
 def _over_axes(
     function: Any, element: Callable[[Any, Any], Any], identity: float
 ) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
-    """An extreme over axes: infinite where all is infinite, and NaN where anything is."""
+    """A rule for an extreme over axes, which is NaN where any element is NaN; `identity` is its neutral element."""
     usual = statistical._statistical(function)
 
     def combine(found: Any, value: Any) -> Any:
@@ -272,7 +278,7 @@ _BITS = {"float32": ("<f", "<i", "int32"), "float64": ("<d", "<q", "int64")}
 
 @cache
 def divide_exactly() -> None:
-    """Register, in this process, rules that legalise quantising to integers as a division by the step."""
+    """Register, in this process, a rule that legalises quantisation to integers as an exact division by the scale."""
     usual = tvm.ir.Op.get("relax.quantize").get_attr(_LEGALISE)
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -298,7 +304,7 @@ def divide_exactly() -> None:
 
 
 def _at(parameter: Any, indices: tuple[Any, ...], axis: int) -> Any:
-    """A step or zero point of the element: a number, a tensor of one element, or one along the axis."""
+    """The scale or zero point of an element: `parameter` is a number, a tensor of one element, or one along `axis`."""
     if not isinstance(parameter, te.Tensor):
         return parameter
     if all(int(extent) == 1 for extent in parameter.shape):
@@ -312,7 +318,7 @@ def _divided(value: Any, step: Any) -> Any:
 
 
 def _opaque(value: Any) -> Any:
-    """The number, which the compiler does not know; anything else as it is."""
+    """A float constant written so that TVM's simplifier does not recognise it; other expressions as they are."""
     if not isinstance(value, tirx.FloatImm):
         return value
     kind = str(value.ty)

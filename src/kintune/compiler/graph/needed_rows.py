@@ -1,8 +1,8 @@
-"""Computes of each tensor only the rows that something reads.
+"""Restricts operators to the rows of their results that are read.
 
-A classifier reads one token of a transformer's result.  What the last layer computes for the other tokens, all but the
-keys and values of its attention, is read by nothing.  The pass goes back from slices and single elements through the
-operators that compute each row of a tensor from the same row of an operand, and lets them compute those rows alone.
+A classifier reads one token of a transformer's result.  Of the other tokens, the last layer needs only the keys and
+values of its attention.  The pass goes back from slices and single elements through operators that compute each row of
+a tensor from the same row of an operand, and makes them compute only the rows that are read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from kintune.compiler.graph.rewriting import (
 __all__ = ["ComputeNeededRows"]
 
 _LEAST_SHARE = 0.01
-"""The share of the products of matrices that is saved at least; below, nothing is changed."""
+"""The pass changes nothing if it would save less than this share of the multiplications of matrix products."""
 
 Shape = tuple[int, ...]
 
 
 class _Rows(NamedTuple):
-    """The elements from `begin` on, below `end`, along an axis."""
+    """The rows from `begin` to before `end` along an axis."""
 
     axis: int
     begin: int
@@ -44,20 +44,20 @@ class _Rows(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of rows."""
         return self.end - self.begin
 
     def along(self, axis: int) -> _Rows:
-        """As many along another axis."""
+        """The same rows along another axis."""
         return self._replace(axis=axis)
 
     def shape_of(self, whole: Sequence[int]) -> Shape:
-        """The shape of these rows of a tensor."""
+        """The shape of these rows of a tensor of shape `whole`."""
         return tuple(self.size if axis == self.axis else extent for axis, extent in enumerate(whole))
 
 
 def ComputeNeededRows() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass after which no operator computes rows that only slices leave out."""
+    """A pass that makes operators compute only the rows that later slices read."""
     return rewriting_pass("ComputeNeededRows", _ComputeNeededRows)
 
 
@@ -85,7 +85,7 @@ class _ComputeNeededRows(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding)
 
     def _cut_again(self, call: relax.Call, cut: _Rows) -> relax.Expr:
-        """What a slice or a single element is of a tensor of which some rows are left."""
+        """The slice or single element `cut`, taken from a tensor of which only some rows are computed."""
         part = self._rows_of(call.args[0], cut)
         if operator_of(call) != "relax.take":
             return part
@@ -110,7 +110,7 @@ class _ComputeNeededRows(PyExprMutator):  # type: ignore[misc]
 
 
 def _kept_rows(block: relax.DataflowBlock) -> dict[relax.Var, _Rows]:
-    """The variables of a block of which some rows are computed alone, and these; none where little would be saved."""
+    """The variables of a block of which only some rows are read, and these rows; empty if little would be saved."""
     read: dict[relax.Var, list[_Rows | None]] = {}
     kept: dict[relax.Var, _Rows] = {}
     saved = total = 0.0
@@ -138,7 +138,7 @@ def _kept_rows(block: relax.DataflowBlock) -> dict[relax.Var, _Rows]:
 
 
 def _union(read: Sequence[_Rows | None]) -> _Rows | None:
-    """The rows that hold all that is read; None where that is everything, or nothing is read."""
+    """The smallest range of rows that holds all that are read; None if a reader needs all of them, or there is none."""
     found = [rows for rows in read if rows is not None]
     if not found or len(found) < len(read) or len({rows.axis for rows in found}) > 1:
         return None
@@ -146,7 +146,7 @@ def _union(read: Sequence[_Rows | None]) -> _Rows | None:
 
 
 def _cut(call: Any) -> _Rows | None:
-    """The rows that a slice along one axis reads, or a single element; None where the call is neither."""
+    """The rows that a slice along one axis, or a take of a single element, reads; None for any other call."""
     name = operator_of(call)
     if name not in ("relax.take", "relax.strided_slice") or not isinstance(call.args[0], relax.Var):
         return None
@@ -173,7 +173,7 @@ def _cut(call: Any) -> _Rows | None:
 
 
 def _products(call: Any) -> float:
-    """The products of a matrix product."""
+    """The number of multiplications of a matrix product; 0 for other operators."""
     if operator_of(call) != "relax.matmul":
         return 0.0
     shape, first = static_shape(call), static_shape(call.args[0])
@@ -185,17 +185,17 @@ _Operands = list[tuple[relax.Expr, "_Rows | None"]]
 
 
 class _Operator(NamedTuple):
-    """What an operator reads for some rows of its result, and how it computes these.
+    """How an operator computes some rows of its result.
 
-    `reads` returns the rows of each operand, None for all of one; None in place of the list where it cannot compute
-    rows alone.  `build` makes the call with other operands, for the rows.
+    `reads` returns the rows that it reads of each operand, None for all of them; or None in place of the list if the
+    operator cannot compute these rows alone.  `build` makes the call for the rows with other operands.
     """
 
     reads: Callable[[relax.Call, _Rows], list[_Rows | None] | None]
     build: Callable[[relax.Call, list[relax.Expr], _Rows], relax.Expr]
 
     def operands(self, call: relax.Call, rows: _Rows) -> _Operands | None:
-        """The operands and which rows of them are read; None where it cannot compute rows alone."""
+        """The operands and the rows of them that are read; None if it cannot compute these rows alone."""
         found = self.reads(call, rows)
         return None if found is None else list(zip(_operands(call), found, strict=True))
 
@@ -213,7 +213,7 @@ def _same_operator(call: relax.Call, operands: list[relax.Expr], _rows: _Rows) -
 
 
 def _aligned(operand: relax.Expr, rows: _Rows, rank: int) -> _Rows | None:
-    """Which rows of an operand are read for rows of a result of so many axes to which it is broadcast."""
+    """The rows of an operand, broadcast to a result of `rank` axes, that are read for rows of it; None for all."""
     shape = static_shape(operand) or ()
     axis = rows.axis - (rank - len(shape))
     return rows.along(axis) if axis >= 0 and shape[axis] != 1 else None
@@ -231,7 +231,7 @@ def _read_by_first(call: relax.Call, rows: _Rows) -> list[_Rows | None] | None:
 
 
 def _read_beside(axes_of: Callable[[relax.Call], Sequence[int]]) -> Callable[..., list[_Rows | None] | None]:
-    """For operators that compute along some axes: rows along another axis."""
+    """`reads` for operators that work along the axes of `axes_of`: rows must be along another axis."""
 
     def reads(call: relax.Call, rows: _Rows) -> list[_Rows | None] | None:
         rank = len(static_shape(call) or ())

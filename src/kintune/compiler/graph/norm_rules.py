@@ -1,12 +1,12 @@
-"""Rules by which norms and softmax of floating-point numbers are lowered.
+"""Lowering rules for norms and softmax of floating-point numbers.
 
-A norm is two sums and one element-wise block: the mean first, then the mean square of the differences to it, which
-costs no digits where the mean is far from zero.  The compiler's own rules compute group norms with more passes, and
-layer norms from the mean square itself.  All blocks go over the same rows, so that a row is read from memory once
-(see `kintune.compiler.programs.rows`).
+A norm is two sums and one element-wise block.  The mean comes first, then the mean square of the differences to it,
+which stays accurate where the mean is far from zero.  TVM's own rules compute group norms with more passes, and layer
+norms from the mean square itself.  All blocks loop over the same rows, so that a row is read from memory once (see
+`kintune.compiler.programs.rows`).
 
-Where channels lie last, and other channels between those of a group, the statistics are a kernel of their own
-(`statistics_kernel`), and what scales with them is element-wise, so that its neighbours are fused with it.
+Where channels are the last axis, the statistics are a kernel of their own (`statistics_kernel`).  The rest of the norm
+is then element-wise, so that it is fused with its neighbours.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _TYPES = frozenset({"float32", "float64"})
 
 
 class _Place(NamedTuple):
-    """Over which `axes` of a tensor of a `shape` a norm goes; the channels of a group too, where there are `groups`.
+    """The `axes` over which a tensor of this `shape` is normalised; with `groups`, also over the channels of a group.
 
-    `channel` is the axis of the scale and offset, -1 where they have the norm's own axes.
+    `channel` is the axis of the scale and offset; -1 where they have the normalised axes.
     """
 
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class _Place(NamedTuple):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The axes that have statistics of their own, that of groups included."""
+        """The axes along which statistics differ, that of the channels included."""
         return tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
 
     @property
@@ -62,7 +62,7 @@ class _Place(NamedTuple):
 
     @property
     def together(self) -> int:
-        """How many elements are normalised together."""
+        """The number of elements that are normalised by the same statistics."""
         return self.width * math.prod(self.shape[axis] for axis in self.axes)
 
     def reduced(self) -> list[Any]:
@@ -71,7 +71,7 @@ class _Place(NamedTuple):
         return channels + [te.reduce_axis((0, index(self.shape[axis])), f"k{axis}") for axis in self.axes]
 
     def element(self, kept: Sequence[Any], along: Sequence[Any]) -> list[Any]:
-        """The indices of an element, by those of its statistics and those of the reduction."""
+        """The indices of an element from those of its statistics, `kept`, and those of the reduction, `along`."""
         rest = iter(along)
         within = next(rest) if self.groups else None
         of = dict(zip(self.kept, kept, strict=True)) | dict(zip(self.axes, rest, strict=True))
@@ -148,7 +148,7 @@ def _norm(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...])
 def _whole(
     x: te.Tensor, more: Sequence[te.Tensor], place: _Place, epsilon: float, centred: bool, has: Sequence[bool]
 ) -> te.Tensor:
-    """The norm: two sums (one, where it is not centred) and what is made of them."""
+    """The norm: two sums (one if it is not centred), and the element-wise block that uses them."""
     portion = tirx.const(1.0 / place.together, x.dtype)
     kept = [index(extent) for extent in place.statistics]
     mean: te.Tensor | None = None
@@ -180,7 +180,7 @@ def _whole(
 
 
 def _affine(normed: Any, place: _Place, has: Sequence[bool], more: Sequence[te.Tensor], indices: Sequence[Any]) -> Any:
-    """Scaled and moved by the parameters that there are."""
+    """The normalised value times the scale plus the offset, as far as `has` says that they exist."""
     rest = iter(more)
     if has[0]:
         normed = normed * next(rest)(*place.parameter(indices))
@@ -188,12 +188,12 @@ def _affine(normed: Any, place: _Place, has: Sequence[bool], more: Sequence[te.T
 
 
 def _is_neutral(parameter: relax.Expr, at: int) -> bool:
-    """Whether it is a constant scale (at 0) of ones, or an offset of zeros."""
+    """Whether parameter `at` is a constant without effect: a scale (0) of ones, or an offset (1) of zeros."""
     return isinstance(parameter, tvm.ir.GenericConst) and bool(np.all(value_of(parameter) == (0.0 if at else 1.0)))
 
 
 def _lies_last(place: _Place) -> bool:
-    """Whether the axes lie one after another, and behind them only that of the channels, which are more than one."""
+    """Whether the normalised axes are adjacent, and behind them is only that of the channels, with several of them."""
     last = len(place.shape) - 1
     if place.channel not in (-1, last) or not place.axes or place.shape[last] == 1:
         return False
@@ -201,7 +201,7 @@ def _lies_last(place: _Place) -> bool:
 
 
 def _statistics(builder: relax.BlockBuilder, data: relax.Expr, place: _Place, epsilon: float) -> list[relax.Expr]:
-    """The mean and the inverse deviation of each channel, by the axes in front and the channel."""
+    """The mean and the inverse deviation, [axes in front of the normalised ones..., channels]."""
     first = place.axes[0]
     channels, dtype = place.shape[-1], str(data.ty.dtype)
     kernel = statistics_kernel(place.shape, first, place.groups or channels, epsilon, dtype)
@@ -212,7 +212,7 @@ def _statistics(builder: relax.BlockBuilder, data: relax.Expr, place: _Place, ep
 
 
 def _softmax(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
-    """As the compiler's own, but for one division a row instead of one an element."""
+    """Softmax like TVM's own rule, but with one division for each row instead of each element."""
     axis = int(call.attrs.axis) % len(shape)
     kept = [index(extent) for place, extent in enumerate(shape) if place != axis]
     if not kept:

@@ -1,8 +1,8 @@
-"""Passes that bring operators into the one form that later passes know.
+"""Passes that bring operators into a normal form that later passes expect.
 
-Axes are counted from the front, since some of the compiler's passes cannot count from the end.  One-element constants
-become scalars: a factor or bound may come as a tensor of one element ([1], or [1, 1, 1, 1]), which would be one more
-operand that each kernel reads, where legalisation writes a scalar into the fused kernel as a literal.
+Axes are counted from the front, since some of TVM's passes do not support negative ones.  One-element constants become
+scalars: legalisation writes a scalar into the kernel as a literal, but a tensor of one element ([1], or [1, 1, 1, 1])
+would be another operand that the kernel reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BINARY = frozenset(
 )
 _NAMES = ("axis", "axes")
 _ONE_MORE = {"relax.stack": 1}
-"""Operators whose axis is one of the result, which has so many more axes than an operand."""
+"""Operators whose axis is one of the result, and how many more axes the result has than an operand."""
 
 
 def CountAxesFromFront() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
@@ -44,7 +44,7 @@ class _CountAxesFromFront(PyExprMutator):  # type: ignore[misc]
 
 
 def _counted(call: relax.Call, axes: object) -> object | None:
-    """The axes counted from the front; None where they are already, or nothing is known of their number."""
+    """The axes counted from the front; None where they already are, or the rank is not known."""
     several = not isinstance(axes, int)
     listed = [int(axis) for axis in axes] if several and axes is not None else [axes]  # type: ignore[attr-defined]
     if axes is None or all(isinstance(axis, int) and axis >= 0 for axis in listed):

@@ -1,8 +1,8 @@
-"""Recognises norms that exporters spell out as single operators, and makes each of them one operator.
+"""Recognises norms that exporters write as several operators, and makes one operator of each.
 
-Spelled out are: a tensor less its mean over axes, over the root of its variance and a small number (layer, instance and
-group norms), and a tensor over the root of its mean square and a small number.  A constant scale and offset after it
-become the norm's own.  What looks like a norm and is not quite stays as it is.
+Recognised are `(x - mean(x)) / sqrt(variance(x) + epsilon)`, which is a layer, instance or group norm, and
+`x / sqrt(mean(x * x) + epsilon)`, an RMS norm.  A constant scale and offset after it become the norm's own.  Operators
+that do not match exactly are left as they are.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["RecogniseNorms"]
 
 _TYPE = "float32"
 _LARGEST = 1e18
-"""Scales and offsets beyond it are not taken in: products of them could overflow float32."""
+"""Larger scales and offsets are not folded into a norm: products of them could overflow float32."""
 
 _Numbers: TypeAlias = "NDArray[Any]"
 
 
 class _Norm(NamedTuple):
-    """A norm of `data` over `axes`: times `scale`, plus `offset`, which broadcast to the result.
+    """A norm of `data` over `axes`, times `scale`, plus `offset`; both broadcast to the result.
 
-    Without `centred`, no mean is subtracted.  With `groups`, the channels (axis 1) of `data` are normalised in so many
-    groups, over all axes behind them.
+    If it is not `centred`, no mean is subtracted.  With `groups`, the channels (axis 1) of `data` are normalised in so
+    many groups, each together with all axes behind the channels.
     """
 
     data: relax.Expr
@@ -45,7 +45,7 @@ class _Norm(NamedTuple):
 
 
 def RecogniseNorms() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that makes a norm of float32 that is spelled out one operator; dead operators are left behind."""
+    """A pass that replaces operators which compute a norm of float32 by one operator; dead operators remain."""
     return rewriting_pass("RecogniseNorms", _RecogniseNorms)
 
 
@@ -68,7 +68,7 @@ class _RecogniseNorms(PyExprMutator):  # type: ignore[misc]
 
 
 class _Matcher:
-    """Looks from a variable back to the norm that it is, if it is one."""
+    """Matches the operators that compute a variable with those of a norm."""
 
     def __init__(self) -> None:
         self._values: dict[relax.Var, relax.Expr] = {}
@@ -85,7 +85,7 @@ class _Matcher:
             self._uses[part] += 1
 
     def norm(self, expression: relax.Expr) -> _Norm | None:
-        """The norm that the expression is."""
+        """The norm that computes the expression; None if it is no norm."""
         if not isinstance(expression, relax.Var) or expression not in self._values:
             return None
         if expression not in self._norms:
@@ -98,7 +98,7 @@ class _Matcher:
         if shape is None or str(value.ty.dtype) != _TYPE or 0 in shape:
             return None
         found = self._match(value, shape)
-        # A small number of more axes than the tensor gives them to the result, which a norm does not have.
+        # An epsilon with more axes than the tensor adds axes to the result; then it is no norm of the tensor.
         return found if found is not None and static_shape(found.data) == shape else None
 
     def _match(self, value: relax.Call, shape: tuple[int, ...]) -> _Norm | None:
@@ -122,12 +122,12 @@ class _Matcher:
         return None
 
     def _call(self, expression: relax.Expr, name: str) -> Sequence[relax.Expr] | None:
-        """The operands of the operator that computes the expression, where it is the one of that name."""
+        """The operands of the call that computes the expression, if it calls the operator `name`; else None."""
         value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
         return value.args if operator_of(value) == f"relax.{name}" else None  # type: ignore[union-attr]
 
     def _constant(self, expression: relax.Expr) -> _Numbers | None:
-        """The numbers of a constant of float32, in double precision; None where they are far from 1."""
+        """The values of a float32 constant, in double precision; None where one is larger than `_LARGEST` or NaN."""
         value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
         if not isinstance(value, tvm.ir.GenericConst) or str(value.ty.dtype) != _TYPE:
             return None
@@ -139,7 +139,7 @@ class _Matcher:
         return float(numbers.reshape(())) if numbers is not None and numbers.size == 1 else None
 
     def _mean(self, expression: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
-        """What the expression is the mean of, and over which axes, which it keeps."""
+        """The tensor whose mean the expression is, and the axes of the mean, which must be kept; else None."""
         return self._statistic(expression, "mean")
 
     def _statistic(self, expression: relax.Expr, name: str) -> tuple[relax.Expr, tuple[int, ...]] | None:
@@ -153,13 +153,13 @@ class _Matcher:
         return value.args[0], tuple(sorted({int(axis) % rank for axis in axes}))  # type: ignore[union-attr]
 
     def _centred(self, expression: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
-        """The tensor that the expression is without its mean, and the axes of that."""
+        """The tensor and the axes if the expression is the tensor minus its mean over them; else None."""
         operands = self._call(expression, "subtract")
         mean = self._mean(operands[1]) if operands else None
         return mean if operands and mean and _same(mean[0], operands[0]) else None
 
     def _square(self, expression: relax.Expr) -> relax.Expr | None:
-        """What the expression is the square of."""
+        """The tensor whose square the expression is; None if it is no square."""
         if operands := self._call(expression, "square"):
             return operands[0]
         if (operands := self._call(expression, "multiply")) and _same(operands[0], operands[1]):
@@ -169,7 +169,7 @@ class _Matcher:
         return None
 
     def _inverse(self, expression: relax.Expr) -> _Norm | None:
-        """The norm by whose deviation the expression is the inverse, before anything is multiplied with it."""
+        """The norm, with neither scale nor offset, whose inverse deviation the expression is; else None."""
         if operands := self._call(expression, "rsqrt"):
             return self._variance(operands[0])
         if (operands := self._call(expression, "divide")) and self._number(operands[0]) == 1.0:
@@ -186,7 +186,7 @@ class _Matcher:
         return None
 
     def _variance(self, expression: relax.Expr) -> _Norm | None:
-        """The norm whose variance, or mean square, is the expression together with a small number."""
+        """The norm if the expression is its variance, or mean square, plus a constant epsilon; else None."""
         operands = self._call(expression, "add")
         if not operands:
             return None
@@ -207,7 +207,7 @@ class _Matcher:
         return None
 
     def _quotient(self, dividend: relax.Expr, norm: _Norm | None) -> _Norm | None:
-        """The norm, where the dividend is its tensor (without the mean, where it is centred)."""
+        """`norm` if the dividend is its tensor (minus the mean, if it is centred); else None."""
         if norm is None or str(norm.data.ty.dtype) != _TYPE:
             return None
         if not norm.centred:
@@ -216,7 +216,7 @@ class _Matcher:
         return norm if centred and centred[1] == norm.axes and _same(centred[0], norm.data) else None
 
     def _folded(self, product: relax.Expr, shift: relax.Expr) -> _Norm | None:
-        """x * s + (offset - mean * s), where s is the inverse deviation times a scale."""
+        """The norm of the form x * s + (offset - mean * s), where s is the inverse deviation times a scale."""
         scaled, moved = self._call(product, "multiply"), self._call(shift, "subtract")
         offset = self._constant(moved[0]) if moved else None
         mean_scaled = self._call(moved[1], "multiply") if moved else None
@@ -235,7 +235,7 @@ class _Matcher:
         return None
 
     def _factor(self, expression: relax.Expr) -> tuple[_Norm | None, _Numbers]:
-        """An inverse deviation times constants."""
+        """The norm and the scale if the expression is an inverse deviation, perhaps scaled; else None and 1."""
         if norm := self._inverse(expression):
             return norm, np.ones(())
         operands = self._call(expression, "multiply")
@@ -246,7 +246,7 @@ class _Matcher:
         return None, np.ones(())
 
     def _affine(self, value: relax.Call, shape: tuple[int, ...]) -> _Norm | None:
-        """A norm with one more constant that scales or moves it."""
+        """The norm of an operand with the constant of this operator folded into its scale or offset."""
         name = operator_of(value)
         for place, (first, second) in enumerate((value.args, value.args[::-1])):
             if place and name == "relax.divide":
@@ -269,7 +269,7 @@ class _Matcher:
         return None
 
     def _grouped(self, value: relax.Call, shape: tuple[int, ...]) -> _Norm | None:
-        """A tensor whose channels were brought into groups by a reshape, normalised, and brought back."""
+        """The group norm of a tensor that is reshaped to groups of channels, normalised, and reshaped back."""
         inner = value.args[0]
         norm = self.norm(inner) if isinstance(inner, relax.Var) and self._uses[inner] == 1 else None
         if norm is None or norm.groups or not norm.centred or len(shape) < 3:
@@ -320,7 +320,7 @@ def _same(one: relax.Expr, other: relax.Expr) -> bool:
 
 
 def _taken_in(norm: _Norm, scale: _Numbers, offset: _Numbers, shape: tuple[int, ...]) -> _Norm | None:
-    """The norm whose result is scaled and moved once more; None where that is no norm that can be expressed."""
+    """The norm with another scale and offset applied to its result; None if no operator can express that."""
     scales, offsets = norm.scale * scale, norm.offset * scale + offset
     for numbers in (scales, offsets):
         if numbers.ndim > len(shape) or not bool((np.abs(numbers) <= _LARGEST).all()):
@@ -333,12 +333,12 @@ def _taken_in(norm: _Norm, scale: _Numbers, offset: _Numbers, shape: tuple[int, 
 
 
 def _parameters(norm: _Norm) -> tuple[str, int, _Numbers, _Numbers] | None:
-    """The norm's operator, the axis of its channels (-1 where it has none), and its scale and offset as that takes it.
+    """The norm's operator, the axis of its channels (-1 where it has none), and the scale and offset for the operator.
 
-    None where no operator has such a scale and offset.
+    None if no operator has such a scale and offset.
     """
     shape = static_shape(norm.data)
-    if shape is None or len(norm.axes) == len(shape):  # without an axis that is kept, there are no rows
+    if shape is None or len(norm.axes) == len(shape):  # no axis is kept, so there are no rows
         return None
     rank = len(shape)
     scale, offset = (n.reshape((1,) * (rank - n.ndim) + n.shape) for n in (norm.scale, norm.offset))
@@ -365,7 +365,7 @@ def _parameters(norm: _Norm) -> tuple[str, int, _Numbers, _Numbers] | None:
 
 
 def _operator(norm: _Norm) -> relax.Expr | None:
-    """The norm as one operator."""
+    """The norm as one operator; None if there is none for it."""
     found = _parameters(norm)
     if found is None:
         return None

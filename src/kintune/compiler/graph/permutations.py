@@ -1,7 +1,7 @@
-"""Axis orders: where each axis of a tensor lies in what is stored of it.
+"""Axis orders, which map the axes of a network's tensor to the axes of the tensor that stores it.
 
-An order `p` says that axis `i` of the network's tensor is axis `p[i]` of the stored one.  A convolution's result of
-shape (N, C, H, W) that is stored as (N, H, W, C) has the order (0, 3, 1, 2).
+With an order `p`, axis `i` of the network's tensor is axis `p[i]` of the stored one.  A convolution's result of shape
+(N, C, H, W) that is stored as (N, H, W, C) has the order (0, 3, 1, 2).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def identity(rank: int) -> Order:
 
 
 def inverse(order: Sequence[int]) -> Order:
-    """The axes of the tensor as they are stored: the axes to transpose it by to store it in this order."""
+    """The axes of the tensor in the order in which they are stored: a transpose by them brings it into this order."""
     return tuple(sorted(range(len(order)), key=lambda axis: order[axis]))
 
 
 def compose(order: Sequence[int], axes: Sequence[int]) -> Order:
-    """The order of the tensor's transpose by `axes`, with nothing moved."""
+    """The order of the tensor's transpose by `axes`, stored by the same elements in memory."""
     return tuple(order[axis] for axis in axes)
 
 
@@ -47,17 +47,17 @@ def stored(shape: Sequence[int], order: Sequence[int]) -> Shape:
 
 
 def arranged(shape: Sequence[int], order: Sequence[int]) -> Order:
-    """The axes of more than one element as they lie in memory; axes of one element do not move anything."""
+    """The axes with more than one element in the order in which they are stored; the others do not affect memory."""
     return tuple(axis for axis in inverse(order) if shape[axis] != 1)
 
 
 def is_copy_free(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two orders store a tensor of `shape` alike, so that going from one to the other is a reshape."""
+    """Whether two orders store the elements of a tensor of `shape` alike, so that a reshape converts between them."""
     return arranged(shape, one) == arranged(shape, other)
 
 
 def expanded(order: Sequence[int], rank: int) -> Order:
-    """The order of the tensor with axes of one element put in front, up to a rank."""
+    """The order of the tensor with axes of one element added in front, up to `rank`."""
     more = rank - len(order)
     return (*range(more), *(axis + more for axis in order))
 
@@ -70,9 +70,9 @@ def reduced(order: Sequence[int], removed: Sequence[int]) -> Order:
 
 
 def reshaped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
-    """The order in which a tensor of `shape`, reshaped to `wanted`, lies where the elements already are.
+    """The order of a tensor of `shape` after a reshape to `wanted` that leaves its elements where they are in memory.
 
-    None when elements would have to move: an axis that is merged or split must lie beside those it belongs to.
+    None when elements would have to move: axes that are merged must be adjacent in memory, in their order.
     """
     if 0 in shape or 0 in wanted:
         return None
@@ -95,10 +95,10 @@ def reshaped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
 
 
 def regrouped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
-    """An order near the tensor's own from which its reshape to `wanted` moves nothing.
+    """An order close to the tensor's own in which a reshape to `wanted` leaves elements where they are in memory.
 
-    Axes that are merged or split together lie together, where the first of them lay; so channels that were last stay
-    last when blocks of them move into the rows and columns.
+    Axes that are merged or split together become adjacent, at the place of the first of them.  So channels that were
+    last stay last when blocks of them move into the rows and columns.  None when the shapes cannot be matched.
     """
     groups = None if 0 in shape or 0 in wanted else _groups(shape, wanted)
     if groups is None:
@@ -108,9 +108,9 @@ def regrouped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
 
 
 def spread(before: Shape, after: Shape, operand: Shape) -> Shape | None:
-    """The shape in which an operand of a reshape's result, of shape `after`, broadcasts to the shape `before` it.
+    """The shape for an operand, which broadcasts to `after`, with which it broadcasts to `before` a reshape instead.
 
-    None when there is none: where axes are merged or split, the operand must have all of them or none.
+    None when there is none: of axes that are merged or split together, the operand must have all or none.
     """
     groups = None if 0 in before or 0 in after or len(operand) > len(after) else _groups(before, after)
     if groups is None:
@@ -128,7 +128,10 @@ def spread(before: Shape, after: Shape, operand: Shape) -> Shape | None:
 
 
 def _groups(shape: Shape, wanted: Shape) -> list[tuple[list[int], list[int]]] | None:
-    """The least groups of axes of more than one element whose products are equal, in order."""
+    """The smallest groups of axes of `shape` and axes of `wanted`, in order, whose products are equal; else None.
+
+    Axes of one element are left out.
+    """
     sources = [axis for axis, extent in enumerate(shape) if extent != 1]
     targets = [axis for axis, extent in enumerate(wanted) if extent != 1]
     groups: list[tuple[list[int], list[int]]] = []
@@ -151,7 +154,7 @@ def _groups(shape: Shape, wanted: Shape) -> list[tuple[list[int], list[int]]] | 
 
 
 def _with_ones(memory: Sequence[int], shape: Shape) -> list[int]:
-    """Axes as they lie in memory, those of one element each after the axis before it."""
+    """The axes in memory order, with each axis of one element inserted after the axis before it."""
     places = list(memory)
     for axis, extent in enumerate(shape):
         if extent == 1:

@@ -1,10 +1,11 @@
-"""Marks the kernels that only copy pieces of memory: parts of a tensor that lie side by side, and tensors put together.
+"""Marks kernels that only split, slice or concatenate tensors, where these copies can be avoided.
 
-Along the first axis with more than one element, a part of a tensor is a piece of its memory.  There the execution plan
-needs no kernel: a part is an offset into the whole, and what is put together is computed where it will lie.  Kernels
-take data pointers that are multiples of 64 bytes, so pieces that start elsewhere are no such pieces.
+Along the first axis with more than one element, a part of a tensor is a contiguous piece of its memory.  Then the
+execution plan needs no kernel: a part is an offset into the whole, and operands of a concatenation are computed in
+place.  Kernels take data pointers that are multiples of 64 bytes, so this holds only for pieces that start at such
+offsets.
 
-Along the last axis, a part has its elements at equal strides.  Kernels that copy such parts are marked as well: see
+Along the last axis, the rows of a part have equal strides.  Kernels that copy such parts are marked as well: see
 `kintune.compiler.graph.strided_pieces`.
 """
 
@@ -37,12 +38,12 @@ STRIDED_JOINS = "kintune.strided_joins"
 """The attribute of a PrimFunc whose operands are parts of its result along the last axis: where they begin there."""
 
 ALIGNED = 64
-"""Bytes of which the address of what a kernel takes is a multiple."""
+"""The alignment in bytes of the tensors that kernels take."""
 
 LEAST_STRIDED = 64 << 10
-"""Bytes of the whole from which on its parts along the last axis are read and written in their places.
+"""Parts along the last axis are read and written in place if the whole has so many bytes or more.
 
-Below, to build kernels anew costs more than it gains."""
+For smaller ones, compiling more kernels costs more than it gains."""
 
 _LEVEL = 100  # above the compiler's own rules
 _LEGALISE = "FLegalize"
@@ -61,7 +62,7 @@ def mark_pieces() -> None:
 
 
 def pieces_of(function: Any, attribute: str) -> tuple[int, ...]:
-    """The offsets in bytes that a PrimFunc is marked with; none where it is not."""
+    """The offsets with which a PrimFunc is marked by `attribute` (see there for their unit); empty if it is not."""
     attributes = getattr(function, "attrs", None)
     return tuple(map(int, attributes[attribute])) if attributes is not None and attribute in attributes else ()
 
@@ -85,7 +86,7 @@ def _marking(
 
 
 class _Cut(NamedTuple):
-    """Parts of a tensor of the shape `whole` along an axis, and where each of them begins there."""
+    """Parts of a tensor of the shape `whole` along an axis, and the index at which each of them begins."""
 
     whole: tuple[int, ...]
     axis: int
@@ -93,14 +94,14 @@ class _Cut(NamedTuple):
     dtype: str
 
     def mark(self, pieces: str, strided: str) -> tuple[str, list[int]] | None:
-        """Which of the two attributes a kernel has that copies the parts, and the offsets; None where it has none."""
+        """The attribute, of these two, for a kernel that copies the parts, and its offsets; None for neither."""
         offsets = self._bytes()
         if offsets is not None and not any(offset % ALIGNED for offset in offsets):
             return pieces, offsets
         return (strided, self.starts) if 0 < self.axis == len(self.whole) - 1 else None
 
     def _bytes(self) -> list[int] | None:
-        """Where the parts begin, in bytes; None where they are no pieces of memory."""
+        """The offsets of the parts in bytes; None where they are not contiguous in memory."""
         if any(extent != 1 for extent in self.whole[: self.axis]):
             return None
         step = math.prod(self.whole[self.axis + 1 :]) * numpy_dtype(self.dtype).itemsize

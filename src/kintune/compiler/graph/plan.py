@@ -1,4 +1,4 @@
-"""From a network of kernel calls to an execution plan: which kernels run in which order, and where each tensor lies."""
+"""Makes an execution plan of a network of kernel calls: kernels in order, and the place of each tensor in memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kintune.runtime.plan_format import element_kind
 __all__ = ["Planned", "plan_network"]
 
 _SMALL = 16 << 10
-"""Bytes of all of a kernel's tensors up to which it runs on the calling thread.
+"""A kernel whose tensors have at most so many bytes together runs on the calling thread alone.
 
-It then takes a microsecond or a few, about as long as it takes to give another thread its part."""
+It takes a few microseconds, about as long as passing work to another thread."""
 
 _ALLOCATE = "relax.builtin.alloc_tensor"
 _VIEW = "relax.memory.view"
@@ -33,9 +33,9 @@ _SAME_MEMORY = frozenset({"relax.reshape", "relax.memory.ensure_zero_offset"})
 
 
 class Planned(NamedTuple):
-    """A plan, and the tensors that lie one after another in its weights: the packed ones, then constants.
+    """A plan, and the tensors of its block of weights, in order: the packed weights, then constants.
 
-    `kernels` has, by the places of calls in the plan, the numbers of kernels that they are marked with.
+    `kernels` maps the place of a call in the plan to the number of the kernel with which the call is marked.
     """
 
     plan: ExecutionPlan
@@ -59,7 +59,7 @@ def plan_network(
     output for each check, in their order, so `IndexCheck.result` there is the check's own number.
 
     Raises:
-        BuildError: the network has something that a plan cannot do: "cannot be planned: " and the operator's name.
+        BuildError: when the network has an operator that a plan cannot run: "cannot be planned: " and its name.
     """
     main = module["main"]
     if len(main.params) != len(inputs) + len(weights):
@@ -69,10 +69,11 @@ def plan_network(
 
 @dataclass(eq=False)
 class _Storage:
-    """Memory of a tensor; `offset` as for `PlannedTensor`.  Those of an arena are numbered in the order they are made.
+    """Memory of tensors; `offset` is as in `PlannedTensor`.  Storages are numbered in the order in which they are made.
 
     Memory in an arena is in use from operation number `first` to `last`; both are -1 while no operation uses it.  After
-    two were made one, one of them leads to the other by `same_as`: it lies `shift` bytes behind the other's start.
+    two storages were merged, `same_as` of one is the other; it then begins `shift` bytes behind the other's start.
+    Memory that `holds_pieces` contains other storages.
     """
 
     place: Place
@@ -86,7 +87,7 @@ class _Storage:
     holds_pieces: bool = False
 
     def root(self) -> _Storage:
-        """The memory that this one has become."""
+        """The storage into which this one was merged in the end; itself if it was not."""
         found = self
         while found.same_as is not None:
             found = found.same_as
@@ -99,11 +100,11 @@ class _Storage:
 
     @property
     def behind(self) -> int:
-        """How many bytes behind the start of `root()` it lies."""
+        """The number of bytes from the start of `root()` to its own start."""
         return 0 if self.same_as is None else self.shift + self.same_as.behind
 
     def become(self, other: _Storage, shift: int = 0) -> None:
-        """Make this memory a part of another one, from its byte `shift` on."""
+        """Merge this storage into another one, from byte `shift` of that on."""
         self.same_as, self.shift = other, shift
         if self.first >= 0:
             other.root().use(self.first, self.last)
@@ -118,7 +119,7 @@ class _View(NamedTuple):
 
 
 _Value: TypeAlias = "_View | tuple[_Value, ...] | None"
-"""What a variable stands for; None where it is no tensor, as for shapes."""
+"""The value of a variable: a tensor, a tuple, or None for a shape or another value that no kernel takes."""
 
 
 class _Planner:
@@ -169,7 +170,7 @@ class _Planner:
         return Planned(plan, tuple(self._weights), self._kernels)
 
     def _return(self, returned: Sequence[_View]) -> tuple[int, ...]:
-        """Make tensors of the arena outputs, where one fills its memory and is no other output; copy the others."""
+        """Turn returned tensors of the arena into outputs if they fill their memory, each once; copy the others."""
         claimed = []
         for number, view in enumerate(returned):
             storage = view.storage.root()
@@ -187,7 +188,7 @@ class _Planner:
         return tuple(numbers)
 
     def _place(self) -> int:
-        """Fix the offsets in the arena, whose size is returned, and in the weights."""
+        """Choose the offsets in the arena and in the block of weights; returns the size of the arena in bytes."""
         roots = [s for s in self._storages if s.same_as is None and s.place == "arena" and s.nbytes and s.first >= 0]
         arena = place_buffers([Buffer(storage.nbytes, storage.first, storage.last) for storage in roots])
         for storage, offset in zip(roots, arena.offsets, strict=True):
@@ -199,7 +200,7 @@ class _Planner:
         return arena.nbytes
 
     def _value(self, expression: Any) -> _Value:
-        """Add what computes the expression to the operations."""
+        """Append the operations that compute the expression, and return its value."""
         match expression:
             case relax.Var():
                 return self._values[expression]
@@ -269,7 +270,7 @@ class _Planner:
             self._kernels[place] = number
 
     def _slice(self, function: tvm.tirx.PrimFunc, call: relax.Call) -> bool:
-        """Make the results of a kernel the pieces of its operand that they are a copy of; False where it must run."""
+        """Make the results of a copying kernel parts of its operand's memory; returns False if the kernel must run."""
         offsets = pieces_of(function, SLICES)
         if not offsets:
             return False
@@ -286,9 +287,9 @@ class _Planner:
         return True
 
     def _join(self, function: tvm.tirx.PrimFunc, call: relax.Call) -> bool:
-        """Let the operands of a kernel lie where it would copy them to; False where it must run.
+        """Place the operands of a copying kernel in its result's memory; returns False if the kernel must run.
 
-        What cannot lie there, since it is an input, a weight or somewhere else already, is copied.
+        Operands that cannot be there, since they are inputs, weights, or parts of other memory, are copied.
         """
         offsets = pieces_of(function, JOINS)
         if not offsets:
@@ -309,12 +310,12 @@ class _Planner:
         return True
 
     def _views_of(self, call: relax.Call) -> list[_View]:
-        """The tensors that a kernel is called with; none where something else is among them."""
+        """The tensors that a kernel is called with; empty where an argument is no tensor."""
         views = [view for argument in call.args if isinstance(view := self._value(argument), _View)]
         return views if len(views) == len(call.args) else []
 
     def _branch(self, expression: relax.If) -> _Value:
-        """Both branches leave their results in the same memory: their own where they made it, or else they copy."""
+        """Plan both branches so that their results are in the same memory; a branch that cannot write there copies."""
         condition = self._value(expression.cond)
         if not isinstance(condition, _View) or not _nbytes(condition):
             raise _unplanned("If without a tensor as its condition")
@@ -367,7 +368,7 @@ class _Planner:
         return self._constants[key]
 
     def new_view(self, kind: Any, place: Place, offset: int = 0) -> _View:
-        """A tensor of a type in memory of its own."""
+        """A tensor of a type in new memory; raises a `BuildError` for types that a plan does not support."""
         shape = static_shape(_Typed(kind))
         if shape is None:
             raise _unplanned(f"a value of type {kind}")
@@ -416,12 +417,12 @@ def _planned(view: _View) -> PlannedTensor:
 
 
 def _fills(view: _View, storage: _Storage) -> bool:
-    """Whether a tensor is all of a memory."""
+    """Whether a tensor fills a storage, and is not empty."""
     return storage.nbytes == _nbytes(view) > 0
 
 
 def _is_new(view: _View) -> bool:
-    """Whether it is a tensor of the arena that has memory of its own, which nothing uses yet."""
+    """Whether a tensor of the arena fills its memory, which no operation uses yet and which is not merged."""
     storage = view.storage
     return storage.place == "arena" and storage.same_as is None and storage.first < 0 and _fills(view, storage)
 
@@ -446,7 +447,7 @@ def _returned(body: relax.SeqExpr) -> set[relax.Var]:
 
 
 def _starts_at_zero(call: relax.Call) -> bool:
-    """Whether a view has no offset in bytes."""
+    """Whether a call of `relax.memory.view` has no offset in bytes."""
     offset = call.args[3] if len(call.args) > 3 else None
     return offset is None or (isinstance(offset, tvm.tirx.IntImm) and int(offset.value) == 0)
 

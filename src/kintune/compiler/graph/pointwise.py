@@ -1,4 +1,4 @@
-"""Convolutions of 1x1, each result of which is a sum over the channels of one pixel."""
+"""Pointwise (1x1) convolutions: each element of the result is a sum over the channels of one pixel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPE = "float32"
 
 
 def is_pointwise(value: Any) -> bool:
-    """Whether this is such a convolution in NCHW and fp32, with constant filters, of as many pixels as its operand."""
+    """Whether this is a pointwise convolution in NCHW and fp32: constant filters, one group, stride 1, no padding."""
     if operator_of(value) != "relax.nn.conv2d":
         return False
     a, (data, weight) = value.attrs, value.args
@@ -39,11 +39,11 @@ def is_pointwise(value: Any) -> bool:
 
 
 def pointwise(data: relax.Expr, filters: NDArray[Any]) -> relax.Call:
-    """Such a convolution; `filters` are (filters, channels, 1, 1)."""
+    """A pointwise convolution of `data` (batch, channels, rows, columns) by `filters` (filters, channels, 1, 1)."""
     return relax.op.nn.conv2d(data, relax.const(np.ascontiguousarray(filters), _TYPE))
 
 
 def pixels(expression: relax.Expr) -> int:
-    """The rows times the columns of a map."""
+    """The number of pixels, rows times columns, of a tensor (batch, channels, rows, columns)."""
     rows, columns = (static_shape(expression) or (0,) * 4)[ROWS:]
     return rows * columns

@@ -1,8 +1,8 @@
-"""Which of the user's nodes end in which kernel.
+"""Finds the kernel that computes each of the user's nodes.
 
-Passes of the compiler keep the names of variables as long as operators are not fused, and the spans of calls after
-that.  So each binding of the imported `main` is given a name with its number, and each fused kernel a span with its
-own.  What lies between is told by values: what a fused function computes was computed by single operators before.
+TVM's passes keep the names of variables until operators are fused, and the spans of calls after that.  So each binding
+of the imported `main` gets a name with its number, and each fused kernel a span with its number.  Fusion itself is
+followed by value numbering: a fused function computes values that single operators computed before.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _NUMBER = re.compile(rf"{_NAME}(\d+)(_\d+)*$")
 _OPERATOR = re.compile(r"(.*?[a-z_](?:[123]d)?)\d*$")
 _KERNEL = "kintune.kernel"
 _ARRANGING = frozenset({"expand_dims", "permute_dims", "reshape", "squeeze", "transpose"})
-_PACKING = "_weight_prepack"  # the end of the names that the compiler gives to kernels that pack weights
+_PACKING = "_weight_prepack"  # the suffix of TVM's names of kernels that pack weights
 
 
 class Step(NamedTuple):
     """A binding of `main` before fusion.
 
-    `source` is the number of the imported binding whose value it holds, -1 where a pass made it up; `operator` is the
-    name of the operator ("" where it calls none); `reads` are the numbers of the steps that it reads.
+    `source` is the number of the imported binding whose value it holds, or -1 if a pass has added it.  `operator` is
+    the name of the operator ("" where it calls none).  `reads` are the numbers of the steps that it reads.
     """
 
     source: int
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 
 class Trail(NamedTuple):
-    """The origin of a network's kernels: the names of the imported variables, steps, and the steps of each kernel."""
+    """The origin of a network's kernels: the names of the imported variables, the steps, and each kernel's steps."""
 
     variables: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
@@ -65,7 +65,7 @@ class Trail(NamedTuple):
 
 
 class KernelOrigin(NamedTuple):
-    """What a kernel computes; see `kintune.core.kernel_call.CallRecord`."""
+    """The user's nodes and the operators that a kernel computes; see `kintune.core.kernel_call.CallRecord`."""
 
     nodes: tuple[SourceNode, ...] = ()
     operators: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class KernelOrigin(NamedTuple):
 
 
 def number_bindings(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """The module with the variables of `main` named by their numbers, and the names that they had."""
+    """Renames the variables of `main` by their numbers; returns the module and the old names in order."""
     rewriter = _Numbered(module)
     return _rewritten(module, rewriter), tuple(rewriter.names)
 
@@ -97,8 +97,8 @@ def read_steps(module: tvm.IRModule) -> tuple[tuple[Step, ...], Values]:
 def fused_kernels(module: tvm.IRModule, before: Values) -> tuple[tuple[int, ...], ...]:
     """The steps of each kernel call of `main`, in order, after the pass `FuseOps`.
 
-    One function may stand for several groups of operators that are alike, so a group is known by what it computes from
-    what.
+    One function may stand for several equal groups of operators.  So the steps of a call are found by the values that
+    it computes; `before` are the values that `read_steps` returned.
     """
     kernels = []
     values = Values(module, before)
@@ -113,10 +113,10 @@ def fused_kernels(module: tvm.IRModule, before: Values) -> tuple[tuple[int, ...]
 
 
 class Values:
-    """Numbers the values of a network, so that equal computations on equal operands have one number."""
+    """Value numbering: equal computations on equal operands have the same number."""
 
     def __init__(self, module: tvm.IRModule, before: Values | None = None) -> None:
-        """With `before`, its numbers are kept; the parameters of `main` are the same."""
+        """`module` is a network; `before` are the values of an earlier form of it, whose numbers are continued."""
         self._module = module
         self._numbers: dict[Any, int] = {} if before is None else before._numbers
         self._steps: dict[int, list[int]] = {} if before is None else {n: list(s) for n, s in before._steps.items()}
@@ -124,7 +124,10 @@ class Values:
         self._found: list[int] = []
 
     def bind(self, binding: relax.Binding, step: int | None = None) -> list[int]:
-        """Take in a binding of `main`: the next step, or what computes the steps that are returned."""
+        """Number the value of a binding of `main`, and return the steps whose values it computes.
+
+        With `step`, the binding is this step, if it is a kernel call.
+        """
         self._found = []
         value = self._known[binding.var] = self._value(binding.value, self._known)
         if step is not None and operator_of(binding.value) == CALL_KERNEL:
@@ -150,7 +153,7 @@ class Values:
         return ("other", str(expression))
 
     def _called(self, function: relax.Function, arguments: list[Any]) -> Any:
-        """The value of a function of fused operators."""
+        """The value of a call of a function of fused operators."""
         known = dict(zip(function.params, arguments, strict=True))
         for block in function.body.blocks:
             for binding in block.bindings:
@@ -170,18 +173,18 @@ class Values:
 
 
 def mark_kernels(module: tvm.IRModule, kernels: Sequence[tuple[int, ...]]) -> tvm.IRModule:
-    """The module with the number of its kernel on each kernel call of `main`, after the pass `FuseTIR`.
+    """The module in which each kernel call of `main` is marked with its number, after the pass `FuseTIR`.
 
-    It stays as it is where it has other calls than fusion left: then no kernel is known.
+    If the number of calls is not that of `kernels`, the module is returned without marks.
     """
     calls = _calls(module, _is_kernel)
     return _rewritten(module, _Marked(module, _is_kernel, range(len(calls)))) if len(calls) == len(kernels) else module
 
 
 def keeping_marks(inner: tvm.transform.Pass) -> tvm.transform.Pass:
-    """A pass that does what `inner` does, after which kernel calls of `main` bear the marks that they had before.
+    """A pass that applies `inner`, and then restores the marks of the kernel calls of `main`.
 
-    `inner` keeps the order of the calls, and adds none but of kernels that pack weights.
+    `inner` must keep the order of the calls, and add only calls of kernels that pack weights.
     """
 
     def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -197,13 +200,13 @@ def keeping_marks(inner: tvm.transform.Pass) -> tvm.transform.Pass:
 
 
 def mark_of(call: relax.Call) -> int | None:
-    """The number of the kernel that a call is marked with, None where it has no mark."""
+    """The number with which a call is marked; None where it has no mark."""
     span = call.span
     return int(span.line) if span is not None and str(span.source_name.name) == _KERNEL else None
 
 
 def origins(trail: Trail, model: ImportedModel) -> tuple[KernelOrigin, ...]:
-    """What each kernel computes, in terms of the nodes of the user's graph."""
+    """The nodes of the user's graph that each kernel computes, in the order of the kernels."""
     graph = _UserGraph(model)
     producers = [graph.producer(model.sources.get(name, "")) for name in trail.variables]
     own = _computed(trail.steps, [producers[step.source] if step.source >= 0 else None for step in trail.steps])
@@ -238,10 +241,10 @@ class _UserGraph:
         self._described = model.nodes
 
     def producer(self, tensor: str) -> int | None:
-        """The node that makes a tensor.
+        """The number of the node that computes a tensor; None where it is not known.
 
-        What simplification has put into the graph is named after a tensor that it took out, with something added; what
-        is named after none is known by its own description alone.
+        A node that simplification has added is named after a tensor that it has removed, with a suffix; it stands for
+        the node of that tensor.  One that is named after no tensor gets a new number, with its own description.
         """
         if tensor not in self._producers:
             if tensor not in self._described:
@@ -264,7 +267,7 @@ class _UserGraph:
 
 
 def _computed(steps: Sequence[Step], named: Sequence[int | None]) -> list[int | None]:
-    """The node that each step computes; one that only arranges what another step computes has none."""
+    """The node that each step computes; None for a step that only rearranges the result of another step's node."""
     computed = {
         node for step, node in zip(steps, named, strict=True) if node is not None and step.operator not in _ARRANGING
     }
@@ -275,7 +278,7 @@ def _computed(steps: Sequence[Step], named: Sequence[int | None]) -> list[int | 
 
 
 def _helped(steps: Sequence[Step], own: Sequence[int | None]) -> list[int | None]:
-    """The node of each step; of one that a pass made up, that of the first step that reads it, or that it reads."""
+    """The node of each step; if it has none, that of the first step that reads it, or else of one that it reads."""
     helped = list(own)
     first: dict[int, int] = {}
     for number in range(len(steps) - 1, -1, -1):
@@ -295,7 +298,7 @@ def _bindings(module: tvm.IRModule) -> Iterator[relax.Binding]:
 
 
 def _calls(module: tvm.IRModule, wanted: Callable[[relax.Call], bool]) -> list[relax.Call]:
-    """The calls of `main` that are wanted, in order."""
+    """The calls of `main` for which `wanted` is true, in order."""
     found: list[relax.Call] = []
 
     def visit(part: relax.Expr) -> None:
@@ -307,13 +310,13 @@ def _calls(module: tvm.IRModule, wanted: Callable[[relax.Call], bool]) -> list[r
 
 
 def _is_kernel(call: relax.Call) -> bool:
-    """Whether it calls a kernel, directly or by `call_tir`, that does not pack weights."""
+    """Whether it calls a kernel, directly or by `call_tir`, other than one that packs weights."""
     called = call.args[0] if operator_of(call) == CALL_KERNEL else call.op
     return isinstance(called, tvm.ir.GlobalVar) and not str(called.name_hint).endswith(_PACKING)
 
 
 def _plain(operator: str) -> str:
-    """An operator's name without what it belongs to, or the number that tells kernels apart (`conv2d1`: the second)."""
+    """An operator's name without its namespace and without the number that TVM appends (`conv2d1` is the second)."""
     known = _OPERATOR.match(operator.rpartition(".")[2])
     return known[1] if known else operator
 
@@ -340,12 +343,12 @@ class _Numbered(PyExprMutator):  # type: ignore[misc]
 
 @mutator
 class _Marked(PyExprMutator):  # type: ignore[misc]
-    """Gives calls a span with their number."""
+    """Marks calls with numbers, by their spans."""
 
     def __init__(
         self, module: tvm.IRModule, marked: Callable[[relax.Call], bool], numbers: Sequence[int | None]
     ) -> None:
-        """`numbers` are those of the calls that are `marked`, in order."""
+        """`numbers` are those of the calls for which `marked` is true, in order; None for a call without a mark."""
         super().__init__(module)
         self._source = tvm.ir.SourceName(_KERNEL)
         self._marked = marked

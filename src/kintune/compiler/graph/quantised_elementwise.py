@@ -1,10 +1,10 @@
-"""Makes element-wise operators on quantised tensors read bytes, and kernels that differ in scales alone the same.
+"""Makes element-wise operators on quantised tensors read bytes, and kernels that differ only in scales equal.
 
-`CombineDequantised`: a sum or product of tensors of which some are dequantised is one function that reads their bytes.
-Otherwise fusion would compute the real numbers where the bytes are made, and store those.
+`CombineDequantised`: a sum or product of tensors of which some are dequantised becomes one function that reads their
+bytes.  Otherwise fusion would dequantise in the kernel that computes the bytes, and store fp32.
 
-`ScalesAsTensors`: scales and zero points are tensors of one element instead of numbers, so that they are no part of a
-kernel's text.  A network has as many of them as layers, but far fewer distinct kernels.
+`ScalesAsTensors`: scales and zero points become tensors of one element instead of numbers in a kernel's code.  A
+network has as many of them as layers, but far fewer distinct kernels.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def CombineDequantised() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that makes one function of a sum or product and what dequantises its operands."""
+    """A pass that makes one function of a sum or product and the dequantisation of its operands."""
     return rewriting_pass("CombineDequantised", _CombineDequantised)
 
 
 def ScalesAsTensors() -> tvm.transform.Pass:  # noqa: N802
-    """A pass that makes tensors of the scales and zero points of quantised tensors."""
+    """A pass that replaces scales and zero points of quantised tensors by tensors of one element."""
     return rewriting_pass("ScalesAsTensors", _ScalesAsTensors)
 
 
 class _Operand(NamedTuple):
-    """The tensors that an operand is computed from: itself, or bytes, their scale and a zero point that is not 0."""
+    """The tensors from which an operand is computed: itself; or bytes, their scale, and a zero point unless it is 0."""
 
     tensors: tuple[relax.Expr, ...]
 
     def element(self, given: list[te.Tensor], at: tuple[Any, ...]) -> Any:
-        """The operand's element, of the tensors that stand for its own."""
+        """The operand's element `at` these indices, computed from `given`, the placeholders of `tensors`."""
         if len(given) == 1:
             return given[0](*at)
         whole = given[0](*at).astype("int32")

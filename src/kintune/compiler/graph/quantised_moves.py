@@ -1,12 +1,12 @@
-"""Passes over quantised tensors that no arithmetic is done on.
+"""Passes that change the type of quantised tensors, move quantised tensors as integers, and dequantise constants.
 
 `UseUnsignedBytes`: tensors that are quantised to int8 become uint8, with a zero point that is 128 more.  They stand for
-the same numbers, and are what products of bytes take as their first operand.
+the same numbers, and products of bytes take uint8 as their first operand.
 
-`KeepQuantised`: what dequantises a tensor, only moves or compares its elements, and quantises them with the same scale
-and zero point, is done on the integers themselves.
+`KeepQuantised`: where a tensor is dequantised, its elements are only moved or compared, and then quantised with the
+same scale and zero point, the operators work on the integers instead.
 
-`FoldDequantised`: constants are dequantised here, since the compiler would make a program for each of them.
+`FoldDequantised`: constants are dequantised at compile time; otherwise each would need a program.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MOVES = frozenset(
         "relax.strided_slice",
     }
 )
-"""Operators of one tensor that give some of its elements, and nothing else."""
+"""Operators of one tensor whose result holds nothing but elements of it."""
 
 
 def UseUnsignedBytes() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that quantises to uint8 what is quantised to int8 and read by nothing but what dequantises it."""
+    """A pass that quantises to uint8 tensors that are quantised to int8 and only read by dequantisations."""
     return rewriting_pass("UseUnsignedBytes", _UseUnsignedBytes)
 
 
@@ -114,7 +114,10 @@ class _KeepQuantised(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding)
 
     def _kept(self, data: relax.Expr, step: tuple[object, ...]) -> Callable[[], relax.Expr] | None:
-        """What gives the integers of real numbers that were dequantised by this scale, zero point and type."""
+        """A function that emits the integers of `data`; None if `data` is not dequantised with this `step`.
+
+        `step` is (scale, zero point, type).
+        """
         value = self._bindings.value(data)
         name = operator_of(value)
         if name == "relax.dequantize":

@@ -1,4 +1,4 @@
-"""Reads what quantised tensors stand for: integers, a zero point and a scale."""
+"""Finds the integers, the zero point and the scale of expressions that are quantised tensors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Numbers: TypeAlias = "NDArray[Any]"
 
 
 class QuantisedTensor(NamedTuple):
-    """A tensor that is `(integers - point) * scale`; without a scale it is the integers less the point, of int32.
+    """A tensor that is `(integers - point) * scale`; without a scale it is `integers - point`, of int32.
 
-    `point` is a number, or an expression of int32 without dimensions.
+    `point` is a number, or a scalar expression of int32.
     """
 
     integers: relax.Expr
@@ -36,7 +36,10 @@ class QuantisedTensor(NamedTuple):
 
 
 class QuantisedWeights(NamedTuple):
-    """Constant weights that are `integers * scale`, which broadcasts; the integers are of int32, less a zero point."""
+    """Constant weights that are `integers * scale`, with broadcasting; the zero point is subtracted from the integers.
+
+    The integers are int32.  Without a scale, the weights are the integers.
+    """
 
     integers: Numbers
     scale: Numbers | None
@@ -50,7 +53,7 @@ class Bindings:
         self._readers: dict[relax.Var, list[relax.Var | None]] = {}
 
     def learn(self, block: relax.DataflowBlock) -> None:
-        """Take in the bindings of a block."""
+        """Add the bindings of a block."""
         for binding in block.bindings:
             self._values[binding.var] = binding.value
             for variable in variables_in(binding.value):
@@ -67,17 +70,17 @@ class Bindings:
         return self._readers.get(variable, [])
 
     def constant(self, expression: relax.Expr) -> Numbers | None:
-        """The value of a constant."""
+        """The value of a constant, or of a variable bound to one; None for others."""
         value = self.value(expression)
         return value_of(value) if isinstance(value, tvm.ir.GenericConst) else None
 
     def number(self, expression: relax.Expr) -> float | None:
-        """The value of a constant of one element."""
+        """The value of a constant of one element; None for others."""
         found = self.constant(expression)
         return None if found is None or found.size != 1 else float(found.reshape(()))
 
     def tensor(self, expression: relax.Expr) -> QuantisedTensor | None:
-        """The quantised tensor of bytes that the expression stands for."""
+        """The quantised tensor of bytes that the expression dequantises; None where it does not."""
         value = self.value(expression)
         name = operator_of(value)
         if name == "relax.dequantize":
@@ -103,7 +106,7 @@ class Bindings:
         return QuantisedTensor(integers, point, scale)
 
     def weights(self, expression: relax.Expr) -> QuantisedWeights | None:
-        """The constant weights that the expression stands for, if they are integers."""
+        """The constant integer weights that the expression is, dequantises or transposes; None where it does not."""
         value = self.value(expression)
         if isinstance(value, tvm.ir.GenericConst):
             found = value_of(value)
@@ -129,7 +132,7 @@ class Bindings:
         return QuantisedWeights(integers.astype(np.int32) - shaped[1].astype(np.int32), shaped[0].astype(np.float32))
 
     def real(self, expression: relax.Expr) -> Numbers | None:
-        """The numbers of a constant of float32, also of one that is dequantised, and reshaped."""
+        """The value of a float32 constant, which may be dequantised and reshaped; None for others."""
         value = self.value(expression)
         if isinstance(value, tvm.ir.GenericConst):
             return value_of(value) if str(value.ty.dtype) == "float32" else None
@@ -142,7 +145,7 @@ class Bindings:
         return None
 
     def dequantised(self, value: relax.Call) -> Numbers | None:
-        """The result of dequantising constants to float32."""
+        """The float32 result of a dequantisation of constants; None where operands are no constants."""
         integers, scale, point = (self.constant(argument) for argument in value.args)
         if integers is None or scale is None or point is None or str(value.ty.dtype) != "float32":
             return None
@@ -154,7 +157,7 @@ class Bindings:
 
 
 def _along(values: Numbers, axis: int, rank: int) -> Numbers:
-    """One value, or one for each element of an axis, shaped to meet a tensor of a rank."""
+    """One value, or one for each element of `axis`, shaped to broadcast with a tensor of `rank`."""
     if values.size == 1:
         return values.reshape([1] * rank)
     return values.reshape([-1 if place == axis % rank else 1 for place in range(rank)])

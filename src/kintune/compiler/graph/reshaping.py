@@ -1,7 +1,7 @@
 """Moves reshapes behind the element-wise operators that follow them.
 
 Exporters flatten tokens for a matrix product and reshape its result before the bias is added.  Such a reshape separates
-the product from its epilogue; after it, the reshape copies nothing, and product and epilogue become one kernel.
+the product from its epilogue.  Behind the epilogue, it copies nothing, and product and epilogue become one kernel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Delayed(NamedTuple):
 
 
 def DelayReshapes() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that reshapes the results of products and convolutions after their element-wise successors."""
+    """A pass that moves reshapes of the results of products and convolutions behind their element-wise successors."""
     return rewriting_pass("DelayReshapes", _DelayReshapes)
 
 
@@ -60,7 +60,7 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return super().visit_dataflow_var_(variable)
         if variable not in self._made:
             source, _, after = self._delayed[variable]
-            same = static_shape(source) == after  # it would separate kernels, and copy nothing
+            same = static_shape(source) == after  # a reshape without effect would still separate kernels
             made = source if same else emit_as(self.builder_, variable, relax.op.reshape(source, after))
             self._made[variable] = made
         return self._made[variable]
@@ -123,7 +123,10 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
         return self._computed(variable, call, operands, known)
 
     def _operand(self, argument: relax.Expr, known: _Delayed) -> tuple[relax.Expr, Shape | None] | None:
-        """What to combine with the tensor before its reshape, and the shape to give it; None when that cannot be."""
+        """The operand that is combined with the tensor before its reshape, and the shape to reshape it to, or None.
+
+        None in place of both where the operand cannot be combined with it.
+        """
         if isinstance(argument, relax.Var) and argument in self._delayed:
             other = self._delayed[argument]
             return (other.source, None) if (other.before, other.after) == (known.before, known.after) else None
@@ -132,7 +135,7 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
             return None
         if isinstance(argument, tvm.ir.GenericConst):
             if all(extent == 1 for extent in shape):
-                return argument, () if len(shape) > len(known.before) else None  # with more axes, it would add them
+                return argument, () if len(shape) > len(known.before) else None  # its axes would be added to the result
             wanted = permutations.spread(known.before, known.after, shape)
             return None if wanted is None else (argument, wanted)
         return (argument, known.before) if shape == known.after else None
@@ -143,5 +146,5 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
 
 
 def _has_one_step(call: relax.Call, rank: int) -> bool:
-    """Whether one scale and zero point serve for all elements, and a tensor of this rank has the axis of the call."""
+    """Whether all elements have one scale and zero point, and a tensor of this rank has the axis of the call."""
     return all(static_shape(argument) == () for argument in call.args[1:]) and int(call.attrs.axis) < rank

@@ -1,4 +1,4 @@
-"""Rewriting passes over whole modules, and what they ask of expressions."""
+"""Helpers of rewriting passes: a pass over all Relax functions of a module, and properties of expressions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALL_KERNEL = "relax.call_tir"
 
 
 def rewriting_pass(name: str, rewriter_of: Callable[[tvm.IRModule], PyExprMutator]) -> tvm.transform.Pass:
-    """A pass that sends every Relax function of a module through a fresh rewriter."""
+    """A pass that applies a new rewriter to all Relax functions of a module."""
 
     def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         rewriter = rewriter_of(module)
@@ -40,9 +40,10 @@ def rewriting_pass(name: str, rewriter_of: Callable[[tvm.IRModule], PyExprMutato
 
 
 def emit_as(builder: relax.BlockBuilder, variable: relax.Var, expression: relax.Expr) -> relax.Var:
-    """Bind an expression to a new variable of a dataflow block that has the name of another one.
+    """Bind an expression to a new variable of a dataflow block, with the name of `variable`.
 
-    It holds the value of the same node of the user's graph (see `provenance`), in another layout or shape perhaps.
+    The name says that it holds the value of the same node of the user's graph (see `provenance`), perhaps in another
+    layout or shape.
     """
     normal = builder.normalize(expression)
     made = relax.DataflowVar(str(variable.name), normal.ty)
@@ -51,12 +52,12 @@ def emit_as(builder: relax.BlockBuilder, variable: relax.Var, expression: relax.
 
 
 def operator_of(expression: relax.Expr) -> str:
-    """The name of the operator that the expression calls (`relax.add`), "" where it calls none."""
+    """The name of the operator that the expression calls (`relax.add`); "" where it calls none."""
     return str(getattr(expression.op, "name", "")) if isinstance(expression, relax.Call) else ""
 
 
 def integers_in(group: relax.Expr) -> list[int] | None:
-    """The integers of a tuple of an operator's operands; None where it is no tuple, or one of them is not known."""
+    """The integers in a tuple operand; None where it is no tuple, or a field is no constant integer."""
     fields = list(group.fields) if isinstance(group, relax.Tuple) else None
     values = [getattr(field, "value", None) for field in fields or ()]
     known = [int(value) for value in values if isinstance(value, int)]
@@ -79,7 +80,7 @@ def static_shape(expression: relax.Expr) -> tuple[int, ...] | None:
 
 
 def variables_in(expression: relax.Expr) -> list[relax.Var]:
-    """Every occurrence of a variable in an expression."""
+    """The variables in an expression, each as often as it occurs."""
     found: list[relax.Var] = []
     relax.analysis.post_order_visit(
         expression, lambda part: found.append(part) if isinstance(part, relax.Var) else None

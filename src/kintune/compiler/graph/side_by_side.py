@@ -1,6 +1,6 @@
-"""A network whose outputs are those of its subgraphs, each computed by two programs from the same inputs.
+"""Makes a network that computes each subgraph by two programs from the same inputs, and returns both results.
 
-Where rounding errors dominate a network's outputs, a comparison of them says little about a single program.  So each
+Where rounding errors dominate a network's outputs, a comparison of these says little about a single program.  So each
 subgraph with a chosen program is computed by that program and, from the same inputs, by the untuned one.
 """
 
@@ -21,12 +21,13 @@ from kintune.core.stage_requests import output_name
 __all__ = ["MOST_FLOPS", "ComparisonNetwork", "choose_alone", "side_by_side"]
 
 MOST_FLOPS = 5e9
-"""FLOPs that the untuned programs of all compared subgraphs may take together: some seconds of work."""
+"""The most floating-point operations of all compared subgraphs: the untuned programs take some seconds for them."""
 
 
 class ComparisonNetwork(NamedTuple):
-    """`lowered` is the changed network, `outputs` describe its outputs: of each workload first those of the chosen
-    program, then those of the untuned one.
+    """The changed network `lowered`, and descriptions of its `outputs`.
+
+    For each workload, the outputs of the chosen program come first, then those of the untuned one.
     """
 
     lowered: Lowered
@@ -34,7 +35,10 @@ class ComparisonNetwork(NamedTuple):
 
 
 def choose_alone(lowered: Lowered, chosen: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Of the workloads with a `chosen` program those to be compared, the lightest first, and those left out."""
+    """The workloads with a `chosen` program that are compared, and those that are left out.
+
+    Workloads with the fewest operations are compared first, as long as all together have at most `MOST_FLOPS`.
+    """
     compared, flops = set(), 0.0
     for workload in sorted(lowered.workloads, key=lambda one: one.flops):
         if workload.digest in chosen and flops + workload.flops <= MOST_FLOPS:
@@ -44,9 +48,9 @@ def choose_alone(lowered: Lowered, chosen: Collection[str]) -> tuple[frozenset[s
 
 
 def side_by_side(lowered: Lowered, workloads: Collection[str]) -> ComparisonNetwork:
-    """The network with the subgraphs of these `workloads`, where each occurs first, computed a second time.
+    """The network in which the first occurrence of each of these `workloads` is computed a second time.
 
-    The programs of the second time have names that `lowered.functions` does not know: they stay untuned.
+    The functions of the second computation have names that `lowered.functions` does not have, so they stay untuned.
     """
     module = tvm.IRModule(dict(lowered.module.functions_items()), attrs=lowered.module.attrs)
     copies: dict[str, tvm.ir.GlobalVar] = {}
@@ -73,7 +77,7 @@ def side_by_side(lowered: Lowered, workloads: Collection[str]) -> ComparisonNetw
 
 @mutator
 class _Twice(PyExprMutator):  # type: ignore[misc]
-    """Computes the first call of each program a second time; `pairs` has the outputs of both, the first ones first."""
+    """Computes the first call of each function in `copies` also by its copy; `pairs` has the outputs of both."""
 
     def __init__(self, module: tvm.IRModule, copies: Mapping[str, tvm.ir.GlobalVar]) -> None:
         super().__init__(module)
@@ -108,7 +112,7 @@ class _Twice(PyExprMutator):  # type: ignore[misc]
 
 
 def _leaves(value: Any) -> list[Any]:
-    """The tensors of a variable."""
+    """The tensors of a variable that is a tensor or a tuple of tensors."""
     kind = value.ty
     if isinstance(kind, relax.TupleType):
         return [relax.TupleGetItem(value, at) for at in range(len(kind.fields))]

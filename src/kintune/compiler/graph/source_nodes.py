@@ -1,21 +1,20 @@
-"""From a network back to the nodes of the user's graph: which one fails first, and which ones a subgraph computes."""
+"""Finds nodes of the user's graph for a network: the first one that fails, and those that a subgraph may compute."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+import re
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax
 
-if TYPE_CHECKING:
-    from kintune.models.model import ImportedModel
-import math
-import re
-from collections.abc import Sequence
-
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
 from kintune.compiler.graph.workload import StandaloneWorkload
+
+if TYPE_CHECKING:
+    from kintune.models.model import ImportedModel
 
 __all__ = ["first_bindings", "first_failing_node", "nodes_of"]
 
@@ -26,14 +25,14 @@ def first_failing_node(
     ends: Collection[str] | None = None,
     kind: type[Exception] = Exception,
 ) -> str:
-    """The first node of `model` with which `attempt` raises an error of this `kind`, as messages name it.
+    """The first node of `model` for which `attempt` raises an error of this `kind`, as messages name it.
 
-    Returns "" where it does not raise one for the whole network either, or where no name is known.  `attempt` is called
-    with the first bindings of the network, their number found by bisection.  With `ends`, the last of them is always a
-    variable of one of these names.
+    Returns "" if `attempt` succeeds on the whole network, or if the name of the node is not known.  `attempt` is called
+    with the first bindings of the network; bisection finds the smallest number with which it fails.  With `ends`, the
+    last of these bindings is always one of a variable with one of these names.
 
     Raises:
-        Exception: what `attempt` raises of any other kind.
+        Exception: an error of another kind that `attempt` raises.
     """
     names = [str(binding.var.name) for binding in _bindings(model.module["main"])]
     counts = [number for number, name in enumerate(names, start=1) if ends is None or name in ends]
@@ -45,7 +44,7 @@ def first_failing_node(
             return True
         return False
 
-    fine, bad = -1, len(counts) - 1  # positions in `counts` that do not fail, and that do
+    fine, bad = -1, len(counts) - 1  # the last position in `counts` known to succeed, and the first known to fail
     if not counts or not fails(bad):
         return ""
     while bad - fine > 1:
@@ -59,7 +58,7 @@ def first_failing_node(
 
 
 def first_bindings(module: tvm.IRModule, count: int) -> tvm.IRModule:
-    """The module with the first `count` bindings of `main` alone, at least one; it returns what none of these uses."""
+    """The module with only the first `count` bindings of `main`, at least one; it returns those that no other reads."""
     main = module["main"]
     kept = _bindings(main)[:count]
     used = {variable for binding in kept for variable in relax.analysis.free_vars(binding.value)}
@@ -81,10 +80,10 @@ def _bindings(main: relax.Function) -> list[relax.Binding]:
 
 
 def nodes_of(model: ImportedModel, workloads: Sequence[StandaloneWorkload]) -> dict[str, tuple[str, ...]]:
-    """Workload digest -> the nodes that it may belong to, as messages name them, in the order of the network.
+    """Maps workload digests to the nodes that they may belong to, as messages name them, in the order of the network.
 
-    The compiler's passes forget where a subgraph comes from.  So those nodes are taken that hold its first operator and
-    yield as many values; where none does, those that hold the operator.
+    TVM's passes do not keep the origin of a subgraph.  So the nodes are those that contain its first operator and have
+    a result of as many elements; if there is none, all that contain the operator.
     """
     by_operator: dict[str, list[tuple[int, str]]] = {}
     for block in model.module["main"].body.blocks:
@@ -108,7 +107,7 @@ def _elements(variable: relax.Var) -> int:
 
 
 def _operator(value: relax.Expr) -> str:
-    """The operator that a binding calls, as signatures spell it."""
+    """The name of the operator that a binding calls, as in `StandaloneWorkload.signature`."""
     name = operator_of(value)
     if name == CALL_KERNEL:
         name = str(value.args[0].name_hint)

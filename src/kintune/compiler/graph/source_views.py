@@ -1,4 +1,4 @@
-"""Finds of which stored tensor an operand is a view: reshapes, transposes, repetitions and cuts are read through."""
+"""Finds the tensor of which an operand is a view, by following reshapes, transposes, repetitions and slices back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ RESHAPES = frozenset({"relax.expand_dims", "relax.flatten", "relax.reshape", "re
 
 
 class Network:
-    """The bindings of a function: values, how often each variable is read, and by which bindings.
+    """The bindings of a function: the value of each variable, how often it is read, and by which variables.
 
-    `ends` are variables through which no view reads: what computes them is replaced.
+    `ends` are variables that views are not followed beyond, since what computes them is replaced.
     """
 
     def __init__(self, function: relax.Function) -> None:
@@ -38,16 +38,20 @@ class Network:
                     self.readers.setdefault(variable, []).append(binding.var)
 
     def value(self, expression: relax.Expr) -> Any:
-        """The value of a variable; None where it has none, or is an end."""
+        """The value of a variable; None where it has none, or is in `ends`."""
         known = isinstance(expression, relax.Var) and expression not in self.ends
         return self.values.get(expression) if known else None
 
     def is_inner(self, expression: relax.Expr, uses: int = 1) -> bool:
-        """Whether a variable is read as often as this, and is no result of the network."""
+        """Whether a variable is read exactly `uses` times, and is no result of the network."""
         return isinstance(expression, relax.DataflowVar) and self.uses[expression] == uses
 
     def view(self, expression: relax.Expr, *, scaled: bool = False) -> View:
-        """The expression, of static shape, as a view; with `scaled`, factors are read through as well."""
+        """The expression, of static shape, as a view; with `scaled`, constant factors become the scale of the view.
+
+        Raises:
+            ValueError: when the shape of the expression is not static.
+        """
         shape = static_shape(expression)
         if shape is None:
             raise ValueError("a view of a tensor whose shape is unknown")
@@ -92,7 +96,7 @@ class Network:
 
 
 def number_of(expression: relax.Expr) -> float | None:
-    """The number that all elements of a constant are; None where they differ, or it is no constant of floats."""
+    """The number that all elements of a constant are equal to; None where they differ, or it is no float constant."""
     if not isinstance(expression, tvm.ir.GenericConst):
         return None
     values = value_of(expression)
@@ -103,7 +107,7 @@ def number_of(expression: relax.Expr) -> float | None:
 
 
 def _variables(value: Any) -> Iterator[relax.Var]:
-    """The variables that a value reads, each as often as it does."""
+    """The variables that a value reads, each as often as it is read."""
     match value:
         case relax.Var():
             yield value
@@ -120,7 +124,7 @@ def _variables(value: Any) -> Iterator[relax.Var]:
             relax.analysis.post_order_visit(
                 value, lambda part: found.append(part) if isinstance(part, relax.Var) else None
             )
-            yield from found + found  # read an unknown number of times
+            yield from found + found  # how often they are read is unknown: at least twice, so that they are not inner
 
 
 def _permuted(view: View, call: relax.Call, _shape: tuple[int, ...]) -> View:

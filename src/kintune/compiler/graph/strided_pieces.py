@@ -1,9 +1,9 @@
-"""Lets kernels read and write parts of tensors, along the last axis, where these lie.
+"""Lets kernels read and write parts of tensors along the last axis in place, instead of copies of them.
 
-Parts of a tensor's channels, which lie last, are no pieces of memory: between those of one row lie other channels.  So
-kernels copied them out of one tensor, or into another.  Here what is put together is computed in its place, and what
-is cut out is read from its place: functions that take parts take the whole instead (see `placed_parameters`).  Where a
-function cannot, the part is copied.
+Parts of a tensor's channels, the last axis, are not contiguous in memory: each row has other channels between them.  By
+default, kernels copy them out of one tensor or into another.  Here, the operands of a concatenation are computed in
+place, and slices are read in place: functions that take parts take the whole tensor instead (see `placed_parameters`).
+Where a function cannot, the part is copied.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kintune.core.dtypes import numpy_dtype
 __all__ = ["PLACED", "PlaceStridedPieces"]
 
 PLACED = "_in_place"
-"""What is added to the name of a function that takes a larger tensor in place of a part."""
+"""The suffix of the names of functions that take a larger tensor in place of a part."""
 
 _ALLOCATE = "relax.builtin.alloc_tensor"
 
 
 def PlaceStridedPieces() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass for a network of kernel calls, after the pass `CallTIRRewrite`."""
+    """A pass that removes copies along the last axis from a network of kernel calls, after `CallTIRRewrite`."""
 
     def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         network = _Network(module)
@@ -47,9 +47,10 @@ def PlaceStridedPieces() -> tvm.transform.Pass:  # noqa: N802 - named as TVM nam
 
 @dataclass(eq=False)
 class _Tensor:
-    """A tensor that `main` allocates, or a parameter; `uses` are calls and positions among their arguments.
+    """A tensor that `main` allocates, or a parameter; `uses` are numbers of calls and positions among their arguments.
 
-    It lies in `whole`, if that is given, from `offset` on along the last axis.  Where it is `fixed`, it cannot.
+    If `whole` is given, it is a part of that tensor, from `offset` on along the last axis.  A `fixed` tensor cannot
+    become a part.
     """
 
     variable: relax.Var
@@ -71,11 +72,11 @@ class _Tensor:
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
 
     def root(self) -> _Tensor:
-        """The tensor in whose memory it lies: itself where it is no part."""
+        """The tensor whose memory holds it: itself if it is no part."""
         return self if self.whole is None else self.whole.root()
 
     def place(self) -> Place:
-        """Where it lies in the root."""
+        """Its place in the root: the root's extent and its offset along the last axis."""
         found, offset = self, 0
         while found.whole is not None:
             found, offset = found.whole, offset + found.offset
@@ -83,7 +84,10 @@ class _Tensor:
 
 
 class _Call(NamedTuple):
-    """A call of a function with tensors; None among these is what is not known."""
+    """A call of a function; an argument that is no known tensor is None.
+
+    `joins` or `slices` are the offsets of the parts, if the function concatenates or slices along the last axis.
+    """
 
     name: str
     tensors: tuple[_Tensor | None, ...]
@@ -92,16 +96,16 @@ class _Call(NamedTuple):
 
     @property
     def whole(self) -> _Tensor | None:
-        """What is put together, or cut."""
+        """The result of a concatenation, or the operand of slices."""
         return self.tensors[-1] if self.joins else self.tensors[0]
 
     @property
     def parts(self) -> tuple[_Tensor | None, ...]:
-        """The parts of the whole."""
+        """The operands of a concatenation, or the results of slices."""
         return self.tensors[:-1] if self.joins else self.tensors[1:]
 
     def is_cut(self) -> bool:
-        """Whether it puts tensors together or cuts one, all are known and of one type, and the whole is large."""
+        """Whether it concatenates or slices known tensors of one type, and the whole is large enough to be worth it."""
         offsets, whole = self.joins or self.slices, self.whole
         if not offsets or len(self.parts) != len(offsets) or whole is None or whole.nbytes < LEAST_STRIDED:
             return False
@@ -111,9 +115,9 @@ class _Call(NamedTuple):
 
 
 class _Network:
-    """The tensors and calls of `main`.  After `arrange`, `removed` has the numbers of the calls that are left out.
+    """The tensors and calls of `main`.  After `arrange`, `removed` has the numbers of the calls that are removed.
 
-    `copies` has the parts that are copied in place of such a call, by its number.
+    `copies` has, by the number of a removed call, the numbers of those of its parts that must still be copied.
     """
 
     def __init__(self, module: tvm.IRModule) -> None:
@@ -135,14 +139,14 @@ class _Network:
         self._fix(main.body.body)
 
     def arrange(self) -> bool:
-        """Decide what lies where; False where all stays as it is."""
+        """Decide which tensors become parts of others; returns False if none does."""
         self.removed = {number for number, call in enumerate(self.calls) if call.is_cut()}
         while failed := self._try():
             self.removed -= failed
         return bool(self.removed)
 
     def resolve(self, expression: Any) -> Any:
-        """The tensor that an expression stands for, a tuple of them, or None."""
+        """The tensor, or the tuple of tensors, that an expression refers to; None for anything else."""
         match expression:
             case relax.Var():
                 if expression in self.tensors:
@@ -191,7 +195,7 @@ class _Network:
         self.calls.append(_Call(str(call.op.name_hint), tensors, joins, slices))
 
     def _fix(self, expression: relax.Expr) -> None:
-        """What an expression reads stays where it is."""
+        """Mark the tensors that an expression reads as fixed."""
 
         def visit(part: relax.Expr) -> None:
             if isinstance(part, relax.Var):
@@ -201,7 +205,7 @@ class _Network:
         relax.analysis.post_order_visit(expression, visit)
 
     def _try(self) -> set[int]:
-        """Place all parts as if the calls in `removed` could be left out; returns those of which this is not so."""
+        """Place all parts as if the calls in `removed` could be removed; returns those that cannot."""
         self.copies = {}
         for tensor in self.tensors.values():
             tensor.whole, tensor.offset = None, 0
@@ -241,7 +245,7 @@ class _Network:
         return 4 * copied <= 3 * whole.channels
 
     def _is_free(self, tensor: _Tensor) -> bool:
-        """Whether all that uses a tensor can use it as a part of another one."""
+        """Whether all calls that use a tensor can use it as a part of another one."""
         left = [use for use in tensor.uses if use[0] not in self.removed]
         return not tensor.fixed and all(self._placeable(number, position) for number, position in left)
 
@@ -255,7 +259,7 @@ class _Network:
 
 
 def _all_parts(parts: Sequence[_Tensor], at: int) -> tuple[_Tensor, int]:
-    """The tensor that the parts from number `at` on are all of, and the number behind them; else the one part."""
+    """The tensor that consists of the parts from number `at` on, and the number after them; else only part `at`."""
     whole, end, channels = parts[at].whole, at, 0
     while end < len(parts) and parts[end].whole is whole and parts[end].offset == channels:
         channels += parts[end].channels
@@ -275,7 +279,10 @@ def _leaves(found: Any) -> Iterator[_Tensor]:
 
 @mutator
 class _Rewriter(PyExprMutator):  # type: ignore[misc]
-    """Calls functions with the wholes of parts.  What holds parts is allocated before its first part is computed."""
+    """Calls functions with whole tensors in place of their parts.
+
+    A tensor that has parts is allocated before its first part is computed.
+    """
 
     def __init__(self, module: tvm.IRModule, network: _Network) -> None:
         super().__init__(module)
@@ -319,7 +326,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(relax.VarBinding(binding.var, made))
 
     def _emit_copy(self, call: _Call, at: int, old: relax.Call) -> None:
-        """Copy a part to where it is put together with others."""
+        """Emit a call that copies part number `at` of a concatenation to its place in the whole."""
         part, whole = call.parts[at], call.whole
         if part is None or whole is None:
             return
@@ -332,7 +339,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         self.builder_.emit(relax.Call(self._made[key], arguments, old.attrs, old.ty_args, old.span), "_")
 
     def _allocated(self, tensor: _Tensor) -> relax.Var:
-        """The variable of the root of a tensor, which is allocated now if it was not."""
+        """The variable of the root of a tensor; the root is allocated here unless it is already."""
         variable = tensor.root().variable
         if (value := self._wholes.pop(variable, None)) is not None:
             self.set_var_remap(variable, self.builder_.emit(value, "whole"))

@@ -1,7 +1,7 @@
-"""Views: a tensor as another one with its axes split, merged, permuted, repeated or cut.
+"""Views: a tensor described as another one with its axes split, merged, permuted, repeated or sliced.
 
-A view says of each of its axes from which parts of the axes of its source it is counted, the slowest first.  So the
-reshapes and transposes around an operator become index arithmetic inside it.
+Each axis of a view is composed of parts of the axes of its source, the slowest first.  By this, the reshapes and
+transposes around an operator become index arithmetic inside it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kintune.compiler.programs.attention_pattern import Access, Index, Term
 __all__ = ["Axis", "Part", "View", "access", "whole"]
 
 REPEATED = -1
-"""In place of an axis of the source: the elements are the same all along."""
+"""The `axis` of a part along which elements are repeated."""
 
 
 class Part(NamedTuple):
-    """A digit of a position: one of `extent`, which counts steps of `stride` along an axis of the source."""
+    """A part of a view's axis: a digit from 0 to `extent - 1`, which counts steps of `stride` along a source's axis."""
 
     extent: int
     axis: int
@@ -32,7 +32,10 @@ Axis = tuple[Part, ...]
 
 
 class View(NamedTuple):
-    """A view of `source`, None where that does not matter; `offsets` are added to its indices."""
+    """A view of `source`, which is None where only indices matter.
+
+    `offsets`, one for each axis of the source, are added to the indices of the source; elements are times `scale`.
+    """
 
     source: relax.Expr | None
     axes: tuple[Axis, ...]
@@ -41,7 +44,7 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, source: relax.Expr | None, shape: Sequence[int]) -> View:
-        """A tensor as it is."""
+        """The view that is the tensor itself."""
         return cls(source, tuple(whole(extent, axis) for axis, extent in enumerate(shape)), (0,) * len(shape))
 
     @property
@@ -50,11 +53,11 @@ class View(NamedTuple):
         return tuple(_extent(axis) for axis in self.axes)
 
     def permuted(self, order: Sequence[int]) -> View:
-        """With the axes in another order."""
+        """The view with its axes in another order."""
         return self._replace(axes=tuple(self.axes[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[int]) -> View | None:
-        """With another shape; None where an axis would be split at a place that is none of its parts'."""
+        """The view with another shape; None where extents do not divide each other, so that no part can be split."""
         pending = [part for axis in reversed(self.axes) for part in reversed(axis)]
         axes: list[Axis] = []
         for extent in shape:
@@ -78,7 +81,7 @@ class View(NamedTuple):
         return None if pending else self._replace(axes=tuple(axes))
 
     def broadcast(self, shape: Sequence[int]) -> View | None:
-        """With axes of one element repeated, and new ones before."""
+        """The view broadcast to a shape: axes of one element are repeated, and new ones added in front; else None."""
         own = ((),) * (len(shape) - len(self.axes)) + self.axes
         if len(own) != len(shape):
             return None
@@ -93,11 +96,14 @@ class View(NamedTuple):
         return self._replace(axes=tuple(axes))
 
     def repeated(self, axis: int, times: int) -> View:
-        """With each element along an axis repeated."""
+        """The view with each element along an axis repeated."""
         return self._with(axis, (*self.axes[axis], *whole(times, REPEATED)))
 
     def cut(self, axis: int, begin: int, extent: int) -> View | None:
-        """The part of an axis from `begin` on; None where it is no whole part of the source's."""
+        """The view with `extent` elements of an axis from `begin` on.
+
+        None for several elements of an axis that has several parts.
+        """
         parts = self.axes[axis]
         if extent == _extent(parts):
             return self
@@ -116,7 +122,7 @@ class View(NamedTuple):
         return self._with(axis, (part._replace(extent=extent),))._replace(offsets=tuple(offsets))
 
     def without(self, axis: int) -> View:
-        """Without an axis of one element."""
+        """The view without an axis, which must have one element."""
         return self._replace(axes=self.axes[:axis] + self.axes[axis + 1 :])
 
     def _with(self, axis: int, parts: Axis) -> View:
@@ -124,18 +130,20 @@ class View(NamedTuple):
 
 
 def whole(extent: int, axis: int) -> Axis:
-    """A whole axis of a source; one of one element has no parts."""
+    """The axis of a view that is a whole axis of the source; an axis of one element has no parts."""
     return (Part(extent, axis),) if extent > 1 else ()
 
 
 def access(
     view: View, parameter: int, coordinates: Sequence[Axis], extents: Sequence[int], loops: Iterable[int]
 ) -> Access | None:
-    """Where the source of a view is read, if the position along each of its axes is counted from coordinates.
+    """The indices at which a kernel reads the source of a view, as sums of terms of the kernel's coordinates.
 
-    The last axes of the view are those of `coordinates`; where it has one element and they have more, it is repeated.
-    `extents` are those of the coordinates.  None where that is no sum of coordinates, or where one of `loops` (those
-    that a kernel counts in its inner loops) would be divided.
+    `coordinates` composes the position along each axis of the view from the kernel's coordinates, whose extents are
+    `extents`; it is aligned with the last axes of the view.  Axes of one element are broadcast.  `parameter` is the
+    kernel's parameter that is the source.
+
+    None where the indices are no such sums, or where one of `loops`, the coordinates of inner loops, would be divided.
     """
     if len(view.axes) > len(coordinates):
         return None
@@ -162,7 +170,10 @@ def access(
 
 
 def _refined(first: Axis, second: Axis) -> list[tuple[Part, Part]] | None:
-    """The same digits of a position in both countings, the fastest first; None where they have none in common."""
+    """Splits the parts of two axes so that they have equal extents, and pairs them, the fastest first.
+
+    None where extents do not divide each other.
+    """
     ones, others = list(first), list(second)
     pairs = []
     while ones and others:

@@ -1,4 +1,4 @@
-"""One distinct subgraph as a program of its own, what can be said of it without running it, and whether to tune it."""
+"""Workloads: a distinct subgraph as a module of its own, its properties without running it, and whether to tune it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _CORES = (
     ("pool", "pool"),
     ("softmax", "softmax"),
 )
-"""Mark in the name of a block or operator -> the core operator; the first that is found counts."""
+"""Part of the name of a block or operator -> the core operator; the first that is found counts."""
 
-_FLOPS_PER_US = 50_000.0  # 50 GFLOP/s and 10 GB/s: what any machine in question reaches without tuning
+_FLOPS_PER_US = 50_000.0  # 50 GFLOP/s and 10 GB/s: any supported machine reaches these without tuning
 _BYTES_PER_US = 10_000.0
 _LEAST_SHARE = 0.002
 
@@ -46,9 +46,9 @@ _LEAST_SHARE = 0.002
 class StandaloneWorkload(NamedTuple):
     """A distinct subgraph: `module` holds it as `main`.
 
-    `occurrences` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves,
-    `weight_bytes` how much of that are weights; `operator` is its core operator, `signature` its operators in order,
-    `reduces` says whether it has any reduction.
+    `occurrences` is how often the network calls it.  `flops` are the floating-point operations of one run, `bytes` the
+    bytes that it moves at least, and `weight_bytes` those of them that are weights.  `operator` is its core operator,
+    `signature` its operators in order; `reduces` says whether it has any reduction.
     """
 
     name: str
@@ -77,9 +77,9 @@ class StandaloneWorkload(NamedTuple):
         least_flops: float = 0.0,
         narrowest: str = FULL_PRECISION,
     ) -> Subgraph:
-        """What processes without the compiler know of it; `sketches` are digests, `nodes` those of the user's graph.
+        """The description for processes without TVM; `sketches` are digests, `nodes` those of the user's graph.
 
-        `narrowest` is the narrowest precision of the sketches.
+        `narrowest` is the narrowest precision of the sketches; see `Subgraph` for the other arguments.
         """
         return Subgraph(
             name=self.name,
@@ -100,7 +100,7 @@ class StandaloneWorkload(NamedTuple):
 
 
 def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
-    """The function as the `main` of a module of its own, without what ties it to its network."""
+    """The function as the `main` of a module of its own, without the attributes that concern its network."""
     for attribute in ("op_pattern", "op_attrs", STRIDED_JOINS, STRIDED_SLICES, INTERPOLATION):
         if function.attrs is not None and attribute in function.attrs:
             function = function.without_attr(attribute)
@@ -133,8 +133,8 @@ def describe(name: str, module: tvm.IRModule, occurrences: int = 1) -> Standalon
 def is_tunable(workloads: Sequence[StandaloneWorkload]) -> frozenset[str]:
     """The digests of the workloads that reduce something and take at least 0.2 % of the network's time.
 
-    The share is a rough one, from FLOPs and bytes alone; what falls below it (reshapes, transposes, tiny reductions)
-    would cost more to search than it could ever give back.
+    The share is estimated from FLOPs and bytes alone.  To search smaller ones (tiny reductions) would cost more than it
+    could save.
     """
     work = {w.digest: w.occurrences * max(w.flops / _FLOPS_PER_US, w.bytes / _BYTES_PER_US) for w in workloads}
     total = sum(work.values())
@@ -172,14 +172,14 @@ def _operator(blocks: dict[str, int], signature: tuple[str, ...], module: tvm.IR
 
 
 def _is_dense(module: tvm.IRModule, block: str) -> bool:
-    """A product with one matrix, of weights as a rule, for all batches."""
+    """Whether a product has a matrix, usually weights, that is the same for all batches."""
     schedule = Schedule(module, debug_mask=0, error_render_level="none")
     operands = schedule.get(schedule.get_sblock(block, func_name="main")).reads
     return min(len(operand.region) for operand in operands) <= 2
 
 
 def _is_depthwise(module: tvm.IRModule, block: str) -> bool:
-    """A grouped convolution whose channel reduction is over one channel."""
+    """Whether a grouped convolution sums over a single channel."""
     schedule = Schedule(module, debug_mask=0, error_render_level="none")
     variables = schedule.get(schedule.get_sblock(block, func_name="main")).iter_vars
     return int(variables[-1].dom.extent) == 1

@@ -1,4 +1,4 @@
-"""What each distinct subgraph computes, in the user's words: a title for every place where it occurs."""
+"""Titles of workloads by the user's nodes that they compute, one for each occurrence."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["workload_titles"]
 
 
 def workload_titles(networks: Sequence[Lowered], names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The titles of each workload by its digest, in the order in which it occurs: "layer3/conv2 + BN + Relu".
+    """The titles of each workload by its digest, in the order of its occurrences: "layer3/conv2 + BN + Relu".
 
-    The networks must know the origins of their kernels; what the names of nearly all nodes begin with is left out.
-    `names` has the compiler's name of each workload.  The first titles of workloads are distinct; one whose nodes are
-    not known has none.
+    The networks must have the origins of their kernels.  A prefix that nearly all names of nodes share is left out.
+    `names` has TVM's name of each workload.  The first titles of workloads are distinct; a workload whose nodes are not
+    known has no titles.
     """
     prefix = common_folder({node.name for each in networks for origin in each.origins for node in origin.nodes})
     found: dict[str, dict[str, None]] = {digest: {} for digest in names}

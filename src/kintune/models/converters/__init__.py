@@ -1,6 +1,6 @@
-"""Converters that replace the stock ONNX importer's, one file a group of operators.
+"""Converters of ONNX operators, which take precedence over those of TVM's own importer; one file for each group.
 
-Each group offers `CONVERTERS`: the name of an operator and the function that converts a node of it.
+Each group has a table `CONVERTERS`: the name of an operator, and the function that converts a node of it.
 """
 
 from __future__ import annotations

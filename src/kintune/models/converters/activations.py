@@ -1,4 +1,4 @@
-"""Activation functions, element by element; half precision is computed in float32 where digits would be lost."""
+"""Activation functions and softmax; half precision is computed in float32 where accuracy would be lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _number(node: Node, name: str, default: float) -> float:
 
 
 def _widened(activation: Callable[[Node, Any], Any]) -> Convert:
-    """A converter of an activation that is computed in float32 where the operand is narrower."""
+    """A converter of an activation that is computed in float32 where the operand is of half precision."""
     return lambda node: node.in_float32(lambda data: activation(node, data), node.required(0))
 
 
@@ -31,7 +31,7 @@ def _plain(activation: Callable[[Node, Any], Any]) -> Convert:
 
 
 def _below_zero(node: Node, data: Any, below: Any) -> Any:
-    """`data`, but `below` where it is negative."""
+    """`below` where `data` is negative, else `data`."""
     return relax.op.where(node.emit(relax.op.less(data, like(0, data))), node.emit(below), data)
 
 
@@ -59,7 +59,7 @@ def _parametric_relu(node: Node, data: Any) -> Any:
 
 
 def _exponential(node: Node, data: Any, alpha: float, width: float) -> Any:
-    """`data`, but `alpha * (exp(data / width) - 1)` where it is negative."""
+    """`alpha * (exp(data / width) - 1)` where `data` is negative, else `data`."""
     scaled = data if width == 1 else node.emit(relax.op.divide(data, like(width, data)))
     power = node.emit(relax.op.subtract(node.emit(relax.op.exp(scaled)), like(1, data)))
     return _below_zero(node, data, power if alpha == 1 else relax.op.multiply(power, like(alpha, data)))
@@ -144,7 +144,7 @@ def _shrink(node: Node, data: Any) -> Any:
 
 
 def _normalised(operator: Callable[..., Any]) -> Convert:
-    """Softmax and its like; before operator set 13 over all dimensions from the axis on."""
+    """A converter of softmax and similar functions; before operator set 13, they are over all axes from `axis` on."""
 
     def convert(node: Node) -> relax.Expr:
         data = node.required(0)

@@ -1,7 +1,7 @@
 """Element-wise arithmetic of one and of several operands, conversions of element types, and determinants.
 
-Bounds and pairwise extremes are binary operators of Relax, which layout conversion and fusion can see; lowering keeps
-what is not a number in them (`compiler/graph/lowering_rules.py`).
+Clip, Max and Min become Relax's binary maximum and minimum, which layout conversion and fusion know.  Their lowering
+propagates NaN (`compiler/graph/lowering_rules.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kintune.models.expressions import HALVES, constant_of, dtype_of, is_float, 
 
 __all__ = ["CONVERTERS"]
 
-_MOST_FACTORS = 8  # up to which a power of integers is written out as products
-_MOST_ROWS = 4  # up to which a determinant is written out
+_MOST_FACTORS = 8  # largest integer exponent of a power that becomes products
+_MOST_ROWS = 4  # most rows of a determinant, which is expanded by minors
 
 
 def _clip(node: Node) -> relax.Expr:
-    """Maximum, then minimum; a constant bound that is infinite, NaN or the type's own bounds nothing."""
+    """Maximum, then minimum; a constant bound that has no effect (infinite, NaN, or the type's limit) is left out."""
     data = node.required(0)
     if node.opset < 11:
         bounds = [node.attributes.get(name) for name in ("min", "max")]
@@ -64,7 +64,7 @@ def _mean(node: Node) -> relax.Expr:
 
 
 def _legacy(node: Node) -> tuple[relax.Expr, relax.Expr]:
-    """The two operands; before operator set 7 the second may be aligned with the first from an axis on."""
+    """The two operands; before operator set 7, `axis` may say at which axis of the first one the second one begins."""
     left, right = node.required(0), node.required(1)
     axis = node.attributes.get("axis")
     if node.opset < 7 and node.attributes.get("broadcast", 0) and axis is not None:
@@ -79,7 +79,7 @@ def _binary(operator: Callable[[Any, Any], Any]) -> Callable[[Node], relax.Expr]
 
 
 def _divide(node: Node) -> relax.Expr:
-    """Of integers, the quotient rounded to zero."""
+    """The quotient; that of integers is rounded towards zero."""
     left, right = _legacy(node)
     if is_float(dtype_of(left)):
         return relax.op.divide(left, right)
@@ -91,13 +91,13 @@ def _divide(node: Node) -> relax.Expr:
 
 
 def _safe_divisor(node: Node, right: relax.Expr) -> relax.Expr:
-    """Integers to divide by.
+    """Integer divisors by which a division does not trap.
 
-    A branch is computed even where its condition guards a division; there 1 takes the place of 0, and of -1, by which
-    the least number of a type cannot be divided: both would trap.
+    Both branches of an If are computed, even where its condition guards a division.  There, 1 replaces 0, and also -1,
+    since the division of the least number of a type by -1 traps.
 
     Raises:
-        ValueError: outside of branches, when 0 is among them, which are constant.
+        ValueError: when a constant divisor outside of branches contains 0.
     """
     divisor = constant_of(right)
     if not node.conditional:
@@ -112,7 +112,7 @@ def _safe_divisor(node: Node, right: relax.Expr) -> relax.Expr:
 
 
 def _may_overflow(node: Node, right: relax.Expr) -> bool:
-    """Whether integers may be divided by -1 in a branch."""
+    """Whether signed integers may be divided by -1 in a branch."""
     divisor = constant_of(right)
     signed = dtype_of(right).startswith("int")
     return node.conditional and signed and (divisor is None or bool((divisor == -1).any()))
@@ -138,13 +138,13 @@ def _modulo(node: Node) -> relax.Expr:
 
 
 def _float_remainder(dividend: Any, divisor: Any) -> Any:
-    """The C library's, which is exact."""
+    """The remainder by the C library's `fmod`, which is exact."""
     dtype = str(dividend.ty)
     return tirx.call_pure_extern(dtype, "fmodf" if dtype == "float32" else "fmod", dividend, divisor)
 
 
 def _elementwise(node: Node, function: Callable[..., Any], name: str, *operands: relax.Expr) -> relax.Expr:
-    """An element-wise function that Relax has no operator for, as a kernel that fuses like one."""
+    """An element-wise function for which Relax has no operator, as a kernel that can be fused like one."""
 
     def kernel(*tensors: te.Tensor) -> te.Tensor:
         shape = np.broadcast_shapes(*(tuple(map(int, tensor.shape)) for tensor in tensors))
@@ -163,9 +163,10 @@ def _at(tensor: te.Tensor, indices: tuple[Any, ...]) -> Any:
 
 
 def _power(node: Node) -> relax.Expr:
-    """A power of the base's element type.
+    """A power, in the base's element type.
 
-    Integer exponents up to 8 are products.  What is left of integers is computed in float64, as onnxruntime does.
+    Powers with a constant integer exponent from 1 to 8 become products.  Other powers of integers are computed in
+    float64, as in onnxruntime.
     """
     base, exponent = _legacy(node)
     own = dtype_of(base)
@@ -195,12 +196,12 @@ def _unary(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
 
 
 def _real(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
-    """A function of reals: half precision is computed in float32."""
+    """A converter of a function that is computed in float32 for half precision."""
     return lambda node: node.in_float32(operator, node.required(0))
 
 
 def _sign(node: Node) -> relax.Expr:
-    """-1, 0 or 1; what is neither, zero or not a number, is itself."""
+    """-1 or 1; zero and NaN are returned as they are."""
     data = node.required(0)
     if dtype_of(data).startswith("uint"):
         return relax.op.minimum(data, like(1, data))
@@ -239,7 +240,7 @@ def _is_infinite(node: Node) -> relax.Expr:
 
 
 def _equal(node: Node) -> relax.Expr:
-    """Of booleans as bytes: the compiler compares no booleans."""
+    """Equality; booleans are compared as bytes, since TVM does not compare booleans."""
     return relax.op.equal(*(node.cast(each, "uint8") if dtype_of(each) == "bool" else each for each in _legacy(node)))
 
 
@@ -295,7 +296,7 @@ def _element(node: Node, matrices: relax.Expr, row: int, column: int) -> relax.E
 
 
 def _expanded(node: Node, elements: list[list[relax.Expr]], row: int, columns: tuple[int, ...]) -> relax.Expr:
-    """The determinant of the rows from `row` on and of these columns, along their first row."""
+    """The determinant of the rows from `row` on and these columns, by expansion along row `row`."""
     if len(columns) == 1:
         return elements[row][columns[0]]
     total = relax.const(0, dtype_of(elements[0][0]))

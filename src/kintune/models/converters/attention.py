@@ -1,4 +1,7 @@
-"""Attention of onnxruntime's own set, written out; `compiler.graph.attention` makes one kernel of it."""
+"""Attention operators of the domain com.microsoft, as several Relax operators.
+
+`compiler.graph.attention` makes one kernel of them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from kintune.models.index_marks import mark_index
 __all__ = ["CONVERTERS"]
 
 _EXCLUDED = -10000.0
-"""What is added to the scores of keys that a mask leaves out, where the node says nothing else."""
+"""The default of what is added to the scores of keys that a mask excludes."""
 
 
 class _Heads(NamedTuple):
@@ -28,7 +31,7 @@ class _Heads(NamedTuple):
     past: int = 0
 
     def after(self, node: Node, key: Any, value: Any) -> _Heads:
-        """The same with the keys and values of an earlier run in front."""
+        """These heads with the keys and values of an earlier run in front."""
 
         def joined(old: Any, new: Any) -> Any:
             return node.emit(relax.op.concat([node.wide(old), new], 2))
@@ -37,7 +40,7 @@ class _Heads(NamedTuple):
 
 
 def _attention(node: Node) -> Any:
-    """Self-attention: one product makes queries, keys and values of the data."""
+    """Self-attention: one product computes queries, keys and values."""
     data, bias = node.required(0), node.operand(2)
     if node.operand(6) is not None:
         raise ValueError("keys and values that are kept in place are not supported")
@@ -48,14 +51,17 @@ def _attention(node: Node) -> Any:
 
 
 def _quantised_attention(node: Node) -> Any:
-    """Self-attention whose data and weights are integers."""
+    """Self-attention whose data and weights are quantised."""
     left = Triple(node.required(0), node.required(3), node.operand(6))
     right = Triple(node.required(1), node.required(4), node.operand(7))
     return _of_itself(node, real_product(node, left, right, node.operand(2)), node.operand(8), node.operand(5), None)
 
 
 def _of_itself(node: Node, packed: Any, past: Any, mask: Any, bias: Any) -> Any:
-    """Attention of queries, keys and values that lie side by side, after those of an earlier run."""
+    """Attention of queries, keys and values that are side by side in `packed`; `past` has keys and values before them.
+
+    It returns the result, and with a second output also all keys and values, [2, batch, heads, rows, width].
+    """
     if node.attributes.get("do_rotary", 0):
         raise ValueError("rotary positions are not supported")
     if node.attributes.get("past_present_share_buffer", 0):
@@ -83,7 +89,7 @@ def _part_of_past(node: Node, past: Any, number: int) -> Any:
 
 
 def _multi_head_attention(node: Node) -> Any:
-    """Attention of queries to keys and values, which may have their heads apart already."""
+    """Attention of queries to keys and values, which may be [batch, heads, rows, width] already."""
     query, key, value, bias = (node.operand(index) for index in range(4))
     if query is None or key is None or value is None or len(shape_of(query)) != 3:
         raise ValueError("queries, keys and values in one tensor are not supported")
@@ -114,7 +120,7 @@ def _multi_head_attention(node: Node) -> Any:
 
 
 def _by_head(node: Node, tensor: Any) -> Any:
-    """[batch, rows, heads * width] as [batch, heads, rows, width]."""
+    """Rearranges [batch, rows, heads * width] to [batch, heads, rows, width]."""
     batch, rows, hidden = shape_of(tensor)
     heads = int(node.attributes["num_heads"])
     split = node.emit(relax.op.reshape(tensor, [batch, rows, heads, hidden // heads]))
@@ -144,13 +150,13 @@ def _attended(node: Node, heads: _Heads, mask: Any, bias: Any, dtype: str) -> An
 
 
 def _padding(node: Node, mask: Any, scores: tuple[int, ...]) -> Any:
-    """What is added to the scores: nothing to those of keys that count.
+    """The tensor that is added to the scores: 0 for keys that count, and a large negative number for excluded ones.
 
-    A mask tells that of each key, or of each query and key; or it has where the keys of each batch end, and maybe
-    where they begin after that.
+    A mask has an element for each key, [batch, keys], or for each query and key, [batch, queries, keys].  Or it has the
+    ends of the keys of each batch, [batch], which may be followed by their starts, [2 * batch].
 
     Raises:
-        ValueError: it has another shape.
+        ValueError: when it has another shape.
     """
     batch, _, rows, columns = scores
     shape, given = shape_of(mask), node.cast(mask, "int32")
@@ -173,16 +179,16 @@ def _padding(node: Node, mask: Any, scores: tuple[int, ...]) -> Any:
 
 
 def _run(node: Node, values: Any, first: int, count: int) -> Any:
-    """So many elements of a vector."""
+    """`count` elements of a vector from `first` on."""
     if shape_of(values) == (count,):
         return values
     return node.emit(relax.op.strided_slice(values, [0], [first], [first + count], [1], assume_inbound=True))
 
 
 def _rotary_embedding(node: Node) -> Any:
-    """Pairs of elements, turned by angles whose cosines and sines tables have for each position.
+    """Rotates pairs of elements by angles; two tables have their cosines and sines for each position.
 
-    What is beyond the width of the tables stays.
+    Elements beyond twice the width of the tables are not changed.
     """
     data, cosines, sines = (node.required(index) for index in (0, 2, 3))
     if node.attributes.get("is_packed_batching", 0):
@@ -210,7 +216,7 @@ def _rotary_embedding(node: Node) -> Any:
 
 
 def _positions(node: Node, batch: int, rows: int, most: int) -> Any:
-    """The position of each row as a marked index; where there is one, it is that of the first row."""
+    """The position of each row as a marked index; a single given position is that of the first row."""
     given = node.required(1)
     if math.prod(shape_of(given)) == 1 and (batch, rows) != (1, 1):
         first = node.emit(relax.op.reshape(given, [1, 1]))
@@ -221,7 +227,7 @@ def _positions(node: Node, batch: int, rows: int, most: int) -> Any:
 
 
 def _turned(node: Node, data: Any, cosines: Any, sines: Any, shape: list[int]) -> Any:
-    """Each pair, which is side by side (`interleaved`) or has one element in each half, turned by its angle."""
+    """Rotates each pair: elements side by side (`interleaved`), or element i of each half."""
     half = shape[3] // 2
     if node.attributes.get("interleaved", 0):
         pairs = node.emit(relax.op.reshape(data, [*shape[:3], half, 2]))
@@ -243,7 +249,7 @@ def _turned(node: Node, data: Any, cosines: Any, sines: Any, shape: list[int]) -
 
 
 def _columns(node: Node, data: Any, first: int, end: int) -> Any:
-    """These elements of the last axis."""
+    """The elements of the last axis from `first` to before `end`."""
     last = len(shape_of(data)) - 1
     return node.emit(relax.op.strided_slice(data, [last], [first], [end], [1], assume_inbound=True))
 

@@ -1,4 +1,4 @@
-"""Products with blockwise quantised weights (`MatMulNBits` of onnxruntime's own set): the weights stay packed."""
+"""Products with blockwise quantised weights (`com.microsoft::MatMulNBits`): the weights stay packed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _product(node: Node) -> relax.Expr:
     """The product of data `[..., K]` with K x N weights.
 
     Raises:
-        ValueError: bits, block size or types are others than can be computed, or an operand has another size.
+        ValueError: when the bits, block size or types are not supported, or an operand has another size.
     """
     inputs, columns = (int(node.attributes[name]) for name in ("K", "N"))
     bits, block = int(node.attributes.get("bits", 4)), int(node.attributes["block_size"])
@@ -61,10 +61,10 @@ def _kind_of_zeros(node: Node) -> str:
 
 
 def _turned(node: Node, at: int, columns: int, rows: int, dtype: str) -> relax.Expr:
-    """An operand that has `rows` values of each column side by side as a matrix of rows by columns.
+    """The operand `[columns, rows]`, in any shape, transposed to `[rows, columns]`.
 
     Raises:
-        ValueError: it has another type or size.
+        ValueError: when it has another type or number of elements.
     """
     tensor = node.required(at)
     if dtype_of(tensor) != dtype or math.prod(shape_of(tensor)) != rows * columns:

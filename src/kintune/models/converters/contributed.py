@@ -1,4 +1,4 @@
-"""Operators that onnxruntime writes in the place of several others when it optimises a graph."""
+"""Fused operators of the domain com.microsoft, which onnxruntime writes when it optimises a graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Tanh": (),
     "ThresholdedRelu": ("alpha",),
 }
-"""Activations of a fused node, and the names of their parameters in the order in which they are listed."""
+"""Activations of a fused node, and the names of their parameters in the order of the node's list."""
 
 _SEPARATE_BOUNDS = 11
 """The operator set from which a Clip has its bounds as operands."""
@@ -40,7 +40,7 @@ _STANDARD = {**activations.CONVERTERS, **arithmetic.CONVERTERS, **normalisation.
 
 
 def _converted(node: Node, operator: str, operands: Sequence[Any], **attributes: Any) -> Any:
-    """What a standard operator makes of the operands."""
+    """The result of a standard operator for these operands and attributes."""
     return node.emit(_STANDARD[operator](replace(node, operands=tuple(operands), attributes=attributes, outputs=1)))
 
 
@@ -59,7 +59,7 @@ def _quick_gelu(node: Node) -> Any:
 
 
 def _product(node: Node) -> Any:
-    """A product of matrices, which may be transposed, times `alpha`."""
+    """The product of two matrices, either of which may be transposed, times `alpha`."""
     sides = []
     for index, name in enumerate("AB"):
         if node.attributes.get(f"transBatch{name}", 0):
@@ -99,10 +99,10 @@ def _fused_convolution(node: Node) -> Any:
 
 
 def _activated(node: Node, data: Any, parameters: dict[str, Any]) -> Any:
-    """The data after the activation that the node names, if it does.
+    """The data after the activation that the node names; unchanged if it names none.
 
     Raises:
-        ValueError: the activation is none of those that are known.
+        ValueError: when the activation is not in `_ACTIVATIONS`.
     """
     name = str(node.attributes.get("activation", ""))
     if not name:
@@ -120,7 +120,7 @@ def _embedding(node: Node) -> Any:
 
 
 def _quantised_embedding(node: Node) -> Any:
-    """The same of tables, a scale and a bias that are integers, each with a step and a zero point."""
+    """Like `_embedding`; tables, scale and bias are quantised, each with a scale and a zero point."""
 
     def real(values: Any, place: int) -> Any:
         step, zero = single(node.required(8 + place)), single(node.required(13 + place))
@@ -130,12 +130,13 @@ def _quantised_embedding(node: Node) -> Any:
 
 
 def _embedded(node: Node, positions: Any, real: Callable[[Any, int], Any]) -> relax.Tuple:
-    """The norm of the sum of embeddings, how many elements of each row of the mask are 1, and the sum.
+    """The layer norm of the sum of embeddings, the number of ones in each row of the mask, and the sum itself.
 
-    `real` makes numbers of what was read from a weight, by the weight's place: words, positions, segments, scale, bias.
+    `real` dequantises what was read from a weight; it gets the weight's number in the order words, positions,
+    segments, scale, bias.
 
     Raises:
-        ValueError: there are fewer embeddings of positions than positions.
+        ValueError: when the table of positions has fewer rows than the sequence is long.
     """
     ids, segments, mask = node.required(0), node.operand(1), node.operand(7)
     batch, length = shape_of(ids)

@@ -1,8 +1,9 @@
 """Convolutions, transposed and deformable ones.
 
-A transposed convolution of stride s writes s interleaved images, each of them an ordinary convolution of the input by
-every s-th weight.  So it becomes one ordinary convolution with s times s the channels, which are then interleaved: that
-multiplies by no zeros, and is laid out and searched like any other convolution.
+The output of a transposed convolution with stride s consists of s interleaved parts along each axis; each part is an
+ordinary convolution of the input with every s-th weight.  So it becomes one ordinary convolution, with s times as many
+channels for each axis, which are then interleaved.  This multiplies by no zeros, and gets its layout and its schedule
+like any other convolution.
 """
 
 from __future__ import annotations
@@ -102,9 +103,9 @@ def _transposed_convolution(node: Node) -> relax.Expr:
 def _extent(
     node: Node, sizes: tuple[int, ...], strides: tuple[int, ...], whole: list[int]
 ) -> tuple[list[int], list[int]]:
-    """How many elements of the whole result are left out in front, and how many then belong to the output.
+    """For each axis, how many elements of the result without padding are removed in front, and the output's extent.
 
-    Where the output reaches past the whole result, it is 0 there (before the bias).
+    Where the output reaches beyond the result without padding, it is 0 (before the bias).
     """
     rank = len(sizes)
     pads = node.integers("pads", (0,) * (2 * rank))
@@ -128,7 +129,7 @@ def _extent(
 
 
 def _cut(node: Node, tensor: relax.Expr, skipped: list[int], outputs: list[int]) -> relax.Expr:
-    """`outputs` elements of each spatial axis after `skipped` ones; zeros where there are no more."""
+    """`outputs` elements of each spatial axis after the first `skipped` ones, padded with zeros at the end."""
     sizes = shape_of(tensor)[2:]
     missing = [max(skip + wanted - size, 0) for skip, wanted, size in zip(skipped, outputs, sizes, strict=True)]
     if any(missing):
@@ -142,7 +143,7 @@ def _cut(node: Node, tensor: relax.Expr, skipped: list[int], outputs: list[int])
 
 
 def _dilated(weight: NDArray[Any], dilations: tuple[int, ...]) -> NDArray[Any]:
-    """The weights with zeros between them, as far apart as they act."""
+    """The weights with zeros inserted between them, so that their dilation is 1."""
     if all(dilation == 1 for dilation in dilations):
         return weight
     sizes = [(taps - 1) * dilation + 1 for taps, dilation in zip(weight.shape[2:], dilations, strict=True)]
@@ -160,7 +161,7 @@ def _interleaved(
     before: list[int],
     outputs: list[int],
 ) -> relax.Expr:
-    """The transposed convolution by an ordinary one, whose results are interleaved."""
+    """The transposed convolution as an ordinary one whose channels are interleaved."""
     data = node.required(0)
     sizes = shape_of(data)[2:]
     rank = len(sizes)
@@ -203,7 +204,7 @@ def _interleaved(
 
 
 def _phase_weights(weight: NDArray[Any], groups: int, strides: tuple[int, ...], taps: list[int]) -> NDArray[Any]:
-    """Weights `[C, O / groups, ...]` of a transposed convolution as those of an ordinary one, phases by channel."""
+    """Converts weights `[C, O / groups, ...]` of a transposed convolution to `[O * phases, C / groups, ...]`."""
     rank = len(strides)
     inputs, outputs = weight.shape[:2]
     whole = [count * stride for count, stride in zip(taps, strides, strict=True)]
@@ -218,7 +219,7 @@ def _phase_weights(weight: NDArray[Any], groups: int, strides: tuple[int, ...], 
 
 
 def _deformable_convolution(node: Node) -> relax.Expr:
-    """Coordinates and sums of half precision are float32."""
+    """A deformable convolution: samples the input, then multiplies by the weights; half precision is in float32."""
     data, weight, offset = (node.wide(node.required(index)) for index in range(3))
     bias, mask = (None if given is None else node.wide(given) for given in (node.operand(3), node.operand(4)))
     sizes, kernel = _spatial(node.required(0), node.required(1))
@@ -255,7 +256,7 @@ def _deformable_convolution(node: Node) -> relax.Expr:
 
 
 def _bilinear(values: te.Tensor, prefix: tuple[Any, ...], place: list[Any]) -> Any:
-    """The value between four elements; outside of the tensor all is 0."""
+    """The bilinear interpolation of four elements at `place` [row, column]; elements outside of the tensor are 0."""
     kind = str(values.dtype)
     floors = [tirx.floor(coordinate) for coordinate in place]
     total: Any = tirx.const(0, kind)

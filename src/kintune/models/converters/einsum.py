@@ -1,7 +1,7 @@
-"""Einsum: of two operands a matrix product, which layouts, attention and programs of our own know; of one a sum.
+"""Einsum: of two operands, a matrix product, which later passes and Kintune's own programs know; of one, a sum.
 
-The compiler's own kernel sums over all axes in the order of the equation.  It takes what is left: more operands, an
-ellipsis, a letter twice in one operand, and integers.
+TVM's own kernel, which sums over all axes in the order of the equation, computes the rest: more operands, an ellipsis,
+a letter twice in one operand, sizes that are broadcast, and integers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _einsum(node: Node) -> Any:
 
 
 def _plain(equation: str, operands: Sequence[Any]) -> tuple[list[str], str] | None:
-    """The letters of the operands and of the result; None where the equation is left to the compiler."""
+    """The letters of the operands and of the result; None where TVM's kernel computes the equation."""
     given, arrow, result = equation.partition("->")
     letters = given.split(",")
     if "." in equation or len(letters) != len(operands) or len(letters) > 2:
@@ -58,7 +58,7 @@ def _plain(equation: str, operands: Sequence[Any]) -> tuple[list[str], str] | No
         if len(shape) != len(each) or 0 in shape:
             return None
         if any(sizes.setdefault(letter, size) != size for letter, size in zip(each, shape, strict=True)):
-            return None  # repeated along an axis
+            return None  # an axis of size 1 is broadcast
     if not arrow:
         together = "".join(letters)
         result = "".join(sorted(letter for letter in set(together) if together.count(letter) == 1))
@@ -66,7 +66,7 @@ def _plain(equation: str, operands: Sequence[Any]) -> tuple[list[str], str] | No
 
 
 def _summed(node: Node, term: _Term, letters: Sequence[str]) -> _Term:
-    """Without axes that only this operand has."""
+    """The term summed over the axes of these letters."""
     if not letters:
         return term
     axes = [term.letters.index(letter) for letter in letters]
@@ -75,7 +75,7 @@ def _summed(node: Node, term: _Term, letters: Sequence[str]) -> _Term:
 
 
 def _product(node: Node, first: _Term, second: _Term, result: str) -> _Term:
-    """The matrix product, or, where nothing is summed, that of elements."""
+    """The matrix product of two terms, or their element-wise product where no letter is summed."""
     both = [letter for letter in first.letters if letter in second.letters]
     summed = "".join(letter for letter in both if letter not in result)
     if not summed:
@@ -105,7 +105,7 @@ def _extent(sizes: dict[str, int], letters: str) -> int:
 
 
 def _spread(node: Node, term: _Term, result: str) -> Any:
-    """The tensor with the axes of the result, those that it has not of size 1."""
+    """The tensor with the axes of the result; those that it does not have are of size 1."""
     sizes = _sizes(term)
     order = "".join(letter for letter in result if letter in sizes)
     return _reshaped(node, _arranged(node, term, order), [sizes.get(letter, 1) for letter in result])

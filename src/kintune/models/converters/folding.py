@@ -1,4 +1,4 @@
-"""Images put together from blocks that lie beside or over each other, as PyTorch's `fold` does."""
+"""Images assembled from blocks, whose values are added where blocks overlap, as in PyTorch's `fold`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CONVERTERS"]
 
 
 def _fold(node: Node) -> relax.Expr:
-    """Sums of the blocks' values at each place of the image; [batch, channels times places, blocks] are given."""
+    """The image [batch, channels, *image] that is the sum of the blocks [batch, channels * block elements, blocks]."""
     data = node.required(0)
     image, block = (_sizes(node, index, name) for index, name in ((1, "image_shape"), (2, "block_shape")))
     windows = windows_of(node, image, block)
@@ -59,7 +59,7 @@ def _sizes(node: Node, index: int, name: str) -> tuple[int, ...]:
 
 
 def _are_tiles(windows: Windows, image: tuple[int, ...]) -> bool:
-    """Whether each place of the image belongs to one block."""
+    """Whether the blocks cover the image without overlap."""
     covered = [count * size for count, size in zip(windows.outputs, windows.kernel, strict=True)]
     is_dense = set(windows.dilations) <= {1} and not any(windows.before)
     return is_dense and windows.strides == windows.kernel and tuple(covered) == image

@@ -15,7 +15,7 @@ __all__ = ["CONVERTERS"]
 
 
 def _one_hot(node: Node) -> relax.Expr:
-    """Negative indices count from the end; an index that means no place leaves all values off."""
+    """One-hot encoding; negative indices count from the end, and an index out of range leaves all values off."""
     indices, values = node.required(0), node.required(2)
     depth = node.constant(1, "depth")
     if depth is None:
@@ -43,13 +43,13 @@ def _axis(node: Node) -> int:
 
 
 def _along(node: Node, axis: int) -> relax.Expr:
-    """The node's indices, all of one axis."""
+    """The node's indices, marked as indices of one axis."""
     size = shape_of(node.required(0))[axis]
     return mark_index(node.builder, node.required(1), [size], axis, checked=not node.conditional)
 
 
 def _tuples(node: Node, first: int) -> relax.Expr:
-    """The node's indices, whose last dimension is a place in several axes from `first` on."""
+    """The node's indices, marked; their last dimension has one index for each of several axes from `first` on."""
     shape, count = shape_of(node.required(0)), shape_of(node.required(1))[-1]
     if first + count > len(shape):
         raise ValueError(f"{count} indices a place, for {len(shape) - first} dimensions")
@@ -92,9 +92,9 @@ def _scatter_nd(node: Node) -> relax.Expr:
 
 
 def _tensor_scatter(node: Node) -> relax.Expr:
-    """A tensor in which a part along one axis is replaced, of each batch from a place of its own on.
+    """A tensor in which a part along one axis is replaced; each batch has its own start of this part.
 
-    In mode "circular" the place after the last is the first; in mode "linear" nothing is written behind the end.
+    In mode "circular", the part wraps around at the end of the axis; in mode "linear", it is cut off there.
     """
     data, update, starts = node.required(0), node.required(1), node.operand(2)
     shape, rank = shape_of(data), len(shape_of(data))
@@ -121,7 +121,7 @@ def _tensor_scatter(node: Node) -> relax.Expr:
 
 
 def _reverse_sequence(node: Node) -> relax.Expr:
-    """The first values along the axis of time in reverse order, as many of each batch as its length says."""
+    """Reverses the first values along the axis of time; each batch has its own number of them."""
     data, lengths = node.required(0), node.required(1)
     shape = shape_of(data)
     time, batch = (

@@ -1,6 +1,7 @@
-"""Products and convolutions of quantised tensors: sums of integers less their zero points, then quantised again or not.
+"""Products and convolutions of quantised tensors: integers minus their zero points are multiplied and summed in int32.
 
-For CPUs with products of bytes, `compiler.graph.integers` makes products of bytes of them.
+Some operators then quantise the sums.  On CPUs with instructions for products of bytes, `compiler.graph.integers`
+rewrites these products to products of bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["CONVERTERS", "Triple", "real_product"]
 
 
 class Triple(NamedTuple):
-    """A quantised tensor; without a zero point it is 0."""
+    """A quantised tensor; a zero point of None stands for 0."""
 
     integers: Any
     scale: Any
@@ -27,10 +28,10 @@ class Triple(NamedTuple):
 
 
 def _centred(node: Node, data: relax.Expr, point: relax.Expr | None, axis: int) -> relax.Expr:
-    """Integers less their zero point, which may be one for each element of an axis.
+    """Integers minus their zero point, as int32; there may be a zero point for each element of `axis`.
 
     Raises:
-        ValueError: they are no integers.
+        ValueError: when `data` does not hold integers.
     """
     if not is_integer(dtype_of(data)):
         raise ValueError("it multiplies tensors that are no integers")
@@ -50,16 +51,16 @@ def _along(axis: int, rank: int) -> list[int]:
 def _sum_of_products(
     node: Node, left: relax.Expr, left_zero: relax.Expr | None, right: relax.Expr, right_zero: relax.Expr | None
 ) -> relax.Expr:
-    """The product of two matrices, each given by its integers and its zero point."""
+    """The int32 product of two matrices, each given by its integers and its zero point."""
     a = _centred(node, left, left_zero, len(shape_of(left)) - 2)
     b = _centred(node, right, right_zero, len(shape_of(right)) - 1)
     return relax.op.matmul(a, b, out_dtype="int32")
 
 
 def real_product(node: Node, left: Triple, right: Triple, bias: relax.Expr | None) -> relax.Expr:
-    """The product of two quantised matrices as real numbers, and a bias of the columns.
+    """The float32 product of two quantised matrices plus an optional bias of the columns.
 
-    The scale of the second may be one for each column.
+    The second matrix may have a scale for each column.
     """
     sums = node.emit(_sum_of_products(node, left.integers, left.zero, right.integers, right.zero))
     step = node.emit(relax.op.multiply(single(left.scale), single(right.scale)))
@@ -77,7 +78,7 @@ def _real_product(node: Node) -> relax.Expr:
 
 
 def _dynamic_product(node: Node) -> relax.Expr:
-    """The first matrix is quantised over its own range."""
+    """A product whose first matrix is fp32, and is quantised by its own range at run time."""
     left = Triple(*map(node.emit, quantised.CONVERTERS["DynamicQuantizeLinear"](node).fields))
     return real_product(node, left, Triple(node.required(1), node.required(2), node.operand(3)), node.operand(4))
 
@@ -88,10 +89,10 @@ def _convolution(node: Node) -> relax.Expr:
 
 
 def _quantised(node: Node, sums: relax.Expr, left: list[int], right: list[int]) -> relax.Expr:
-    """Sums of products, quantised; the scales of the operands are shaped `left` and `right`, where they are several.
+    """Quantises int32 sums; scales of the operands that are not scalars are reshaped to `left` and `right`.
 
     Raises:
-        ValueError: the result would be no integer.
+        ValueError: when the type of the result's zero point is no integer type.
     """
     zero = node.required(7)
     if not is_integer(dtype_of(zero)):
@@ -115,7 +116,7 @@ def _quantised_product(node: Node) -> relax.Expr:
 
 
 def _quantised_convolution(node: Node) -> relax.Expr:
-    """The bias, if any, counts steps of the product of both scales."""
+    """A quantised convolution; the int32 bias is in units of the product of both scales."""
     data = _centred(node, node.required(0), node.operand(2), 1)
     sums = node.emit(convolved(node, data, _centred(node, node.required(3), node.operand(5), 0)))
     rank = len(shape_of(sums))

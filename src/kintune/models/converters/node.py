@@ -1,4 +1,4 @@
-"""One ONNX node as its converter sees it."""
+"""An ONNX node with its operands as Relax expressions, which is what converters get."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["Convert", "Converter", "Node", "attribute_value", "axis_of", "empty"
 class Node:
     """A node: its operands as Relax expressions (None where left out), its attributes, and where to emit to.
 
-    `attributes` hold numbers, tuples of numbers and text; `opset` is the version of the default operator set; `outputs`
-    the number of outputs the node names, left-out ones before the last included; `names` the ONNX names of operands.
-    An operand that is a sequence is a list of expressions.  A `conditional` node is in a branch of an If; all
-    branches are computed.
+    `attributes` hold numbers, tuples of numbers and text.  `opset` is the version of the default operator set.
+    `outputs` is the number of outputs up to the last one that is named.  `names` are the ONNX names of the operands.
+    An operand that is a sequence is a list of expressions.  A `conditional` node is in a branch of an If whose
+    condition is not constant; both branches are computed.
     """
 
     builder: relax.BlockBuilder
@@ -37,7 +37,7 @@ class Node:
     conditional: bool = False
 
     def operand(self, index: int) -> relax.Expr | None:
-        """The operand, None where it is left out."""
+        """The operand; None where it is left out."""
         return self.operands[index] if index < len(self.operands) else None
 
     def required(self, index: int) -> relax.Expr:
@@ -52,7 +52,7 @@ class Node:
         return found
 
     def constant(self, index: int, what: str) -> NDArray[Any] | None:
-        """The value of an operand that must be known while the file is read, None where it is left out.
+        """The value of an operand that must be constant; None where it is left out.
 
         Raises:
             ValueError: when the operand is not a constant; `what` names it in the message.
@@ -97,7 +97,7 @@ class Node:
         return str(helper.tensor_dtype_to_np_dtype(given))
 
     def emit(self, expression: relax.Expr) -> relax.Expr:
-        """The expression with its type worked out."""
+        """The expression in normal form, with its type inferred."""
         return self.builder.normalize(expression)
 
     def cast(self, tensor: relax.Expr, dtype: str) -> relax.Expr:
@@ -109,12 +109,12 @@ class Node:
         return self.cast(tensor, "float32") if dtype_of(tensor) in HALVES else tensor
 
     def in_float32(self, operator: Callable[[relax.Expr], relax.Expr], tensor: relax.Expr) -> relax.Expr:
-        """`operator` of the tensor, in its type, but computed in float32 where that is of half precision."""
+        """`operator` applied to the tensor; half precision is computed in float32, and rounded to the tensor's type."""
         own = dtype_of(tensor)
         return relax.op.astype(self.emit(operator(self.wide(tensor))), own) if own in HALVES else operator(tensor)
 
     def per_channel(self, values: relax.Expr, rank: int) -> relax.Expr:
-        """Values of the channels, shaped to meet a tensor of `rank` whose second dimension they are."""
+        """Values of the channels reshaped to broadcast along the second dimension of a tensor of `rank`."""
         return self.emit(relax.op.reshape(values, [1, -1] + [1] * (rank - 2)))
 
 
@@ -123,13 +123,13 @@ Convert: TypeAlias = Callable[[Node], Any]
 
 
 class Converter:
-    """What the importer asks for a function that converts a node, of whatever version of the operator set."""
+    """Adapts a function that converts a node to the interface of TVM's importer."""
 
     def __init__(self, convert: Convert) -> None:
         self._convert = convert
 
     def get_converter(self, opset: int) -> Callable[..., relax.Expr]:
-        """A function of a block builder, operands, attributes and the importer's tables."""
+        """A function that takes a block builder, operands, attributes and the importer's tables, for any `opset`."""
 
         def convert(builder: Any, operands: Any, attributes: Any, _tables: Any) -> relax.Expr:
             given = {name: _text(value) for name, value in attributes.items() if name != "tvm_custom"}
@@ -151,7 +151,7 @@ def like(value: float, tensor: relax.Expr) -> relax.Expr:
 
 
 def empty(shape: Sequence[int], dtype: str) -> relax.Expr:
-    """A constant of zeros; of no elements, where a size is 0."""
+    """A constant of zeros, of any shape."""
     return relax.const(np.zeros(shape, numpy_dtype(dtype)), dtype)
 
 
@@ -159,7 +159,7 @@ def axis_of(axis: int, rank: int) -> int:
     """An axis that may count from the end, counted from the start.
 
     Raises:
-        ValueError: a tensor of `rank` dimensions has no such axis.
+        ValueError: when a tensor of `rank` dimensions has no such axis.
     """
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} is out of range for a tensor of {rank} dimensions")

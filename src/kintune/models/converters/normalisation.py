@@ -1,6 +1,6 @@
-"""Norms: each element less a mean, over a deviation, scaled and shifted.
+"""Norms: subtract a mean, divide by a deviation, scale and shift.
 
-Statistics are formed in float32 where the tensor is narrower.
+Statistics of half precision are computed in float32.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _layer_normalization(node: Node) -> relax.Expr:
 
 
 def _rms(node: Node, data: relax.Expr, scale: relax.Expr | None, axes: Sequence[int], epsilon: float) -> Standardised:
-    """The tensor over the root of its mean square; the mean in the answer is the mean square."""
+    """The tensor divided by its root mean square, and scaled; `mean` of the result is the mean square."""
     wide = node.wide(data)
     square = node.emit(relax.op.mean(node.emit(relax.op.multiply(wide, wide)), list(axes), keepdims=True))
     inverse = node.emit(relax.op.rsqrt(node.emit(relax.op.add(square, like(epsilon, square)))))
@@ -179,7 +179,7 @@ def _lp_normalization(node: Node) -> relax.Expr:
         squares = node.emit(relax.op.sum(node.emit(relax.op.multiply(wide, wide)), axis, keepdims=True))
         norm = node.emit(relax.op.sqrt(squares))
     empty = node.emit(relax.op.equal(norm, like(0.0, norm)))
-    divisor = node.emit(relax.op.where(empty, like(1.0, norm), norm))  # all elements are 0 then, and stay so
+    divisor = node.emit(relax.op.where(empty, like(1.0, norm), norm))  # where the norm is 0, all elements are 0
     return node.cast(node.emit(relax.op.divide(wide, divisor)), dtype_of(data))
 
 
@@ -215,7 +215,7 @@ def _dropout(node: Node) -> relax.Expr:
         raise ValueError("it drops at random (is_test is 0); export the network in evaluation mode")
     if node.outputs == 1:
         return data
-    filled = relax.op.ones if node.opset >= 12 else relax.op.zeros  # the standard leaves it open; as onnxruntime does
+    filled = relax.op.ones if node.opset >= 12 else relax.op.zeros  # as in onnxruntime; the standard leaves it open
     mask = filled(shape_of(data), "bool" if node.opset >= 10 else dtype_of(data))
     return relax.Tuple([data, node.emit(mask)])
 

@@ -1,4 +1,4 @@
-"""Pools: the largest, the mean or a norm of the elements under each window, or of a whole channel."""
+"""Pools: the maximum, the mean or a norm of the elements in each window, or of a whole channel."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _max_pool(node: Node) -> relax.Expr:
 
 
 def _places(node: Node, data: relax.Expr, largest: relax.Expr, windows: Windows, by_column: bool) -> relax.Expr:
-    """The flat index of the first element in each window that equals its largest one."""
+    """The flat index of the first element in each window that equals its maximum."""
     shape = shape_of(data)
     sizes, rank = shape[2:], len(windows.kernel)
     none = tirx.const(np.iinfo(np.int64).max, "int64")
@@ -85,7 +85,7 @@ def _places(node: Node, data: relax.Expr, largest: relax.Expr, windows: Windows,
 
 
 def _sum_over(node: Node, data: relax.Expr, windows: Windows) -> relax.Expr:
-    """The sum under each window over the number of elements of a kernel."""
+    """The sum of each window divided by the number of elements of the kernel, whether these are padding or not."""
     pool = _MEANS[len(windows.kernel) - 1]
     padding, dilations = windows.padding, windows.dilations
     return node.emit(pool(data, windows.kernel, windows.strides, padding, dilations, count_include_pad=True))
@@ -109,7 +109,7 @@ def _average_pool(node: Node) -> relax.Expr:
 
 
 def _counts(windows: Windows, sizes: tuple[int, ...], padded: bool) -> NDArray[np.float64]:
-    """How many elements each window counts; with `padded` those of the declared padding too."""
+    """The number of elements in each window, at least 1; with `padded`, declared padding counts as well."""
     counts = np.ones(1)
     for axis, size in enumerate(sizes):
         starts = np.arange(windows.outputs[axis]) * windows.strides[axis] - windows.before[axis]

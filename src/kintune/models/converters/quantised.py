@@ -23,7 +23,7 @@ def _axis(node: Node, data: relax.Expr) -> int:
 
 
 def _spread(node: Node, values: relax.Expr, data: relax.Expr, axis: int, block: int) -> relax.Expr:
-    """Values of blocks along an axis, one for each element of `data`."""
+    """Values that there are one of for each block of an axis, repeated to one for each element of `data`."""
     shape = list(shape_of(values))
     count, size = shape[axis], shape_of(data)[axis]
     if not (count - 1) * block < size <= count * block or len(shape) != len(shape_of(data)):
@@ -35,21 +35,21 @@ def _spread(node: Node, values: relax.Expr, data: relax.Expr, axis: int, block: 
 
 
 def single(values: relax.Expr) -> relax.Expr:
-    """A constant of one element as a scalar; anything else as it is."""
+    """A constant of one element reshaped to a scalar; any other expression as it is."""
     if isinstance(values, tvm.ir.GenericConst) and shape_of(values) and values.value.numpy().size == 1:
         return relax.const(values.value.numpy().reshape(()), dtype_of(values))
     return values
 
 
 def saturated(node: Node, rounded: relax.Expr, dtype: str) -> relax.Expr:
-    """Whole numbers as integers of `dtype`; those beyond its bounds become the bounds."""
+    """Whole numbers cast to the integer type `dtype`, clamped to its range."""
     limits = np.iinfo(dtype)
     above = node.emit(relax.op.maximum(rounded, like(limits.min, rounded)))
     return relax.op.astype(node.emit(relax.op.minimum(above, like(limits.max, rounded))), dtype)
 
 
 def _quantised(node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str) -> relax.Expr:
-    """`data / scale`, rounded to the nearest and then to the even number, and moved by the zero point."""
+    """`data / scale`, rounded half to even, plus the zero point, clamped to the range of `dtype`."""
     rounded = node.emit(relax.op.round(node.emit(relax.op.divide(data, scale))))
     if zero is not None:
         rounded = node.emit(relax.op.add(rounded, node.cast(zero, dtype_of(rounded))))
@@ -93,7 +93,7 @@ def _dequantize(node: Node) -> relax.Expr:
 
 
 def _dynamic_quantize(node: Node) -> relax.Expr:
-    """To bytes, over the range of the elements with 0; of zeros alone the scale is 1."""
+    """Quantises to uint8 by the range of the elements, extended to contain 0; if all are zero, the scale is 1."""
     data, emit = node.required(0), node.emit
     zero = like(0, data)
     greatest, least = emit(relax.op.maximum(zero, relax.op.max(data))), emit(relax.op.minimum(zero, relax.op.min(data)))

@@ -1,6 +1,6 @@
-"""Quantised operators of onnxruntime's own set: the ordinary operator between dequantising and quantising.
+"""Quantised operators of the domain com.microsoft: the fp32 operator between dequantisation and quantisation.
 
-Their operands come as triples: integers, scale, zero point, which may be left out.
+Their operands are triples of integers, scale, and a zero point, which may be left out.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LAYOUTS = ("NCW", "NCHW", "NCDHW")
 
 
 def _real(node: Node, at: int, axis: int = 0) -> relax.Expr:
-    """The numbers that the triple from `at` on stands for.
+    """The triple of operands from `at` on, dequantised to float32.
 
     Raises:
-        ValueError: it has no integers.
+        ValueError: when its tensor does not hold integers.
     """
     tensor, scale, zero = node.required(at), node.required(at + 1), node.operand(at + 2)
     if not is_integer(dtype_of(tensor)):
@@ -36,7 +36,7 @@ def _real(node: Node, at: int, axis: int = 0) -> relax.Expr:
 
 
 def _quantised(node: Node, result: relax.Expr, at: int, dtype: str) -> relax.Expr:
-    """The result as integers of a type, by the scale and zero point at `at`."""
+    """The result quantised to `dtype` with the scale and zero point that are operands `at` and `at + 1`."""
     scale, zero = node.required(at), node.operand(at + 1)
     point = relax.const(0, dtype) if zero is None else single(zero)
     return relax.op.quantize(result, single(scale), point, axis=0, out_dtype=dtype)
@@ -63,7 +63,7 @@ def _leaky_relu(node: Node, data: relax.Expr) -> relax.Expr:
 
 
 def _softmax(node: Node, data: relax.Expr) -> relax.Expr:
-    """As the operator set says that the node names, by default the file's."""
+    """Softmax as defined by the operator set in the node's attribute `opset`, by default the file's."""
     attributes = {"axis": int(node.attributes.get("axis", -1))}
     opset = int(node.attributes.get("opset", node.opset))
     plain = replace(node, operands=(data,), attributes=attributes, opset=opset, outputs=1)
@@ -123,7 +123,7 @@ def _concat(node: Node) -> relax.Expr:
 
 
 def _gemm(node: Node) -> relax.Expr:
-    """A product of matrices; the bias counts steps of `alpha` times both scales."""
+    """A product of matrices; the int32 bias is in units of `alpha` times both scales."""
     transposed = [bool(node.attributes.get(name, 0)) for name in ("transA", "transB")]
     alpha = float(node.attributes.get("alpha", 1.0))
     left, right = _real(node, 0), _real(node, 3, 0 if transposed[1] else 1)

@@ -1,6 +1,6 @@
 """Recurrent layers: LSTM, GRU and RNN, with the loop over time in one kernel.
 
-What the kernel does not do is refused: other activations than the usual ones, clipping, coupled input and forget gates.
+What the kernel does not support is refused: unusual activations, clipping, and coupled input and forget gates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _activations(node: Node, cell: str, directions: int) -> bool:
     """Whether an RNN's activation is ReLU.
 
     Raises:
-        ValueError: other activations than the usual ones.
+        ValueError: for activations other than the usual ones.
     """
     given = [_name(value) for value in node.attributes.get("activations", ())]
     usual = _USUAL[cell] * directions
@@ -43,10 +43,10 @@ def _name(value: Any) -> str:
 
 
 def _refuse(node: Node, cell: str) -> None:
-    """Refuse what the kernel does not compute.
+    """Refuse attributes and element types that the kernel does not support.
 
     Raises:
-        ValueError: naming it.
+        ValueError: naming the first of them.
     """
     if node.attributes.get("clip", 0.0):
         raise ValueError("clipping is not supported")
@@ -98,7 +98,7 @@ def _recurrent(cell: str) -> Callable[[Node], relax.Expr]:
 
 
 def _weights(node: Node, r: Recurrence) -> LayerWeights:
-    """The node's weights, whose gates are in the order of the kernel's."""
+    """The node's weights and biases; ONNX has the gates in the kernel's order."""
     weight, recurrent, bias = node.wide(node.required(1)), node.wide(node.required(2)), node.operand(3)
     directions, gates, hidden = r.directions, GATES[r.cell], r.hidden
     shapes = [shape_of(weight), shape_of(recurrent)]

@@ -16,11 +16,11 @@ __all__ = ["CONVERTERS"]
 
 
 Reduce = Callable[[Any, Sequence[int], bool], Any]
-"""A reduction of a tensor over axes, which are kept with one element or dropped."""
+"""A reduction of a tensor over axes, which are kept with one element or removed."""
 
 
 def _axes(node: Node, rank: int) -> list[int]:
-    """The axes to reduce, none where nothing is reduced."""
+    """The axes to reduce; empty where the node reduces nothing."""
     given = node.given_integers("axes", 1)
     if given:
         return sorted({axis_of(axis, rank) for axis in given})
@@ -30,7 +30,7 @@ def _axes(node: Node, rank: int) -> list[int]:
 def _reduction(
     reduce: Callable[[Node, Any, Sequence[int], bool], Any], element: Callable[[Node, Any], Any] | None = None
 ) -> Convert:
-    """A converter of a reduction; `element` is what is left of it where nothing is reduced (default: the operand)."""
+    """A converter of a reduction; `element` is applied where no axis is reduced (default: the operand is returned)."""
 
     def convert(node: Node) -> relax.Expr:
         data = node.required(0)
@@ -43,7 +43,7 @@ def _reduction(
 
 
 def _in(dtypes: Callable[[str], str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a reduction work in another element type, and return the operand's."""
+    """A decorator: the reduction is computed in the type that `dtypes` maps the operand's to, and cast back."""
 
     def decorate(reduce: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(reduce)
@@ -118,7 +118,7 @@ def _log_of_sum(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
 
 @_in(_real_type)
 def _log_of_sum_of_exponentials(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
-    """Exponentials of differences to the greatest element, so that none overflows; infinities stay out of that."""
+    """Log-sum-exp with the greatest element subtracted, so that no exponential overflows; not if it is infinite."""
     dtype = dtype_of(data)
     greatest = node.emit(relax.op.max(data, list(axes), True))
     offset = node.emit(relax.op.where(relax.op.isfinite(greatest), greatest, relax.const(0, dtype)))
@@ -147,7 +147,7 @@ def _arg(operator: Callable[..., Any]) -> Convert:
 
 
 def _running(operator: Callable[..., Any]) -> Convert:
-    """A running sum or product: reversed means from the end, exclusive leaves the element itself out."""
+    """A converter of a running sum or product: `reverse` starts at the end, `exclusive` leaves out the own element."""
 
     def convert(node: Node) -> relax.Expr:
         data = node.required(0)
@@ -166,7 +166,7 @@ def _running(operator: Callable[..., Any]) -> Convert:
 
 
 def _greatest(node: Node) -> relax.Expr:
-    """The k greatest (or least) elements along an axis, in order, and where they are."""
+    """The k greatest (or least) elements along an axis, sorted, and their indices."""
     data = node.required(0)
     given = node.given_integers("k", 1)
     shape = shape_of(data)

@@ -14,15 +14,15 @@ _MOST_POINTS = 1 << 30  # along an axis, which the kernel counts in 32 bits
 
 
 def _roi_align(node: Node) -> relax.Expr:
-    """Means of points between pixels, in the parts of each region.
+    """Means over sampling points in each part of each region; values between pixels are interpolated.
 
-    Of a tensor of half precision, coordinates and means are computed in float32.
+    For half precision, coordinates and means are computed in float32.
     """
     data, regions, images = node.required(0), node.required(1), node.required(2)
     own, shape = dtype_of(data), shape_of(data)
     count, sizes = shape_of(regions)[0], [int(node.attributes.get(f"output_{side}", 1)) for side in ("height", "width")]
     mode = str(node.attributes.get("mode", "avg"))
-    if mode != "avg":  # onnxruntime takes the largest of the weighted neighbours of each point
+    if mode != "avg":  # onnxruntime's maximum differs: it is over the weighted neighbours of each point
         raise ValueError(f"mode {mode!r} is not supported")
     default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
     coordinates = str(node.attributes.get("coordinate_transformation_mode", default))
@@ -59,7 +59,10 @@ def _roi_align(node: Node) -> relax.Expr:
 
 
 def _covered(node: Node, corners: relax.Expr, may_be_empty: bool) -> relax.Expr:
-    """Whether each region has points, where there are as many as it is large; the kernel leaves others undefined."""
+    """Whether each region has at least one sampling point and not too many to count; the kernel needs both.
+
+    This is for a number of points that depends on the size of the region (a `sampling_ratio` of 0).
+    """
     starts, ends = (
         node.emit(relax.op.strided_slice(corners, [1], [begin], [begin + 2], assume_inbound=True)) for begin in (0, 2)
     )
@@ -74,7 +77,7 @@ def _covered(node: Node, corners: relax.Expr, may_be_empty: bool) -> relax.Expr:
 
 
 def _max_roi_pool(node: Node) -> relax.Expr:
-    """Maxima of the pixels in the parts of each region, whose first number is that of an image."""
+    """Maxima of the pixels in the parts of each region, which is [image number, four corner coordinates]."""
     data, regions = node.required(0), node.required(1)
     sizes, shape, count = node.integers("pooled_shape", ()), shape_of(data), shape_of(regions)[0]
     if count == 0:
@@ -92,7 +95,7 @@ def _max_roi_pool(node: Node) -> relax.Expr:
 
 
 def _with_images(node: Node, images: relax.Expr, corners: relax.Expr) -> relax.Expr:
-    """Regions as the kernels take them: the number of an image, which is marked, before the corners of each."""
+    """Regions as the kernels take them: the number of the image, marked as an index, and then the corners."""
     size = shape_of(node.required(0))[0]
     image = mark_index(node.builder, images, [size], 0, negative=False, checked=not node.conditional)
     column = node.cast(node.emit(relax.op.expand_dims(image, [1])), dtype_of(corners))

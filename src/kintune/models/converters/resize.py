@@ -1,6 +1,6 @@
 """Resize and Upsample, axis by axis: each output element is a weighted sum of a few input elements.
 
-Which ones, and their weights, follow from the file alone and are worked out here, in float32 as onnxruntime does.
+Their indices and weights follow from the file alone, and are computed here, in float32 as in onnxruntime.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _F = np.float32
 
 
 class _Axis(NamedTuple):
-    """One resized axis: sizes before and after, the scale by which coordinates go, and the region of interest."""
+    """One resized axis: sizes before and after, the scale of its coordinates, and the region of interest."""
 
     axis: int
     size: int
@@ -84,7 +84,7 @@ def _resize(node: Node) -> relax.Expr:
 
 
 def _coordinates(axis: _Axis, mode: str) -> Any:
-    """Where each output element lies among the input's."""
+    """The coordinate of each output element on the input's axis."""
     x, scale = np.arange(axis.output, dtype=_F), _F(axis.scale)
     size, output = _F(axis.size), _F(axis.output)
     half = _F(0.5)
@@ -128,7 +128,7 @@ def _filter(x: NDArray[Any], mode: str, a: float) -> Any:
 
 
 def _taps(node: Node, axis: _Axis, x: NDArray[Any], mode: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The first index of each output element, which may lie outside, and weights `[outputs, taps]`."""
+    """The input element of each output's first tap, which may be out of range, and weights `[outputs, taps]`."""
     a = float(node.attributes.get("cubic_coeff_a", -0.75))
     outside = bool(node.attributes.get("exclude_outside", 0))
     stretch = 1.0
@@ -182,7 +182,7 @@ def _resized(
 
 
 def _whole(node: Node, values: relax.Expr, dtype: str) -> relax.Expr:
-    """The nearest numbers that integers of `dtype` hold: with `antialias`, onnxruntime rounds after each axis."""
+    """Values rounded, and clamped to the range of `dtype`: with `antialias`, onnxruntime rounds after each axis."""
     limits = np.iinfo(dtype)
     rounded = node.emit(relax.op.floor(node.emit(relax.op.add(values, like(0.5, values)))))
     above = node.emit(relax.op.maximum(rounded, like(limits.min, rounded)))

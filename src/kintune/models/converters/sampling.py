@@ -1,4 +1,4 @@
-"""Images sampled at points of a grid, and grids of affine maps; coordinates of half precision are float32."""
+"""Images sampled at points of a grid, and grids of affine maps; half precision is computed in float32."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _grid_sample(node: Node) -> relax.Expr:
 
 
 def _affine_grid(node: Node) -> relax.Expr:
-    """Where the points of an image of this size lie after an affine map: [batch, sizes, coordinates]."""
+    """The coordinates of the points of an image after an affine map: [batch, *spatial sizes, coordinates]."""
     theta, size = node.required(0), node.constant(1, "size")
     if size is None or size.size not in _LAYOUTS:
         raise ValueError("its size is not that of images, or of volumes")

@@ -1,4 +1,4 @@
-"""Sequences and optionals, which are lists of expressions while the file is read, and no more afterwards."""
+"""Sequences, which are lists of expressions during import; none are left in the imported module."""
 
 from __future__ import annotations
 

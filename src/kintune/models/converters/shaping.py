@@ -1,4 +1,4 @@
-"""Shapes: asked for, changed; parts of tensors cut out, padded and put together.  All sizes are known by now."""
+"""Operators that read and change shapes, and that slice, pad and concatenate tensors.  All sizes are constants."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["CONVERTERS"]
 
 _CONSTANT = "constant"
 _MIRRORING = frozenset({"edge", "reflect", "wrap"})
-"""Modes of padding with the tensor's own elements, by the names of `numpy.pad`, which says where each comes from."""
+"""Modes of padding with the tensor's own elements; `numpy.pad`, which has the same names, computes their indices."""
 
 
 def _known(node: Node, name: str, index: int) -> tuple[int, ...]:
-    """Integers that the node cannot do without."""
+    """Integers of an attribute or operand; raises a `ValueError` when they are missing."""
     given = node.given_integers(name, index)
     if given is None:
         raise ValueError(f"it has no {name}")
@@ -143,7 +143,7 @@ def _slice(node: Node) -> relax.Expr:
 
 
 def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int]:
-    """Where a slice starts and ends, neither outside by more than one; the end may be -1 when it runs backwards."""
+    """Start and end of a slice as bounds for `range`, clamped to the axis; the end is -1 to include 0 backwards."""
     start, end = (bound + size if bound < 0 else bound for bound in (start, end))
     if step > 0:
         return min(max(start, 0), size), min(max(end, 0), size)
@@ -159,7 +159,7 @@ def _cut(data: relax.Expr, kept: dict[int, range]) -> relax.Expr:
     if not kept:
         return data
     begins = [positions[0] for positions in kept.values()]
-    # An end before the first element is counted from the end, where -1 would be the last element.
+    # To include element 0 backwards, the end must lie before it; -1 would mean the last element.
     ends = [
         positions[-1] + 1 if positions.step > 0 else (positions[-1] - 1 if positions[-1] else -shape[axis] - 1)
         for axis, positions in kept.items()
@@ -304,7 +304,7 @@ def _pad(node: Node) -> relax.Expr:
 
 
 def _center_crop_pad(node: Node) -> relax.Expr:
-    """The middle of each axis, or the axis in the middle of zeros."""
+    """Crops each axis to the elements in its middle, or pads it with zeros on both sides, to the wanted size."""
     data = node.required(0)
     shape, wanted = shape_of(data), _known(node, "shape", 1)
     axes = [axis_of(axis, len(shape)) for axis in node.integers("axes", tuple(range(len(shape))))]
@@ -322,7 +322,7 @@ def _center_crop_pad(node: Node) -> relax.Expr:
 
 
 def _amounts(node: Node, rank: int) -> list[tuple[int, int]]:
-    """How many elements each axis gets before and after; fewer than none are taken away."""
+    """How many elements are added before and after each axis; negative numbers of elements are removed."""
     name = "paddings" if "paddings" in node.attributes else "pads"
     given = node.given_integers(name, 1)
     if given is None:
@@ -338,7 +338,7 @@ def _amounts(node: Node, rank: int) -> list[tuple[int, int]]:
 
 
 def _without_negative(node: Node, data: relax.Expr, amounts: list[tuple[int, int]]) -> relax.Expr:
-    """The data without what negative amounts take away."""
+    """The data without the elements that negative amounts remove."""
     shape = shape_of(data)
     cut = [axis for axis, pair in enumerate(amounts) if min(pair) < 0]
     if not cut:

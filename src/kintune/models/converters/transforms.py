@@ -1,7 +1,7 @@
 """Discrete Fourier transforms, of whole axes and of windows, as products with constant matrices.
 
-A product takes more operations than a fast transform, but it is tuned and fused like any other, and the transforms in
-networks are short: windows of some hundred samples.  Long ones are left to others.
+A product takes more operations than a fast Fourier transform, but it is tuned and fused like any other product, and
+transforms in networks are short: windows of some hundred samples.  Longer ones are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _fourier(node: Node) -> relax.Expr:
 
 
 def _windowed(node: Node) -> relax.Expr:
-    """The transforms of windows of a signal: shape [batch, windows, frequencies, 2]."""
+    """The transforms of the windows of a signal, [batch, windows, frequencies, 2]."""
     signal = node.required(0)
     if len(shape_of(signal)) == 2:
         signal = node.emit(relax.op.expand_dims(signal, -1))
@@ -75,7 +75,7 @@ def _windowed(node: Node) -> relax.Expr:
 
 
 def _transformed(node: Node, data: relax.Expr, matrix: NDArray[np.float64]) -> relax.Expr:
-    """The last two axes of the data, [values read, parts], as the matrix transforms them."""
+    """The data with its last two axes, [values read, parts], multiplied by the matrix."""
     own, shape = dtype_of(data), shape_of(data)
     wide = node.wide(data)
     read, parts, written, results = matrix.shape
@@ -86,7 +86,7 @@ def _transformed(node: Node, data: relax.Expr, matrix: NDArray[np.float64]) -> r
 
 
 def _of_length(node: Node, data: relax.Expr, length: int) -> relax.Expr:
-    """The data with so many values along its last axis but one: cut off, or filled up with zeros."""
+    """The data with `length` values along its last axis but one: truncated, or padded with zeros."""
     axis = len(shape_of(data)) - 2
     size = shape_of(data)[axis]
     if size > length:

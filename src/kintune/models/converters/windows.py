@@ -1,4 +1,4 @@
-"""Where the windows of a convolution or of a pool lie."""
+"""The windows of a convolution or a pool: kernel, strides, dilations, padding and number of outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ _AUTOMATIC = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 class Windows(NamedTuple):
-    """Windows over the spatial axes, one entry an axis; `after` is as large as the windows reach, 0 at least."""
+    """Windows over the spatial axes; each field has one entry for each axis.
+
+    `before` is the padding in front.  `declared_after` is the padding behind that the node declares, and `after` that
+    which the windows reach, at least 0.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -39,11 +43,11 @@ class Windows(NamedTuple):
 def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int], ceil: bool = False) -> Windows:
     """Windows over axes of the given `sizes`, by the node's attributes.
 
-    With `ceil` a last window that reaches past the end counts, unless it begins behind the end; so one may be larger
-    than all there is.
+    With `ceil`, a last window may reach beyond the padding, unless it begins behind the last element; so a window may
+    be larger than the padded axis.
 
     Raises:
-        ValueError: when paddings or strides have another rank, or a window fits nowhere.
+        ValueError: when attributes have another rank, a padding is negative, or no window fits.
     """
     rank = len(sizes)
     strides, dilations = (node.integers(name, (1,) * rank) for name in ("strides", "dilations"))

@@ -1,6 +1,6 @@
-"""The choice of the layers that are quantised: as much time is saved as an error budget allows.
+"""Chooses the layers that are quantised, to save as much time as an error budget allows.
 
-It has no side effects of its own: the errors are measured by functions that it is given.
+The errors are measured by functions that are passed as arguments.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ MOST_TOGETHER = 40
 
 
 class Layer(NamedTuple):
-    """A layer that may be quantised: its node's `name`, and the estimated time that this saves a run."""
+    """A layer that may be quantised: its node's `name`, and the estimated microseconds that this saves in a run."""
 
     name: str
     saved_us: float
 
 
 class LayerChoice(NamedTuple):
-    """The names of the layers to quantise, with the error that was measured of them; 0 where there are none.
+    """The names of the layers to quantise, and the error measured with all of them quantised; 0 if there are none.
 
-    `left` are the others, that with the largest error of its own first; `everything` is the error of all layers.
+    `left` are the other layers, that with the largest error of its own first; `everything` is the error with all layers
+    quantised.
     """
 
     layers: frozenset[str]
@@ -42,10 +43,10 @@ def choose_layers(
 ) -> LayerChoice:
     """Choose layers with an error of at most `limit`, as `together` measures it.
 
-    If the error of all is within the limit, all are chosen, and `alone` is never called.  Else the layers stand in the
-    order of the square of the error of each `alone` for the time that it saves, and as many as possible of the first
-    are chosen, by bisection.  The layer at which the limit is exceeded is left out, and the choice goes on behind it in
-    the same way.
+    If the error of all is within the limit, all are chosen, and `alone` is never called.  Else the layers are sorted by
+    the square of their error `alone` divided by the time that they save.  Bisection looks for the longest prefix of
+    this order within the limit.  The layer that exceeds the limit is left out, and the search goes on with those after
+    it.  It ends after `MOST_TOGETHER` measurements by `together`, not counting that of all layers.
     """
     every = frozenset(layer.name for layer in layers)
     everything = together(every) if every else 0.0
@@ -57,7 +58,7 @@ def choose_layers(
     error, tries = 0.0, 0
     while order and tries < MOST_TOGETHER:
         fit = 0
-        first_unfit = len(order) + (len(order) < len(every))  # all of them together do not fit, as is known
+        first_unfit = len(order) + (len(order) < len(every))  # all layers together are known not to fit
         while first_unfit - fit > 1 and tries < MOST_TOGETHER:
             count = (fit + first_unfit) // 2
             found = together(chosen | frozenset(order[:count]))
@@ -73,7 +74,7 @@ def choose_layers(
 
 
 def _cost(layer: Layer, error: float) -> tuple[float, float, str]:
-    """What is paid of the budget for each microsecond saved; errors of several add up about as their squares do."""
+    """The squared error for each microsecond saved, as a sort key: squared errors of layers roughly add up."""
     if not math.isfinite(error):
         return math.inf, 0.0, layer.name
     return error**2 / max(layer.saved_us, 1e-9), -layer.saved_us, layer.name

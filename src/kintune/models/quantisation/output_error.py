@@ -13,8 +13,8 @@ __all__ = ["output_error"]
 def output_error(outputs: Sequence[Any], reference: Sequence[Any]) -> float:
     """Return the largest norm of an output's error, as a share of the norm of the reference's output.
 
-    Outputs that are no arrays of numbers are left out.  It is infinite where an output has another shape, is not finite
-    while the reference's is, or differs from zeros.
+    Outputs that are no arrays of numbers are left out.  The error is infinite where an output has another shape, is not
+    finite where the reference is, or differs from a reference that is all zeros.
     """
     worst = 0.0
     for found, wanted in zip(outputs, reference, strict=True):

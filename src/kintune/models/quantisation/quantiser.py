@@ -1,8 +1,8 @@
-"""onnxruntime's quantiser on one model: the ranges of its tensors are found once, then any of its layers are quantised.
+"""Runs onnxruntime's quantiser on one model: calibrates its tensors once, then quantises any set of its layers.
 
 A layer is a convolution or a product of matrices with constant weights.  Its weights become signed bytes with a scale
-for each channel, its input unsigned bytes with one scale; what it computes stays fp32 until the next layer reads it.
-So a layer may be quantised whatever becomes of its neighbours.
+for each channel, its input unsigned bytes with one scale; its output stays fp32 until the next layer reads it.  So
+whether a layer is quantised does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ _QUANTISED = frozenset(
         *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
     }
 )
-_OLDEST_OPSET = 13  # in which scales of channels are known
+_OLDEST_OPSET = 13  # the first that has a scale for each channel
 _MOST_BYTES = 1_900_000_000  # a protobuf message ends at 2 GiB
 
-_FLOPS_A_US = 1e5  # in fp32; of this, products of bytes save three quarters
-_SAVED_SHARE = 0.75
-_BYTES_A_US = 1e4  # of memory
-_SAVED_BYTES = 3  # of the four of an fp32 value
+# Assumptions by which the time that a layer saves is estimated:
+_FLOPS_A_US = 1e5  # fp32 operations in a microsecond
+_SAVED_SHARE = 0.75  # the share of the time of fp32 products that products of bytes save
+_BYTES_A_US = 1e4  # bytes read from memory in a microsecond
+_SAVED_BYTES = 3  # of the four bytes of an fp32 value
 
 
 class Quantiser:
-    """One model with the ranges of its tensors; `plain` is the model as it is quantised, with a name for each node.
+    """One model with the ranges of its tensors.
 
-    `layers` may be quantised.
+    `plain` is the prepared fp32 model, in which each node has a name.  `layers` are those that can be quantised.
     """
 
     def __init__(self, path: Path, sets: Iterable[Feeds], first: Feeds, directory: Path, threads: int) -> None:
-        """Prepare the ONNX model at `path`, and run it on all `sets` of inputs; `first` is one of them.
+        """Prepare the ONNX model at `path`, and run it on all `sets` of inputs to find the ranges of its tensors.
 
-        Files are written to `directory`.
+        `first` is one of the sets: a run on it shows the shapes of tensors.  Files are written to `directory`.
 
         Raises:
             ModelError: the model is quantised already, has no layers to quantise, is too large, or the quantiser fails.
@@ -67,7 +68,7 @@ class Quantiser:
             self._ranges = _ranges(prepared, sets, directory)
         except ModelError:
             raise
-        except Exception as error:  # onnxruntime raises its own kinds
+        except Exception as error:  # onnxruntime has its own exception types
             raise ModelError(f"{path}: cannot be quantised: {cause_line(error)}") from error
 
     def quantised(self, names: Collection[str]) -> ModelProto:
@@ -95,21 +96,21 @@ class Quantiser:
                     extra_options={"OpTypesToExcludeOutputQuantization": list(_PRODUCTS)},
                 )
                 quantizer.quantize_model()
-        except Exception as error:  # it raises what it stumbles over
+        except Exception as error:  # the quantiser raises exceptions of many types
             raise ModelError(f"{self._label}: cannot be quantised: {cause_line(error)}") from error
         result: ModelProto = quantizer.model.model
         return result
 
 
 def check_unquantised(path: Path) -> None:
-    """Check that a model is not quantised yet, and small enough.
+    """Check that the ONNX model at `path` is not quantised yet, and not too large to be.
 
     Raises:
-        ModelError: it is; the line says what to do.
+        ModelError: when it is either, or cannot be read.
     """
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # no ONNX file: the importer says so better
+    except Exception as error:  # not an ONNX file, or a damaged one
         raise ModelError(f"{path}: is no ONNX file that can be quantised: {cause_line(error)}") from error
     found = Counter(node.op_type for node in nodes(model) if node.op_type in _QUANTISED)
     if found:
@@ -129,7 +130,7 @@ def check_unquantised(path: Path) -> None:
 
 
 def open_on(model: ModelProto | Path, threads: int, *, exact: bool = False) -> Any:
-    """A session of onnxruntime; with `exact`, it computes what the graph says and fuses nothing."""
+    """A session of onnxruntime on `threads` threads; with `exact`, only basic optimisations, and no fusion of Q/DQ."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -143,14 +144,14 @@ def open_on(model: ModelProto | Path, threads: int, *, exact: bool = False) -> A
 
 
 def run(session: Any, feeds: Feeds, outputs: Sequence[str] | None = None) -> list[Any]:
-    """The outputs of a session for those of the inputs that it knows."""
+    """Run a session and return its outputs; feeds that are not inputs of the session are ignored."""
     known = {port.name for port in session.get_inputs()}
     results: list[Any] = session.run(outputs, {name: value for name, value in feeds.items() if name in known})
     return results
 
 
 def prepared_model(path: Path, directory: Path) -> tuple[ModelProto, Path]:
-    """The model with batch norms folded, shapes inferred and a name for each node, and the file that it is in."""
+    """Returns the model with batch norms folded, shapes inferred and all nodes named, and the file it is saved in."""
     from onnxruntime.quantization import quant_pre_process
 
     source, prepared = path, directory / "prepared.onnx"
@@ -219,7 +220,7 @@ def _layers(model: ModelProto) -> dict[str, NodeProto]:
 
 
 def _ranks(node: NodeProto) -> tuple[int, ...]:
-    """The ranks that the weights of a product may have; none of products that also scale or transpose their input."""
+    """The ranks that the weights of a product may have; none for a Gemm that also scales, or transposes its input."""
     if node.op_type == "Conv":
         return (3, 4)
     values = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
@@ -261,7 +262,10 @@ def _saved_us(node: NodeProto, read: Sequence[int], written: Sequence[int], weig
 
 
 class SetsReader:
-    """The sets of inputs as the quantiser reads them: one after another, then None."""
+    """Returns sets of inputs one after another, then None, by the interface of onnxruntime's calibrator.
+
+    `known` are the names of the inputs that the model has.
+    """
 
     def __init__(self, sets: Iterable[Feeds], known: Collection[str]) -> None:
         self._sets = iter(sets)

@@ -1,7 +1,7 @@
-"""A model in which each quantised tensor may be switched on and off, so that one session measures any set of layers.
+"""A model in which the quantisation of each tensor can be switched on and off; one session measures any set of layers.
 
-It computes in fp32 what the quantised model computes: the values of a tensor that is on are quantised and dequantised.
-A tensor is on where a layer that reads it is on, as in what the quantiser makes of these layers.
+It computes in fp32 what the quantised model computes: the values of a tensor that is switched on are quantised and
+dequantised.  A tensor is switched on if any layer that reads it is quantised, as in the quantiser's own result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SwitchedModel:
 
     def __init__(self, plain: ModelProto, quantised: ModelProto, layers: Collection[str], threads: int) -> None:
         """`quantised` is the same model with all of these layers (names of nodes) quantised."""
-        self._readers: list[frozenset[str]] = []  # of each switch, the layers that turn it on
+        self._readers: list[frozenset[str]] = []  # for each switch, the layers that turn it on
         self._session = open_on(self._switched(plain, quantised, frozenset(layers)), threads, exact=True)
 
     def run(self, layers: Collection[str], feeds: Feeds) -> list[Any]:
@@ -69,17 +69,18 @@ class SwitchedModel:
 
 
 class _Original(NamedTuple):
-    """A tensor of the plain model, and what the quantised model calls it before it is rounded."""
+    """The name of a tensor in the plain model, and its name in the quantised model before it is rounded."""
 
     name: str
     now: str
 
 
 def _original_names(plain: ModelProto, quantised: ModelProto) -> dict[str, _Original]:
-    """What stood in the plain model where a node reads another tensor in the quantised one, by the name of the latter.
+    """Maps the name of each rounded tensor of the quantised model to the tensor of the plain model that it replaces.
 
-    A layer's input that is an output of the graph keeps its name once it was rounded, and its producer writes another.
-    A bias keeps its name as well.
+    Usually a layer reads a tensor of a new name.  A layer's input that is also an output of the graph keeps its name
+    when it is rounded, and its producer writes to a new name.  A rounded bias keeps its name, too, and its fp32 values
+    get a new one here.
     """
     found: dict[str, _Original] = {}
     made = {node.output[0] for node in quantised.graph.node if node.op_type == "DequantizeLinear"}

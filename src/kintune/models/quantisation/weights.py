@@ -22,18 +22,18 @@ from kintune.models.quantisation.layer_choice import Layer
 __all__ = ["BLOCK", "WeightQuantiser", "dequantised", "quantised_blocks"]
 
 BLOCK = 32
-"""The weights of a column that have one scale."""
+"""The number of consecutive weights of a column that share a scale."""
 
 _DOMAIN = "com.microsoft"
-_LEAST_EXTENT = 256  # of rows and columns
-_BYTES_A_US = 10_000.0  # that a kernel reads, as is assumed
-_MOST_BYTES = 1_500_000_000  # of an ONNX file that holds its weights itself
+_LEAST_EXTENT = 256  # fewest rows and columns of weights that are quantised
+_BYTES_A_US = 10_000.0  # assumed bytes that a kernel reads in a microsecond
+_MOST_BYTES = 1_500_000_000  # of weights inside of an ONNX file; more are written to another file
 _SWITCH = "kintune weights "
 _WEIGHTS_APART = 4  # the version of the format since which weights need not be inputs as well
 
 
 class _Product(NamedTuple):
-    """A node that multiplies with constant weights: an initialiser of that name, which may be transposed first."""
+    """A node that multiplies by constant weights: the initialiser `weights`, `transposed` or not."""
 
     node: NodeProto
     weights: str
@@ -44,10 +44,10 @@ class WeightQuantiser:
     """A model whose weights may be quantised; `layers` are the products whose weights are large, by names of nodes."""
 
     def __init__(self, path: Path, bits: int) -> None:
-        """Read the ONNX model at `path`; its weights are to have 4 or 8 `bits`.
+        """Read the ONNX model at `path`; its weights will have 4 or 8 `bits`.
 
         Raises:
-            ModelError: it cannot be read, or has no product with large constant weights.
+            ModelError: when it cannot be read, or has no product with large constant weights.
         """
         self._path, self._bits = path, bits
         try:
@@ -70,13 +70,16 @@ class WeightQuantiser:
         return count * (4 - self._bits / 8 - 4 / BLOCK) / _BYTES_A_US
 
     def matrix(self, name: str) -> NDArray[np.float32]:
-        """The weights `[inputs, columns]` of a layer."""
+        """The fp32 weights `[inputs, columns]` of a layer."""
         product = self._products[name]
         found = np.asarray(numpy_helper.to_array(self._weights[product.weights]))
         return np.ascontiguousarray(found.T if product.transposed else found)
 
     def save(self, layers: Collection[str], written: Path) -> None:
-        """Write the model with the weights of these layers quantised."""
+        """Write the model with the weights of these layers quantised to the file `written`.
+
+        Large weights go to a second file beside it.
+        """
         model = _without_weights(self._model)
         replaced = {self._products[name].node.output[0]: name for name in layers}
         nodes: list[NodeProto] = []
@@ -98,7 +101,7 @@ class WeightQuantiser:
         onnx.save(model, written, save_as_external_data=large, location=location)
 
     def _quantised(self, product: _Product, made: list[TensorProto]) -> list[NodeProto]:
-        """The nodes in the place of a product; weights are added to `made`."""
+        """The nodes that replace a product; their weights are added to `made`."""
         node, name = product.node, f"{_SWITCH}{product.node.name}"
         weights = self.matrix(node.name)
         integers, scales = quantised_blocks(weights, self._bits)
@@ -114,7 +117,7 @@ class WeightQuantiser:
         return found
 
     def switched(self) -> ModelProto:
-        """The model in fp32 that takes the weights of each layer as an input, by the name `switch` gives."""
+        """The fp32 model with the weights `[inputs, columns]` of each layer as an input, named `switch(layer)`."""
         model = _without_weights(self._model)
         for node in model.graph.node:
             product = self._products.get(node.name)
@@ -135,7 +138,7 @@ class WeightQuantiser:
 
     @staticmethod
     def switch(name: str) -> str:
-        """The name of the input that is the weights of a layer, in the `switched` model."""
+        """The name of the input of the `switched` model that takes the weights of a layer."""
         return f"{_SWITCH}{name}"
 
 
@@ -200,7 +203,7 @@ def _products(model: ModelProto, weights: Mapping[str, TensorProto]) -> list[_Pr
 
 
 def _drop_inputs(model: ModelProto, weights: Collection[str]) -> None:
-    """Make mere weights of those that are inputs as well, as in old files: what is dropped later must not stay one."""
+    """Remove from the inputs those that are also weights, as in old files: a replaced weight must not stay an input."""
     kept = [port for port in model.graph.input if port.name not in weights]
     if len(kept) < len(model.graph.input):
         del model.graph.input[:]
@@ -239,7 +242,7 @@ def _without_weights(model: ModelProto) -> ModelProto:
 
 
 def _drop_unused(model: ModelProto) -> None:
-    """Drop the transposes of which nothing is left to be read."""
+    """Remove the transposes whose results nothing reads any more."""
     while True:
         read = {name for node in model.graph.node for name in node.input} | {port.name for port in model.graph.output}
         read |= _read_inside(model)

@@ -1,4 +1,4 @@
-"""Functions of one element each: arithmetic, comparisons, logic, elementary functions, activations."""
+"""Element-wise functions: arithmetic, comparisons, logic, elementary functions, activations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBERS = (bool, int, float)
 
 
 def common_type(*values: Any) -> str:
-    """The element type in which PyTorch combines `values`: tensors, and numbers, which weigh less."""
+    """The element type to which PyTorch promotes two `values`; a tensor has precedence over a number."""
 
     def example(value: Any) -> Any:
         if isinstance(value, _NUMBERS):
@@ -36,7 +36,7 @@ def operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
 
 
 def rounded_operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
-    """As `operands`, rounded to `dtype` and then, where that is of half precision, in float32."""
+    """As `operands`, but values are rounded to `dtype` and then cast to float32 if that is of half precision."""
     wide = "float32" if dtype in HALVES else dtype
     return [
         t.const(torch.tensor(value, dtype=torch_type(dtype)), wide)
@@ -47,7 +47,7 @@ def rounded_operands(t: Translation, *values: Any, dtype: str) -> list[Expressio
 
 
 def _computed_in(dtype: str, *values: Any) -> str:
-    """The type to add and multiply in: numbers that half precision cannot hold are not rounded to it beforehand."""
+    """The type to add and multiply in: float32 for half precision if one of the numbers is not exact in it."""
     if dtype in HALVES and any(
         isinstance(value, float) and float(torch.tensor(value, dtype=torch_type(dtype))) != value for value in values
     ):
@@ -56,7 +56,7 @@ def _computed_in(dtype: str, *values: Any) -> str:
 
 
 def _unary(operator: Callable[..., Any], wide: bool = True) -> Converter:
-    """A function of one tensor; integers become floats where the result is one."""
+    """A converter of a function of one tensor; integers are cast to the result's type if that is floating-point."""
 
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
         value = t.cast(a.self, t.result.dtype) if is_float(t.result.dtype) else a.self
@@ -75,7 +75,7 @@ def _rounding(operator: Callable[..., Any]) -> Converter:
 
 
 def _test(operator: Callable[..., Any], otherwise: bool) -> Converter:
-    """isnan and the like, whose answer for integers is known."""
+    """A converter of a test such as isnan; of integers its result is `otherwise`."""
 
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
         if not is_float(dtype_of(a.self)):
@@ -135,7 +135,7 @@ def _div(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _floored_quotient(t: Translation, left: Expression, right: Expression) -> Expression:
-    """Rounded down as PyTorch does it: from the remainder, so that no quotient is rounded up to a whole number."""
+    """The quotient rounded down, as PyTorch computes it: from the remainder, so that rounding cannot reach the next."""
     zero = t.const(0, dtype_of(left))
     remainder = t.emit(relax.op.mod(left, right))
     quotient = t.emit(relax.op.divide(t.emit(relax.op.subtract(left, remainder)), right))
@@ -148,7 +148,7 @@ def _floored_quotient(t: Translation, left: Expression, right: Expression) -> Ex
 
 
 def _remainder(t: Translation, a: SimpleNamespace) -> Expression:
-    """The remainder with the sign of the divisor, of numbers as the tensor's type holds them."""
+    """The remainder with the sign of the divisor; operands are rounded to the result's type first."""
     dtype = t.result.dtype
     left, right = rounded_operands(t, a.self, a.other, dtype=dtype)
     if is_integer(dtype):
@@ -161,7 +161,7 @@ def _remainder(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _fmod(t: Translation, a: SimpleNamespace) -> Expression:
-    """The remainder with the sign of the dividend, of numbers as the tensor's type holds them."""
+    """The remainder with the sign of the dividend; operands are rounded to the result's type first."""
     left, right = rounded_operands(t, a.self, a.other, dtype=t.result.dtype)
     return t.finish(t.emit(relax.op.mod(left, right)))
 
@@ -189,7 +189,7 @@ def _pow(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _whole_power(t: Translation, value: Expression, exponent: int) -> Expression:
-    """By repeated squaring."""
+    """The power by repeated squaring; `exponent` is not negative."""
     result = None
     while exponent:
         if exponent & 1:
@@ -201,7 +201,7 @@ def _whole_power(t: Translation, value: Expression, exponent: int) -> Expression
 
 
 def _compare(operator: Callable[..., Any]) -> Converter:
-    """A comparison; a number is rounded to the tensor's type first."""
+    """A converter of a comparison; both operands are cast to the type to which PyTorch promotes them."""
 
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
         dtype = common_type(a.self, a.other)
@@ -236,9 +236,9 @@ def _shift(operator: Callable[..., Any]) -> Converter:
 
 
 def extreme(t: Translation, operator: Callable[..., Any], left: Expression, right: Expression) -> Expression:
-    """The larger or smaller of two tensors; what is not a number stays that, on either side.
+    """The larger or smaller of two tensors; NaN where either is NaN.
 
-    A maximum of the compiler yields its second operand where the comparison with the first is not true.
+    TVM's maximum yields its second operand where the comparison is false, so NaN of the first one is restored here.
     """
     result = t.emit(operator(left, right))
     if not is_float(dtype_of(left)):
@@ -257,7 +257,7 @@ def _extreme(operator: Callable[..., Any]) -> Converter:
 
 
 def _clamp(t: Translation, a: SimpleNamespace) -> Expression:
-    """Between bounds that are numbers or tensors; the upper one wins."""
+    """Clamps to bounds that are numbers or tensors; where they cross, the result is the upper one."""
     dtype = t.result.dtype
     value = t.cast(a.self, dtype)
     for bound, operator in (
@@ -274,7 +274,7 @@ def _clamp(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def bounded(t: Translation, operator: Callable[..., Any], value: Expression, bound: float) -> Expression:
-    """`value` no smaller (maximum) or larger (minimum) than a number; NaN stays, being the second operand."""
+    """The maximum or minimum of `value` and a number; NaN stays NaN, since `value` is the second operand."""
     dtype = dtype_of(value)
     if is_integer(dtype):
         if not math.isfinite(bound):
@@ -317,7 +317,7 @@ def _gelu(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _expm1_of(t: Translation, value: Expression) -> Expression:
-    """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), which loses nothing near zero."""
+    """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), without cancellation near zero."""
     dtype = dtype_of(value)
     half = t.emit(relax.op.tanh(t.emit(relax.op.multiply(value, t.const(0.5, dtype)))))
     grown = t.emit(relax.op.add(t.emit(relax.op.exp(value)), t.const(1, dtype)))
@@ -329,7 +329,7 @@ def _expm1(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _log1p(t: Translation, a: SimpleNamespace) -> Expression:
-    """log(1 + x), corrected by how 1 + x was rounded."""
+    """log(1 + x), corrected for the rounding of 1 + x."""
     value = t.wide(t.cast(a.self, t.result.dtype))
     dtype = dtype_of(value)
     one = t.const(1, dtype)
@@ -399,7 +399,7 @@ def _hypot(t: Translation, a: SimpleNamespace) -> Expression:
     ratio = t.emit(relax.op.divide(short, long))
     one = t.const(1, dtype_of(long))
     root = t.emit(relax.op.sqrt(t.emit(relax.op.add(t.emit(relax.op.multiply(ratio, ratio)), one))))
-    equal = t.emit(relax.op.equal(short, long))  # zero by zero, infinity by infinity
+    equal = t.emit(relax.op.equal(short, long))  # the quotient is NaN of two zeros and of two infinities
     same = t.emit(relax.op.multiply(long, t.const(math.sqrt(2), dtype_of(long))))
     return t.finish(t.emit(relax.op.where(equal, same, t.emit(relax.op.multiply(long, root)))))
 

@@ -1,4 +1,4 @@
-"""The complementary error function, whose tail one less the error function would lose.
+"""The complementary error function, accurate in its tail, where `1 - erf(x)` would cancel.
 
 The rational approximations are those of W. J. Cody, Rational Chebyshev approximations for the error function,
 Mathematics of Computation 23 (1969), pages 631 to 637.
@@ -18,10 +18,10 @@ from kintune.models.torch_converters.translation import Converter, Expression, T
 
 __all__ = ["CONVERTERS"]
 
-_MIDDLE = 0.46875  # from which on the tail is approximated
-_FAR = 4.0  # from which on in terms of the reciprocal
-_NOTHING = 30.0  # from which on all element types hold 0
-_STEPS = 16.0  # a multiple of whose reciprocal has an exact square
+_MIDDLE = 0.46875  # above this, the tail is approximated by `_MIDDLE_ABOVE` and `_MIDDLE_BELOW`
+_FAR = 4.0  # above this, by `_FAR_ABOVE` and `_FAR_BELOW`
+_NOTHING = 30.0  # above this, the function is 0 in all element types
+_STEPS = 16.0  # the square of a small multiple of 1 / 16 is exact
 
 _MIDDLE_ABOVE = (
     *(2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594, 6.61191906371416295e1),
@@ -32,7 +32,7 @@ _MIDDLE_BELOW = (
     *(1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3),
     *(3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3),
 )
-"""Of exp(x * x) erfc(x): coefficients of powers of x, the highest first."""
+"""Numerator and denominator of exp(x * x) erfc(x): coefficients of powers of x, the highest first."""
 
 _FAR_ABOVE = (
     *(1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1),
@@ -42,7 +42,7 @@ _FAR_BELOW = (
     *(1.0, 2.56852019228982242, 1.87295284992346725, 5.27905102951428412e-1, 6.05183413124413191e-2),
     2.33520497626869185e-3,
 )
-"""Of x * x (1 / sqrt(pi) - x exp(x * x) erfc(x)): coefficients of powers of 1 / (x * x), the highest first."""
+"""Numerator and denominator of x * x (1 / sqrt(pi) - x exp(x * x) erfc(x)): powers of 1 / (x * x), highest first."""
 
 
 def _erfc(t: Translation, a: SimpleNamespace) -> Expression:
@@ -54,11 +54,11 @@ def _erfc(t: Translation, a: SimpleNamespace) -> Expression:
     other = t.emit(relax.op.subtract(t.const(2, dtype), tail))
     tail = t.emit(relax.op.where(t.emit(relax.op.less(value, t.const(0, dtype))), other, tail))
     is_tail = t.emit(relax.op.greater(size, t.const(_MIDDLE, dtype)))
-    return t.finish(t.emit(relax.op.where(is_tail, tail, near)))  # what is not a number is near, and stays that
+    return t.finish(t.emit(relax.op.where(is_tail, tail, near)))  # NaN is not in the tail, and stays NaN
 
 
 def _tail(t: Translation, x: Expression) -> Expression:
-    """The function of numbers that are at least `_MIDDLE`."""
+    """erfc(x) for x of at least `_MIDDLE`."""
     dtype = dtype_of(x)
     middle = _quotient(t, _MIDDLE_ABOVE, _MIDDLE_BELOW, x)
     inverse = t.emit(relax.op.divide(t.const(1, dtype), x))
@@ -71,7 +71,7 @@ def _tail(t: Translation, x: Expression) -> Expression:
 
 
 def _falling(t: Translation, x: Expression) -> Expression:
-    """exp(-x * x), from a number near x that has an exact square and from how far that is off."""
+    """exp(-x * x) as exp(-n * n) exp((n - x) (n + x)), where n is near x and its square is exact."""
     dtype = dtype_of(x)
     steps = t.const(_STEPS, dtype)
     near = t.emit(relax.op.divide(t.emit(relax.op.trunc(t.emit(relax.op.multiply(x, steps)))), steps))
@@ -85,7 +85,7 @@ def _quotient(t: Translation, above: Sequence[float], below: Sequence[float], x:
 
 
 def _polynomial(t: Translation, coefficients: Sequence[float], x: Expression) -> Expression:
-    """By the scheme of Horner."""
+    """The polynomial in x, by Horner's scheme; the coefficient of the highest power comes first."""
 
     def step(total: Expression, coefficient: Expression) -> Expression:
         return t.emit(relax.op.add(t.emit(relax.op.multiply(total, x)), coefficient))

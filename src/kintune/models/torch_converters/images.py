@@ -20,7 +20,10 @@ __all__ = ["CONVERTERS"]
 
 
 class _Windows(NamedTuple):
-    """Windows over the spatial axes, as many as PyTorch has; `after` is what they reach behind the last element."""
+    """Windows over the spatial axes.
+
+    `before` is the padding in front; `after` is how many elements the windows reach beyond the last one, at least 0.
+    """
 
     kernel: list[int]
     strides: list[int]
@@ -31,7 +34,7 @@ class _Windows(NamedTuple):
 
     @classmethod
     def of(cls, a: SimpleNamespace, sizes: Sequence[int], outputs: Sequence[int]) -> _Windows:
-        """The windows of a pooling by its arguments, and by what it makes of axes of these sizes."""
+        """The windows of a pooling with arguments `a` over axes of these sizes, with PyTorch's number of outputs."""
         rank = len(sizes)
         kernel, before = _each(a.kernel_size, rank), _each(a.padding, rank)
         strides = _each(a.stride, rank) if a.stride else kernel
@@ -46,13 +49,13 @@ class _Windows(NamedTuple):
 
 
 def _each(values: Any, rank: int) -> list[int]:
-    """A number for each axis; one alone is that of all."""
+    """A number for each of `rank` axes; a single number is repeated."""
     given = [values] if isinstance(values, int) else list(values)
     return [int(value) for value in (given * rank if len(given) == 1 else given)]
 
 
 def _with_batch(t: Translation, value: Expression, rank: int) -> Expression:
-    """The images as a batch, which a single one is not."""
+    """The images with a batch axis, which is added to a single image."""
     shape = shape_of(value)
     return value if len(shape) == rank + 2 else t.reshape(value, [1, *shape])
 
@@ -77,7 +80,7 @@ def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _average_pool(rank: int) -> Converter:
-    """A mean of each window: the sum that the compiler forms, over as many elements as PyTorch counts."""
+    """A converter to the mean of each window: Relax's mean over all taps, scaled to as many as PyTorch counts."""
 
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
         sizes = shape_of(a.self)[-rank:]
@@ -100,7 +103,7 @@ def _average_pool(rank: int) -> Converter:
 
 
 def _counts(windows: _Windows, sizes: Sequence[int], a: SimpleNamespace) -> NDArray[np.float64]:
-    """How many elements each window counts, with the padding that there is or without, or a number that is given."""
+    """The divisor of each window: its number of elements, with or without padding, or `divisor_override`."""
     fixed = getattr(a, "divisor_override", None)
     if fixed is not None:
         return np.full(windows.outputs, fixed, np.float64)
@@ -116,7 +119,7 @@ def _counts(windows: _Windows, sizes: Sequence[int], a: SimpleNamespace) -> NDAr
 
 
 def _scales(a: SimpleNamespace, rank: int) -> list[float | None]:
-    """How much larger each axis shall be, where that was said instead of a size."""
+    """The scale factor of each axis; None where a size is given instead."""
     factors = getattr(a, "scale_factors", None)
     if factors:
         return list(factors)
@@ -138,7 +141,7 @@ def _nearest(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _bilinear(t: Translation, a: SimpleNamespace) -> Expression:
-    """Between two neighbours along one axis after another."""
+    """Interpolates linearly between two neighbours, along one axis after the other."""
     value: Any = getattr(a, "input", None) if hasattr(a, "input") else a.self
     value = t.wide(value)
     for i, scale in enumerate(_scales(a, 2)):
@@ -159,7 +162,7 @@ def _resized(
 ) -> Expression:
     try:
         return t.emit(resized(t.builder, value, axis, at, first, weights))
-    except ValueError:  # no line of integers: the elements are gathered
+    except ValueError:  # the first taps are no linear function of the output: elements are gathered by constant indices
         pass
     last = shape_of(value)[axis] - 1
     if weights is None:
@@ -174,7 +177,7 @@ def _resized(
 
 
 def _sampled_volume(t: Translation, a: SimpleNamespace) -> Expression:
-    """A volume at the points of a grid, whose last axis has their coordinates; PyTorch numbers the modes."""
+    """A volume sampled at the points of a grid, whose last axis has their coordinates."""
     value, grid = t.wide(a.input), t.wide(a.grid)
     sampled = relax.op.image.grid_sample(
         value,

@@ -18,13 +18,13 @@ __all__ = ["CONVERTERS"]
 
 
 def product(t: Translation, left: Expression, right: Expression) -> Expression:
-    """A matrix product; of half precision in float32, which the caller rounds."""
+    """A matrix product; that of half precision is float32, and the caller rounds it."""
     wide = "float32" if dtype_of(left) in HALVES else None
     return t.emit(relax.op.matmul(left, right, out_dtype=wide))
 
 
 def _named(a: SimpleNamespace, *names: str) -> Expression:
-    """The argument that goes by one of several names, as operators of one kind differ in."""
+    """The argument that has one of several names: they differ among the operators of a kind."""
     return next(getattr(a, name) for name in names if hasattr(a, name))
 
 
@@ -99,7 +99,7 @@ def _convolution(t: Translation, a: SimpleNamespace) -> Expression:
 def _spread_convolution(
     t: Translation, a: SimpleNamespace, spatial: str, settings: dict[str, Any], extra: list[int]
 ) -> Expression:
-    """A transposed convolution as a convolution of the input with zeros between its elements."""
+    """A transposed convolution as a convolution of the input with zeros inserted between its elements."""
     value, weight, groups = a.input, a.weight, a.groups
     rank = len(spatial)
     for i, stride in enumerate(settings["strides"]):
@@ -120,7 +120,7 @@ def _spread_convolution(
         weight = t.emit(relax.op.flip(weight, i + 2))
     low = [d * (k - 1) - p for d, k, p in zip(settings["dilation"], kernel, settings["padding"], strict=True)]
     high = [amount + more for amount, more in zip(low, extra, strict=True)]
-    for i in range(rank):  # a negative amount takes elements away
+    for i in range(rank):  # negative padding removes elements
         size = shape_of(value)[i + 2]
         value = t.slice(value, i + 2, max(-low[i], 0), size - max(-high[i], 0))
     settings = {
@@ -133,7 +133,7 @@ def _spread_convolution(
 
 
 def _attention(t: Translation, a: SimpleNamespace) -> Expression:
-    """softmax(query @ key^T * scale + mask) @ value; rows that see nothing yield zeros."""
+    """softmax(query @ key^T * scale + mask) @ value; a row whose mask excludes all keys yields zeros."""
     if a.dropout_p:
         raise NotConvertible("attention with dropout")
     query, key, value = a.query, a.key, a.value
@@ -174,7 +174,7 @@ def _every_row_sees(mask: Any) -> bool:
 
 
 def _repeat_heads(t: Translation, value: Expression, heads: int) -> Expression:
-    """Each head of keys or values for the group of query heads that shares it."""
+    """Keys or values with each head repeated for the query heads that share it, `heads` in total."""
     *batch, own, rows, width = shape_of(value)
     if own == heads:
         return value
@@ -199,7 +199,7 @@ def _along(t: Translation, a: SimpleNamespace, operator: Any) -> Expression:
 
 
 def _affine(t: Translation, a: SimpleNamespace, shape: list[int], dtype: str) -> tuple[Expression, Expression]:
-    """Scale and offset of a norm, ones and zeros where it has none."""
+    """Scale and offset of a norm; ones and zeros where it has none."""
     ones, zeros = torch.ones(shape), torch.zeros(shape)
     weight, bias = a.weight, a.bias
     return (
@@ -240,7 +240,7 @@ def _batch_norm(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _batch_statistics(t: Translation, a: SimpleNamespace) -> Expression:
-    """A norm by the statistics of its own input: instance norms arrive so."""
+    """A batch norm by the statistics of its own input; PyTorch writes instance norms in this form."""
     value = t.wide(a.input)
     shape = shape_of(value)
     axes = [0, *range(2, len(shape))]

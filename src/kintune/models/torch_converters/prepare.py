@@ -1,4 +1,4 @@
-"""An exported program made simple: sizes fixed, composite operators written out."""
+"""Prepares an exported program for conversion: fixes all sizes, and decomposes composite operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ _WRITTEN_OUT += tuple(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3))
 def fit_constants(
     label: str, program: torch.export.ExportedProgram, constants: Mapping[str, Constant]
 ) -> dict[str, NDArray[Any]]:
-    """The values of constants in the types and shapes of the program's inputs."""
+    """The values of constants in the types and shapes of the program's inputs.
+
+    Raises:
+        ModelError: when a constant is not for an input, or does not fit it.
+    """
     nodes = _placeholders(program)
     fitted: dict[str, NDArray[Any]] = {}
     for name, given in constants.items():
@@ -49,11 +53,12 @@ def prepare(
     shapes: Mapping[str, tuple[int, ...]],
     constants: Mapping[str, NDArray[Any]],
 ) -> Any:
-    """`program` with all sizes fixed, in core operators and a few larger ones that have converters.
+    """Returns `program` with all sizes fixed, decomposed to core operators and a few larger ones that have converters.
 
     Raises:
-        ShapeError: an open dimension that is not bound, or a shape that contradicts the program.
-        ModelError: an input that is no tensor, or state that running the program would change.
+        ShapeError: for an open dimension that is not bound, or a shape that contradicts the program.
+        ModelError: for an open input that is no tensor, for shapes with which the export fails, and for a program that
+            changes an input or state that it reads.
     """
     declared = {name: _dimensions(node) for name, node in _placeholders(program).items()}
     fixed = resolve(label, declared, with_constants(label, shapes, constants))
@@ -70,7 +75,7 @@ def input_names(program: torch.export.ExportedProgram) -> list[str]:
 
 
 def output_names(program: torch.export.ExportedProgram) -> list[str]:
-    """Names from the structure that `forward` returns, of tensors alone: keys of a dict, fields, else numbers."""
+    """Names of the outputs that are tensors, by the structure that `forward` returns: keys, fields, or positions."""
     arguments = [s.arg for s in program.graph_signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
     structure = program.call_spec.out_spec
     kept = [isinstance(argument, TensorArgument) for argument in arguments]
@@ -83,7 +88,7 @@ def output_names(program: torch.export.ExportedProgram) -> list[str]:
 
 
 def _key_text(key: Any) -> str:
-    """One step of a path into a structure."""
+    """The text of one step of a path into a structure."""
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
@@ -106,7 +111,7 @@ def _dimensions(node: Any) -> tuple[Dimension, ...]:
 def _specialised(
     label: str, program: torch.export.ExportedProgram, fixed: Mapping[str, tuple[int, ...]]
 ) -> torch.export.ExportedProgram:
-    """Exported anew for inputs of these sizes, which makes numbers of all that follows from them."""
+    """Exports the program again for inputs of these shapes, so that all sizes that follow from them are numbers."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     leaves: list[Any] = []
     for spec in program.graph_signature.input_specs:
@@ -129,7 +134,7 @@ def _specialised(
 
 
 def _recurrent(program: torch.export.ExportedProgram) -> tuple[str, ...]:
-    """The operators of recurrent layers that have converters, as far as these take all nodes of the program."""
+    """The operators of recurrent layers all of whose nodes in the program can be converted."""
     nodes: dict[str, list[bool]] = {}
     for node in program.graph.nodes:
         if (name := str(getattr(node.target, "__name__", ""))) in recurrent.CONVERTERS:
@@ -138,7 +143,7 @@ def _recurrent(program: torch.export.ExportedProgram) -> tuple[str, ...]:
 
 
 def _decompositions(kept: Sequence[str]) -> Any:
-    """The table of how operators are written out, but for `kept` and those that always have converters."""
+    """The table of decompositions, without those of `kept` and of operators that always have converters."""
     aten = torch.ops.aten
     table = torch.export.default_decompositions()
     for name in (*_KEPT, *kept):
@@ -149,7 +154,7 @@ def _decompositions(kept: Sequence[str]) -> Any:
 
 
 def _refuse_changes(label: str, program: torch.export.ExportedProgram) -> None:
-    """Refuse programs that change an input, or read state that they change: a compiled one keeps none."""
+    """Refuse programs that change an input, or read state that they change: a compiled program keeps no state."""
     signature = program.graph_signature
     mutated = signature.user_inputs_to_mutate
     if mutated:

@@ -1,4 +1,4 @@
-"""From a prepared program to one Relax function, node by node."""
+"""Converts a prepared program to one Relax function, node by node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kintune.models.torch_converters.translation import NotConvertible, Translat
 
 __all__ = ["describe", "translate"]
 
-_LARGEST_FOLDED = 1 << 24  # bytes that a constant may have which is larger than what it is computed from
+_LARGEST_FOLDED = 1 << 24  # bytes of a folded constant; it may always have twice those that it is computed from
 _RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform", "exponential")
 _CHECKS = ("_assert", "sym_constrain_range", "_guards_fn")
 _SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
@@ -36,11 +36,11 @@ _STOCK = frozenset(
         "bucketize.Tensor",
     }
 )
-"""Operators that are left to the compiler's own importer."""
+"""Operators that TVM's own importer converts."""
 
 
 def describe(node: torch.fx.Node) -> str:
-    """A node for people: its operator and the module it belongs to, or the user's line."""
+    """The text that names a node in messages: its operator, and the user's module, the user's line, or its name."""
     name = _operator(node)
     if path := _module(node):
         return f"aten.{name} '{path}'"
@@ -51,17 +51,18 @@ def describe(node: torch.fx.Node) -> str:
 def translate(
     label: str, program: torch.export.ExportedProgram, constants: Mapping[str, NDArray[Any]]
 ) -> ImportedModule:
-    """Import a prepared program; inputs that have values in `constants` are no parameters.
+    """Import a prepared program; inputs that have values in `constants` do not become parameters.
 
     Raises:
-        UnsupportedOperators: operators that have no converter, all of them.
-        ModelError: an operator with arguments that cannot be handled, named with the user's module or line.
+        UnsupportedOperators: listing all operators that have no converter.
+        ModelError: naming a node, by the user's module or line, whose arguments are not supported or whose result has a
+            shape that depends on data.
     """
     return _Program(label, program, constants).translate()
 
 
 def _graph(nodes: list[torch.fx.Node]) -> tuple[GraphNode, ...]:
-    """The nodes that compute something; they are named after the module that they belong to, where there is one."""
+    """The nodes that compute something; each is named after the module that it belongs to, or else by its own name."""
     return tuple(
         GraphNode(
             SourceNode(_module(node) or node.name, _operator(node).partition(".")[0]),
@@ -74,7 +75,7 @@ def _graph(nodes: list[torch.fx.Node]) -> tuple[GraphNode, ...]:
 
 
 def _module(node: torch.fx.Node) -> str:
-    """The path of the user's module that the node belongs to, "" where it is none but the whole model."""
+    """The path of the innermost module that the node belongs to; "" for the model itself."""
     stack = node.meta.get("nn_module_stack") or {}
     return next((str(entry[0]) for entry in reversed(list(stack.values())) if entry[0]), "")
 
@@ -148,7 +149,7 @@ class _Program:
         return parameters
 
     def _fold(self, nodes: list[torch.fx.Node]) -> None:
-        """Compute what depends on no input with PyTorch itself."""
+        """Evaluate nodes that depend on no input in PyTorch, unless their results are random or too large."""
         with torch.no_grad():
             for node in nodes:
                 if node.op == "get_attr":
@@ -175,7 +176,6 @@ class _Program:
         if isinstance(fill, torch.fx.Node):
             fill = self.values.get(fill, fill)
         if isinstance(fill, int | float | bool) and _settled(value):
-            # One element, seen as many.
             self.values[node] = torch.full((), fill, dtype=value.dtype).expand(tuple(value.shape))
 
     def _fold_one(self, node: torch.fx.Node) -> None:
@@ -245,13 +245,13 @@ class _Program:
             raise
         except NotConvertible as error:
             raise ModelError(f"{self.label}: {describe(node)} ({node.name}) cannot be imported: {error}") from error
-        except Exception as error:  # an operator of the compiler raises whatever it dislikes
+        except Exception as error:  # TVM's operators raise exceptions of many types
             raise ModelError(
                 f"{self.label}: {describe(node)} ({node.name}) cannot be imported: {cause_line(error)}"
             ) from error
 
     def _checked(self, node: torch.fx.Node, result: Any) -> Any:
-        """`result`, which must be what PyTorch says of it."""
+        """`result`, cast to the type that PyTorch states; raises `NotConvertible` when its shape is another one."""
         if isinstance(result, Complex):
             return Complex(*(self._checked(node, part) for part in result))
         if isinstance(node.meta.get("val"), torch.Tensor) and isinstance(result, relax.Expr):
@@ -277,7 +277,7 @@ class _Program:
         )
 
     def _expression(self, node: torch.fx.Node) -> Any:
-        """A node's value as converters want it: tensors as expressions."""
+        """A node's value for converters, with PyTorch's tensors as Relax constants."""
         value = self.values[node]
         if isinstance(value, torch.Tensor):
             if node not in self.materialised:
@@ -293,7 +293,7 @@ class _Program:
         return constant(value)
 
     def _stock(self, node: torch.fx.Node) -> Any:
-        """The compiler's own converter; it computes in float32 what is of half precision."""
+        """Converts a node by TVM's own converter; half precision is computed in float32."""
         half = any(value.dtype in (torch.float16, torch.bfloat16) for value in pytree_tensors(node.meta["val"]))
         for argument in node.all_input_nodes:
             value = self._expression(argument)
@@ -346,10 +346,10 @@ def _on_complex_numbers(node: torch.fx.Node) -> bool:
 
 
 def _settled(value: torch.Tensor) -> bool:
-    """Whether all sizes are numbers."""
+    """Whether all sizes of a tensor are numbers, not symbols."""
     return all(isinstance(size, int) for size in value.shape)
 
 
 def pytree_tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in a value, which may be a tuple of some."""
+    """The tensors in a value, which may be a tensor or a nested tuple."""
     return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]

@@ -1,6 +1,6 @@
-"""Recurrent layers of PyTorch, with the loop over time in one kernel a layer.
+"""Recurrent layers of PyTorch; the loop over time is in one kernel for each layer.
 
-`prepare` keeps them as operators where `is_kept` says so; otherwise PyTorch unrolls them.
+`prepare` keeps those as operators for which `is_kept` is True; PyTorch unrolls the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["CONVERTERS", "is_kept"]
 
 
 class _Cell(NamedTuple):
-    """A cell: its name, its gates in PyTorch's order by their places in the kernel's, and whether it has ReLU."""
+    """A cell: its name, PyTorch's number of each gate in the order of the kernel, and whether it has ReLU."""
 
     name: str
     gates: tuple[int, ...]
@@ -38,7 +38,10 @@ _CELLS = {
 
 
 def is_kept(node: torch.fx.Node) -> bool:
-    """Whether a node is a recurrent layer that a converter takes: no training, no projections, at most float32."""
+    """Whether a node is a recurrent layer that can be converted.
+
+    It must have no projections and no dropout in training, and elements of float32 or half precision.
+    """
     name = str(getattr(node.target, "__name__", ""))
     if node.op != "call_function" or name not in _CELLS:
         return False
@@ -96,14 +99,14 @@ def _weights(t: Translation, given: Sequence[Expression], cell: _Cell, direction
 
 
 def _stacked(t: Translation, given: Sequence[Expression], cell: _Cell) -> Expression:
-    """One kind of weight, of all directions: [D, G, H, ...]."""
+    """One kind of weight for all directions, [D, G, H, ...], with gates in the kernel's order."""
     gates = len(cell.gates)
     arrays = [array for weight in given if (array := constant_of(weight)) is not None]
     if len(arrays) == len(given):
         apart = [np.asarray(a, np.float32).reshape(gates, a.shape[0] // gates, *a.shape[1:]) for a in arrays]
         return relax.const(np.ascontiguousarray(np.stack(apart)[:, list(cell.gates)]))
     computed = []
-    for weight in given:  # of a weight norm, for example, which the network computes
+    for weight in given:  # the network computes some of them, for example by a weight norm
         rows, *rest = shape_of(weight)
         split = t.reshape(t.wide(weight), [1, gates, rows // gates, *rest])
         computed.append(t.concat([t.slice(split, 1, gate, gate + 1) for gate in cell.gates], 1))

@@ -1,4 +1,4 @@
-"""What converters of PyTorch's operators work with: values, element types, and a place to emit Relax operators."""
+"""The context of converters of PyTorch's operators: the node at hand, and methods that emit Relax operators."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Converter", "NotConvertible", "TranslatedNode", "Translation"]
 
-_ALIGNMENT = 64  # bytes; the compiler takes no other memory
+_ALIGNMENT = 64  # bytes that TVM requires of a tensor's memory
 
 Expression: TypeAlias = Any
-"""A Relax expression; TVM has no types to check."""
+"""A Relax expression; TVM has no type annotations that a checker could use."""
 
 Converter: TypeAlias = "Callable[[Translation, SimpleNamespace], Any]"
-"""Converts one node: from its arguments, by the names that the operator's schema gives them, to its result."""
+"""Converts one node to its result; the namespace has the node's arguments by the names of the operator's schema."""
 
 
 class NotConvertible(Exception):
-    """An operator is known, but not with these arguments; the message says which."""
+    """An operator has a converter, but not for these arguments; the message names them."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,17 @@ class TranslatedNode:
 
 
 def torch_type(dtype: str) -> torch.dtype:
-    """PyTorch's name of an element type."""
+    """PyTorch's element type of this name."""
     found: torch.dtype = getattr(torch, dtype)
     return found
 
 
 class Translation:
-    """The function that is being built.
+    """The Relax function that is being built, and the node that is being converted.
 
-    `result` is what PyTorch states of the node at hand when it yields one tensor, and `results` one of these for each
-    tensor of a tuple.  `used` tells which results of a tuple anything reads.
+    `result` has the shape and type that PyTorch states for the node's result if it is one tensor; `results` has them
+    for each tensor of a tuple.  `used` has the numbers of the results of a tuple that another node reads.  `name` is
+    the node's name, and `sources` maps the variables emitted so far to the names of their nodes.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
@@ -68,7 +69,7 @@ class Translation:
 
     def const(self, value: Any, dtype: str) -> Expression:
         """A constant of rank 0 (from a number) or of the array's own rank."""
-        exact = torch.float64 if isinstance(value, float) else None  # or it becomes a number of single precision
+        exact = torch.float64 if isinstance(value, float) else None  # by default, it would be rounded to float32
         tensor = torch.as_tensor(value, dtype=exact).to(torch_type(dtype))
         return constant(tensor)
 
@@ -79,7 +80,7 @@ class Translation:
             return value
         if dtype == "bool":
             return self.emit(relax.op.not_equal(value, self.const(0, source)))
-        if source in HALVES and is_integer(dtype):  # through a type that every target converts
+        if source in HALVES and is_integer(dtype):  # by way of float32, from which every target converts
             value = self.emit(relax.op.astype(value, "float32"))
         if is_integer(source) and dtype in HALVES:
             value = self.emit(relax.op.astype(value, "float32"))
@@ -90,7 +91,7 @@ class Translation:
         return self.emit(relax.op.astype(value, dtype))
 
     def wide(self, value: Expression) -> Expression:
-        """`value`, in float32 when its type is of half precision."""
+        """`value`, cast to float32 if it is of half precision."""
         return self.cast(value, "float32") if dtype_of(value) in HALVES else value
 
     def finish(self, value: Expression) -> Expression:
@@ -101,7 +102,7 @@ class Translation:
         """`value` with another shape of as many elements."""
         if shape_of(value) == tuple(shape):
             return value
-        if 0 in shape:  # an operator of Relax reads 0 as "as before"
+        if 0 in shape:  # in Relax's reshape, 0 means that a size does not change
             return self.emit(relax.op.full(list(shape), self.const(0, dtype_of(value)), dtype_of(value)))
         return self.emit(relax.op.reshape(value, list(shape)))
 
@@ -126,7 +127,7 @@ class Translation:
         return self.emit(relax.op.take(value, self.const(indices, "int64"), axis=axis))
 
     def index(self, index: Expression, size: int, axis: int, *, negative: bool = False) -> Expression:
-        """Indices of an axis as kernels want them, marked to be checked; `negative` ones may count from the end."""
+        """Indices of an axis of `size` elements, marked by `mark_index`; if `negative`, they may count from the end."""
         return mark_index(self.builder, index, [size], axis, negative=negative, name=self.name)
 
     def nothing(self) -> Expression:
@@ -135,7 +136,7 @@ class Translation:
 
     def full(self, shape: Sequence[int], value: Any, dtype: str) -> Expression:
         """A tensor of equal elements."""
-        return self.expand(self.const(value, dtype), shape)  # an operator that fills does not take infinities
+        return self.expand(self.const(value, dtype), shape)  # Relax's full does not take infinities
 
 
 def constant(tensor: torch.Tensor) -> Expression:

@@ -29,7 +29,7 @@ _CHUNK = 1 << 22
 
 
 class Role(str, Enum):
-    """What a weight is to the network: whether it counts as a parameter, and that it is drawn at all."""
+    """Whether a weight counts as a parameter."""
 
     PARAMETER = "parameter"
     STATISTIC = "statistic"  # a batch norm's running mean or variance: data, but not a parameter
@@ -141,7 +141,7 @@ class NetworkBuilder:
         return outputs
 
     def finish(self, outputs: Sequence[tuple[str, str, Sequence[int]]]) -> Network:
-        """The network, whose float32 outputs are (name, the value it shows, shape)."""
+        """Return the network; its outputs, all float32, are given as (name of the output, name of the value, shape)."""
         for name, value, _ in outputs:
             self._nodes.append(helper.make_node("Identity", [value], [name], name=f"output_{name}"))
         return Network(

@@ -30,7 +30,7 @@ _ALIGNMENT = 4096  # lets readers map the weights
 def write(name: str, directory: Path | str, *, seed: int = 0, **options: int) -> Path:
     """Write the network `name` into `directory` and return the ONNX file's path.
 
-    The file's name holds a digest of all that decides its content, so a file that is there already is taken as it is.
+    The file's name has a digest of all that determines its content, so an existing file is not written again.
     `options` are those of `kintune.models.zoo.build`.
 
     Raises:
@@ -41,7 +41,13 @@ def write(name: str, directory: Path | str, *, seed: int = 0, **options: int) ->
 
 
 def render(network: Network, directory: Path, seed: int, external_from: int = EXTERNAL_FROM) -> Path:
-    """Write `network` with weights drawn from `seed`; from `external_from` bytes on they go to a file beside it."""
+    """Write `network` with weights drawn from `seed`, and return the path.
+
+    Weights of `external_from` bytes or more in total are written to a second file beside it.
+
+    Raises:
+        OSError: when the directory cannot be written.
+    """
     external = network.nbytes >= external_from
     path = directory / f"{network.name}-{_key(network, seed, external)}.onnx"
     if path.exists():
