@@ -15,7 +15,7 @@ from kintune.errors import OrderError
 from kintune.models.onnx_nodes import sort_nodes, subgraphs, used_tensors
 from kintune.runtime.hybrid_package import operator_domain
 
-__all__ = ["compose", "drop_unused_weights", "extract", "mark", "region_operator", "unmarked"]
+__all__ = ["compose", "drop_unused_weights", "extract", "mark", "region_of", "region_operator", "unmarked"]
 
 _MARK = "kintune region "
 
@@ -30,13 +30,19 @@ def mark(node: NodeProto, region: int) -> None:
     node.doc_string = f"{_MARK}{region}"
 
 
+def region_of(node: NodeProto) -> int | None:
+    """The number of the region that the node is marked as belonging to; None where it has no mark."""
+    text = node.doc_string
+    return int(text[len(_MARK) :]) if text.startswith(_MARK) else None
+
+
 def unmarked(model: ModelProto) -> ModelProto:
     """A copy of a marked graph without its marks."""
     plain = ModelProto()
     plain.CopyFrom(model)
     for graph in _graphs(plain.graph):
         for node in graph.node:
-            if _region_of(node) is not None:
+            if region_of(node) is not None:
                 node.ClearField("doc_string")
     return plain
 
@@ -76,7 +82,7 @@ def extract(marked: ModelProto, region: Region, number: int) -> ModelProto:
         declared.update((value.name, value) for value in (*scope.input, *scope.output, *scope.value_info))
         weights.update((tensor.name, tensor) for tensor in scope.initializer)
     for node in scopes[-1].node:
-        if _region_of(node) == number:
+        if region_of(node) == number:
             added = graph.node.add()
             added.CopyFrom(node)
             added.ClearField("doc_string")
@@ -90,11 +96,6 @@ def extract(marked: ModelProto, region: Region, number: int) -> ModelProto:
     return model
 
 
-def _region_of(node: NodeProto) -> int | None:
-    text = node.doc_string
-    return int(text[len(_MARK) :]) if text.startswith(_MARK) else None
-
-
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
     yield graph
     for node in graph.node:
@@ -105,7 +106,7 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
 def _find(graph: GraphProto, number: int, around: tuple[GraphProto, ...]) -> tuple[GraphProto, ...] | None:
     """The graphs around the nodes of a region, from the main graph inwards; None if there is no such region."""
     scopes = (*around, graph)
-    if any(_region_of(node) == number for node in graph.node):
+    if any(region_of(node) == number for node in graph.node):
         return scopes
     for node in graph.node:
         for inner in subgraphs(node):
@@ -118,7 +119,7 @@ def _replace(graph: GraphProto, regions: Sequence[Region], numbers: Mapping[int,
     nodes: list[NodeProto] = []
     placed: set[int] = set()
     for node in graph.node:
-        region = _region_of(node)
+        region = region_of(node)
         if region is None or region not in numbers:
             for inner in subgraphs(node):
                 _replace(inner, regions, numbers, domain)

@@ -16,7 +16,7 @@ from kintune.core.hybrid import Region
 from kintune.errors import ModelError
 from kintune.models.onnx import OnnxModel
 from kintune.models.onnx_nodes import describe_node, nodes, operator_name, sort_nodes, subgraphs, used_tensors
-from kintune.partition.composition import drop_unused_weights, mark
+from kintune.partition.composition import drop_unused_weights, mark, region_of
 from kintune.partition.constant_nodes import fold_constants
 from kintune.partition.growth import grow_regions
 from kintune.partition.single_node import SingleNode, single_node
@@ -195,4 +195,4 @@ def _put_weights_back(model: OnnxModel, proto: ModelProto) -> None:
 def _left_over(graph: GraphProto) -> Counter[str]:
     """How often each operator occurs, at any depth, in nodes that belong to no region."""
     model = ModelProto(graph=graph)
-    return Counter(operator_name(node) for node in nodes(model) if not node.doc_string.startswith("kintune region "))
+    return Counter(operator_name(node) for node in nodes(model) if region_of(node) is None)

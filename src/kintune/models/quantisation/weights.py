@@ -133,6 +133,7 @@ class WeightQuantiser:
             node.attribute.extend(kept)
         _drop_unused(model)
         read = {name for node in model.graph.node for name in node.input} | _read_inside(model)
+        read |= {value.name for value in model.graph.output}
         model.graph.initializer.extend(tensor for tensor in self._model.graph.initializer if tensor.name in read)
         return model
 
