@@ -43,8 +43,7 @@ def merge_packing(schedule: Schedule) -> None:
 
 
 def computes_packing(scheduled: tvm.IRModule) -> bool:
-    """Whether packing computes values, and does not only copy them, which some of the compiler's passes do not expect.
-    """
+    """Whether packing computes values instead of only copying them, which some of TVM's passes do not expect."""
     stores = [block.body for block in _packing_blocks(scheduled[_MAIN].body)]
     return any(not isinstance(getattr(store, "value", None), tvm.ir.TensorLoad) for store in stores)
 
