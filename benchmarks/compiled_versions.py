@@ -84,7 +84,7 @@ def rounds_of(times: list[float]) -> list[float]:
 
 
 def row_of(text: str, before: Path, seconds: float) -> dict[str, Any]:
-    """What is known of a model, as text of the command line."""
+    """The row of a model, given as the text of the command line: its path, and shapes after `@`."""
     path, _, shapes = text.partition("@")
     bound = shapes.split(",") if shapes else []
     with tempfile.TemporaryDirectory() as folder:

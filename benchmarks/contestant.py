@@ -2,7 +2,8 @@
 
     python benchmarks/contestant.py kintune|onnxruntime|operator FILE INPUTS.npz THREADS
 
-It says `ready`, and then answers each line with a number of milliseconds by as many timings (JSON).
+It prints `ready`.  Each line of its input is then a number of runs, and is answered by their times in milliseconds,
+as JSON.
 """
 
 from __future__ import annotations

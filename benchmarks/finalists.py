@@ -52,7 +52,7 @@ WAYS = (
 
 
 def fastest(measured: Sequence[Measurement]) -> list[Measurement]:
-    """By the search's own times."""
+    """The `MOST` fastest programs by the search's own times."""
     return sorted(measured, key=lambda m: m.outcome.median_us)[:MOST]
 
 

@@ -139,7 +139,7 @@ async def crowd(
 
 
 async def share(process: psutil.Process, seconds: float) -> float:
-    """CPU seconds per second."""
+    """The CPU seconds a second that a process uses, over so many `seconds`."""
     before, begun = process.cpu_times(), time.monotonic()
     await asyncio.sleep(seconds)
     after = process.cpu_times()

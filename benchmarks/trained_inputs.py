@@ -119,7 +119,7 @@ MAKERS: dict[str, tuple[str, _Maker]] = {
     "orientation": ("x", _page),
     "magika": ("bytes", _content),
 }
-"""What makes an input of each network, with the input's name."""
+"""By network: the name of its input, and the function that draws one."""
 
 
 def write_inputs(folder: Path, sets: int = _SETS) -> None:
@@ -133,7 +133,7 @@ def write_inputs(folder: Path, sets: int = _SETS) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """The command line."""
+    """Write the inputs to the folder that the command line names."""
     if len(argv) != 1:
         raise SystemExit(f"usage: python {sys.argv[0]} FOLDER")
     write_inputs(Path(argv[0]))

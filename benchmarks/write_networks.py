@@ -198,7 +198,7 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "unet": _unet,
     "densenet121": _densenet,
 }
-"""By name, which is that of the file."""
+"""The networks by the names of their files."""
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ class FlagsJob:
     """A fold over committed events: the times of all sets of flags, and what each flag has brought on average."""
 
     def open(self, job: str, spec: bytes, history: Sequence[Committed]) -> Iterable[Saying]:
-        """Begin, or begin again after a death."""
+        """Begin a job, or continue it in a new process; `history` has the events that were committed before."""
         self.job, self.spec = job, json.loads(spec)
         self.times: dict[tuple[str, ...], float] = {}
         self.worth = dict.fromkeys(FLAGS, 0.0)
@@ -78,7 +78,7 @@ class FlagsJob:
         self.kind = kind
 
     def item(self, payload: bytes) -> bytes:
-        """Select or update."""
+        """Carry out an item: select sets of flags, or update the worth of each flag."""
         if self.kind == "update":
             mean = sum(self.times.values()) / max(1, len(self.times))
             for flag in FLAGS:
@@ -128,7 +128,7 @@ class FlagsJob:
 
 
 class Builder:
-    """Compiles."""
+    """The build worker: compiles a source with some flags."""
 
     def begin(self, kind: str, context: bytes) -> None:
         """Nothing is shared."""
@@ -143,7 +143,7 @@ class Builder:
 
 
 class Stopwatch:
-    """Runs."""
+    """The device worker: times binaries."""
 
     def begin(self, kind: str, context: bytes) -> None:
         """Nothing is shared."""
@@ -160,7 +160,7 @@ class Stopwatch:
 
 
 def tune(sources: Sequence[str], name: str, rounds: int) -> None:
-    """Be the front: the scheduler, its engine, and the report."""
+    """Run a job for each source under the scheduler, and print what each has found."""
     me = (sys.executable, os.path.abspath(__file__), "--role")
     with tempfile.TemporaryDirectory() as place:
         where = {"FLAGS_DIR": place}

@@ -57,7 +57,7 @@ def milliseconds(module: tvm.IRModule, target: tvm.target.Target) -> float:
 
 
 def tune(module: tvm.IRModule, target: tvm.target.Target, wanted: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """Stock's tuner; the last two of its arguments are all that it takes."""
+    """Tune with stock MetaSchedule; only the arguments `cost_model` and `task_scheduler` are Kintune's."""
     model = FamilyCostModel(families=wanted.families, warmup_samples=wanted.round_size)
     scheduler = FamilyTaskScheduler(wanted.foresee, foresee_size=max(1, wanted.round_size // 4))
     with tempfile.TemporaryDirectory() as directory:

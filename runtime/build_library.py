@@ -1,6 +1,6 @@
 """Compiles the runtime's libraries: a build hook of hatchling, and `python build_library.py OUTPUT.so`.
 
-The second one, `libkintune_onnx.so`, is written beside the first one; `kintune export` copies it.
+The library for onnxruntime, `libkintune_onnx.so`, is written beside OUTPUT.so; `kintune export` copies it.
 
 By default the C compiler of this machine is used, and the wheel is for this machine.  With the name of a platform in
 `KINTUNE_WHEEL_PLATFORM`, such as `manylinux_2_17_aarch64`, the wheel is for that: `ziglang` compiles, for its machine
@@ -50,7 +50,7 @@ def cross_compiler(platform: str) -> list[str]:
     if found is None:
         raise ValueError(f"{PLATFORM_VARIABLE}={platform}: name one such as manylinux_2_17_x86_64, or leave it out")
     major, minor, machine = found.groups()
-    # -s: what it adds of its own C library would tell the paths of the machine that builds
+    # -s strips symbols: those of its own C library would contain paths of the machine that builds
     return [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{major}.{minor}", "-s"]
 
 

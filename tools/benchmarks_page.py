@@ -23,14 +23,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
 PAGE = ROOT / "docs/benchmarks.md"
-LONGEST = 190
+LONGEST = 190  # lines of a page
 SECOND = "benchmarks_service.md"
 """The page on the scheduler and the service."""
 SUPERSEDED = (
     *("compare-bf16-two-xeon", "compare-bf16-xeon", "compare-int8-mobilenet-xeon", "compare-paper-xeon"),
     *("compare-seven-xeon", "compare-eight-xeon", "compare-eleven-xeon", "compare-packages-xeon"),  # in the first table
 )
-"""Comparisons whose files have been compared again by one of another name."""
+"""Comparisons whose files were compared again later, under another name."""
 
 NEWEST = "compare-seven-xeon-2026-11-26"
 """The comparison that was made last, where several have one date."""
@@ -76,7 +76,7 @@ def figure(text: str, digits: int = 0, *, missing: str = "") -> str:
 
 
 def mean(ratios: Sequence[float]) -> float:
-    """The geometric one."""
+    """The geometric mean."""
     return math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
 
 
@@ -92,7 +92,7 @@ def machine_of(path: Path) -> str:
 
 
 def date_of(path: Path) -> str:
-    """What a file's name ends with."""
+    """The date at the end of a file's name."""
     return path.stem[-10:]
 
 
@@ -387,7 +387,7 @@ def scheduler(results: Path, headline: dict[str, Any]) -> list[str]:
 
 
 def service(results: Path, headline: dict[str, Any]) -> list[str]:
-    """The service, its fleet and an hour of trouble."""
+    """The service, its fleet, and an hour with injected faults."""
     kills, answers, load, fleet, soak = (
         read(results, f"{name}.json")
         for name in ("service_kills", "service_answers", "service_load", "fleet_costs", "soak/soak")

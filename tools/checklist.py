@@ -27,7 +27,7 @@ _QUIET_LINE_S = 30.0
 """Seconds between two lines on a step at work, where the output is no terminal."""
 _GRACE_S = 10.0
 _TRUST_S = 60.0
-"""How many seconds of the steps it takes before their pace here counts as much as the pace that was expected."""
+"""After this many seconds of steps, their pace on this machine counts as much as the expected one."""
 
 
 class Failed(Exception):
@@ -88,7 +88,7 @@ class Progress:
         self.tick()
 
     def tick(self, doing: str = "") -> None:
-        """Time has passed."""
+        """Draw the line of the step anew; without a terminal, print one if half a minute has passed."""
         now = self._clock()
         taken, left = span(now - self._since), span(self.left_s)
         if self._live:
@@ -202,7 +202,7 @@ def run_steps(progress: Progress, steps: Sequence[Step]) -> bool:
         except Failed as error:
             progress.fail(error)
             return False
-        except Exception as error:  # a mistake of the list, or something that nobody thought of
+        except Exception as error:  # a defect of the step
             progress.fail(Failed(f"{type(error).__name__}: {error}", traceback.format_exc().rstrip()))
             return False
         progress.end(said)

@@ -111,7 +111,7 @@ class Pages:
 
 
 def copy_diagrams(folder: Path) -> None:
-    """Copies what draws diagrams from NiceGUI, which comes with it, so that nothing is fetched."""
+    """Copies Mermaid, which draws diagrams, from NiceGUI, so that pages need not fetch it."""
     found = find_spec("nicegui")
     places = found.submodule_search_locations if found is not None else None
     drawing = Path(next(iter(places or ["."]))) / "elements" / "mermaid" / "dist"
@@ -136,7 +136,7 @@ def configuration() -> Path:
 
 
 class _Fetched(HTMLParser):
-    """What a page fetches by itself: not what a reader may follow."""
+    """Collects the addresses of what a page fetches by itself, without the links that a reader may follow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Fetched(HTMLParser):
 
 
 def fetched_elsewhere(site: Path) -> Iterator[str]:
-    """Returns what pages, style sheets and scripts of a site would fetch from other servers, with the files that do."""
+    """Yields what pages, style sheets and scripts of a site would fetch from other servers, as "FILE: ADDRESS"."""
     for path in sorted(site.rglob("*")):
         if path.suffix == ".html":
             parser = _Fetched()

@@ -65,7 +65,7 @@ class ReleaseCheck:
         self._index_options = index_options
         self._pythons = pythons
         self.home = folder / "environment"
-        # Nothing of this environment: what is checked is what a user has.  What pip is told stays.
+        # Variables of this environment are left out, since a user has none of them; those of pip stay.
         own = re.compile(r"PYTHON\w*|VIRTUAL_ENV\w*|KINTUNE_\w+|XDG_(DATA|STATE)_HOME")
         self.bare = {name: value for name, value in os.environ.items() if not own.fullmatch(name)}
         self.environment = {
@@ -161,7 +161,7 @@ class ReleaseCheck:
         return self.kintune("evaluate", "small.kt", "--repeats", "3").splitlines()[0]
 
     def serve(self) -> str:
-        """Hands in a job over HTTP, as any program would, and runs what comes of it."""
+        """Submits a job over HTTP, and runs the executable that it makes."""
         with self.serving("data") as ask:
             model = ask("POST", "/api/v1/models?name=one_layer.onnx", NETWORK.read_bytes())
             body = json.dumps({"model": model["id"], "wanted": {"trials": 8}}).encode()
@@ -225,7 +225,7 @@ class ReleaseCheck:
             once()
 
     def _result_of(self, ask: Ask, job: str, name: str) -> str:
-        """Waits for a job, and runs what came of it."""
+        """Waits for a job, and runs its executable; returns a line with the latency."""
         look = partial(ask, "GET", f"/api/v1/jobs/{job}")
         ended = wait_for(look, lambda found: found["ended"], tick=partial(self.runner.tick, f"job {job}"))
         if ended["state"] != "done":
@@ -240,7 +240,7 @@ class ReleaseCheck:
 
     @contextmanager
     def serving(self, data: str, token: str = "") -> Iterator[Ask]:
-        """Serves from a directory until the block ends; gives what asks the service."""
+        """Serves from a directory until the block ends; yields an `Ask` for the service."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -268,7 +268,7 @@ class ReleaseCheck:
 
 
 def own_version() -> str:
-    """The version of what is here."""
+    """The version in the source tree."""
     (version,) = re.findall(r'^__version__ = "(.+)"', (ROOT / "src/kintune/core/version.py").read_text(), re.M)
     return str(version)
 
@@ -282,7 +282,7 @@ class Ask:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def __call__(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        """The JSON that is answered.
+        """The answer, decoded from JSON.
 
         Raises:
             Failed: the answer is an error, or none comes.
@@ -291,7 +291,7 @@ class Ask:
         return document
 
     def fetch(self, path: str, method: str = "GET", body: bytes | None = None) -> bytes:
-        """What is answered.
+        """The body of the answer.
 
         Raises:
             Failed: the answer is an error, or none comes.
@@ -331,10 +331,10 @@ def wait_for(
     gone: Callable[[], bool] = lambda: False,
     tick: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Looks until it is enough; returns what was seen last.
+    """Calls `look` until `enough` is true of its result; returns that result.
 
     Raises:
-        Failed: it is not within `PATIENCE_S` seconds, or what is looked at is gone.
+        Failed: that takes longer than `PATIENCE_S` seconds, or `gone` is true.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and not gone():
@@ -346,7 +346,7 @@ def wait_for(
 
 
 def last_of(log: Path) -> str:
-    """The end of what a service has said."""
+    """The last 3000 characters of a service's log."""
     return log.read_text(errors="replace")[-3000:]
 
 

@@ -1,13 +1,12 @@
-"""Trace one real round and one real request through the house, and count the files on their ways.
+"""Trace one candidate's round and one tuning request through the code, and count the files that they pass.
 
     python tools/trace_paths.py [--model FILE.onnx] [--trials N] [--json FILE]
 
 It tunes a small network as `kintune tune` does.  In every process that takes part, each call into a file of `kintune`
 is looked at.  A file lies on the way of a *candidate* if one of its functions, called between the selection and the
 record, is handed that candidate: as a value, by its digest, or inside a message or a payload.  Of all candidates that
-were measured and did not end up in the result, the one with the most files counts.  A file is entered by the
-*request* when a function of it, called
-from another file, is handed the request: `TuneConfig`, `TuneRequest`, or `TuningRun`.
+were measured and did not end up in the result, the one with the most files counts.  A file is entered by the *request*
+when a function of it, called from another file, is handed the request: `TuneConfig`, `TuneRequest`, or `TuningRun`.
 """
 
 from __future__ import annotations

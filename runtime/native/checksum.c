@@ -1,7 +1,7 @@
 /* A checksum of files, some 9 GB a second: eight lanes of xor and multiplication by an odd number.
  *
- * Both steps can be undone, so two contents that differ in one word end in different lanes.  It finds damage, not
- * forgery. */
+ * Both steps are invertible, so two contents that differ in one 8-byte word have different checksums.  It finds damage,
+ * not forgery. */
 #include "internal.h"
 
 #include <string.h>

@@ -15,17 +15,17 @@ struct kt_context {
   const kt_plan *plan;
   const kt_kernel *kernels;
   kt_pool *pool;
-  atomic_uint user; /* 0: nobody; else one more than the forks when somebody began to use it */
+  atomic_uint user; /* 0 while no thread uses it, else one more than kt_fork_count() when its user began */
   kt_hook hook;
   void *hook_user;
-  uint8_t *arena; /* then room for inputs and outputs that are not at a multiple of KT_ALIGNMENT, then checked indices */
+  uint8_t *arena; /* behind it, room for inputs and outputs whose memory is not aligned, and for checked indices */
   size_t arena_bytes;
   uint8_t **input_room;
   uint8_t **output_room;
   bool *copied; /* by input: whether it is copied before this run */
   kt_dltensor *tensors;
   kt_any *arguments;
-  uint32_t *moving; /* the tensors that lie in inputs or outputs */
+  uint32_t *moving; /* the tensors that lie in inputs or outputs: their addresses change from run to run */
   uint32_t moving_count;
 };
 
@@ -162,7 +162,8 @@ void kt_context_close(kt_context *context) {
   free(context);
 }
 
-/* Begins to use it; false where another thread does.  One of the process that this was forked from counts for nothing. */
+/* Begins to use the context; false where another thread uses it.  A user from before a fork is ignored: its thread does
+ * not exist in this process. */
 static bool begin_use(kt_context *context) {
   unsigned before = 0, mine = kt_fork_count() + 1;
   if (atomic_compare_exchange_strong_explicit(&context->user, &before, mine, memory_order_acquire, memory_order_relaxed))
@@ -197,7 +198,7 @@ static int64_t integer_at(const void *data, const kt_plan_tensor *tensor, size_t
   }
 }
 
-/* "[0, 3]" for an element's place. */
+/* Writes the indices of an element, given by its number, such as "[0, 3]". */
 static void spell(const kt_plan *plan, const kt_plan_tensor *tensor, size_t place, char *text, size_t size) {
   size_t index[KT_MAX_RANK], used = 0;
   for (int i = tensor->rank - 1; i >= 0; i--) {
@@ -259,7 +260,7 @@ static int copy_part(int task, kt_group *group, void *data) {
   return 0;
 }
 
-/* Copies, with all threads of the pool where that pays.  The pool has been entered. */
+/* Copies, with all threads of the pool if the copy is large.  The pool must have been entered. */
 static void copy(kt_context *context, void *to, const void *from, size_t nbytes) {
   if (nbytes < SHARED_COPY) {
     if (nbytes) memcpy(to, from, nbytes);
@@ -359,7 +360,8 @@ static kt_status check_buffers(const kt_context *context, const kt_buffer *input
 
 static bool is_aligned(const void *data) { return data != NULL && (uintptr_t)data % KT_ALIGNMENT == 0; }
 
-/* Whether a run must read a copy: kernels want it aligned, and an output may be written while it is still to be read. */
+/* Whether a run must read a copy of an input: kernels need it aligned, and an output that overlaps it may be written
+ * before the input is read. */
 static bool must_copy(const kt_buffer *input, const kt_buffer *outputs, uint32_t count) {
   if (!is_aligned(input->data)) return true;
   for (uint32_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* What this CPU offers, by the kernel's own list: /proc/cpuinfo has it on every architecture. */
+/* The extensions of this CPU, as Linux lists them in /proc/cpuinfo on every architecture. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -16,12 +16,12 @@
 #define TILE_DATA 18
 
 static char list[16384]; /* " name name ... ": the features of the first processor, in the plan's spelling */
-static char hidden[1024]; /* the same of those that tests want this CPU not to have */
+static char hidden[1024]; /* in the same form, the features that tests hide with KINTUNE_HIDE_ISA */
 static char model_name[128];
 static struct utsname about;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* What Linux calls otherwise than LLVM, whose names plans have, without what is no letter or digit. */
+/* Linux's names of features for which LLVM has others.  Plans have LLVM's names, with letters and digits alone. */
 static const char *const synonyms[][2] = {{"pni", "sse3"}, {"asimd", "neon"}, {"asimdhp", "fp16"}, {"asimddp", "dotprod"}};
 
 /* Appends the next name of `text` to `names`, a list of `size` bytes; returns what follows it. */

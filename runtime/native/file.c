@@ -1,4 +1,5 @@
-/* A `.kt` file: a zip whose members are stored plainly, each at a multiple of KT_PAGE.  Its directory alone is used. */
+/* A `.kt` file: a zip whose members are stored plainly, each at a multiple of KT_PAGE.  Members are found by the zip's
+ * central directory. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -104,7 +105,7 @@ static int find_member(kt_bytes whole, const char *name, kt_bytes *member) {
     }
     uint64_t packed = u32(at + 20), size = u32(at + 24), offset = u32(at + 42);
     const uint8_t *extra = at + ENTRY_SIZE + name_bytes;
-    while (extra_bytes >= 4) { /* the 64-bit numbers, in this order, of those that do not fit */
+    while (extra_bytes >= 4) { /* the zip64 field has those of the numbers that do not fit 32 bits, in this order */
       uint64_t field = 4 + (uint64_t)u16(extra + 2);
       if (field > extra_bytes) return -1;
       if (u16(extra) == ZIP64_FIELD) {

@@ -27,7 +27,7 @@ kt_status kt_hybrid_open(const kt_file *file, const char *path, uint32_t number,
 
 /* Appends the names of the operators that are left to onnxruntime, as the manifest has them; "" if it has none. */
 static void list_operators(kt_bytes manifest, char *text, size_t size) {
-  /* no value or name in JSON has this in it: there, quotes come after backslashes */
+  /* this cannot occur inside a string of JSON, where quotes are escaped by backslashes */
   static const char key[] = "\"operators\":{";
   const char *end = (const char *)manifest.data + manifest.nbytes;
   const char *at = memmem(manifest.data, manifest.nbytes, key, sizeof key - 1);

@@ -1,4 +1,4 @@
-/* What the runtime's own files share. */
+/* The declarations that the runtime's own files share. */
 #ifndef KINTUNE_INTERNAL_H
 #define KINTUNE_INTERNAL_H
 
@@ -22,7 +22,7 @@ kt_status kt_fail(kt_status status, const char *format, ...) __attribute__((form
 
 /* Exported for the Python package, which writes files.
  *
- * Differs for any two contents of the same length that differ in one 64-byte line. */
+ * Differs for any two contents of the same length that differ in one 8-byte word. */
 KT_API uint64_t kt_checksum(const void *data, size_t nbytes);
 
 /* ---- file.c: the members of a `.kt` file ---- */
@@ -40,7 +40,7 @@ typedef struct {
 kt_status kt_file_map(const char *path, kt_file *file);
 void kt_file_unmap(kt_file *file);
 
-/* Has the system read this part of the file from now on: it will be needed soon. */
+/* Tells the system that this part of the file will be read soon. */
 void kt_file_expect(const kt_file *file, kt_bytes part);
 
 /* Finds a member that is stored plainly at a multiple of KT_PAGE; `name` is for messages, too. */
@@ -58,7 +58,7 @@ typedef struct {
   uint8_t magic[8];
   uint32_t version;
   uint32_t threads; /* that the model was tuned for */
-  uint64_t checksum; /* of all bytes, this field as zero */
+  uint64_t checksum; /* of the bytes before this field, xor that of the bytes after it */
   uint64_t arena_bytes;
   uint64_t weights_offset; /* of the variant's part of `weights.bin`, to which the offsets of tensors are relative */
   uint64_t weights_bytes;
@@ -79,7 +79,7 @@ typedef struct {
   uint32_t text_bytes;
   uint32_t number; /* of this plan among the `total` plans of the file, from 0 */
   uint32_t total;
-  uint32_t variant; /* that the plan is of: see variant.c; from 0, those of a variant one after another */
+  uint32_t variant; /* number of the plan's variant, from 0 (see variant.c); plans of a variant are consecutive */
   uint32_t cpu;     /* name of the CPU that it was tuned on; "" where that is not known */
 } kt_plan_header;
 
@@ -135,7 +135,7 @@ typedef struct {
   const char *text;
 } kt_plan;
 
-/* Reads and verifies a plan: afterwards no index, offset or extent in it can lead outside of anything. */
+/* Reads and verifies a plan: afterwards all indices, offsets and extents in it lie within what they refer to. */
 kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan);
 
 static inline uint32_t kt_plan_own_outputs(const kt_plan *plan) {
@@ -144,13 +144,13 @@ static inline uint32_t kt_plan_own_outputs(const kt_plan *plan) {
 
 /* ---- cpu.c ---- */
 
-/* Whether this CPU is of the plan's architecture and has all its instructions; `missing` gets a text of what lacks. */
+/* Whether this CPU is of the plan's architecture and has all its extensions; else `missing` says what it lacks. */
 bool kt_cpu_runs(const kt_plan *plan, char *missing, size_t size);
 
 /* Whether the plan was tuned on a CPU of this one's name. */
 bool kt_cpu_is_same(const kt_plan *plan);
 
-/* Starts a thread's share of special registers (AMX) where the plan's kernels use them. */
+/* Asks the system for permission to use AMX in this process, where the plan's kernels use it. */
 kt_status kt_cpu_prepare(const kt_plan *plan);
 
 /* ---- library.c: the kernels ---- */
@@ -195,7 +195,7 @@ typedef struct {
 kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library);
 void kt_library_unload(kt_library *library);
 
-/* What a kernel said when it failed; "" if nothing. */
+/* The message of the last kernel that failed in this thread; "" if there is none. */
 const char *kt_kernel_message(void);
 void kt_kernel_forget(void);
 void kt_kernel_says(const char *text);
@@ -209,8 +209,8 @@ kt_kernel kt_builtin(const char *name);
 
 #define KT_NO_QUOTA 1e9
 
-/* Seconds of it a second; KT_NO_QUOTA where there is no limit.  `groups` is usually /proc/self/cgroup, `mount` where
- * groups are mounted. */
+/* The seconds of CPU time a second that this process may use; KT_NO_QUOTA where there is no limit.  `groups` is usually
+ * /proc/self/cgroup, `mount` where groups are mounted. */
 double kt_cpu_quota(const char *groups, const char *mount);
 
 /* ---- pool.c: threads and the memory that kernels ask for ---- */
@@ -230,10 +230,11 @@ int32_t kt_usable_cores(void);
 kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *user, kt_pool **pool);
 void kt_pool_close(kt_pool *pool);
 
-/* Between these two, launches of the calling thread go to the pool; each uses at most `limit` threads (0: all). */
+/* Until kt_pool_leave, launches of the calling thread use the threads of the pool. */
 kt_status kt_pool_enter(kt_pool *pool);
 /* How many times this process, or one it comes from, was forked since the first pool was made. */
 unsigned kt_fork_count(void);
+/* Launches that follow use at most `limit` threads; 0: all of the pool. */
 void kt_pool_limit(kt_pool *pool, int32_t limit);
 void kt_pool_leave(kt_pool *pool);
 
@@ -247,8 +248,8 @@ int kt_workspace_free(int device_type, int device, void *memory);
 /* Reads all `count` plans of the file into `plans`, and verifies that they belong together. */
 kt_status kt_variants_read(const kt_file *file, const char *path, kt_plan *plans, uint32_t count);
 
-/* Finds the best variant that this CPU can run, or sees whether it can run the `wanted` one (KT_BEST: any): its first
- * plan, and how many it has. */
+/* Finds the best variant that this CPU can run, or with a `wanted` other than KT_BEST that one, if this CPU can run it.
+ * `first` receives the number of its first plan, `chosen` the number of its plans. */
 kt_status kt_variants_choose(const kt_plan *plans, uint32_t count, int32_t wanted, const char *path, uint32_t *first,
                              uint32_t *chosen);
 
@@ -283,7 +284,7 @@ uint32_t kt_hybrid_count(const kt_file *file); /* of its regions */
 /* Opens a region.  The file must stay mapped until the model and its contexts are closed. */
 kt_status kt_hybrid_open(const kt_file *file, const char *path, uint32_t number, kt_model **model);
 
-/* The error for those who open it as a file for CPUs. */
+/* Fails with the error of opening such a file as one for CPUs. */
 kt_status kt_hybrid_refuse(const kt_file *file, const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* Loads the kernels of a model, and gives them what they call of the compiler's runtime. */
+/* Loads the kernels of a model, and sets the pointers by which they call functions of the compiler's runtime. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -29,7 +29,7 @@ static void raise_parts(const char *kind, const char **parts, int32_t count) {
 
 static void raise_text(const char *kind, const char *text) { raise_parts(kind, &text, 1); }
 
-/* What a kernel that calls the runtime holds: found once, kept for good. */
+/* Initialises a handle that kernels keep for their calls of the runtime, unless that was done before. */
 static int init_once(void **handle, int (*init)(void **result)) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (__atomic_load_n(handle, __ATOMIC_ACQUIRE) != NULL) return 0;
@@ -84,10 +84,10 @@ static void set_slots(void *handle) {
   }
 }
 
-/* A descriptor of the same file by whose path the dynamic loader knows no library; -1 where there is none.
+/* A descriptor of the same file under whose path the dynamic loader knows no library; -1 where there is none.
  *
- * A program may close descriptors that it did not open.  Then their numbers are given anew, and the loader would take
- * the path for that of the library which it has loaded before. */
+ * A program may close descriptors that it did not open.  Their numbers are then reused, and the loader would return the
+ * library which it has loaded before from the same path. */
 static int new_to_loader(int descriptor, char *path, size_t size) {
   for (;;) {
     snprintf(path, size, "/proc/self/fd/%d", descriptor);
@@ -102,13 +102,13 @@ static int new_to_loader(int descriptor, char *path, size_t size) {
   }
 }
 
-/* Whether the descriptor is still that of the library's file: a program may have closed it, and got its number anew. */
+/* Whether the descriptor is still that of the library's file: a program may have closed it and reused its number. */
 static bool is_open(const kt_library *library) {
   struct stat about;
   return fstat(library->descriptor, &about) == 0 && about.st_dev == library->device && about.st_ino == library->inode;
 }
 
-/* EMFILE or ENFILE where no further descriptor can be had, which the loader says in words alone; else 0. */
+/* EMFILE or ENFILE where no further descriptor can be had, else 0; the loader reports this by a text alone. */
 static int lack_of_descriptors(int descriptor) {
   int another = dup(descriptor);
   if (another < 0) return errno;
@@ -116,8 +116,9 @@ static int lack_of_descriptors(int descriptor) {
   return 0;
 }
 
-/* The dynamic loader reads files alone: a nameless one in memory.  It knows libraries by their path, so the descriptor,
- * which is in the path, stays open as long as the library is loaded. */
+/* Loads a library from memory.  The dynamic loader only reads files, so the contents are written to one without a name.
+ * It identifies libraries by their path, which has the descriptor in it: this stays open as long as the library is
+ * loaded. */
 static void *load(kt_bytes content, kt_library *library) {
   int descriptor = (int)syscall(SYS_memfd_create, "kintune-kernels", CLOSE_ON_EXEC);
   if (descriptor < 0) return NULL;
@@ -133,7 +134,7 @@ static void *load(kt_bytes content, kt_library *library) {
     char path[40];
     if ((descriptor = new_to_loader(descriptor, path, sizeof path)) < 0) return NULL;
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    /* those that a linker for another architecture has linked do not say that they want the library of mathematics */
+    /* libraries that were linked for another architecture do not name the library of mathematics as needed */
     if (handle == NULL && dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) != NULL) handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) errno = lack_of_descriptors(descriptor);
   }

@@ -64,7 +64,7 @@ static kt_status load_variant(kt_model *model, const kt_plan *plans, uint32_t co
 
 static kt_status open_plans(kt_model *model, int32_t wanted) {
   uint32_t count = count_plans(&model->file), first = 0, chosen = 0;
-  if (count == 0) { /* the text that fits: not a zip, damaged, or of an earlier format */
+  if (count == 0) { /* to say whether the file is no zip, is damaged, or has an earlier format */
     kt_bytes none;
     if (kt_hybrid_is(&model->file)) return kt_hybrid_refuse(&model->file, model->path);
     kt_status status = kt_file_member(&model->file, model->path, "plan0.bin", &none);

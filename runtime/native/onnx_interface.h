@@ -106,7 +106,8 @@ typedef struct {
   const kt_network *network;
 } kt_operator;
 
-/* Reads what the network takes and gives; refuses types that onnxruntime does not have.  `model` and `name` are set. */
+/* Reads the types and shapes of inputs and outputs, and refuses types that onnxruntime does not have.  `model` and
+ * `name` must be set. */
 kt_status kt_network_describe(kt_network *network);
 
 /* Closes the model, too. */

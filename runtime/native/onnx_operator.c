@@ -64,7 +64,7 @@ typedef struct {
   int64_t extents[KT_MAX_RANK];
 } extents;
 
-/* What one run at a time uses: contexts of the runtime, and room for what is told of inputs and outputs. */
+/* The state of one run at a time: contexts of the runtime, and the descriptions of inputs and outputs. */
 typedef struct runner {
   ort_api api;
   ort_kernel_context *current; /* that of the run */
@@ -270,7 +270,7 @@ static ort_status *make_outputs(const kernel *own, runner *taken, int32_t plan, 
   return NULL;
 }
 
-/* `beside`: the outputs are made only after a run without errors. */
+/* With `beside`, the outputs of onnxruntime are made only after a run without errors. */
 static ort_status *run_with(const kernel *own, runner *taken, bool beside) {
   const kt_network *network = own->network;
   ort_api api = own->api;

@@ -162,7 +162,7 @@ KT_API ort_status *RegisterCustomOps(ort_options *options, const ort_api_base *b
   if (sscanf(base->get_version(), "%u.%u", &major, &version) != 2 || major > 1 || version > API_PARALLEL_FOR)
     version = API_PARALLEL_FOR;
   ort_api api = base->get_api(version);
-  if (api == NULL) return NULL; /* without its functions there is no way to say so; it will not know the operator */
+  if (api == NULL) return NULL; /* without its functions no error can be made; sessions will not know the operator */
   pthread_mutex_lock(&registering);
   ort_status *status = add_to(options, api, version);
   pthread_mutex_unlock(&registering);

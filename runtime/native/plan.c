@@ -21,7 +21,7 @@ static const void *take(cursor *from, uint64_t count, size_t size) {
   return taken;
 }
 
-/* The checksum of the plan with its own field as zero: that of the bytes before it, and after it. */
+/* The checksum of a plan: that of the bytes before its own field, xor that of the bytes after it. */
 static uint64_t checksum_of(kt_bytes content) {
   size_t field = offsetof(kt_plan_header, checksum), after = field + sizeof(uint64_t);
   return kt_checksum(content.data, field) ^ kt_checksum(content.data + after, content.nbytes - after);

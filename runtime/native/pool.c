@@ -50,13 +50,13 @@ typedef struct {
   size_t used;
   size_t wanted; /* the most that was ever asked for at once */
   size_t beside; /* bytes that did not fit, and were allocated elsewhere */
-  block *pieces; /* which have them */
+  block *pieces; /* of these */
   uint8_t padding[KT_ALIGNMENT - 6 * sizeof(size_t)];
 } stack;
 
 static _Thread_local kt_pool *current;
 static _Thread_local stack *current_stack;
-static _Thread_local bool inside; /* a task of a launch: launches within are run by itself */
+static _Thread_local bool inside; /* whether this thread runs a task; a launch within a task uses no other thread */
 
 static void *beside(stack *of, size_t size) {
   block *made = NULL;
@@ -96,7 +96,7 @@ static void free_piece(stack *of, block *freed) {
   free(freed);
 }
 
-/* Gives back what kernels have left that failed. */
+/* Frees what kernels that failed have left. */
 static void empty(stack *of) {
   while (of->pieces != NULL) free_piece(of, of->pieces);
   of->used = 0;
@@ -154,7 +154,7 @@ struct kt_pool {
   cores *bound;
   int caller; /* the core that is left to the caller; -1 where the workers are not bound to cores */
   int64_t spin_ns;
-  kt_pool *outer; /* what the calling thread was about when it entered: a run of another context */
+  kt_pool *outer; /* the calling thread's pool when it entered this one, if it is in a run of another context */
   stack *outer_stack;
   bool outer_inside;
   kt_lambda lambda;
@@ -318,7 +318,7 @@ static kt_status start_workers(kt_pool *pool) {
   int count = pool->bound->count;
   bool enough = count >= pool->threads && kt_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup") + 0.05 >= pool->threads;
   pool->forks = atomic_load(&forks);
-  pool->spin_ns = enough ? SPIN_NS : 0; /* who spins would take another's core, or time that is limited */
+  pool->spin_ns = enough ? SPIN_NS : 0; /* else spinning would take a core from another thread, or time of the quota */
   unsigned first = first_core((unsigned)pool->threads);
   pool->caller = enough ? (int)(first % (unsigned)count) : -1;
   pthread_attr_t attributes;
@@ -336,7 +336,7 @@ static kt_status start_workers(kt_pool *pool) {
       pthread_attr_setaffinity_np(&attributes, sizeof own, &own);
     }
     error = pthread_create(&each->thread, &attributes, work, each);
-    if (error != 0 && enough) { /* where nobody may choose a core, the system does */
+    if (error != 0 && enough) { /* where affinities may not be set, the system places threads */
       each->core = pool->caller = -1;
       enough = false;
       error = pthread_create(&each->thread, NULL, work, each);
@@ -479,6 +479,6 @@ int kt_parallel_launch(kt_lambda lambda, void *data, int tasks) {
 int kt_parallel_barrier(int task, kt_group *group) {
   (void)task;
   if (group->tasks == 1) return 0;
-  kt_kernel_says("it waits for its other tasks, which this runtime does not know"); /* no rule of the tuner makes such */
+  kt_kernel_says("it waits for its other tasks, which this runtime does not know"); /* no tuned kernel does this */
   return -1;
 }

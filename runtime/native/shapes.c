@@ -1,10 +1,10 @@
-/* Finds the plan for the shapes of inputs; where there is none, says which there are. */
+/* Finds the plan for the shapes of inputs; where there is none, the message lists the shapes of all plans. */
 #include "internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What a message holds; `kt_fail` cuts what is longer. */
+/* A part of a message, cut off at the size of its text. */
 typedef struct {
   char text[480];
   size_t used;
@@ -26,7 +26,7 @@ static bool same(const kt_shape *one, const kt_shape *other) {
   return true;
 }
 
-/* The shape of an input of a plan, with its name; both are there. */
+/* The shape of an input of a plan, and its name; the plan and the input must exist. */
 static kt_shape planned(const kt_model *model, int32_t plan, int32_t place, const char **name) {
   kt_tensor tensor = {.name = "", .rank = 0};
   kt_describe_input(model, plan, place, &tensor);
@@ -34,7 +34,7 @@ static kt_shape planned(const kt_model *model, int32_t plan, int32_t place, cons
   return (kt_shape){tensor.shape, tensor.rank};
 }
 
-/* "1x32" */
+/* Appends a name and a shape, such as "tokens=1x32". */
 static void append_shape(line *to, const char *name, const kt_shape *shape, const char *separator) {
   append(to, "%s%.60s=", separator, name);
   if (shape->rank == 0) append(to, "scalar");
@@ -42,7 +42,7 @@ static void append_shape(line *to, const char *name, const kt_shape *shape, cons
   if (shape->rank > 8) append(to, "x...");
 }
 
-/* Whether an input tells the given shapes from those of some plan. */
+/* Whether the given shape of an input differs from its shape in some plan. */
 static bool tells(const kt_model *model, const kt_shape *shapes, int32_t place) {
   for (int32_t plan = 0; plan < kt_plan_count(model); plan++) {
     kt_shape wanted = planned(model, plan, place, NULL);

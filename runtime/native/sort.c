@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INSERTED 16 /* so many are sorted by insertion */
+#define INSERTED 16 /* up to so many elements are sorted by insertion */
 
 typedef struct {
   uint64_t key;

@@ -8,7 +8,7 @@
 
 static const char *machine_of(const kt_plan *plan) { return plan->text + plan->header.machine; }
 
-/* Whether two plans of a variant are for the same CPU and the same weights. */
+/* Whether two plans are for the same CPU and the same weights, and have as many inputs and outputs. */
 static bool agree(const kt_plan *one, const kt_plan *other) {
   const kt_plan_header *left = &one->header, *right = &other->header;
   if (left->weights_offset != right->weights_offset || left->weights_bytes != right->weights_bytes ||

@@ -161,7 +161,7 @@ class Executable(BaseExecutable):
             self._native.kt_close(self._model)
 
     def _after_fork(self) -> None:
-        """In the child process: a thread that held the lock is the parent's."""
+        """In the child process: a thread that held the lock exists only in the parent."""
         self._lock = threading.Lock()
 
     def _handle(self) -> ctypes.c_void_p:
@@ -284,7 +284,7 @@ class Context:
         self._users.pop("run", None)
 
     def _after_fork(self) -> None:
-        """In the child process: a thread that ran it is the parent's."""
+        """In the child process: a thread that ran the context exists only in the parent."""
         self._users = {}
 
     def __enter__(self) -> Context:
@@ -321,7 +321,7 @@ class Context:
         return outputs
 
     def _arrays(self, inputs: tuple[Inputs, ...]) -> list[Array]:
-        """The inputs in order and as contiguous arrays; whatever is wrong with them is found by `arrange_inputs`."""
+        """The inputs in order and as contiguous arrays; those that do not fit as they are go to `arrange_inputs`."""
         first = inputs[0] if len(inputs) == 1 else None
         if len(self._expected) == 1:  # the usual case, made fast
             name, shape, dtype = self._expected[0]

@@ -178,7 +178,7 @@ class HybridExecutable(BaseExecutable):
             self._finalizer()
 
     def _after_fork(self) -> None:
-        """In the child process: sessions are made anew, since those of the parent have no threads here."""
+        """In the child process: sessions are made anew, since the threads of the parent's do not exist here."""
         for session in {id(each): each for each in self._sessions.values()}.values():
             _keep(session)
         self._sessions = {}
@@ -189,7 +189,7 @@ class HybridExecutable(BaseExecutable):
         return _run_session(session, outputs, _feed(self._expected[plan], tensors, inputs))
 
     def _run_any_shape(self, inputs: tuple[Inputs, ...], threads: int) -> dict[str, Array]:
-        """Run as tuned where the shapes were, without onnxruntime if that is possible; else the model as it was."""
+        """Run inputs of tuned shapes without onnxruntime if one region is the whole network; others in the session."""
         fed, plan = self._feed_any_shape(inputs)
         if plan is None or (whole := self._whole_network()) is None:
             return self._run_fed(self._session(threads), fed)
@@ -207,7 +207,7 @@ class HybridExecutable(BaseExecutable):
         return _run_session(session, self._plans[0][1], fed)
 
     def _feed_any_shape(self, inputs: tuple[Inputs, ...]) -> tuple[dict[str, Array], int | None]:
-        """The arrays by name, in the model's order, and which of the tuned shapes they have; None: another one."""
+        """The arrays by name, in the model's order, and the number of the tuned shapes that they have, None if none."""
         if not self._takes_other_shapes:
             self._plan_for(inputs)  # which refuses shapes that are not in the file
         tensors = self._plans[0][0]
@@ -265,7 +265,7 @@ class HybridExecutable(BaseExecutable):
     def _make_session(self, threads: int, profile: bool = False) -> Any:
         if not self._finalizer.alive:
             raise InputError("the executable is closed; open it again")
-        import_onnxruntime()  # what is wrong with it is said before anything is made
+        import_onnxruntime()  # raises before anything is made if it is missing or too old
         if self._folder is None or not self._folder.path.is_dir():  # a child process uses that of its parent
             folder = make_folder(f"/proc/self/fd/{self._descriptor}")
             if self._folder is not None:
@@ -401,12 +401,12 @@ def _run_session(session: Any, outputs: tuple[Tensor, ...], fed: dict[str, Array
 
 
 def _keep(session: Any) -> None:
-    """Never destroy a session: in a child process that would wait for threads which are the parent's."""
+    """Never destroy a session: in a child process that would wait for threads which exist only in the parent."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
 
 
 def _opened(path: str | os.PathLike[str]) -> int:
-    """The descriptor of the file: what is opened later is the same one, even if another takes its place."""
+    """The descriptor of the file, by which it can be opened again even if another file takes its path."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -454,7 +454,7 @@ def _expected(tensors: Iterable[Tensor]) -> _Expected | None:
 
 
 def _feed(expected: _Expected | None, tensors: tuple[Tensor, ...], inputs: tuple[Inputs, ...]) -> dict[str, Array]:
-    """The arrays by name; whatever is wrong with them is found by `arrange_inputs`."""
+    """The arrays by name; inputs that do not fit as they are go through `arrange_inputs`, which may raise."""
     first: Any = inputs[0] if len(inputs) == 1 else None
     if expected is not None and type(first) is dict and len(first) == len(expected):
         for name, shape, dtype in expected:

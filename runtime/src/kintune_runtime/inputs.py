@@ -41,11 +41,11 @@ class InputTensor(Protocol):
 
     @property
     def values(self) -> str:
-        """What it stands for."""
+        """What it stands for, such as "ids"."""
 
     @property
     def below(self) -> int:
-        """What ids are below."""
+        """The exclusive upper bound of ids."""
 
 
 class Tensor(NamedTuple):

@@ -108,7 +108,7 @@ def library() -> ctypes.CDLL:
 
 
 def raise_for(status: int) -> NoReturn:
-    """Raise what a status other than 0 says.
+    """Raise the error for a status other than 0, with the text of the last failure.
 
     Raises:
         InputError: a file, an argument or an array is wrong.

@@ -1,6 +1,6 @@
-"""Reads of an ONNX file which extents of its inputs have names in place of numbers; it needs no package.
+"""Reads the names of extents of an ONNX file's inputs, such as "batch"; it needs no package.
 
-Only this much of the format of protobuf is read: a message is a row of fields, each with a number and a length.
+It reads as much of protobuf's encoding as that takes: a message is a sequence of fields, each with a number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TYPE_TENSOR, _TENSOR_SHAPE, _SHAPE_EXTENT, _EXTENT_NAME = 1, 2, 1, 2
 
 
 def named_extents(model: bytes) -> dict[str, tuple[str, ...]]:
-    """The extents of each input of a model that has a shape: the name of each, "" where it is a number or nothing.
+    """The names of the extents of each input that has a shape; "" for an extent that is a number or not known.
 
     Raises:
         ValueError: it is no ONNX file.
@@ -38,7 +38,7 @@ def _text(message: memoryview, number: int) -> str:
 
 
 def _fields(message: memoryview, wanted: int) -> Iterator[memoryview]:
-    """The contents of all fields of one number that have bytes; those of others are stepped over."""
+    """The contents of the fields with the number `wanted` that are bytes; other fields are skipped."""
     at, end = 0, len(message)
     while at < end:
         tag, at = _varint(message, at)
@@ -59,7 +59,7 @@ def _fields(message: memoryview, wanted: int) -> Iterator[memoryview]:
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and what follows it."""
+    """The variable-length number at a place, seven bits a byte, and the place after it."""
     value = shift = 0
     while at < len(message) and shift < 64:
         byte = message[at]

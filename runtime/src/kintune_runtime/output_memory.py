@@ -1,7 +1,6 @@
-"""Memory for large outputs, which is taken again once nobody holds what was returned in it.
+"""Memory for large outputs, which is reused once nothing refers to the arrays that were returned in it.
 
-Fresh memory is given by the system page by page as it is first written, which for a large output takes longer than
-writing it.
+The system maps fresh memory page by page as it is first written, which for a large output takes longer than writing it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _KEPT = 2  # blocks: the caller often holds the last output while the next one i
 
 _from_buffer: Any = ctypes.c_char.from_buffer
 _address_of = ctypes.addressof
-_references: Any = getattr(sys, "getrefcount", lambda _: sys.maxsize)  # without counts, nothing is taken again
+_references: Any = getattr(sys, "getrefcount", lambda _: sys.maxsize)  # without counts, no memory is reused
 _alone = [object()]
-_ALONE = _references(_alone[0]) if hasattr(sys, "getrefcount") else 0  # of what only a list holds
+_ALONE = _references(_alone[0]) if hasattr(sys, "getrefcount") else 0  # the count of an object that only a list holds
 
 
 class OutputMemory:
@@ -35,7 +34,7 @@ class OutputMemory:
         self._blocks: list[Array] = []
 
     def array(self) -> Array:
-        """An array with any contents, which no array that was made before and still is held shares memory with.
+        """An array with arbitrary contents, which shares no memory with earlier ones that are still referenced.
 
         A large one lies at a multiple of 64 bytes, so that a network writes to it without a copy.
         """
@@ -46,7 +45,7 @@ class OutputMemory:
         return block[start : start + self._nbytes].view(self._dtype).reshape(self._shape)
 
     def _block(self) -> Array:
-        """Bytes that no array lies in: every view of a block, and every view of a view, holds the block itself."""
+        """A block that no array lies in; views, and views of views, count as references to the block."""
         blocks = self._blocks
         for number in range(len(blocks)):
             if _references(blocks[number]) == _ALONE:
@@ -58,7 +57,7 @@ class OutputMemory:
 
 
 def address_of(array: Array) -> int:
-    """Where the elements of an array lie."""
+    """The address of an array's first element."""
     try:
         return _address_of(_from_buffer(array))
     except (TypeError, ValueError):  # it is read-only, has no element, or a type that the buffer protocol lacks

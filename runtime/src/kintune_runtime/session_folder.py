@@ -23,7 +23,7 @@ MODEL = "model.kt"
 """The link in the folder from which the library reads its kernels."""
 
 _PREFIX = "kintune-session-"
-_YOUNG_S = 60.0  # a folder of this age may not be locked yet
+_YOUNG_S = 60.0  # a folder younger than this may not be locked yet
 
 
 class SessionFolder(NamedTuple):
@@ -38,7 +38,7 @@ class SessionFolder(NamedTuple):
         self.release()
 
     def release(self) -> None:
-        """Give this process's part of the lock back, and leave the folder to the others."""
+        """Close this process's descriptor of the lock, and leave the folder to processes that still hold it."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
 

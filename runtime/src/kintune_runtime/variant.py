@@ -30,10 +30,10 @@ class Variant(NamedTuple):
 
 
 def check_number(variant: int) -> int:
-    """The number of a variant, as long as there can be one.
+    """`variant`, if it can be the number of a variant.
 
     Raises:
-        InputError: there cannot.
+        InputError: it cannot: it is negative, or too large for the library.
     """
     if not 0 <= variant < 1 << 31:
         raise InputError(f"there is no variant {variant}; they count from 0")

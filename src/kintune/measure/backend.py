@@ -107,7 +107,7 @@ class HostBackend:
         self._own_cache = data_caches(inspect_machine())[1] if own_cache is None else own_cache
         self._locality: CoreLocality | None = None
         configure = tvm_ffi.get_global_func("runtime.config_threadpool")
-        with pinned_to(cores[0]):  # the runtime gives the main thread all cores; this gives it back what it had
+        with pinned_to(cores[0]):  # `configure` lets the main thread run on all cores; leaving this block undoes that
             configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
 
     def load(self, artifact: bytes) -> Any:

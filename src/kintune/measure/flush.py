@@ -87,7 +87,7 @@ def memory_flusher(threads: int) -> MemoryFlush:
 
 
 def compile_function(function: Any, target: str | dict[str, Any] = "llvm") -> Any:
-    """Compiles a TIR function of tensors for a target, and returns what calls it."""
+    """Compiles a TIR function of tensors for a target, and returns a callable that takes these tensors."""
     module = tvm.IRModule({_ENTRY: function.with_attr("global_symbol", _ENTRY)})
     return tvm.compile(module, tvm.target.Target(target)).mod[_ENTRY]
 

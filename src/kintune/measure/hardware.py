@@ -33,7 +33,7 @@ class Hardware(NamedTuple):
 
 
 def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardware:
-    """Returns cores of this machine, for programs of a canonical target (JSON)."""
+    """Returns `cores` of this machine as hardware for programs of a canonical target (JSON)."""
     from kintune.measure.narrow import measure_narrow
     from kintune.measure.peak import host_reference_kernel, measure_peak
 
@@ -64,7 +64,7 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
 
 
 def gpu_hardware(target: str) -> Hardware:
-    """Returns the first GPU that this process may use, for programs of a canonical target (JSON).
+    """Returns the first GPU that this process may use as hardware for programs of a canonical target (JSON).
 
     Raises:
         OrderError: a library of the CUDA toolkit is missing.

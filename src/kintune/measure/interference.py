@@ -24,7 +24,7 @@ MAX_WAITING = 0.1
 """Seconds waited a second, up to which a time counts as undisturbed: a few disturbed runs do not move a median."""
 
 PAUSES_S = (0.02, 0.4)
-"""Seconds between the attempts: most interference, such as that of the run's own front, ends within milliseconds."""
+"""Seconds between the attempts: most interference, as by the run's own front process, ends within milliseconds."""
 
 MAX_FRUITLESS = 4
 """There are no pauses once this many more measurements stayed disturbed than not: permanent load does not pass."""
@@ -96,7 +96,7 @@ class InterferenceFilter:
     def waiting(self, measure: Callable[[], Timed]) -> tuple[float, Timed]:
         """Returns the seconds waited for cores a second of `measure`, and its result.
 
-        Of one that a CPU quota has stopped nobody knows for how long: it counts as if it had waited all the time.
+        If a CPU quota stopped the process meanwhile, 1.0 is added, since for how long it was stopped is not known.
         """
         stopped, before, begun = self._throttled(), self._waited(), self._clock()
         result = measure()

@@ -37,8 +37,9 @@ _TILES = "amxtile"
 
 
 class _Kind(NamedTuple):
-    """Instructions for products of a precision, the program that uses them in a variant, and the extensions it needs;
-    its outputs may be off by an `error` in norm.
+    """Instructions for products of a precision, the program and variant that use them, and the extensions needed.
+
+    `error` is the largest relative error, in norm, that the outputs may have.
     """
 
     instructions: str
@@ -93,7 +94,7 @@ def _speed(kind: _Kind, target: tvm.target.Target, full_s: float) -> NarrowSpeed
 
 
 def _written(program: Program, variant: str, product: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """The product as a program writes it first."""
+    """The product as the program writes it with its most promising decisions."""
     machine = Processor.of(extensions_of(target), int(dict(target.export()).get("num-cores", 1)))
     return program.write(product, variant, program.rule(product, variant, machine)[0])
 

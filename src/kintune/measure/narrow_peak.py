@@ -81,8 +81,8 @@ def measure_narrow_peaks(target: str, threads: int, backend: MeasurementBackend 
     """GFLOP/s by precision ("bf16", "int8") of `threads` threads, by the fastest instructions that the target has.
 
     `target` is canonical (JSON).  A product and its addition count as two.  A precision without instructions of its own
-    is left out.  The programs run on `backend`, by default in this process.  A process must ask its system for tiles of
-    AMX, so on another machine these are left out.
+    is left out.  The programs run on `backend`, by default in this process.  With a `backend`, AMX is left out: a
+    process has to request it from the system, which only this process does.
     """
     compiler_target = tvm.target.Target(json.loads(target))
     if compiler_target.kind.name != "llvm":
@@ -117,7 +117,7 @@ def _least_s(kind: _Kind, target: tvm.target.Target, threads: int, backend: Meas
 
 
 def _repeated(threads: int, text: str) -> Any:
-    """The loop of the text, on each thread."""
+    """A TIR function that runs the loop of the text on each thread."""
     steps, name, imported = _STEPS, _FUNCTION, IMPORT
 
     @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]

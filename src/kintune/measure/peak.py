@@ -73,7 +73,7 @@ def host_reference_kernel(target: str, threads: int, backend: MeasurementBackend
 def _arithmetic_evaluator(
     target: tvm.target.Target, threads: int, lanes: int, repeats: int, backend: MeasurementBackend | None
 ) -> Callable[[], tuple[float, ...]]:
-    """Returns what runs multiply-adds in registers of all threads `repeats` times; see `evaluator`."""
+    """Returns a function that runs multiply-adds in registers of all threads `repeats` times; see `evaluator`."""
     return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats, backend)
 
 
@@ -122,7 +122,7 @@ def _triad(threads: int, lanes: int, length: int) -> Any:
 
 
 def _sum(threads: int, lanes: int, length: int) -> Any:
-    """Sums, as many as chains of arithmetic, over all of an array that is read once."""
+    """A TIR function that reads an array once and adds it up, in `_CHAINS` independent vectors of sums a thread."""
     chains = _CHAINS
     share = length // threads // lanes // chains
 

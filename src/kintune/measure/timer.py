@@ -190,7 +190,7 @@ def medians_us(seconds: Sequence[float], runs: int) -> tuple[float, ...]:
 
 
 def _is_slow(times_us: Sequence[float], slow_us: float) -> bool:
-    """Returns whether the times so far show that the kernel is none of the fastest."""
+    """Returns whether the least of the times so far exceeds `slow_us` times the margin for so many times."""
     return min(times_us) > _MARGINS[min(len(times_us), len(_MARGINS)) - 1] * slow_us
 
 

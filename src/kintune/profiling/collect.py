@@ -45,7 +45,7 @@ MeasurePeak = Callable[[str, int], Peak | None]
 
 
 class _Run(NamedTuple):
-    """What is profiled: the file's manifest, a combination of its shapes by number, cores, and the user's model."""
+    """What is profiled: the file's manifest, the number of a combination of shapes, cores, and the user's model."""
 
     manifest: Manifest
     number: int
@@ -58,7 +58,9 @@ class _Run(NamedTuple):
 
 
 def profile_executable(request: ProfileRequest, measure_peak: MeasurePeak = measure_peak_apart) -> Profile:
-    """Profiles an executable for this machine's CPU.  `measure_peak` measures that of a target with so many threads.
+    """Profiles an executable for this machine's CPU.
+
+    `measure_peak` takes a canonical target (JSON) and a number of threads; it returns None where it cannot measure.
 
     Raises:
         InputError: a file cannot be used, or is for a GPU or another CPU; the inputs do not fit; onnxruntime is missing
@@ -112,7 +114,7 @@ def _profile_hybrid(request: ProfileRequest, package: HybridPackage, measure_pea
     manifest = package.manifest
     if package.regions and (why := why_not_here(manifest)) is not None:
         raise InputError(f"{request.path}: {why}")
-    import_onnxruntime()  # what is wrong with it is said before anything runs
+    import_onnxruntime()  # raises before anything runs if it is missing or too old
     run = _run(request, manifest)
     peak = measure_peak(manifest.target, len(run.cores)) if package.regions else None
     times = time_network(request, run.original, run.combination, run.cores, hybrid=True)
@@ -133,7 +135,7 @@ _NO_PEAK = "the machine's peak could not be measured (see kintune doctor), so no
 
 
 def _run(request: ProfileRequest, manifest: Manifest) -> _Run:
-    """What is asked for, once it is found to fit the file."""
+    """Resolves a request: cores, the combination of shapes that its inputs have, and the user's model, if any."""
     cores = choose_cores(request.threads or min(manifest.threads, len(choose_cores(0))))
     number = 0 if request.inputs is None else load_fitting(manifest.combinations, request.inputs)[0]
     ref = request.model
@@ -149,7 +151,7 @@ def _profile(
     peak: Peak | None,
     notes: list[str],
 ) -> Profile:
-    """What all profiles have."""
+    """The profile as far as it is the same for compiled and hybrid files."""
     told = []
     onnx = None
     if times.problem:

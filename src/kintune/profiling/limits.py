@@ -24,7 +24,7 @@ _COPIES = frozenset(
 
 _LAUNCH_US = 3.0  # a call on the calling thread that takes up to this time ...
 _SHARED_LAUNCH_US = 12.0  # ... or one on several threads up to this, spends much of it on being called
-_FAR = 0.5  # of the time at the peak, below which that is so
+_FAR = 0.5  # this holds for calls that reach less than this share of the peak
 
 
 class Bound(NamedTuple):
@@ -36,10 +36,10 @@ class Bound(NamedTuple):
 
 
 def bound_of(call: CallRecord, us: float, threads: int, peak: Peak | None) -> Bound:
-    """What bounds a call that took `us` microseconds on `threads` threads; unknown where there are no facts, as on the
-    peak in a narrower precision.
+    """What bounds a call that took `us` microseconds on `threads` threads.
 
-    Fewer threads than those of the peak have a like share of its arithmetic, and all of its bandwidth.
+    It is unknown where the call has no record, or the peak was not measured in the call's precision.  Fewer threads
+    than those of the peak have a proportional share of its arithmetic, and all of its bandwidth.
     """
     gflops = None if peak is None else peak.gflops_in(call.precision)
     if peak is None or gflops is None or not call.operators or us <= 0:

@@ -1,7 +1,7 @@
 """Which nodes of onnxruntime's optimised graph compute the same as which kernel calls.
 
 onnxruntime fuses nodes as well, and names the results after one of them, or after a tensor.  Calls and nodes that
-share a node of the user's graph are put into one group, and so on, until groups are apart.
+share a node of the user's graph are in one group: groups are the connected components of that relation.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def compare(
 
 
 def _extend(nodes: Sequence[int], owners: dict[int, int]) -> None:
-    """Give the nodes of one call that nobody owns to the owner of the one before them, or else of the first owned."""
+    """Give the nodes of one call that have no owner that of the node before them, or else of the first one owned."""
     owner = next((owners[number] for number in nodes if number in owners), None)
     for number in nodes:
         owner = owners.get(number, owner)
@@ -78,7 +78,7 @@ class _Names:
         self._tensors = {tensor: number for number, each in enumerate(graph) for tensor in each.outputs}
 
     def find(self, name: str) -> int | None:
-        """The number of the node; None where the name tells of none."""
+        """The number of the node; None where the name belongs to no node."""
         name = name.removeprefix(_FUSED)
         while name:
             if (found := self._nodes.get(name, self._tensors.get(name))) is not None:
@@ -91,7 +91,7 @@ class _Names:
 
 
 class _Sets:
-    """Sets of members that grow together."""
+    """Disjoint sets of members, which `join` unites (union-find)."""
 
     def __init__(self) -> None:
         self._parents: dict[tuple[str, int], tuple[str, int]] = {}

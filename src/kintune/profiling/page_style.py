@@ -1,4 +1,4 @@
-"""What HTML pages share: one file without scripts or outside files, for light and for dark screens."""
+"""The frame and style of HTML pages: one file without scripts or outside files, for light and for dark screens."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ UNDESCRIBED = "the file does not say what its kernels compute: an earlier versio
 
 
 class Parts(NamedTuple):
-    """The calls in the order in which they began, and more as in `Profile`."""
+    """The calls in the order in which they began; the other fields are as in `Profile`."""
 
     calls: tuple[ProfiledCall, ...]
     prefix: str

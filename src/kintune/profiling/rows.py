@@ -83,7 +83,7 @@ def _titled(calls: Sequence[ProfiledCall]) -> tuple[tuple[ProfiledCall, ...], st
 def stand_beside(
     times: Times, groups: Sequence[ComparedGroup], calls: tuple[ProfiledCall, ...]
 ) -> tuple[OnnxProfile, tuple[ProfiledCall, ...]]:
-    """What onnxruntime takes, and the calls with their groups.
+    """onnxruntime's times, and the calls with the numbers of their groups and the times of onnxruntime's nodes.
 
     Raises:
         InputError: onnxruntime was not profiled.

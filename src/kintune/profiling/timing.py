@@ -55,9 +55,10 @@ class Original(NamedTuple):
 
 
 class Times(NamedTuple):
-    """What was timed: whole runs in milliseconds, calls, and the same of onnxruntime, with what went wrong there.
+    """What was timed: whole runs in milliseconds, calls in microseconds by place, and the calls of one run in order.
 
-    Of a result that runs partly in onnxruntime, `own_nodes` are the nodes of its graph, and there are no calls.
+    `onnx_ms` and `nodes` are those of onnxruntime on the original, or `problem` says why they are missing.  Of a result
+    that runs partly in onnxruntime, `own_nodes` are the nodes of its graph, and there are no calls.
     """
 
     runs_ms: Sequence[float]
@@ -70,7 +71,7 @@ class Times(NamedTuple):
 
 
 def read_original(ref: ModelRef, combination: Combination) -> Original:
-    """What to run in onnxruntime.
+    """The user's ONNX file, to run in onnxruntime, with its nodes.
 
     Raises:
         ModelError: it is no ONNX file, or has other inputs than the executable, or other shapes.

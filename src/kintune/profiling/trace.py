@@ -96,10 +96,10 @@ def _slice(
 
 
 def _in_turns(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The events, of which those of one thread do not overlap: each begins when the one before it has ended, or later.
+    """The events in order, delayed so that those of one thread do not overlap.
 
-    They ran in turns, but some lengths are medians, and all times are rounded to nanoseconds; Perfetto drops a slice
-    that begins in another one and ends behind it.
+    They did not overlap when they ran, but some lengths are medians, and all times are rounded to nanoseconds.
+    Perfetto drops a slice that begins in another one and ends behind it.
     """
     ended: dict[tuple[int, int], int] = {}
     placed = []

@@ -82,7 +82,7 @@ class Executable(kintune_runtime.Executable):
     def create(cls, plan: ExecutionPlan, library: bytes, weights: Iterable[Block], manifest: Manifest) -> Executable:
         """Make an executable of a plan, the shared library of its kernels, and its weights in the plan's order.
 
-        What is for machines of another kind can be saved here, and run there.
+        One for machines of another kind can be saved here, but not run.
         """
         return cls.create_from_plans([CompiledPlan(plan, library, weights)], manifest)
 
@@ -189,7 +189,7 @@ class Executable(kintune_runtime.Executable):
 
 
 def _titled(plan: ExecutionPlan, calls: Iterable[CallRecord]) -> ExecutionPlan:
-    """The plan whose calls bear titles for messages, of records that know the user's nodes."""
+    """The plan with titles, for messages, of the calls whose records name nodes of the user's graph."""
     titles = {record.place: title_of(record).replace("\0", "") for record in calls if record.nodes}
     operations = [
         msgspec.structs.replace(operation, title=titles[place])

@@ -48,7 +48,7 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
     def create(cls, manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes]) -> HybridExecutable:
         """Make one of the host graph, and the files of its regions or their contents (see `write_hybrid`).
 
-        What is for machines of another kind can be saved here, and run there.
+        One for machines of another kind can be saved here, but not run.
 
         Raises:
             InputError: as for `write_hybrid`, or onnxruntime refuses the graph; it is missing, too old, or cannot load

@@ -1,4 +1,4 @@
-"""The file of an opened executable: the same one from then on, even if another takes its path."""
+"""Keeps the file of an executable open, so that it stays the same one even if another file takes its path."""
 
 from __future__ import annotations
 

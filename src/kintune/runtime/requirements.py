@@ -45,7 +45,10 @@ def is_gpu_here(manifest: Manifest) -> bool:
 
 
 def _architecture_here() -> str | None:
-    """That of the first GPU here; what asks for it is imported now, since results for CPUs open sooner without."""
+    """The architecture of this machine's first GPU; None without one.
+
+    The import is here, and not at the top, so that results for CPUs open sooner.
+    """
     from kintune.hardware.gpus import architecture_here
 
     return architecture_here()

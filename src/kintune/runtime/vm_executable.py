@@ -64,9 +64,8 @@ class VmExecutable:
     ) -> VmExecutable:
         """Link what `relax.build` made; `weights` follow the inputs in the parameters of its `main`.
 
-        `object_files` define the kernels that it calls and does not hold.
-
-        What is for machines of another architecture can be saved here, and run there.
+        `object_files` define the kernels that it calls and does not hold.  An executable for machines of another
+        architecture can be saved here, but not run.
 
         Raises:
             BuildError: it cannot be linked.
@@ -128,6 +127,7 @@ class VmExecutable:
         Raises:
             InputError: an input is missing, unknown, or of another dtype or shape than the model's, and when an index,
                 given or computed, is outside of what it indexes.
+            OrderError: the network is for another machine or GPU.
         """
         del threads
         arrays = arrange_inputs(self.inputs, inputs)
@@ -176,10 +176,10 @@ class VmExecutable:
         return Evaluation.of(times, sum(times) / 1e3)
 
     def _place(self) -> DevicePlacement | None:
-        """Where the network runs, with its program loaded; None where it cannot.
+        """The device that the network runs on, with its program loaded; None where this machine cannot run it.
 
         Raises:
-            KintuneError: that fails.
+            KintuneError: the device cannot be used, or the program cannot be loaded.
         """
         if self._placement is None and (placement := make_placement(self.manifest, self._weights)) is not None:
             self._main = _load(self._library, placement.device)

@@ -35,7 +35,7 @@ SECONDS_EACH = 3.0
 _LEAST_SECONDS = 0.5  # of each baseline with each combination of shapes
 _ALL_SHAPES_S = 6.0  # seconds of each baseline with all combinations of shapes together
 _SHARE = 0.05  # of the seconds that the user has given to tuning, at most
-_ROUNDS = 30  # three times those of the report: of a network of a few milliseconds they take a second
+_ROUNDS = 30  # three times those of the report; for a network of a few milliseconds they take a second
 _PREPARE_S = 60.0
 _START_S = 1.5  # a process starts, loads its libraries and the network
 
@@ -127,9 +127,9 @@ def _time(
     clock: Callable[[], float],
     start: StartTimed,
 ) -> tuple[dict[str, tuple[float, ...]], Mapping[str, str]]:
-    """Time these with one combination of shapes; returns milliseconds by name, and why others failed.
+    """Time the baselines `names` with one combination of shapes; returns milliseconds by name, and why others failed.
 
-    Those that say they cannot run here are added to `absent`.
+    Those that say they cannot run here are added to `absent`, with the reason.
     """
     failures: dict[str, str] = {}
     running: list[TimedEntry] = []

@@ -49,7 +49,7 @@ class InterleavedTimes(NamedTuple):
     rounds_ms: dict[str, tuple[float, ...]]
 
     def followed_by(self, further: InterleavedTimes) -> InterleavedTimes:
-        """These and further times of some of them; nobody dropped out of the further ones."""
+        """These times with `further` ones of some of the names appended; `further.dropped` must be empty."""
 
         def joined(
             these: dict[str, tuple[float, ...]], others: dict[str, tuple[float, ...]]

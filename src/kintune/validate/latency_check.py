@@ -36,8 +36,7 @@ StartTimed = Callable[[str, BaselineContext], BaselineProcess]
 class LatencyCheck(msgspec.Struct, frozen=True):
     """Medians of all runs in milliseconds, and the ratio of the first to the second.
 
-    `ratio` is the median of the ratios of so many `rounds`, `low` and `high` are those between which 8 of 10 of them
-    lie.
+    `ratio` is the median of the ratios of so many `rounds`, `low` and `high` are their quantiles 0.1 and 0.9.
     """
 
     kintune_ms: float

@@ -1,7 +1,7 @@
 """Compares outputs with those of a reference: within tolerances, and within what rounding does to the model.
 
-Rounding is measured by perturbing inputs and weights in the last place (`perturbed`): a program that adds in another
-order cannot be nearer to the reference than the reference is to itself then (`noise_allowance`).
+Rounding is measured by perturbing inputs and weights in the last place (`perturbed`).  A program that adds in another
+order cannot be expected to be nearer to the reference than the perturbed reference is (`noise_allowance`).
 """
 
 from __future__ import annotations
@@ -238,7 +238,10 @@ def noise_allowance(output: Array, expected: Array, samples: Sequence[Array], pl
 
 
 def _allow_integers(expected: Array, errors: _Floats, moves: Sequence[_Floats]) -> NoiseAllowance:
-    """Allows integers to differ where noise changes them, and NOISE_FACTOR times as many others; bytes by one step."""
+    """Allows integers to differ where noise changes them, and NOISE_FACTOR times as many others.
+
+    Bytes may also differ by one step in a share `_STEP_SHARE` of the values.
+    """
     flips = [move > 0 for move in moves]
     most = max(int(np.count_nonzero(flip)) for flip in flips)
     wrong = (errors > 0) & ~np.logical_or.reduce(flips)
@@ -260,9 +263,9 @@ def _too_far(errors: _Floats, moves: Sequence[_Floats], plain: _Floats) -> npt.N
 
 
 def _around(farthest: _Floats) -> _Floats:
-    """Returns for each value the largest along its line through the array, in the direction where that is smallest.
+    """Returns for each value the least of the maxima along the lines through it, one line for each axis.
 
-    A few samples are too few for one value, and an output may hold values of very different size side by side.
+    A few samples are too few to judge a single value by, and an output may have axes with values of different size.
     """
     lines = [farthest.max(axis=axis, keepdims=True) for axis in range(farthest.ndim) if farthest.shape[axis] > 1]
     around = np.broadcast_to(np.asarray(farthest.max()), farthest.shape)
@@ -280,7 +283,7 @@ def _errors(output: Array, expected: Array) -> _Floats:
 
 
 def _spelled(value: Any) -> str:
-    """Returns a value as messages have it: integers and booleans as a whole."""
+    """Returns a value as messages have it: integers and booleans in full."""
     return str(int(value)) if value.dtype.kind in "biu" else f"{float(value):.6g}"
 
 

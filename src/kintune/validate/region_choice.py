@@ -33,23 +33,23 @@ _BY_CHANCE = 0.06
 
 
 def is_slower(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
-    """Return whether one of two that were timed in rounds is slower by more than 2 % and 5 microseconds.
+    """Return whether ours are slower than theirs by more than 2 % and 5 microseconds.
 
-    Both have a latency of each round.  See `paired_ratio`.
+    Both have the latency of each round in milliseconds, in the same order; see `paired_ratio`.
     """
     theirs = statistics.median(theirs_ms)
     return paired_ratio(ours_ms, theirs_ms) * theirs > max(_SLOWER * theirs, theirs + _SLOWER_MS)
 
 
 def wins(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
-    """Return whether one of two that were timed in rounds is faster by more than 2 %; see `is_slower`."""
+    """Return whether ours are faster than theirs by more than 2 %; see `is_slower`."""
     return paired_ratio(ours_ms, theirs_ms) < _FASTER
 
 
 def rounds_agree(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
-    """Return whether so many rounds have the same one ahead that chance hardly does that: a sign test, on one side.
+    """Return whether one of the two is ahead in more rounds than chance explains: a one-sided sign test at 6 %.
 
-    Of five rounds it takes all, of ten eight.
+    It has to be ahead in all of five rounds, or in eight of ten.
     """
     ahead = sum(ours < theirs for ours, theirs in zip(ours_ms, theirs_ms, strict=True))
     rounds = len(ours_ms)
@@ -67,8 +67,8 @@ def winning_regions(
 ) -> tuple[int, ...]:
     """Return the numbers of the regions that are faster by themselves, by 2 %, than onnxruntime on the same nodes.
 
-    `path` is a hybrid result that is not published; files are written into `directory`.  A region that does not run by
-    itself, in either, is not judged, and counts as a winner.
+    `path` is a hybrid result that is not published; files are written into `directory`.  A region counts as faster
+    without being timed if it does not run by itself in either, or if its number is 24 or larger.
     """
     hybrid = read_manifest(path).hybrid
     count = len(hybrid.regions) if hybrid is not None else 0

@@ -20,7 +20,7 @@ from kintune.validate.baselines import KINTUNE, BaselineModel
 __all__ = ["ROUNDS", "RegionTimes", "middle_times", "time_regions"]
 
 ROUNDS = 5
-"""In how many turns things are timed one after the other."""
+"""The rounds in which kernels are timed; results are medians over them."""
 
 _SHORTEST_SECONDS = 0.2  # for each region, however many there are
 _PREPARE_SECONDS = 300.0
@@ -28,7 +28,7 @@ _TURN_SECONDS = 120.0
 
 
 class RegionTimes(NamedTuple):
-    """By a region's number the times of its kernels, or in a line why there are none."""
+    """The times of the kernels of each region, by its number; in `failed`, in a line each, why others have none."""
 
     kernels: dict[int, KernelTimes]
     failed: dict[int, str]
@@ -71,7 +71,7 @@ def _time_kernels(path: Path, combination: int, cores: Sequence[int], runs: int,
 
 
 def middle_times(rounds: Sequence[KernelTimes]) -> KernelTimes:
-    """The medians of several rounds, with one run of the round in the middle; nothing of no rounds."""
+    """The medians of several rounds, with the timeline of the middle one; empty for no rounds."""
     places = sorted({place for each in rounds for place in each.us})
     calls = {place: statistics.median(each.us[place] for each in rounds if place in each.us) for place in places}
     return KernelTimes(calls, rounds[len(rounds) // 2].timeline if rounds else ())

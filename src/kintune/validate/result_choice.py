@@ -26,7 +26,7 @@ __all__ = ["ResultChoice"]
 _BASELINE = "onnxruntime"
 _CHOSEN = "tuned, threads chosen"
 _LEAST_GAIN = 0.02  # with which the extents of what runs in onnxruntime are fixed
-_AGAIN = {"rounds": 60, "runs": 2, "race_seconds": 20.0}  # of a second look at two
+_AGAIN = {"rounds": 60, "runs": 2, "race_seconds": 20.0}  # of `look_again`
 
 
 class ResultChoice:
@@ -42,7 +42,8 @@ class ResultChoice:
     def choose_regions(self) -> tuple[int, ...] | None:
         """Chooses the regions that are faster than onnxruntime on the same nodes, and goes on with these alone.
 
-        None where nothing is to be chosen: there are no regions, or one, of which the times of the network tell.
+        None where nothing changes: there are fewer than two regions (the times of the network decide on one), all of
+        them are faster, or onnxruntime is not timed.
         """
         run = self.run
         hybrid = run.manifest.hybrid
@@ -52,7 +53,7 @@ class ResultChoice:
         kept = winning_regions(path, run.directory, run.conditions, run.cores, run.item.seed, self._clock)
         if len(kept) == len(hybrid.regions):
             return None
-        if not kept and run.item.onnx and self.hand_over_all():  # as it is published then
+        if not kept and run.item.onnx and self.hand_over_all():  # the form in which it is then published
             return kept
         changed = run.directory / "regions.kt"
         onnx = Path(run.item.onnx) if run.item.onnx else None
@@ -84,9 +85,10 @@ class ResultChoice:
         return self.run.item.timed and self.run.item.may_hand_over and _BASELINE in self.run.item.compare
 
     def should_hand_over(self, rounds_ms: Mapping[str, Sequence[float]]) -> bool:
-        """Returns whether all of the network is to run in onnxruntime, and may; from the median of each round by name.
+        """Returns whether all of the network is to run in onnxruntime, and may.
 
-        A network that needs no onnxruntime must be slower for that; one of regions goes unless it wins.
+        `rounds_ms` has the median of each round in milliseconds, by name.  A network that needs no onnxruntime is
+        handed over if it is slower, one with regions unless it is faster.
         """
         ours, theirs = rounds_ms.get(TUNED), rounds_ms.get(_BASELINE)
         if not (self._has_baseline and self.run.item.onnx and ours and theirs):
@@ -103,10 +105,10 @@ class ResultChoice:
         return hybrid is None or bool(hybrid.other_shapes)
 
     def look_again(self, first: InterleavedTimes, running: Sequence[TimedEntry]) -> InterleavedTimes:
-        """Returns the times with those of further rounds, where the first do not agree.
+        """Returns the times, with further rounds appended where the first ones may have decided by chance.
 
-        That is so where they would hand a whole network over, and some say otherwise: chance may decide then.
-        Of the processes `running`, the network and onnxruntime take shorter turns.
+        That is where a network that needs no onnxruntime would be handed over, although the rounds do not agree
+        (`rounds_agree`).  In further rounds the network and onnxruntime alone take turns, which are shorter.
         """
         ours, theirs = (first.rounds_ms.get(name, ()) for name in (TUNED, _BASELINE))
         if not self.should_hand_over(first.rounds_ms) or not self._is_whole or rounds_agree(ours, theirs):

@@ -97,10 +97,13 @@ def is_faster(
     clock: Callable[[], float],
     least: float = 0.0,
 ) -> bool:
-    """Times the network as it was and with what was chosen, in turns; returns whether to keep that.
+    """Times the network as it was and as it was chosen, in turns; returns whether to keep what was chosen.
 
-    It must be faster by the share `least` at least.  If that is nothing, a difference within 1 % does not count against
-    it: what fewer threads leave idle, another request can use.
+    It must be faster by the share `least` at least.  If that is 0, it may be slower by 1 %, since other requests can
+    use the cores that fewer threads leave idle.
+
+    Raises:
+        EngineError: one of the two does not run any more.
     """
     brief = msgspec.structs.replace(conditions, rounds=8, min_rounds=2, race_seconds=_COMPARED_SECONDS)
     rounds_ms = time_interleaved((plain, chosen), brief, clock).rounds_ms

@@ -125,7 +125,7 @@ def _sums(each: Sequence[tuple[tuple[float, ...], ...]]) -> tuple[tuple[float, .
 
 
 def _hint(item: ValidationItem, manifest: Manifest) -> str:
-    """Advice where values were drawn that mean nothing to the model: words, or numbers that choose something."""
+    """Advice for a network that fails on drawn strings or integers, which may be no valid inputs; else empty."""
     drawn = [tensor.name for tensor in manifest.inputs if tensor.dtype.startswith(("string", "int", "uint"))]
     if item.inputs or not drawn:
         return ""
@@ -133,7 +133,7 @@ def _hint(item: ValidationItem, manifest: Manifest) -> str:
 
 
 def _thread_counts(each: Sequence[tuple[dict[int, int], ...]]) -> tuple[dict[int, int], ...]:
-    """Those of all plans, from those of each combination, which has its own plan's alone."""
+    """The thread counts of all plans; those of a combination of shapes are of its own plan alone."""
     if not any(each):
         return ()
     return tuple(counts[0] if counts else {} for counts in each)

@@ -180,9 +180,10 @@ class ValidationRun:
         return process
 
     def time_beside(self, tuned: BaselineProcess, clock: Callable[[], float]) -> tuple[tuple[float, ...], ...]:
-        """Times the tuned network, whose process ends here, and what is beside it, in turns.
+        """Times the tuned network, whose process ends here, and the executable `item.beside` in turns.
 
-        Returns the median of each round in milliseconds, of both; none where that is not asked, or one does not run.
+        Returns the median of each round in milliseconds, of both; empty if there is no such executable, if the item is
+        `timed` anyway, or if one of the two does not run.
         """
         if self.item.beside is None or self.item.timed:
             return ()
@@ -220,7 +221,7 @@ class ValidationRun:
         """Returns the user's score of the tuned network.
 
         Raises:
-            NumericsError: his function fails.
+            NumericsError: the user's function fails.
         """
         order = ScoreOrder(metric, self.conditions.threads, executable=self.item.tuned, held_back=self.item.held_back)
         try:

@@ -136,7 +136,7 @@ KT_API kt_status kt_open_variant(const char *path, int32_t variant, kt_model **m
  * KT_ERROR_ARGUMENT, KT_ERROR_FORMAT, KT_ERROR_UNSUPPORTED, KT_ERROR_MEMORY. */
 KT_API kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model);
 
-/* Gives the model up; it goes with its last context.  NULL is fine. */
+/* Releases the model; it is freed with the last of its contexts.  NULL is fine. */
 KT_API void kt_close(kt_model *model);
 
 /* The file's `manifest.json`, `*nbytes` bytes of JSON that no zero follows; it lives as long as the model.  NULL where

@@ -19,7 +19,7 @@
 
 namespace kintune {
 
-// What `kt_last_error` says, with the status.
+// The text of `kt_last_error`, with the status.
 class Error : public std::runtime_error {
  public:
   Error(kt_status status, const std::string &text) : std::runtime_error(text), status(status) {}

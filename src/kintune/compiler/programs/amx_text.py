@@ -1,4 +1,4 @@
-"""What programs by AMX share, as text of LLVM: declarations, and how a thread sets tiles up and releases them."""
+"""The LLVM text that AMX programs share: declarations, and functions that configure and release a thread's tiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 __all__ = ["TILES", "tile_frame"]
 
 TILES = 8
-"""The tiles that a CPU has."""
+"""The tile registers of a core with AMX."""
 
 _TEXT = """declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
@@ -36,10 +36,10 @@ define i32 @{name}_end() {{
 
 
 def tile_frame(name: str, product: str, shapes: Sequence[tuple[int, int]]) -> str:
-    """The declarations, with that of the instruction `product`, and the functions `NAME_begin` and `NAME_end`.
+    """The text that declares the tile instructions, `product` among them, and defines two functions.
 
-    `shapes` are the bytes of a row and the number of rows of each of the `TILES`.  Each thread calls the functions
-    before and after its products.
+    `NAME_begin` configures the tiles and `NAME_end` releases them.  Each thread calls them before and after its
+    products.  `shapes` gives the bytes of a row and the number of rows of each of the `TILES` tiles.
     """
     widths = ", ".join(f"i16 {width}" for width, _ in shapes)
     heights = ", ".join(f"i8 {height}" for _, height in shapes)

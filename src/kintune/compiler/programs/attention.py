@@ -1,4 +1,4 @@
-"""Attention as one kernel: scores are computed, softened and used block by block, and never leave the caches."""
+"""Attention as one kernel: scores, softmax and weighted values block by block, so that scores stay in the caches."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AttentionProgram:
         return _choices(_pattern(module), _parsed(variant)).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """The kernel.
+        """The module whose `main` is the kernel.
 
         Raises:
             BuildError: the workload is no attention, or the decisions are not the program's own.
@@ -99,12 +99,12 @@ class AttentionProgram:
 
 
 def _least(tiles: Sequence[tuple[int, int]]) -> list[int]:
-    """The two tiles that load the least for their arithmetic."""
+    """The places of the two tiles that load the least for a multiply-add."""
     return sorted(range(len(tiles)), key=lambda i: _loads(tiles[i]))[:2]
 
 
 def _fitted(tile: tuple[int, int, bool], pattern: AttentionPattern, lanes: int, queries: int) -> tuple[int, int]:
-    """A tile of the result, where it is clipped to what there is of a block of so many vectors of queries."""
+    """The height and vectors of a result tile, clipped to the width and to a block of `queries` vectors of queries."""
     height, vectors, across = tile
     if across:
         return min(height, pattern.width), min(vectors, queries)
@@ -172,7 +172,10 @@ def _loads(tile: tuple[int, ...]) -> float:
 
 
 def _waste(pattern: AttentionPattern, chosen: _Variant, queries: int, machine: Processor) -> float:
-    """The time of a number of vectors of queries a task, in whole tasks a thread, as a share of the best one."""
+    """The estimated time with `queries` vectors of queries a task, relative to full vectors spread evenly on threads.
+
+    The time is that of the thread with the most tasks.  Tasks of one or two vectors are charged 0.15 more.
+    """
     blocks = _ceil(pattern.rows, queries * chosen.lanes)
     vectors = _ceil(_ceil(pattern.rows, blocks), chosen.lanes)
     rounds = _ceil(pattern.heads * blocks, machine.threads)

@@ -27,7 +27,7 @@ NAME = "attention"
 
 
 class Term(msgspec.Struct, frozen=True, array_like=True):
-    """A part of an index: `coordinate // divisor % modulus * factor`; nothing is taken modulo 0."""
+    """A part of an index: `coordinate // divisor % modulus * factor`; a `modulus` of 0 stands for no modulo."""
 
     coordinate: int
     divisor: int = 1
@@ -64,7 +64,7 @@ class StepKind(enum.Enum):
     ADD = "add"
     """A tensor is added."""
     SELECT = "select"
-    """Where a boolean tensor is `kept` the score stays; elsewhere it becomes `number`."""
+    """Where a boolean tensor equals `kept`, the score stays; elsewhere it becomes `number`."""
     CAUSAL = "causal"
     """A row sees its own column, those before it, and `number` more; the others do not count."""
 
@@ -79,7 +79,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def value(self) -> float:
-        """The number."""
+        """`number` as a float."""
         return float.fromhex(self.number)
 
 

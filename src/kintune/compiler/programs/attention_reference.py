@@ -18,7 +18,10 @@ _OPAQUE = 8  # the compiler's class of functions that are fused with nothing
 def reference(
     pattern: AttentionPattern, operands: Sequence[tuple[Sequence[int], str]], result: Sequence[int]
 ) -> tirx.PrimFunc:
-    """A function of the operands (shapes and types) and the result, of float32 and the shape `result`."""
+    """The function that computes the pattern, which its attribute names.
+
+    Its parameters are the `operands`, given by shapes and types, then the result, of float32 and the shape `result`.
+    """
     tensors = [
         te.placeholder([_long(extent) for extent in shape], dtype, name=f"operand_{number}")
         for number, (shape, dtype) in enumerate(operands)

@@ -1,7 +1,7 @@
 """Attention with few queries, as in a step of decoding: a task is one query of one head.
 
-Nothing of keys and values is used twice, so memory sets the pace: both are read once, in the order in which they lie.
-The scores of a query fit the caches; the softmax is that of the whole row.
+Each key and value is used once, so that the bandwidth of memory limits the speed.  Both are read in the order in which
+they lie.  The scores of a query fit the caches; the softmax is computed of the whole row at once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Row:
         for key_loop, height in tiles(pattern.columns, self.blocking.keys):
             with key_loop() as key:
                 self._score(key, height)
-        self._soften()
+        self._softmax()
         self._mix()
 
     def _read(self, access: Access, column: Any = 0, depth: Any = 0, width: Any = 0) -> Any:
@@ -100,7 +100,8 @@ class _Row:
                 store(buffer, combine(buffer[lane], buffer[lane + width]), lane)
             width //= 2
 
-    def _soften(self) -> None:
+    def _softmax(self) -> None:
+        """Scores become exponentials, less the largest score; `total` becomes the factor that normalises the row."""
         pattern, lanes = self.pattern, self.lanes
         with vector(lanes) as lane:
             store(self.most, tirx.const(LOWEST, "float32"), lane)
@@ -149,7 +150,7 @@ class _Row:
 
 
 class _Fixed:
-    """A loop of one iteration, at a start that is known."""
+    """A context like that of a loop, for a single iteration at a known start."""
 
     def __init__(self, start: int) -> None:
         self._start = start

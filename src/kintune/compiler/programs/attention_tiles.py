@@ -34,17 +34,17 @@ from kintune.compiler.programs.powers import power_of_e
 __all__ = ["LOWEST", "Blocking", "factor_of", "finished", "write_tiles"]
 
 LOWEST = -3.4028234663852886e38
-"""The largest score before any was seen."""
+"""The value from which the maximum of scores starts: the least finite float32."""
 
 _NO_SUM = 0.5
-"""The largest score adds one to the sum of exponentials; a smaller sum is that of a row in which all are excluded."""
+"""A sum of exponentials below this is that of a row whose scores are all excluded: else the largest one adds 1."""
 
 
 class Blocking(NamedTuple):
     """How the work is cut: `lanes` of a vector, vectors of queries a task, keys a block, and register tiles.
 
-    A tile of scores has `score_keys` by `score_vectors`, one of the result `rows` by `vectors`: of queries by vectors
-    of the width, or where `across`, of the width by vectors of queries.
+    A tile of scores has `score_keys` keys by `score_vectors` vectors of queries.  A tile of the result has `rows` by
+    `vectors`: queries by vectors of the width, or with `across` places of the width by vectors of queries.
     """
 
     lanes: int
@@ -60,7 +60,8 @@ class Blocking(NamedTuple):
 def write_tiles(function: Any, pattern: AttentionPattern, blocking: Blocking) -> Any:
     """A module whose `main` computes the attention of `function` in blocks.
 
-    There are at least as many queries as lanes, and the width has as many, unless the blocking is `across`.
+    The pattern must have at least as many queries as a vector has lanes, and unless the blocking is `across` also a
+    width of as many.
     """
     lanes = blocking.lanes
     blocks = -(-pattern.rows // (blocking.queries * lanes))
@@ -172,7 +173,7 @@ class _Task:
                 self._block(whole * keys, rest)
 
     def _block(self, first: Any, keys: int) -> None:
-        """Take in a block of keys and values."""
+        """Add a block of keys and values to the running maxima, sums and results."""
         lanes = self.lanes
         with repeat(self.vectors, "group") as group, vector(lanes) as lane:
             store(self.block_most, tirx.const(LOWEST, "float32"), group * lanes + lane)
@@ -181,7 +182,7 @@ class _Task:
                 for group_loop, width in tiles(self.vectors, self.blocking.score_vectors):
                     with group_loop() as group:
                         self._score(first, key, height, group, width)
-        self._soften(keys)
+        self._softmax(keys)
         if self.blocking.across:
             for row_loop, height in tiles(self.pattern.width, self.blocking.rows):
                 with row_loop() as row:
@@ -231,7 +232,7 @@ class _Task:
                 with vector(lanes) as lane:
                     store(self.scores, self.tile[i][u * lanes + lane], key + i, (group + u) * lanes + lane)
 
-    def _soften(self, keys: int) -> None:
+    def _softmax(self, keys: int) -> None:
         """Scores become exponentials; what was added up before is scaled down later, by `shrink`."""
         lanes = self.lanes
         with repeat(self.vectors, "group") as group:
@@ -304,7 +305,7 @@ class _Task:
                     store(self.result, self.tile[i][u * lanes + lane], row + i, (group + u) * lanes + lane)
 
     def _invert(self) -> None:
-        """What each query's sum of values is multiplied by."""
+        """Replace each query's sum of exponentials by the factor of its sum of values (`factor_of`)."""
         with repeat(self.vectors, "group") as group, vector(self.lanes) as lane:
             row = self._query_of(group) + lane
             blank = None if self.pattern.blank is None else self._read(self.pattern.blank, row)
@@ -328,7 +329,11 @@ class _Task:
 
 
 def factor_of(pattern: AttentionPattern, total: Any, blank: Any) -> Any:
-    """The inverse of a sum of exponentials; what a plain softmax gives where all scores are excluded."""
+    """What the sum of values of a row is multiplied by: one over `total`, its sum of exponentials.
+
+    Where all scores of the row are excluded, this is NaN, as a plain softmax gives, or zero with `zero_nan`.  It is
+    zero where `blank` is true.
+    """
     one, zero = tirx.const(1, "float32"), tirx.const(0, "float32")
     if pattern.zero_nan:
         factor = tirx.Select(total >= tirx.const(_NO_SUM, "float32"), one / total, zero)
@@ -339,7 +344,7 @@ def factor_of(pattern: AttentionPattern, total: Any, blank: Any) -> Any:
 
 
 def finished(pattern: AttentionPattern, mixed: Any, factor: Any) -> Any:
-    """An element of the result; a factor of zero is that of a row that becomes zero, whatever was added up."""
+    """An element of the result: `mixed * factor`, or zero where the factor is zero, even if `mixed` is not finite."""
     if not pattern.zero_nan and pattern.blank is None:
         return mixed * factor
     zero = tirx.const(0, "float32")

@@ -4,8 +4,8 @@ Integers, scales and zero points are packed once, in panels of the columns that 
 parallel loop takes a block of rows and a part of the panels.  Few rows are multiplied while the weights are unpacked in
 registers.  For many, a task unpacks a panel to floats first, and multiplies all its rows with that.
 
-Rows and columns beyond the last are computed as the last one is, and not stored.  Data that do not fill the last block
-of weights are copied, with zeros behind them.
+Rows and columns beyond the last repeat the last one, and are not stored.  Data that do not fill the last block of
+weights are copied, with zeros behind them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Blocking", "write_blockwise"]
 
 
 class Blocking(NamedTuple):
-    """`rows` by `vectors` in registers, `blocks` of rows by about `parts` of the panels.
+    """Register tiles of `rows` by `vectors`; tasks are `blocks` of rows by about `parts` parts of the panels.
 
     With `unpacks`, a panel is unpacked to memory for all rows of a block.
     """
@@ -51,7 +51,7 @@ class _Panels(NamedTuple):
         return [each for each in self if each is not None]
 
     def addresses(self, panel: Any) -> list[Any]:
-        """The first elements of a panel; in place of zero points that there are not, those of the scales."""
+        """The addresses of a panel's integers, scales and zero points; of scales again where there are no points."""
         zeros = self.scales if self.zeros is None else self.zeros
         places = [(each, (panel, *[index(0)] * (len(each.shape) - 1))) for each in (self.integers, self.scales, zeros)]
         return [tirx.address_of(each[place]) for each, place in places]

@@ -61,7 +61,7 @@ class BlockwiseProduct:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """Return one for such products, with what is computed of each element alone."""
+        """Return one variant for such a product, which at most elementwise operations follow."""
         if target.kind.name != "llvm" or joined_blockwise(module) is None:
             return ()
         extensions = extensions_of(target)
@@ -149,7 +149,7 @@ def _blockings(size: _Size) -> tuple[Blocking, ...]:
 
 
 def _cycles(size: _Size, b: Blocking, machine: Processor) -> float:
-    """The estimated cycles of one core that has as many tasks as any."""
+    """The estimated cycles of the core that has the most tasks."""
     groups = -(-size.rows // (b.blocks * b.rows))
     own = -(-size.panels(b.vectors) // b.parts)
     panel = b.vectors * size.lanes * (size.depth * size.bits / 8 + size.blocks * (5 if size.zeros else 4))

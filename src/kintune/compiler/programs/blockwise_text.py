@@ -1,10 +1,10 @@
 """The innermost loops of a product with blockwise quantised weights, as text of LLVM.
 
 Weights are unpacked in vector registers, a weight of a column in each lane.  Those of 4 bits lie eight to a lane of 32
-bits.  With AVX-512 a table of 16 numbers is permuted by them, which reads the low four bits of a lane alone.  Otherwise
-they are masked and converted.
+bits.  With AVX-512 they are looked up in a table of 16 floats by a permutation, which reads only the low four bits of a
+lane.  Otherwise they are masked and converted.
 
-A sum is one of blocks: the products of a block are added first, and then times its scale to the sum.
+The products of a block are added up first.  Their sum times the scale of the block is added to the result.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _UNROLL = {4: 4, 8: 8, FLOATS: 4}
 """Loads of each vector that are written out."""
 
 _AHEAD = 8192
-"""Bytes before they are read at which weights are asked for, from memory into the second cache: a core does not look so
-far ahead by itself, and not beyond the end of a page."""
+"""The distance in bytes at which weights are prefetched into the second cache.  The hardware does not prefetch so far
+ahead, and not beyond the end of a page."""
 
 
 class Kernel(NamedTuple):
@@ -68,7 +68,7 @@ class Kernel(NamedTuple):
 
     @property
     def unroll(self) -> int:
-        """Loads that are written out, a divisor of all; a block has 16 weights or more."""
+        """The loads of a vector in a turn of the loop, a divisor of `loads`; a block has at least 16 weights."""
         return min(_UNROLL[self.bits], self.loads)
 
     @property
@@ -307,7 +307,7 @@ def _broadcast(k: Kernel, r: int, at: int) -> Iterator[str]:
 
 
 def _multiply_add(k: Kernel, name: str, a: str, b: str, c: str) -> Iterator[str]:
-    """One instruction, where the CPU has it."""
+    """`name` = `a` * `b` + `c`, which LLVM may make one instruction (`contract`)."""
     yield f"  %p_{name} = fmul contract {k.vector} %{a}, %{b}"
     yield f"  %{name} = fadd contract {k.vector} %p_{name}, %{c}"
 

@@ -63,9 +63,10 @@ def sums_blockwise(function: Any) -> bool:
 
 
 def joined_blockwise(module: tvm.IRModule) -> tuple[tvm.IRModule, BlockwiseWorkload, Epilogue | None] | None:
-    """The workload with all that follows the sums in one block, the sums, and that block; None where that cannot be.
+    """The workload with all that follows its sums inlined into one block, the sums, and that block.
 
-    The block is None where the sums are the result.
+    The block is None where the sums are the result.  Returns None for a workload without such sums, or where one
+    block cannot hold what follows.
     """
     if not sums_blockwise(module["main"]):
         return None

@@ -44,7 +44,8 @@ def kernel_text(kernel: Kernel) -> tuple[str, str]:
 
     It takes the address of the data; for each row the bytes from there to its first, of 64 bits; the address of a panel
     of weights `[segments * steps, vectors * 16, 4]`; and those of the first and the last of the sums `[rows, vectors *
-    16]`.  It returns 0.  The last tells the compiler that all sums are written, or it might make their buffer smaller.
+    16]`.  It returns 0.  The address of the last sum tells the compiler that all sums are written; without it, the
+    compiler might make their buffer smaller.
     """
     text = "\n".join(_lines(kernel))
     name = f"kintune_bytes_{digest_of(text.encode())[:16]}"

@@ -1,8 +1,8 @@
 """The loops around the innermost ones of a sum of products of bytes (`byte_kernel`): the whole program.
 
 Weights are packed once, in panels of the filters that are computed at once.  Data with borders, or whose channels are
-no whole steps, is copied first.  A task of the parallel loop takes a block of rows and a part of the panels.  Rows
-beyond the last are computed as the last one is, and not stored; so are filters.
+no whole steps, is copied first.  A task of the parallel loop takes a block of rows and a part of the panels.  Rows and
+filters beyond the last repeat the last one, and are not stored.
 """
 
 from __future__ import annotations

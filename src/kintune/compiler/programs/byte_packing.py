@@ -24,7 +24,7 @@ def packed_weights(w: ByteWorkload, vectors: int) -> tuple[Any, Any]:
 
 
 def brought_in(w: ByteWorkload) -> tuple[Any, Any | None]:
-    """The buffer of the data as it is read, and the statement that copies the data to there, if that has to be."""
+    """The buffer that the kernel reads as data, and the statement that copies the data there; None if it need not."""
     if not w.is_copied:
         return w.data, None
     n, height, width = w.image
@@ -33,7 +33,10 @@ def brought_in(w: ByteWorkload) -> tuple[Any, Any | None]:
 
 
 def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
-    """Four weights of each filter of a panel lie side by side; what is beyond the last filter or channel is any."""
+    """Four weights of each filter of a panel lie side by side; filters and channels beyond the last repeat the last.
+
+    The data is zero in such channels, and the sums of such filters are not stored.
+    """
     quads, columns = w.depth // STEP, w.taps[1]
 
     def body(o: Any, q: Any, f: Any, e: Any) -> Any:
@@ -63,9 +66,10 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
 
 
 def line_copier(w: ByteWorkload, target: Any) -> Callable[[Any, Any], Any]:
-    """What copies a line of the data with its borders, of number `row`, to `start` of the target, which has one axis.
+    """A function of `row` and `start` that gives the statement which copies a line of the data with its borders.
 
-    Channels beyond the last are zero.
+    `row` is the number of the line among those of all images, borders included; `start` is where it goes in the
+    target, which has one axis.  Channels beyond the last are zero.
     """
     _, height, width = w.image
     top, left, bottom, right = w.product.pads

@@ -46,7 +46,7 @@ class ByteProducts:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """Return "vnni" for sums of products of bytes, with what is computed of each alone, on a CPU that has it."""
+        """Return "vnni" for sums of products of bytes, with elementwise operations after them, on a CPU that has it."""
         if target.kind.name != "llvm" or not codegen.target_has_features(_FEATURE, target):
             return ()
         return ("vnni",) if joined_bytes(module) is not None else ()
@@ -125,14 +125,17 @@ def _choices(w: _Sizes) -> ChoiceLists:
 
 
 def _fits(w: _Sizes, b: Blocking) -> bool:
-    """Whether the sums, a row of weights and a number of the data are in registers, and parts and blocks are whole."""
+    """Whether sums, a row of weights and a value of the data fit the registers, and tasks are whole.
+
+    Parts must divide the panels, and each block must have a tile.
+    """
     tiles = -(-w.rows // b.rows)
     in_registers = b.rows * b.vectors + b.vectors + 1 <= _REGISTERS
     return in_registers and w.panels(b.vectors) % b.parts == 0 and b.blocks <= tiles
 
 
 def _cycles(w: _Sizes, b: Blocking, machine: Processor) -> float:
-    """The estimated cycles of one core that has as many tasks as any."""
+    """The estimated cycles of the core that has the most tasks."""
     groups = -(-w.rows // (b.blocks * b.rows))
     own = w.panels(b.vectors) // b.parts
     panel = w.steps * b.vectors * LANES * STEP

@@ -1,9 +1,9 @@
-"""How the rows of a sum of products of bytes lie in tiles: at one distance from each other, in place.
+"""Which rows of the data the tiles of a sum of products of bytes take, without a copy: rows at one distance.
 
 A tile takes rows of the data that lie at one distance in memory.  Those of a product are one line of them, and so are
 the pixels of a convolution of 1 x 1 with a stride of one.  For other convolutions a line is a line of pixels of the
-result.  If such lines are short and the stride is one, all lines of an image are taken as one: then what lies between
-the results of two lines is computed for nothing.
+result.  If such lines are short and the stride is one, all lines of an image are taken as one.  Then the places between
+the results of two lines are computed too, and not stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kintune.compiler.programs.byte_workload import ByteWorkload
 __all__ = ["TileForm", "copied_lines", "heights_of", "may_copy", "tile_form", "tiles_of"]
 
 _UNITS = (STEP, 16, 64)  # what channels may be filled up to
-_WORTH = 0.75  # of the products, where channels are copied for it
+_WORTH = 0.75  # channels are filled up further only where fewer than this share of the products are left
 _LEAST_COST = 13  # of a tile, in rows: products wait for each other
 
 
@@ -61,19 +61,19 @@ def tiles_of(form: TileForm, height: int) -> int:
 
 
 def heights_of(form: TileForm) -> tuple[int, ...]:
-    """The rows that tiles may have: as many as make the fewest tiles of a line, or a few more, of about equal size."""
+    """The heights that tiles may have, in rows: a line in the fewest tiles, or in one or two more, about evenly cut."""
     fewest = tiles_of(form, MOST_ROWS)
     return tuple(sorted({-(-form.length // (fewest + more)) for more in range(3) if fewest + more <= form.length}))
 
 
 def may_copy(w: ByteWorkload, form: TileForm) -> bool:
-    """Whether a task may copy the lines of pixels that it reads itself: of one image, which has to be copied."""
+    """Whether each task may copy the lines of pixels that it reads: in convolutions of one image that need a copy."""
     is_plain = form.lines == 1 and not form.through
     return w.product.convolves and w.is_copied and w.image[0] == 1 and not is_plain
 
 
 def copied_lines(w: ByteWorkload, form: TileForm, height: int, tiles: int) -> int:
-    """The lines of pixels with borders, at most, that so many tiles one after another read."""
+    """The most lines of pixels, borders included, that `tiles` consecutive tiles read."""
     _, high, width = w.image
     reach = (w.taps[0] - 1) * w.product.dilations[0] + 1
     if form.through:

@@ -2,8 +2,8 @@
 
 Weights are packed, and data is copied where it has borders, as for vectors (`byte_packing`).  A task of the parallel
 loop takes a block of tiles of rows and a part of the panels.  The last tile of a line begins earlier where it would not
-fit; rows that the tile before it has are computed and not stored.  Tiles beyond the last are computed as the last one
-is, and not stored; so are filters.
+fit; rows that the tile before it has are computed and not stored.  Tiles and filters beyond the last repeat the last
+one, and are not stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unr
 
 __all__ = ["TileBlocking", "write_byte_tiles"]
 
-_AHEAD = 2  # steps: weights come from the shared cache, and the processor does not foresee rows of tiles
+_AHEAD = 2  # steps at which weights are prefetched from the shared cache; hardware does not prefetch rows of tiles
 
 
 class TileBlocking(NamedTuple):

@@ -63,7 +63,7 @@ class TileKernel(NamedTuple):
     A row of the data is `segments` of `chunks` rows of tiles each, one after another.  Segments lie in groups of
     `inner`: within a group they are `near` bytes apart, groups are `far` bytes apart.
 
-    Weights are asked for `ahead` steps before they are used; 0: they are not.
+    Weights are prefetched `ahead` steps before they are used; with 0 they are not prefetched.
     """
 
     tiles: int

@@ -48,7 +48,7 @@ class ByteTiles:
     """Implements `Program`, written as a whole.
 
     The decisions are the rows of a tile, the tiles and vectors in registers, the blocks of tiles, the parts of the
-    panels, and whether a panel is used for all tiles of a block first.
+    panels, whether a panel is used for all tiles of a block first, and whether tasks copy the data that they read.
     """
 
     name = "byte_tiles"
@@ -56,8 +56,9 @@ class ByteTiles:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """Return "amx" for sums of products of bytes of some rows, with what is computed of each alone, on a CPU that
-        has AMX for bytes.
+        """Return "amx" for sums of products of bytes that are large enough, on a CPU that has AMX for bytes.
+
+        Elementwise operations may follow the sums, and nothing else.
         """
         has = set(extensions_of(target)) if target.kind.name == "llvm" else set()
         if not has.issuperset((*NEEDED, _VECTORS_OF_BYTES)):
@@ -136,7 +137,7 @@ def _fits(w: ByteWorkload, form: TileForm, b: TileBlocking) -> bool:
 
 
 def _cycles(w: ByteWorkload, form: TileForm, b: TileBlocking, machine: Processor) -> float:
-    """The estimated cycles of one core that has as many tasks as any."""
+    """The estimated cycles of the core that has the most tasks."""
     groups = -(-form.lines * tiles_of(form, b.height) // (b.blocks * b.tiles))
     own = w.panels(b.vectors) // b.parts
     weights = b.vectors * form.quads * LANES * STEP  # bytes of a step
@@ -157,6 +158,6 @@ def _cycles(w: ByteWorkload, form: TileForm, b: TileBlocking, machine: Processor
     copied, before = 0.0, 0.0
     if b.copies:
         copied = copied_lines(w, form, b.height, groups * b.tiles) * line / _COPIED_BYTES
-    elif w.is_copied:  # by all threads, for all others
+    elif w.is_copied:  # by all threads, before the tasks begin
         before = _LAUNCH + lines * line / machine.threads * (1 / _COPIED_BYTES + 1 / _SHARED_BYTES)
     return tasks * (max(groups * own * kernel, first) + copied + _TASK) + before

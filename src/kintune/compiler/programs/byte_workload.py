@@ -156,9 +156,10 @@ def find_bytes(module: tvm.IRModule) -> ByteWorkload | None:
 
 
 def joined_bytes(module: tvm.IRModule) -> tuple[tvm.IRModule, ByteWorkload, Epilogue | None] | None:
-    """The workload with all that follows the sums in one block, the sums, and that block; None where that cannot be.
+    """The workload with all that follows its sums inlined into one block, the sums, and that block.
 
-    The block is None where the sums are the result.
+    The block is None where the sums are the result.  Returns None for a workload without such sums, or where one
+    block cannot hold what follows.
     """
     schedule = Schedule(module, debug_mask=0, error_render_level="none")
     try:

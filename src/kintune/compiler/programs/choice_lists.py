@@ -46,7 +46,7 @@ class ChoiceLists(NamedTuple):
     def cheapest(self, count: int, cost: Callable[..., float | None]) -> list[tuple[Decision, ...]]:
         """The decisions of the `count` least costs, the least first.
 
-        `cost` is given a value for each axis; it is None where the values make no program.
+        `cost` takes a value for each axis, and returns None where the values make no program.
         """
         ranked = []
         for places in itertools.product(*(range(len(values)) for values in self.values)):

@@ -71,7 +71,7 @@ class DepthwiseConvolution:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """One variant if no other block is left beside the convolution, and most of a row needs no zeros."""
+        """One variant for a large enough convolution with at most an epilogue, if a register tile fits its rows."""
         variant = vector_variant(target)
         matched = _matched(module) if variant else None
         if matched is None or matched.found.flops < _LEAST_FLOPS:

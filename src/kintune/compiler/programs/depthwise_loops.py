@@ -156,7 +156,7 @@ class _Depthwise:
     def _tile(self, tile: Tile, place: list[Any], vectors: _Vectors, *, is_alone: bool = False) -> _Statement:
         """The results of a tile, whose first one has the indices `place`.
 
-        One that `is_alone` has the products with the places of the kernel that lie in the image.
+        A tile that `is_alone` is one result; loops leave out the places of the kernel that lie outside the image.
         """
         g, found = self._g, self._found
         image, y, x, channel = place

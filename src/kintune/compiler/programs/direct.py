@@ -72,7 +72,10 @@ class DirectConvolution:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """One, where no program of products or of few positions has it, and nothing is left beside the convolution."""
+        """One variant for a large enough convolution with at most an epilogue, if a register tile fits its rows.
+
+        Convolutions that are matrix products, and those of few positions, have other programs.
+        """
         variant = vector_variant(target)
         matched = _matched(module) if variant else None
         if matched is None or matched.found.flops < _LEAST_FLOPS:

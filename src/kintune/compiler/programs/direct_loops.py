@@ -63,7 +63,7 @@ def inner_tiles(reach: Reach, columns: int) -> int:
 def convolve(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the convolution, or the epilogue of it, in vectors of so many `lanes`.
 
-    `parts` divide the panels.
+    The `parts` of the tiling must divide the number of panels.
     """
     return _Direct(found, lanes, tiling, epilogue).stages()
 
@@ -197,7 +197,7 @@ class _Direct:
         return sequence([self._place(at, panel, i, g.at(j), sorted(results), 1) for j, results in sorted(met.items())])
 
     def _sources(self, place: list[Any], panel: Any, i: Any) -> _Source:
-        """The indices of the data, by a result of the tile, a place of the kernel's row `i`, and a channel."""
+        """A function that gives the indices of the data, by a tile's result, a place of the row `i`, and a channel."""
         g, down, across = self._g, self._found.rows, self._found.columns
         image, y, x = place
         row = y * g.at(down.stride) + i * g.at(down.dilation) - g.at(down.before)
@@ -263,7 +263,7 @@ class _Direct:
         return [each for t in range(tile.columns) for each in self._vectors(t, body)]
 
     def _vectors(self, t: int, body: Callable[[int, Any], _Statement]) -> list[_Statement]:
-        """A statement for all columns of a panel, a vector each: LLVM would take a vector of 3 x 16 lanes apart."""
+        """Statements for all columns of a panel, one a vector: LLVM splits up a vector of 3 x 16 lanes."""
         return [self._vector(t, start, self._g.lanes, body) for start in range(0, self._panel, self._g.lanes)]
 
     def _vector(self, t: int, start: int, lanes: int, body: Callable[[int, Any], _Statement]) -> _Statement:

@@ -1,8 +1,8 @@
 """How convolutions go through an image without zeros around it: tiles of a row of results, and rows of the kernel.
 
-A loop leaves out the rows of the kernel that lie above or below the image.  Tiles at the left and right edge know which
-products they lack; all others are alike, so that one loop has them.  Where many tiles lack products, as with a kernel
-whose places lie far apart, the results of these are computed one by one, as rows are.
+A loop leaves out the rows of the kernel that lie above or below the image.  A tile at the left or right edge lists the
+products that it has; all others are alike, and one loop computes them.  Where many tiles lack products, as with a
+kernel whose places lie far apart, a loop computes the results of these one by one.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ def even_widths(results: int, widths: tuple[int, ...]) -> list[int]:
 
 
 def share_of(number: Any, extent: int, shares: int, g: Indexing) -> tuple[Any, Any]:
-    """Where a share of an extent begins, and how much it is: a number where all are equal."""
+    """Where share `number` of an extent begins, and its length: an int where all shares are equally long."""
     own = -(-extent // shares)
     first = number * g.at(own)
     return first, own if extent % own == 0 else tirx.min(g.at(own), g.at(extent) - first)
 
 
 def places_in_image(reach: Reach, y: Any, g: Indexing) -> tuple[Any, Any]:
-    """The first row of the kernel that lies in the image for a row of results, and how many of them do.
+    """The first row of the kernel that lies in the image for row `y` of the results, and how many rows do.
 
-    The same holds for columns.
+    With the reach of columns it gives the same for column `y`.
     """
     lowest = (reach.results - 1) * reach.stride + (reach.kernel - 1) * reach.dilation - reach.before
     if lowest < reach.size and not reach.before:
@@ -110,7 +110,7 @@ def places_in_image(reach: Reach, y: Any, g: Indexing) -> tuple[Any, Any]:
 
 
 def loop_of(g: Indexing, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
-    """A loop; none where the extent is the number 1."""
+    """A loop over a new variable; no loop, and index 0, where the extent is the number 1."""
     if isinstance(extent, int) and extent == 1:
         return body(g.at(0))
     variable = tirx.Var(name, g.index_type)

@@ -27,12 +27,15 @@ def address(buffer: Any, offset: Any, stored: str = "") -> Any:
 
 
 def call_inner(name: str, *arguments: Any) -> Any:
-    """The value of a call of a function of the inner kernel's text, which is zero; numbers are 32 bits wide."""
+    """A call of a function of the inner kernel's text, which returns zero; Python's numbers are passed as int32."""
     given = [tirx.const(each, "int32") if isinstance(each, int) else each for each in arguments]
     return tirx.call_extern("int32", name, *given)
 
 
 def odd_lines(values: int, line: int) -> int:
-    """At least so many values, an odd number of lines of a cache: rows then lie in different sets of it."""
+    """The least number of values, at least `values`, that fills an odd number of cache lines of `line` values each.
+
+    Rows of this length begin in different sets of the cache.
+    """
     lines = -(-values // line)
     return (lines + (lines + 1) % 2) * line

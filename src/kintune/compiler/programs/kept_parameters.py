@@ -41,8 +41,9 @@ def keep(function: tirx.PrimFunc, positions: Collection[int]) -> tirx.PrimFunc:
 
 
 def _bound(found: Any) -> Any:
-    """A value with a name, with what is widened in it written as bits: the compiler leaves such casts as they are, and
-    would then take the bits of bf16 for a whole number.
+    """A binding whose casts from bf16 to fp32 are written as operations on bits.
+
+    The compiler does not legalise such casts in bindings, and would then take the bits of bf16 for an integer.
     """
     value = tvm_ffi.structural_map(found.value, [(tirx.Cast, _widened)])
     return found if value.same_as(found.value) else tirx.Bind(found.var, value)
@@ -65,14 +66,14 @@ def _rounded(value: Any) -> Any:
 
 
 def readable(function: tirx.PrimFunc, position: int) -> bool:
-    """Whether the parameter is of fp32 and each element that is read from it is loaded as one, and none is stored."""
+    """Whether the parameter is of fp32, all reads of it are loads of elements, and nothing is stored in it."""
     return _is_wide(function, position) and is_plain(function, position) and not _stores(function, position)
 
 
 def writable(function: tirx.PrimFunc, position: int) -> bool:
-    """Whether the parameter is of fp32, and all that is done with it is that each element is stored once computed.
+    """Whether the parameter is of fp32 and is only stored to.
 
-    The largest or least of several may be found in it, since rounding keeps the order of values.
+    A maximum or minimum may also be accumulated in it, since rounding keeps the order of values.
     """
     if not _is_wide(function, position) or not is_plain(function, position):
         return False

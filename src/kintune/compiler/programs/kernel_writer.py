@@ -33,7 +33,9 @@ def tasks(
     *,
     result: int | None = None,
 ) -> tvm.IRModule:
-    """A module whose `main` has the parameters of `function` and runs `body(buffers, task)` of all tasks at once.
+    """A module whose `main` has the parameters of `function` and a parallel loop over `body(buffers, task)`.
+
+    `number` is that of the tasks, `name` that of the block.
 
     A body that takes addresses of buffers says which parameter is the `result`; the others are read.
     """
@@ -103,7 +105,7 @@ def store_vector(buffer: Any, value: Any, indices: Sequence[Any]) -> None:
 
 
 def transposed(rows: Sequence[Any]) -> list[Any]:
-    """As many vectors as they have lanes, a power of two, with rows and lanes exchanged: halves, quarters and so on."""
+    """The transpose of n vectors of n lanes each, n a power of two: halves are exchanged first, then quarters, etc."""
     found, lanes = list(rows), len(rows)
     width = lanes // 2
     while width:
@@ -121,7 +123,10 @@ def transposed(rows: Sequence[Any]) -> list[Any]:
 
 
 def tiles(extent: int, size: int) -> Iterator[tuple[Callable[[], Any], int]]:
-    """Parts of a loop: equal tiles of `size`, then what is left.  Each is a loop that gives its start, and its size."""
+    """The loops that cover `extent`: one over the whole tiles of `size`, then one of what is left.
+
+    Yields for each a function, which gives a context manager of the start of a tile, and the size of its tiles.
+    """
 
     @contextmanager
     def starts(begin: int, number: int, step: int) -> Iterator[Any]:

@@ -13,7 +13,7 @@ __all__ = ["MatchedSum", "match_sum"]
 
 
 class MatchedSum(NamedTuple):
-    """The workload with what follows in one block, its sum, and that block; None where nothing follows."""
+    """The workload with what follows its sum in one block, the sum, and that block; None where nothing follows."""
 
     module: tvm.IRModule
     found: WeightedSum
@@ -48,7 +48,7 @@ class MatchedSum(NamedTuple):
 
 
 def match_sum(module: tvm.IRModule, kind: str = DENSE) -> MatchedSum | None:
-    """The sum of this kind in a workload (function `main`); None where it has none, or more than what follows it."""
+    """The sum of this kind in a workload (function `main`) that has nothing else than what follows it; else None."""
     found = find_weighted_sum(module, kind)
     if found is None:
         return None

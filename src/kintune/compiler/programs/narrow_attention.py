@@ -23,7 +23,7 @@ _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 _MOST_BYTES = 3 << 20  # of what a task keeps
 _LEAST_COLUMNS = 16
 _LEAST_DEPTH = 8
-_PACKED = 0.15  # of the time of a unit of rows, what one of keys and values costs to bring into form
+_PACKED = 0.15  # the time to pack one unit of keys and values, as a share of that of a unit of queries
 
 
 class NarrowAttention:
@@ -118,7 +118,7 @@ def _choices(pattern: AttentionPattern) -> ChoiceLists:
 
 
 def _time(pattern: AttentionPattern, blocks: int, machine: Processor) -> float:
-    """The time of the core that has most tasks, in units of queries by all keys."""
+    """The estimated time of the core that has most tasks; 1 is that of one unit of queries with all keys."""
     units = -(-pattern.rows // UNIT)
     each = -(-units // blocks) + _PACKED * -(-pattern.columns // UNIT)
     return -(-pattern.heads * blocks // machine.threads) * each

@@ -84,7 +84,7 @@ def _sizes(pattern: AttentionPattern) -> _Sizes:
 
 
 def bytes_of_a_task(pattern: AttentionPattern) -> int:
-    """What a task keeps: keys, values, and what belongs to 32 queries."""
+    """The bytes of memory of a task: its panels of keys and values, and its buffers for 32 queries."""
     sizes = _sizes(pattern)
     panels = sizes.key_panels * sizes.depth_pairs + sizes.value_panels * sizes.key_pairs
     rows = sizes.key_panels * _COLUMNS + sizes.line + sizes.value_panels * _COLUMNS + sizes.depth_pairs
@@ -96,9 +96,9 @@ def write_narrow(
 ) -> Any:
     """A module whose `main` computes the attention of `function`, each head in so many blocks of queries.
 
-    There are at least 16 queries, and query, key and value lie along depth and width.
-
-    The parameters at the positions `kept` are addressed as bf16, although they are of the type of the workload here.
+    The pattern must have at least 16 queries.  Query and key must be contiguous along the depth, values along the
+    width.  The parameters at the positions `kept` are addressed as bf16, although their buffers still have the type of
+    the workload.
     """
     units = -(-pattern.rows // UNIT)
     each = -(-units // blocks)
@@ -145,7 +145,7 @@ class _Task:
         self.powers = alloc("powers", high, sizes.line)
         self.mixed = alloc("mixed", sizes.value_panels, high, _COLUMNS)
         self.lanes = alloc("lanes", high, _LANES)
-        self.running = alloc("running", _LANES)  # of one row: it is small, and so stays in a register
+        self.running = alloc("running", _LANES)  # of one row: small enough to stay in a register
         self.most, self.total = alloc("most", high), alloc("total", high)
         with T.attr("inner", IMPORT, self.inner.text):
             if self.inner.kind == AMX:
@@ -230,7 +230,7 @@ class _Task:
                 _call("kt_zero", target, 4 * (sizes.key_pairs - begin) * _COLUMNS)
 
     def _some(self, start: Any, units: int) -> None:
-        """So many units of queries, from a query on."""
+        """Compute the results of so many units of queries, from query `start` on."""
         pattern, sizes, number = self.pattern, self.sizes, units * UNIT
         with repeat(number, "row") as row:
             self._read_row(pattern.query, address(self.rounded, row * sizes.depth_pairs), start + row)
@@ -240,7 +240,7 @@ class _Task:
             scores = panel * (2 * UNIT * _COLUMNS)
             steps = sizes.depth_pairs // _LANES
             self._product(self.rounded, sizes.depth_pairs, keys, self.scores, scores, steps, units)
-        self._soften(start, number, seen)
+        self._softmax(start, number, seen)
         with repeat(sizes.value_panels, "panel") as panel:
             values = address(self.values, panel * (sizes.key_pairs * _COLUMNS))
             self._product(self.powers, sizes.line, values, self.mixed, panel * (2 * UNIT * _COLUMNS), seen, units)
@@ -267,7 +267,7 @@ class _Task:
             source = address(rows, group * (_DOT_ROWS * line))
             _call(f"kt_{self.inner.kind}_{_DOT_ROWS}", source, 4 * line, panel, sums, steps * _LANES, 1, 0, 0)
 
-    def _soften(self, start: Any, number: int, seen: Any) -> None:
+    def _softmax(self, start: Any, number: int, seen: Any) -> None:
         """Scores become exponentials in bf16; `total` becomes what each row of the result is multiplied by."""
         self._changed(start, number, seen)
         self._fold(self.most, number, tirx.max)
@@ -311,18 +311,18 @@ class _Task:
                 last = self.pattern.columns // _COLUMNS
                 for first, width in pieces(rest, _LANES):
                     self._change(start + row, row, last, first, width)
-                for first, width in _behind(rest):  # no key, even if all others are at LOWEST
+                for first, width in _behind(rest):  # columns without a key never count, even if all scores are LOWEST
                     with vector(width) as lane:
                         store(self.scores, tirx.const(-math.inf, "float32"), last, row, first + lane)
             self._keep(row)
 
     def _keep(self, row: Any) -> None:
-        """What is running of a row goes to its lanes."""
+        """Store the running maxima or sums of a row in `lanes`."""
         with vector(_LANES) as lane:
             store(self.lanes, self.running[lane], row, lane)
 
     def _change(self, query: Any, row: Any, panel: Any, first: Any, width: int) -> None:
-        """Some neighbours of a row of scores."""
+        """Apply scale and steps to neighbouring scores of a row, and take them into its running maxima."""
         if not self.is_plain:
             with vector(width) as lane:
                 column = first + lane
@@ -340,7 +340,7 @@ class _Task:
         return self.buffers[access.parameter][tuple(place(access, at))]
 
     def _fold(self, target: Any, number: int, combine: Any) -> None:
-        """Combine the lanes of each row; 16 rows at once, as columns."""
+        """Combine the lanes of each row into one value; 16 rows at once, after a transposition."""
         with repeat(number // _LANES, "group") as group:
             found = transposed([load(self.lanes, (group * _LANES + i, 0), _LANES) for i in range(_LANES)])
             while len(found) > 1:
@@ -365,7 +365,7 @@ class _Task:
                     self._put(start + row, row, panel)
 
     def _put(self, query: Any, row: Any, panel: int) -> None:
-        """Round what replaced a panel of a row of the result, and store it."""
+        """Round a panel of a row of the result, which is in `mixed`, to bf16, and store it."""
         width = min(_COLUMNS, self.pattern.width - panel * _COLUMNS)
         source = address(self.mixed, (panel * 2 * UNIT + row) * _COLUMNS)
         target = self._address(self.pattern.result, query, width=panel * _COLUMNS)
@@ -373,7 +373,7 @@ class _Task:
 
 
 def _behind(first: int) -> list[tuple[int, int]]:
-    """Vectors (start, lanes) that cover what is left of a panel."""
+    """Vectors (start, lanes) that cover the columns of a panel from `first` on."""
     return [(_COLUMNS - start - width, width) for start, width in pieces(_COLUMNS - first, _LANES)]
 
 

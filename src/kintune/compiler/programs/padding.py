@@ -1,8 +1,9 @@
-"""Products with more rows or columns: a few of zeros, so that a register tile divides their number.
+"""Products with a few more rows or columns, of zeros, so that the size of a register tile divides their number.
 
 A tile divides its extent.  Of 197 rows, a prime number, a register tile can hold one or all; of 198 it can hold 6, 9 or
-11.  Of 50257 columns no power of two divides any; of 50272 a tile of two vectors.  What is added is computed and thrown
-away.  Columns are added where they belong to weights, which are padded when the network is built.
+11.  No power of two divides 50257 columns; 32, the columns of two vectors, divides 50272.  The results of added rows
+and columns are computed and thrown away.  Columns are added where they belong to weights, which are padded when the
+network is built.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ class PaddedProduct:
         return None
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """The product with as many rows and columns as `variant` says; what follows it takes those that count.
+        """The product with as many rows and columns as `variant` says; what follows it reads only the original ones.
 
         Raises:
-            BuildError: the workload is no such product, or has more rows or columns.
+            BuildError: the workload is no such product, or has more rows or columns than `variant` says.
         """
         core, wanted = _core(module), variant.split("x")
         if core is None or len(wanted) != 2 or not all(number.isdecimal() for number in wanted):
@@ -102,14 +103,15 @@ class PaddedProduct:
         return _with_free_layout(schedule.mod, core.block, packing, function.params, core.weights)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """None of its own."""
+        """No decisions: MetaSchedule's sketches have them."""
         return ()
 
 
 def padded_rows(rows: int) -> int:
-    """The number of rows, at least `rows`, of which the most are computed in the least time; `rows` if it is fine.
+    """The number of rows, from `rows` to 8 % more, for which the `rows` are computed fastest.
 
-    A register tile of r rows is assumed to reach r / (r + 1) of the peak: it reads one vector for each of r products.
+    It is `rows` itself where a register tile of five rows or more divides it.  A register tile of r rows is assumed to
+    reach r / (r + 1) of the peak: it reads one vector for each of r products.
     """
     if rows <= _MOST_ROWS or _tile(rows) >= _FEW_ROWS:
         return rows
@@ -118,7 +120,7 @@ def padded_rows(rows: int) -> int:
 
 
 def padded_columns(columns: int) -> int:
-    """The number of columns, at least `columns`, of which the most are computed in the least time."""
+    """The number of columns, from `columns` to 8 % more, for which the `columns` are computed fastest."""
     if columns % (_MOST_COLUMNS // 2) == 0:
         return columns
     two, one = (-(-columns // width) * width for width in (_MOST_COLUMNS, _MOST_COLUMNS // 2))
@@ -129,7 +131,7 @@ def padded_columns(columns: int) -> int:
 def _with_free_layout(
     module: tvm.IRModule, block: str, weights: Any, parameters: Sequence[Any], unpadded: Any
 ) -> tvm.IRModule:
-    """The module, of whose product's padded weights a schedule may choose the layout, not of the unpadded ones."""
+    """The module in which a schedule may choose the layout of the product's padded weights, not of the unpadded."""
     function = module["main"]
     root = function.body.block
     statements = [_annotated(statement, block, {LAYOUT_FREE_OPERANDS: [weights]}) for statement in root.body.seq]
@@ -144,7 +146,7 @@ def _with_free_layout(
 
 
 def _annotated(statement: Any, block: str, annotations: dict[str, Any]) -> Any:
-    """A nest of loops, with more annotations of its block if that is `block`."""
+    """The nest of loops, with the annotations added to its block if that is named `block`."""
     if isinstance(statement, tvm.tirx.For):
         inner = _annotated(statement.body, block, annotations)
         return statement if inner is statement.body else _loop_around(statement, inner)
@@ -188,7 +190,7 @@ def _work(extents: Sequence[int]) -> int:
 
 
 def _product(block: Any, weights: Sequence[Any]) -> _Core | None:
-    """What a block is, if it sums products of two tensors whose indices are its axes."""
+    """The product that a block computes; None unless it sums products of two tensors whose indices are its axes."""
     axes = [entry.var for entry in block.iter_vars]
     reduced = [int(entry.iter_type) == tvm.tirx.IterVar.CommReduce for entry in block.iter_vars]
     spatial = [number for number, reduces in enumerate(reduced) if not reduces]
@@ -217,5 +219,5 @@ def _product(block: Any, weights: Sequence[Any]) -> _Core | None:
 
 
 def _axis_of(index: Any, axes: Sequence[Any]) -> int:
-    """Which axis an index is; -1 if it is none by itself."""
+    """The number of the axis that an index is; -1 for any other expression."""
     return next((number for number, axis in enumerate(axes) if axis.same_as(index)), -1)

@@ -12,8 +12,8 @@ __all__ = ["estimated_cycles", "promising"]
 
 _OWN_BYTES, _SHARED_BYTES = 40.0, 8.0  # a cycle and core, from the second and from the shared cache
 _PAIR_OF_TILES = 64.0  # cycles of the products of two by two tiles, for one step
-_CALL = 150.0  # cycles of an inner kernel beside its products
-_MOVED = 0.15  # cycles of a byte that is written in the form of rows
+_CALL = 150.0  # cycles of a call of an inner kernel beside its products
+_MOVED = 0.15  # cycles of a byte that is written as a row for the inner kernel
 _STORED = 10.0  # cycles of 16 results
 _TASK = 500.0
 _INSIDE, _OWN = 0.6, 0.7  # of the first and second cache, for what is read again
@@ -26,7 +26,7 @@ def promising(form: Form, inner: Inner, machine: Processor, choices: Sequence[Se
 
 
 def estimated_cycles(form: Form, inner: Inner, tiling: Tiling, machine: Processor) -> float:
-    """The estimated cycles of one core that has as many tasks as any."""
+    """The estimated cycles of the core that has the most tasks."""
     rows = tiling.units * inner.rows
     blocks = form.images * -(-form.rows // rows)
     own = -(-form.panels // tiling.parts)

@@ -51,9 +51,9 @@ class Inner(NamedTuple):
         return self.columns * 4 * (_TILE_PAIRS if self.kind == AMX else 1)
 
     def text(self, lines: int) -> str:
-        """Its functions in LLVM's language, with those that bring data into form.
+        """Its functions in LLVM's language, with those that copy and round data.
 
-        With `lines`, there are also functions that ask for so many lines of the next panel each time.
+        With `lines`, there are also functions that prefetch so many cache lines of the next panel in each step.
         """
         if self.kind == AMX:
             return copying_text(converts=True) + amx_text(lines)
@@ -95,7 +95,7 @@ class Kept(NamedTuple):
 
 
 class Way(str, Enum):
-    """How the rows of a sum come into the form that the inner kernel reads."""
+    """How the inner kernel gets the rows of a sum."""
 
     DIRECT = "direct"
     """Each is read from one place of the data."""

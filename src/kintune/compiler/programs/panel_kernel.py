@@ -1,8 +1,8 @@
 """Writes a sum of products with inner kernels in LLVM's text: panels of weights, blocks of rows, one loop of tasks.
 
-One task takes a block of rows and a part of the panels of columns.  It writes its rows in the form that the inner
-kernel reads, multiplies them with one panel after the other, and computes what follows from the sums of a panel while
-these are in the first cache.  A row is a place at which all filters are computed: a row of a matrix, or a pixel.
+One task takes a block of rows and a part of the panels of columns.  It copies or rounds its rows for the inner kernel,
+multiplies them with one panel after the other, and computes what follows from the sums of a panel while these are in
+the first cache.  A row is a place at which all filters are computed: a row of a matrix, or a pixel.
 
 The sum of a row has *runs*: values that lie one after another in the data.  A convolution has a run for each row of its
 kernel.  For bf16, each run is filled up with zeros to whole parts of 32 values; where rows are copied together anyway,
@@ -11,8 +11,8 @@ and less is filled up then, the runs of a row are joined to a single one.
 Data that lies in memory in bf16 is copied and not rounded.  Rows of a matrix are then read where they are, without any
 copy, if they are whole parts of 32 values.  What is to be stored in bf16 replaces the sums, and is rounded from there.
 
-While a panel is multiplied in bf16, the next one is asked for.  Weights mostly come from memory, and the processor does
-not foresee them while it reads the same panel for one group of rows after another.
+While a panel is multiplied in bf16, the next one is prefetched.  Weights mostly come from memory, and the hardware does
+not prefetch them while it reads the same panel for one group of rows after another.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilog
 
 
 class _Rows(NamedTuple):
-    """The rows of a task, from number `first` of an image on: those before number `before` are another task's, and so
-    many are `valid` behind them.
+    """The rows of a task, from number `first` of an image on.
+
+    Its first `before` rows belong to another task.  The `valid` rows after these are its own.
     """
 
     image: Any
@@ -88,7 +89,7 @@ class _Kernel:
         self.target = found.result if epilogue is None else epilogue.target
         self.wide = form.pitch * found.channels
         self.ahead = self._lines_ahead()
-        """Lines of the next panel that the first groups of rows ask for, each time they read of this one."""
+        """Cache lines of the next panel that the first groups of rows prefetch in each step of the inner kernel."""
         self.in_place = (
             kept.data
             and form.way is Way.DIRECT
@@ -101,7 +102,7 @@ class _Kernel:
         if self.in_place:
             self.line = found.channels
         size = 0 if form.way is Way.IMAGE else self.rows * self.line + CHUNK
-        self.image = size  # where the image begins: in memory of its own, the compiler would put sums of another type
+        self.image = size  # where the image begins: the compiler would reuse a buffer of its own for sums of fp32
         if form.way is not Way.DIRECT:
             size += self.high * self.wide + self.rows_behind * found.channels + _SLACK
         self.packed = self._buffer("rows", "uint16" if inner.is_narrow else "float32", size)
@@ -128,7 +129,7 @@ class _Kernel:
         return 2 if self.inner.kind == AMX else 1
 
     def _lines_ahead(self) -> int:
-        """As many lines as are needed for all groups to ask for all of the next panel; none where there is no next."""
+        """The lines to prefetch in each step so that all groups together prefetch the next panel; 0 without a next."""
         if not self.inner.is_narrow or self.own == 1:
             return 0
         return -(-self.inner.loop_bytes // (LINE_BYTES * -(-self.units // self.group)))
@@ -211,7 +212,7 @@ class _Kernel:
 
     @property
     def _first(self) -> str:
-        """The function that reads data."""
+        """The name of the function that copies or rounds data."""
         if self.kept.data:
             return "kt_copy"
         return "kt_round" if self.inner.is_narrow else "kt_move"
@@ -303,10 +304,11 @@ class _Kernel:
         return tirx.SeqStmt(statements)
 
     def _products(self, place: Any, panel: Any, first: Any, start: int, number: int) -> Any:
-        """Calls of the inner kernel for all rows of the task; from the second part of the sum on, sums are added to.
+        """Calls of the inner kernel for all rows of the task and one part of the sum.
 
-        The weights begin at a place, and those of the next panel a panel further.
-        A part has so many runs where rows are read from the image, and else so many steps.
+        The part begins at `start` and has `number` runs where rows are read from the image, else `number` steps.  The
+        first part overwrites the sums, the others add to them.  `place` is the offset of the part's weights; those of
+        the next panel lie one panel further.
         """
         inner, form = self.inner, self.form
         steps = 1 if inner.kind != DOT else CHUNK // 2
@@ -346,9 +348,9 @@ class _Kernel:
         return _sequence(found)
 
     def _next(self, place: Any, unit: Any, number: int) -> Any:
-        """The address of the part of the next panel that the group of rows from a unit on asks for.
+        """The address of the part of the next panel that the group of rows from a unit on prefetches.
 
-        Behind the last panel it may lie outside of the weights: to ask for that does nothing.
+        Behind the last panel it may lie outside of the weights, where a prefetch does nothing.
         """
         form, inner = self.form, self.inner
         steps = number * (form.chunks if form.way is Way.IMAGE else 1)
@@ -357,9 +359,9 @@ class _Kernel:
         return address(self.weights, place + self.at(panel) + tirx.floordiv(unit, self.at(self.group)) * self.at(each))
 
     def _ahead(self, panel: Any, place: Any, at_once: int) -> list[Any]:
-        """Ask for the memory of what is stored and read with the sums in bf16, while the inner kernel computes.
+        """Prefetch what is stored and read with the sums in bf16, while the inner kernel computes.
 
-        A row is one line of a cache there, and the next one is far away, so that the processor does not foresee it.
+        A row is one cache line there, and the next row is far away, so that the hardware does not prefetch it.
         """
         inner, filters = self.inner, self.found.filters
         if self.form.way is not Way.DIRECT:
@@ -390,7 +392,7 @@ class _Kernel:
         return tirx.IfThenElse(panel < self.at(filters // columns), stores(columns), stores(rest))
 
     def _row(self, panel: Any, image: Any, place: Any, row: Any, number: int) -> Any:
-        """Store what follows from the first sums of a row, if it is of use."""
+        """Store what follows from the first `number` sums of a row, unless it lies between two lines of results."""
         where = self._indices(image, place)
         columns = self.inner.columns
         is_vectorised = self.epilogue is None or self.epilogue.is_vectorised
@@ -417,7 +419,7 @@ class _Kernel:
         return _sequence(statements)
 
     def _put(self, row: Any, at: Sequence[Any], number: int) -> Any:
-        """Round so many values, which have replaced the sums of a row, and store them from these indices on."""
+        """Round `number` values, which have replaced the sums of a row, and store them from the indices `at` on."""
         indices = list(at) if self.epilogue is None else self.epilogue.indices_of(at)
         offset = self.at(0)
         for index, extent in zip(indices, self.target.shape, strict=True):
@@ -426,7 +428,7 @@ class _Kernel:
         return _call("kt_put", source, address(self.target, offset, BF16_BITS), number, self.inner.size * CHUNK)
 
     def _indices(self, image: Any, place: Any) -> list[Any]:
-        """The indices of the result, but the last, of a row."""
+        """The indices of a row in the result, without the last one."""
         if self.form.way is Way.IMAGE:
             across = self.at(self.form.pitch)
             return [image, tirx.floordiv(place, across), tirx.floormod(place, across)]

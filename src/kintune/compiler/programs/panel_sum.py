@@ -1,7 +1,7 @@
 """Products of matrices and convolutions with inner kernels of our own, in bf16 or fp32.
 
 In bf16, weights are rounded when the network is built and data when it runs.  Sums are of fp32, and so is what follows
-them.  Two kinds of instructions are known: AMX multiplies tiles of 16 rows by 16 columns, `vdpbf16ps` (avx512_bf16)
+them.  Two kinds of instructions multiply bf16: AMX multiplies tiles of 16 rows by 16 columns, `vdpbf16ps` (avx512_bf16)
 pairs of values in vectors.
 """
 
@@ -42,8 +42,8 @@ _EVEN = (1, 2, 3, 4)  # tasks of about equal size, for which units of their own 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _DEPTHS = (1, 2, 3, 4, 6, 8)
 _MOST_BYTES = 3 << 20  # of the rows of a task
-_MOST_WASTE = 0.2  # of the rows or panels, computed for nothing
-_LEAST_USE = 0.25  # of what the inner kernel multiplies, that is no zero put there
+_MOST_WASTE = 0.2  # rows or panels that are computed and not used, as a share of those that are
+_LEAST_USE = 0.25  # of what the inner kernel multiplies, the share that is not zeros of padding
 _LEAST_FLOPS = 100_000.0  # of a sum that is worth a conversion
 _FIRST = 32  # candidates of the rule
 
@@ -190,7 +190,7 @@ def _instructions(rows: int, filters: int, inner: Inner) -> int:
 
 
 def _use(found: WeightedSum, inner: Inner) -> float:
-    """The share of what the inner kernel multiplies that belongs to the sum, with all rows."""
+    """The share of the values and columns that the inner kernel multiplies which are not zeros of padding."""
     form = form_of(found, inner)
     return form.values / (form.chunks * inner.step) * found.filters / (form.panels * inner.columns)
 

@@ -1,4 +1,4 @@
-"""The inner kernels of sums in panels as LLVM's text: sums of a few rows by a panel of columns, and conversions.
+"""The inner kernels of sums in panels as LLVM's text: products of a few rows by a panel of columns, and conversions.
 
 All functions have the prefix `kt_` and return zero.  They are inlined where they are called.  Sums are of fp32.
 
@@ -7,14 +7,14 @@ and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the nex
 what is beyond n is zero.  `kt_put` rounds as `kt_round` does and writes n values, nothing beyond.
 `kt_pair(one, other, target, n, stride)` rounds two rows of n floats and interleaves them, `kt_join` interleaves rows of
 n values of 16 bits.
-`kt_zero(target, bytes)` clears memory.  `kt_own(target, n, stride)` and `kt_fetch` ask for n lines
-of the caches, `stride` bytes apart, the former to be written.
+`kt_zero(target, bytes)` clears memory.  `kt_own(target, n, stride)` and `kt_fetch` prefetch n cache lines, `stride`
+bytes apart: `kt_own` to write them, `kt_fetch` to read them.
 
-`kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, stride, b, c, steps, runs, jump, add) compute c, or with `add` c + ..., of M
-tiles or rows: the sum of products of a and b.  The rows of a are `stride` bytes apart.  A row has some runs of so many
+`kt_amx_M`, `kt_dot_M` and `kt_fma_M` (a, stride, b, c, steps, runs, jump, add) compute c = a * b, or c += a * b if
+`add` is not zero, for M tiles or rows of a.  The rows of a are `stride` bytes apart.  A row has `runs` runs of `steps`
 steps; each run begins `jump` bytes behind the one before.  `kt_amx_M_ahead_L` and the like have one more argument, an
-address from which on they ask for L lines of the caches in each step.  `kt_tiles_begin` and `kt_tiles_end` are called
-before and after kernels with tiles, by each thread.
+address from which on they prefetch L cache lines in each step.  `kt_tiles_begin` and `kt_tiles_end` are called before
+and after kernels with tiles, by each thread.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ end:
 LINE_BYTES = 64
 """A line of the caches, and a vector."""
 
-_NEARNESS = 2  # of what is asked for: the second cache
+_NEARNESS = 2  # the locality of a prefetch, into the second cache
 _A, _B = 4, 6  # the first tile registers of a and of b; before them are the sums
 
 
@@ -288,8 +288,8 @@ def amx_text(lines: int = 0) -> str:
     """Kernels of one and two tiles of rows by two of columns.
 
     A step is of 32 values.  `b` has rows of two tiles; `c` has rows of 32 sums.  With `lines`, there are also kernels
-    with the further argument, of which each step asks for so many lines, to be in the second cache; `copying_text` must
-    stand before them.
+    whose steps each prefetch so many cache lines into the second cache, from the address in the last argument.
+    `copying_text` must stand before them.
     """
     frame = tile_frame("kt_tiles", "tdpbf16ps", [(64, TILE_ROWS)] * TILES)
     return "\n" + frame + "".join(_amx(1, each) + _amx(2, each) for each in sorted({0, lines}))
@@ -336,7 +336,7 @@ _ASKED_STEP = "  %pf = phi ptr [ %rf, %run ], [ %next_f, %loop ]"
 
 
 def _asking(lines: int) -> list[str]:
-    """What a step asks for."""
+    """The prefetches of a step."""
     if not lines:
         return []
     text = []

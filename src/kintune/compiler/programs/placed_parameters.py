@@ -31,7 +31,7 @@ def placeable(function: tirx.PrimFunc, position: int) -> bool:
     """Whether the parameter can be a part of a larger tensor.
 
     Each of its elements must be accessed alone, or as a vector, and by a last index that stays within the parameter.
-    Some functions count with one index through several axes, or give addresses away.
+    That fails for functions which go through several axes with one index, or take addresses of elements.
     """
     parameter = function.params[position]
     shape = constant_shape(parameter)
@@ -130,7 +130,7 @@ def _gives_address(function: tirx.PrimFunc, parameter: Any) -> bool:
 
 
 def _is_matched(function: tirx.PrimFunc, parameter: Any) -> bool:
-    """Whether a part of the parameter has a name of its own, as where instructions of a CPU were put in."""
+    """Whether a block matches a part of the parameter to a buffer of its own, as tensorized blocks do."""
     found: list[Any] = []
     tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, lambda block: found.extend(block.match_buffers))])
     return any(each.source.source.same_as(parameter) for each in found)

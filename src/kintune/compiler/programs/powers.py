@@ -1,8 +1,8 @@
-"""The exponential function of what is not positive, in a third fewer operations than for all numbers.
+"""The exponential function of numbers that are not positive, in a third fewer operations than for all numbers.
 
-It is a power of two, whole and remainder.  Adding 1.5 * 2^23 rounds to a whole number, which then stands in the low
-bits of the sum; shifted, it is added to the exponent of a polynomial in the remainder.  `benchmarks/elementary.py` fits
-the polynomial.
+e^x is 2^y with y = x / log(2), which is cut into an integer and a remainder.  Adding 1.5 * 2^23 rounds y to the
+integer, which then stands in the low bits of the sum.  Shifted, these are added to the exponent of a polynomial in the
+remainder.  `benchmarks/elementary.py` fits the polynomial.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _POWERS = (
 _ROUNDING = 12582912.0
 _MANTISSA = 23
 _SMALLEST = -125.0
-"""Smaller powers of two are not normal numbers; this one counts for nothing beside one."""
+"""The least exponent of two that is used: powers below 2^-126 are no normal numbers, and 2^-125 is nothing beside 1."""
 
 
 def power_of_e(x: Any) -> Any:
-    """e^x for a float32 that is not positive; 2^-125 where it is smaller than that, and NaN where it is none."""
+    """e^x for a float32 `x` that is not positive; 2^-125 where e^x is smaller than that, and NaN where x is NaN."""
     return _let("exponent", tirx.max(_number(_SMALLEST), x * _number(1 / math.log(2))), _two_to)
 
 

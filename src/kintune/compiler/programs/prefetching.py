@@ -1,4 +1,4 @@
-"""Statements that ask for data before it is read: weights come from memory while products are computed."""
+"""Statements that prefetch data: weights come from memory while products are computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ, _NEAR, _DATA = 0, 2, 1
 
 
 def ask_for(buffer: Any, indices: Sequence[Any]) -> Any:
-    """Ask for the cache line that has an element; where it lies outside of the memory, nothing happens."""
+    """The statement that prefetches the cache line of an element; outside of mapped memory it does nothing."""
     address = tirx.address_of(buffer[tuple(indices)])
     operands = (tirx.const(number, "int32") for number in (_READ, _NEAR, _DATA))
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *operands))

@@ -59,9 +59,9 @@ class Tiling(NamedTuple):
 def make_tiles(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the product, or the epilogue of it.
 
-    `parts` divide the panels of `vectors` vectors, and `depths` what is summed.  Rows beyond the last are computed as
-    the last one is, and not stored.  With several depths the columns fill their panels, and the result, or that of the
-    epilogue, is of float32.
+    `parts` must divide the number of panels of `vectors` vectors, and `depths` the length of a sum.  With several
+    depths the columns must fill their panels, and the result, or that of the epilogue, must be of float32.  Rows beyond
+    the last repeat the last one, and are not stored.
     """
     return _Tiles(found, lanes, tiling, epilogue).stages()
 
@@ -197,8 +197,8 @@ class _Tiles:
     def _fetch(self, following: _Place, number: Any, step: int) -> list[_Statement]:
         """Fetch the part with this number of a panel into the cache; all tiles of a block together fetch all of it.
 
-        Weights come from memory, which takes as long as the products do.  A few cache lines are asked for between
-        products, since a core can wait for a dozen or so at once and then stands still.
+        Weights come from memory, which takes as long as the products do.  A few cache lines are prefetched between
+        products, since a core has about a dozen misses in flight at once, and stalls on more.
         """
         g = self._g
         lines = self._panel // LINE_VALUES
@@ -221,7 +221,7 @@ class _Tiles:
         return _sequence([each for row in range(self._tiling.rows) for each in self._vectors(row, body)])
 
     def _vectors(self, row: int, body: _Body) -> list[_Statement]:
-        """A statement for all columns of a row, a vector each: LLVM would take a vector of 3 x 16 lanes apart."""
+        """Statements for all columns of a row, one a vector: LLVM splits up a vector of 3 x 16 lanes."""
         return [self._vector(row, start, self._g.lanes, body) for start in range(0, self._panel, self._g.lanes)]
 
     def _stored(self, row: int, panel: Any, body: _Body) -> list[_Statement]:

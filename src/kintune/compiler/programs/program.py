@@ -1,4 +1,4 @@
-"""What a program of our own is: it recognises the workloads that it can compute, and writes them anew."""
+"""The interface of programs of our own: a program recognises the workloads that it can compute, and rewrites them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Program(Protocol):
     * `axes` returns None: `write` gives a module of blocks, and MetaSchedule's rules make sketches of it.
     * `axes` returns axes: `write` gives the whole program for each decision; nothing is scheduled afterwards.
 
-    `name` is unique; `version` grows with each change of what `write` gives, so that records never name another program
-    than the one that was measured.  `patterns` has the names of the patterns whose functions it computes; it is empty
-    for a program of functions which were made for none.
+    `name` is unique.  `version` grows with each change of what `write` gives, so that records never name another
+    program than the one that was measured.  `patterns` has the names of the patterns whose functions the program
+    computes.  It is empty where the program computes functions that no pass made for a pattern.
     """
 
     name: str
@@ -79,7 +79,7 @@ class SavesArithmetic(Protocol):
 
 @runtime_checkable
 class NeedsInstructions(Protocol):
-    """A program whose kernels have instructions that the compiler uses nowhere by itself."""
+    """A program whose kernels have instructions that the compiler never chooses by itself."""
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """Return the extensions of a CPU that kernels of a variant need, beyond those which any kernel may use."""

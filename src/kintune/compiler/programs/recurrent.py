@@ -36,7 +36,7 @@ _MOST_ROWS = 8
 _UNROLL = (1, 2, 4, 8)
 _BYTES = 4
 _LARGE = 400_000  # bytes that take a core longer to read than threads take to meet
-_FIRST = 12  # candidates that the rule says
+_FIRST = 12  # candidates of the rule
 
 
 class RecurrentProgram:
@@ -61,12 +61,12 @@ class RecurrentProgram:
         return _choices(_recurrence(module)).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """The kernel.
+        """The module whose `main` is the kernel.
 
         Raises:
-            BuildError: the decisions make no program.
+            BuildError: the workload is no recurrent layer, or the decisions are not its own.
         """
-        from tvm.script import tirx  # its name is not that of a module, which the parser's own defaults take it for
+        from tvm.script import tirx  # not the module tvm.tirx, as which the parser's defaults would resolve the name
 
         recurrence = _recurrence(module)
         tiling = Tiling(*_choices(recurrence).picked(decisions))
@@ -89,8 +89,8 @@ class RecurrentProgram:
 def _ways(recurrence: Recurrence) -> tuple[str, ...]:
     """The variants for several threads.
 
-    A step costs a thread about as long as its weights take from the second-level cache, and a meeting of threads some
-    microsecond.  Where threads share sequences instead of units, each of them reads all weights of a direction.
+    A step takes a thread about as long as reading its weights from the second-level cache, and a barrier of the threads
+    about a microsecond.  Where threads share sequences instead of units, each of them reads all weights of a direction.
     """
     weights = _BYTES * recurrence.hidden * recurrence.gates * recurrence.padded
     if recurrence.directions > 1:

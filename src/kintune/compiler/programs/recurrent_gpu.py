@@ -1,6 +1,6 @@
 """Recurrent layers on a GPU: a thread block for each sequence and direction, whose threads share its units.
 
-It is the default schedule of such a kernel there, since threads must be bound for it to run at all; it is not tuned.
+A kernel runs on a GPU only if its loops are bound to threads.  This is the schedule that binds them; it is not tuned.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _SYNC = 'T.evaluate(T.tvm_storage_sync("shared"))'
 
 
 def spread_recurrence(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
-    """Return a recurrent kernel that is not scheduled yet spread over threads; any other function as it is."""
+    """Return an unscheduled recurrent kernel with its loops bound to threads, and any other function as it is."""
     if not isinstance(function, tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
         return function
     recurrence = parse_recurrence(pattern_of(function))
     if recurrence is None:
         return function
-    from tvm.script import tirx as script  # not that of the module, which the parser's own defaults take it for
+    from tvm.script import tirx as script  # not the module tvm.tirx, as which the parser's defaults would resolve it
 
     spread = tvm.script.from_source("\n".join(_Kernel(recurrence).lines()), extra_vars={"T": script})
     for name, value in function.attrs.items():
@@ -38,9 +38,10 @@ def spread_recurrence(function: Any, _module: tvm.IRModule, _context: Any) -> An
 
 
 class _Kernel:
-    """The text; thread `lane` has the units `lane`, `lane + threads` ..., whose gates' sums are its own.
+    """The text of the kernel: thread `lane` computes the units `lane`, `lane + threads` and so on.
 
-    States are in `last_h` and `last_c`.  Where a product needs all reset gates, `y` has the reset states meanwhile.
+    It keeps the sums of their gates to itself.  States are in `last_h` and `last_c`.  Where a product needs all reset
+    gates, `y` has the reset states meanwhile.
     """
 
     def __init__(self, recurrence: Recurrence) -> None:
@@ -115,7 +116,7 @@ class _Kernel:
         ]
 
     def _phase(self, gates: Sequence[int], source: str, before: Sequence[str], hidden: str) -> list[str]:
-        """The gates, and the new states, which are written when all threads have read the old ones."""
+        """Compute the gates, then the new states, which are written once all threads have read the old ones."""
         state = f"last_h[{self.where}]"
         cell = [
             *before,
@@ -133,7 +134,7 @@ class _Kernel:
         return self._units([*zeros, f"for k in T.serial({self.r.hidden}):", *_indented(each)])
 
     def _read(self, tensor: str, before: str = "") -> str:
-        """What a tensor has of unit `k`."""
+        """The element of unit `k` in a tensor."""
         return f"{tensor}[{before}{self.direction}, {self.sequence}, k]"
 
     def _units(self, lines: Sequence[str]) -> list[str]:

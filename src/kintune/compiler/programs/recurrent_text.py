@@ -27,7 +27,7 @@ class Tiling(NamedTuple):
     unroll: int
 
     def tiles(self, recurrence: Recurrence) -> int:
-        """How many tiles have all units of a direction."""
+        """The number of tiles of a direction."""
         return -(-recurrence.hidden // self.units)
 
 
@@ -134,7 +134,10 @@ class _Kernel:
         return _loop("s", "serial", r.steps, body)
 
     def _tile(self, place: _Place, gates: Sequence[int]) -> list[str]:
-        """The gates of one tile, and what follows from them; states alone where all of its sequences have ended."""
+        """The gates of one tile, and what follows from them.
+
+        Once all sequences of the tile have ended, states are carried over and outputs are zero.
+        """
         sums = [_sum(row, gate) for row in range(self.rows) for gate in gates]
         lines = [f"{name} = T.sblock_alloc_buffer(({self.units},))" for name in sums]
         body = [line for name in sums for line in _vector(self.units, f"{name}[v] = T.float32(0)")]

@@ -61,8 +61,8 @@ def applicable(
     """Yield each program and variant that computes the workload, and the name by which sketches call it.
 
     Programs that compute with shorter numbers are among them only where their precision is one of `precisions`.  A
-    function that a pass made for a pattern is left to the programs of that pattern.  A program that fails is left out,
-    which the log says: others compute the workload.
+    function that a pass made for a pattern is left to the programs of that pattern.  A program that fails is logged and
+    left out, since others compute the workload.
     """
     pattern = pattern_of(module["main"]).partition(" ")[0]
     for program in PROGRAMS:

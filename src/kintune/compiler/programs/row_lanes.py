@@ -1,4 +1,4 @@
-"""Writes passes over rows for neighbouring rows together, one a lane, where these lie side by side in memory."""
+"""Writes passes over rows that compute neighbouring rows together, a row in each lane, if these are adjacent."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class _Together:
         return statements
 
     def _over(self, each: Pass, keep: Callable[[Any, Any], Sequence[Any]]) -> Any:
-        """What is to be done with the value of a pass, for each column and lane."""
+        """The loops over columns and lanes that compute the value of a pass, and hand it to `keep`."""
         buffers: list[Any] = []
 
         def at(lane: Any) -> Any:

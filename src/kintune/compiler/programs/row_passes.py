@@ -1,9 +1,9 @@
 """Reads a function as passes over rows: sums and other reductions of a row, and results for each element of it.
 
 A norm or a softmax, with whatever element-wise operators were fused with it, is a few such passes over the same rows;
-an element-wise function is one pass.  Intermediate tensors are no memory here: their values are computed where they are
-used, once for each element of a pass, and bound to variables, so that a chain of functions does not grow when each of
-them uses its operand several times.
+an element-wise function is one pass.  Intermediate tensors take no memory: their values are computed where they are
+used, once for each element of a pass.  They are bound to variables, so that the expression of a chain of functions does
+not grow exponentially when each of them uses its operand several times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_COLUMNS = 256
 
 _FLOATS = ("float16", "float32", "float64")
 _CHANGING = ("bfloat16", "float8")
-"""How the names of types begin in which no processor adds and multiplies numbers by itself."""
+"""How the names of types begin that LLVM computes in another type."""
 
 
 class Binding(NamedTuple):
@@ -94,10 +94,10 @@ class _Unreadable(Exception):
 
 
 def read_rows(function: tvm.tirx.PrimFunc) -> Rows | None:
-    """The passes of an unscheduled function; None where it is no such function.
+    """The passes of an unscheduled function; None where it is not a sequence of passes over rows.
 
-    None as well where a variable would have a type that LLVM computes in another one: the compiler changes the types of
-    values then, and not those of variables.
+    It is also None where a variable would have a type that LLVM computes in another one, such as bfloat16: there the
+    compiler changes the types of values, and not those of variables.
     """
     try:
         blocks = _read_blocks(function)
@@ -163,9 +163,9 @@ def _is_number(value: Any, number: int) -> bool:
 
 
 class _Frame:
-    """Where the values of other blocks go: bound to variables in a pass, and written out in one branch of a choice.
+    """Where the values of other blocks are put: they are bound to variables in a pass, and inlined in a branch.
 
-    A branch sees what is bound around it.
+    A frame with an `outer` one is a branch of a choice, and sees what is bound around it.
     """
 
     def __init__(self, outer: _Frame | None = None) -> None:
@@ -197,7 +197,7 @@ class _Reader:
             raise _Unreadable
         self._analyzer = tvm.sym.Analyzer()
         self._results: dict[Any, Any] = {}  # the buffer of a statistic -> the variable of its value
-        self._seen: list[tuple[Any, ...]] | None = None  # the indices at which statistics are read, while that is asked
+        self._seen: list[tuple[Any, ...]] | None = None  # indices at which statistics are read; see `_statistics_at`
         self._rows: tuple[Any, ...] = ()
         self._row_extents: tuple[int, ...] = ()
         self._columns: tuple[Any, ...] = ()
@@ -465,7 +465,10 @@ def _keeping_nan(kind: Any) -> Any:
 
 
 def _if_number(value: Any, number: Any, otherwise: Any) -> Any:
-    """A choice that becomes one of vectors: TVM vectorises no `isnan`, and takes `value == value` to be true."""
+    """`number` unless `value` is NaN, as an expression that TVM vectorises.
+
+    It does not vectorise `isnan`, and simplifies `value == value` to true.
+    """
     return tirx.Select(value <= tirx.const(math.inf, str(value.ty)), number, otherwise)
 
 
@@ -484,7 +487,7 @@ def _reads(value: Any, buffer: Any) -> bool:
 
 
 def _reads_each_once(value: Any, bindings: Sequence[Binding], count: int) -> bool:
-    """Whether a reduction of `count` steps reads a tensor of as many elements; products read one again and again."""
+    """Whether a reduction of `count` steps reads a tensor of as many elements; a product has only smaller operands."""
     sizes: list[int] = []
 
     def note(load: Any) -> None:

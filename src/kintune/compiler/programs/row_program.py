@@ -31,7 +31,7 @@ class RowProgram:
         return tuple(map(str, numbers)) if write_rows(module["main"]) is not None else ()
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """Nothing is open."""
+        """No axes: a variant is one program."""
         return ()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
@@ -46,5 +46,5 @@ class RowProgram:
         return tvm.IRModule({"main": written}, attrs=module.attrs)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """The one that there is."""
+        """The only decisions, which are empty."""
         return [()]

@@ -17,11 +17,11 @@ __all__ = ["Written", "calls_functions", "lane_loop", "stores", "strides_of", "w
 
 _CHOICE = "prim.if_then_else"
 _OF_VECTORS = frozenset({_CHOICE, "tirx.reinterpret"})
-"""Calls that the compiler makes vectors of in its own way."""
+"""Calls that TVM vectorises although their operators have no attribute that says so."""
 
 
 class Written(NamedTuple):
-    """The statements that bind what a pass needs, the value that it has then, and the buffers that these use."""
+    """The statements that bind what a pass needs, its value in terms of these, and the buffers that they use."""
 
     buffers: list[Any]
     statements: list[Any]
@@ -55,7 +55,7 @@ def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1
 
 
 def calls_functions(value: Any) -> bool:
-    """Whether a value calls a function of one or more numbers."""
+    """Whether a value has a call of anything but the compiler's `if_then_else`."""
     return any(str(getattr(call.op, "name", "")) != _CHOICE for call in _calls(value))
 
 
@@ -68,7 +68,7 @@ def _calls(value: Any) -> list[Any]:
 def lane_loop(each: Pass) -> Any:
     """The kind of a loop over the lanes of a pass: vectorised, but for truth values, of which TVM makes no vectors.
 
-    It is serial as well where a function takes one number at a time, since that would not see what is bound to vectors.
+    It is serial as well where a called function takes scalars only, which cannot use what is bound to vectors.
     """
     kinds = [str(binding.value.ty) for binding in each.bindings if binding.variable is not None]
     kinds += [str(load.source.dtype) for value in _values(each) for load in _loads(value)]

@@ -1,8 +1,8 @@
 """Writes a function that is passes over rows (see `row_passes`) so that each row is read from memory once.
 
 Rows are distributed over threads, and all passes over a row follow one another while it lies in the cache.  Sums and
-other reductions run in many independent accumulators, since a compiler may not reorder them by itself; these are
-combined by halves.  What is costly and used by two passes is kept for the row.
+other reductions run in many independent accumulators, since a compiler may not reorder them by itself.  Halves of the
+accumulators are combined until one is left.  Values that are costly and used by two passes are kept for the row.
 
 Where the elements of a row do not lie side by side but those of neighbouring rows do, neighbouring rows are computed
 together (see `row_lanes`).
@@ -30,7 +30,7 @@ LANES = 64
 
 _COSTLY = frozenset(f"tirx.{name}" for name in ("erf", "exp", "log", "pow", "sigmoid", "tanh"))
 _COSTLY_LANES = 16
-"""Accumulators of a reduction of what functions give: the arithmetic of one vector fills the registers."""
+"""Accumulators of a reduction over values of functions such as exp: the arithmetic of a vector fills the registers."""
 
 _VECTORIZED = tirx.ForKind.VECTORIZED
 _KEPT = 256 << 10
@@ -43,8 +43,8 @@ _LEAST_LENGTH = 64
 def write_rows(function: tvm.tirx.PrimFunc, lanes: int = LANES) -> tvm.tirx.PrimFunc | None:
     """The function written in passes over rows; None where it is no such function, and where it is a mere reshape.
 
-    A network has no kernel for a reshape, as long as it can be recognised.  Reductions run in `lanes` accumulators, a
-    power of two, or as many as the row is long.
+    A reshape has to stay recognisable, since a network then needs no kernel for it.  Reductions run in at most `lanes`
+    accumulators, a power of two.
     """
     rows = read_rows(function)
     if rows is None or relax.analysis.has_reshape_pattern(function):
@@ -133,7 +133,7 @@ class _Writer:
 
 
 def _lanes_for(each: Pass, length: int, most: int) -> int:
-    """The accumulators of a reduction: a few steps for each, and few where each step takes many registers."""
+    """The number of accumulators: so that each takes a few steps, and few where a step calls functions."""
     values = [each.value, *(binding.value for binding in each.bindings if binding.variable is not None)]
     costly = any(map(calls_functions, values))
     wanted = min(most, _COSTLY_LANES if costly else max(_COSTLY_LANES, length // 4))
@@ -153,7 +153,7 @@ def _halved(sums: Any, lanes: int, combine: Callable[[Any, Any], Any]) -> Iterat
 
 
 class _Flat:
-    """A pass over a row, whose last axes that lie side by side are one loop of a `length`."""
+    """A pass over a row, whose last axes are one loop of `length` steps if they are contiguous."""
 
     def __init__(self, each: Pass, rows: Rows) -> None:
         first = _first_flat(each, rows.columns, rows.column_extents)
@@ -174,7 +174,7 @@ class _Flat:
 
 
 def _first_flat(each: Pass, columns: Sequence[Any], extents: Sequence[int]) -> int:
-    """The first of the last axes that may become one: all that is read and written runs along all of them, or none."""
+    """The first of the last axes that one loop can replace: all accesses are contiguous along them, or do not move."""
     strides = strides_of(each, columns)
     first = max(len(columns) - 1, 0)
     while strides is not None and first > 0:
@@ -189,14 +189,14 @@ def _first_flat(each: Pass, columns: Sequence[Any], extents: Sequence[int]) -> i
 
 
 def _runs_along(each: Pass, columns: Sequence[Any], extents: Sequence[int]) -> bool:
-    """Whether neighbours on the last axis of the columns lie side by side in what a pass reads, or are the same."""
+    """Whether what a pass reads is contiguous along the last axis of the columns, or does not move along it."""
     strides = strides_of(each._replace(target=None), columns)
     last = next((place for place in reversed(range(len(extents))) if extents[place] != 1), None)
     return last is None or (strides is not None and all(found[last] in (0, 1) for found in strides))
 
 
 def _with_kept(rows: Rows) -> tuple[list[Pass], list[Any]]:
-    """The passes, where values that are costly and needed twice are stored for the row; and the buffers for them."""
+    """The passes, in which costly values that several passes need are stored for the row, and their buffers."""
     length = math.prod(rows.column_extents)
     place: Any = index(0)
     for column, extent in zip(rows.columns, rows.column_extents, strict=True):

@@ -23,9 +23,7 @@ class Stages(NamedTuple):
 
 
 class Sum(Protocol):
-    """A sum that a function computes: all blocks of the function, the positions of those that are replaced, the buffer
-    of the sums, and the position of the weights among the parameters.
-    """
+    """A sum that a function computes, as far as `with_stages` needs it."""
 
     @property
     def nests(self) -> tuple[Nest, ...]:
@@ -49,7 +47,10 @@ class Sum(Protocol):
 
 
 def with_stages(module: tvm.IRModule, found: Sum, stages: Stages, epilogue: Epilogue | None) -> tvm.IRModule:
-    """The module with the stages in the place of the sum and of the epilogue, if there is one."""
+    """The module with the stages in the place of the sum and of the epilogue, if there is one.
+
+    Schedules may no longer choose the layout of the sum's weights, nor of those that the epilogue reads.
+    """
     function = module["main"]
     root = function.body.block
     nests = list(found.nests)

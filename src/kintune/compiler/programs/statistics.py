@@ -1,4 +1,4 @@
-"""The kernel that computes the mean and the inverse deviation of groups of channels, where channels lie last.
+"""The kernel that computes mean and inverse standard deviation of groups of channels, where channels lie last.
 
 Parts of the pixels are distributed over threads.  Each part is read twice while it lies in the cache: for the means of
 its channels, and for the sums of the squared differences to these.  Then the parts of all channels of a group are
@@ -22,7 +22,7 @@ __all__ = ["statistics_kernel"]
 _PART = 128 << 10
 """Bytes of a part, which stays in the cache of the second level."""
 
-_OPAQUE = 8  # the compiler's number of the pattern of what is not fused
+_OPAQUE = 8  # the compiler's class of functions that are fused with nothing
 
 
 def statistics_kernel(shape: Sequence[int], first: int, groups: int, epsilon: float, dtype: str) -> tvm.tirx.PrimFunc:

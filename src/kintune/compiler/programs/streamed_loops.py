@@ -29,7 +29,7 @@ _STEP = 4
 """Values of a sum that are taken in one turn of the innermost loop, at least."""
 
 _SHORT = 16
-"""Channels of which one place of the kernel makes no loop of its own."""
+"""With fewer channels than this, places of the kernel are joined to one loop."""
 
 _MOST_RUNS = 16
 """Parts of the kernel that are written out, at most, so that data need not be copied with zeros around."""
@@ -38,7 +38,8 @@ _MOST_RUNS = 16
 class Streaming(NamedTuple):
     """Tiles of `rows` positions by `vectors` of filters; `parts` of the panels are the tasks.
 
-    Each result has `ways` independent sums.  Weights are asked for `ahead` bytes before they are read; 0 is not at all.
+    Each result has `ways` independent sums.  Weights are prefetched `ahead` bytes before they are read; with 0 they are
+    not prefetched.
     """
 
     rows: int
@@ -49,9 +50,10 @@ class Streaming(NamedTuple):
 
 
 class Live(NamedTuple):
-    """What a sum reads along one axis, without the places of the kernel, before `first`, that meet nothing but zeros.
+    """What a sum reads along one axis, without the places of the kernel that meet only zeros at its start and end.
 
-    `reach.before` is negative where the first position reads beyond the edge of the image.
+    `first` is the first place of the kernel that is left.  `reach.before` is negative where the first position reads
+    the image from a later place on.
     """
 
     reach: Reach
@@ -223,7 +225,7 @@ class _Streamed:
         return self._vectors(lambda column: _store(sums, tirx.const(0.0, "float32"), column))
 
     def _added(self, row: int, ways: Sequence[Any]) -> Any:
-        """Put the sums of a row of the tile, those of all ways together, in its results."""
+        """Store the total of all ways of a row of the tile in its results."""
 
         def store(column: Any) -> Any:
             total = _total([each[column] for each in ways])
@@ -288,7 +290,7 @@ class _Streamed:
         return kept if len(kept) <= _MOST_RUNS else []
 
     def _turns(self, length: int, value: Callable[[Any, int], Any]) -> Any:
-        """All values of a run, some of them in each turn of a loop, one after the other to each of the ways."""
+        """Loop over all values of a run, several in each turn; consecutive values go to different ways."""
         g, ways = self._g, self._streaming.ways
         step = ways * -(-_STEP // ways)
         whole_turns, rest = divmod(length, step)
@@ -304,7 +306,7 @@ class _Streamed:
         return sequence(statements)
 
     def _value(self, panel: Any, group: Any, k: Any, sources: Mapping[int, list[Any]], way: int) -> Any:
-        """Add the products of one value of each position with a row of the panel, and ask for a row further on."""
+        """Add the products of one value of each position with a row of the panel, and prefetch a later row."""
         source = self._image if self._is_copied else self._found.data
         statements = self._ahead(panel, group, k)
         for row, indices in sources.items():
@@ -317,9 +319,7 @@ class _Streamed:
         return sequence(statements)
 
     def _ahead(self, panel: Any, group: Any, k: Any) -> list[Any]:
-        """Ask for weights that are read later: a fixed distance ahead, or where several groups read a panel, each for
-        its share of the next one.
-        """
+        """Prefetch weights at a fixed distance; where several groups read a panel, each its share of the next one."""
         g, lines = self._g, self._panel // LINE_VALUES
         if not self._streaming.ahead or not lines:
             return []
@@ -334,7 +334,7 @@ class _Streamed:
         return [ask_for(self._weights, place) for place in places]
 
     def _place(self, row: Any) -> Callable[..., list[Any]]:
-        """The indices of what a position reads, by a place (i, j) of the kernel and a channel."""
+        """A function from a place (i, j) of the kernel and a channel to the indices of what the position reads."""
         found, g, y, x = self._found, self._g, self._y.reach, self._x.reach
         if found.is_matrix:
             lead = position_of([int(extent) for extent in found.data.shape[:-1]], row, g)
@@ -375,7 +375,7 @@ class _Streamed:
         return self._loop("v", vectors, stored)
 
     def _vectors(self, body: Callable[[Any], Any]) -> Any:
-        """A statement for all columns of a panel, a vector each: LLVM would take a vector of 3 x 16 lanes apart."""
+        """Statements for all columns of a panel, one a vector: LLVM splits up a vector of 3 x 16 lanes."""
         g, statements = self._g, []
         for start in range(0, self._panel, g.lanes):
             lane = tirx.Var("lane", g.index_type)
@@ -396,7 +396,7 @@ def _store(buffer: Any, value: Any, column: Any) -> Any:
 
 
 def _total(values: list[Any]) -> Any:
-    """The sum of values, by halves."""
+    """The sum of values, by pairs."""
     while len(values) > 1:
         pairs = [values[at : at + 2] for at in range(0, len(values), 2)]
         values = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]

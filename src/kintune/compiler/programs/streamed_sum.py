@@ -1,4 +1,4 @@
-"""Products and convolutions with few positions, in fp32: they take as long as their weights take to be read.
+"""Products and convolutions with few positions, in fp32, whose time is that of reading their weights.
 
 MetaSchedule's sketches tile positions and filters by divisors of their numbers, and sum into memory.  Here all
 positions are in the register tile, if they fit, so that each weight is read once; places of the kernel that meet
@@ -26,7 +26,7 @@ from kintune.search.processor import Processor
 __all__ = ["MOST_POSITIONS", "StreamedSum"]
 
 MOST_POSITIONS = 16
-"""The positions of a sum that takes as long as its weights take to be read from the last cache, at most."""
+"""The most positions of a sum whose time is that of reading its weights from the last cache."""
 
 _MOST_ROWS_OF_PRODUCT = 3  # where vectors divide the filters, the tiled program has tiles of four rows and more
 _VECTORS = (1, 2, 3, 4, 6, 8)
@@ -35,13 +35,13 @@ _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
 _AHEAD = (0, 2048, 8192)
 _MOST_ROWS = 24  # of a register tile
 _LEAST_WEIGHTS = 4096  # of a sum that is worth a kernel of its own
-_LEAST_USE = 0.6  # of the panels' columns, that are no zeros put there
+_LEAST_USE = 0.6  # of the panels' columns, the share that is not zeros of padding
 _FIRST = 32  # candidates of the rule
 
 _NEAR_BYTES, _FAR_BYTES, _FETCHED_BYTES = 40.0, 8.0, 8.5
-"""Bytes a cycle and core: from the second cache, from the shared one, and from that if they are asked for ahead."""
+"""Bytes a cycle and core: from the second cache, from the shared one, and from that with prefetches."""
 
-_ASKING = 1.2  # times as long, where weights are asked for that are near anyway
+_ASKING = 1.2  # times as long, where weights are prefetched that are near anyway
 
 _NEAR, _OWN = 0.6, 0.7  # of the first and second cache, for weights
 _LATENCY = 4.0  # cycles of a sum
@@ -61,8 +61,8 @@ class _Size(NamedTuple):
 class StreamedSum:
     """Writes a sum of products with constant weights; its variants are lanes and registers, as in "16x32".
 
-    The decisions are the register tile, the independent sums of a result, the parts of the panels, and how far ahead
-    weights are asked for (`streamed_loops.Streaming`).
+    The decisions are the register tile, the independent sums of a result, the parts of the panels, and the distance at
+    which weights are prefetched (`streamed_loops.Streaming`).
     """
 
     name = "streamed"
@@ -70,7 +70,7 @@ class StreamedSum:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """One, where positions are few and nothing is left beside the sum."""
+        """One variant for a sum of few positions with at most an epilogue, if a register tile fits it."""
         variant = vector_variant(target)
         matched = match_sum(module) if variant else None
         if matched is None or not _is_worth(matched.found, _registers(variant)[0]):
@@ -134,7 +134,7 @@ def _estimated_cycles(size: _Size, streaming: Streaming, lanes: int, machine: Pr
     weights = panel_bytes * panels / min(parts, machine.threads)
     is_near = weights <= _OWN * machine.caches[1]
     first = _NEAR_BYTES if is_near else _FETCHED_BYTES if ahead else _FAR_BYTES
-    # a weight that is used once need not be loaded to a register first; asking takes a place beside loads
+    # a weight that is used once need not be loaded to a register first; a prefetch takes a load's slot
     loads = (rows * vectors if rows == 1 else rows) + vectors + (vectors if ahead else 0)
     each = max(rows * vectors / 2, loads / 2, _LATENCY / ways)
     again = 0.0 if panel_bytes <= _NEAR * machine.caches[0] else 4.0 * width / _NEAR_BYTES
@@ -215,7 +215,7 @@ def _size(found: WeightedSum) -> _Size:
 
 
 def _is_worth(found: WeightedSum, lanes: int) -> bool:
-    """Whether the weights decide how long the sum takes, and no other program of ours reads them as well."""
+    """Whether reading the weights limits the speed of the sum, and the tiled program does not do that as fast."""
     size = _size(found)
     if size.positions > MOST_POSITIONS or size.filters * size.depth < _LEAST_WEIGHTS:
         return False

@@ -27,7 +27,10 @@ def block_over(
     buffers: Sequence[Any] = (),
     annotations: dict[str, Any] | None = None,
 ) -> Any:
-    """A block in loops, given as (name, extent), which reads and writes all of some buffers; the first is parallel."""
+    """A block in loops, given as (name, extent), of which the first is parallel unless `parallel` is false.
+
+    The block reads and writes all of the buffers `reads` and `writes`, and allocates `buffers`.
+    """
     outer = [tirx.Var(f"{each}_{name}", INDEX) for each, _ in loops]
     inner = [tirx.Var(f"v{each}", INDEX) for each, _ in loops]
     variables = [
@@ -82,7 +85,8 @@ def with_body(
 ) -> tvm.IRModule:
     """The module whose `main` consists of these statements and allocates the buffers.
 
-    The weights at the positions `packed`, and those that the epilogue reads, have no layout to be chosen any more.
+    Schedules may no longer choose the layout of the weights at the positions `packed`, nor of those that the epilogue
+    reads.
     """
     function = module["main"]
     changed = function.with_body(as_root(tirx.SeqStmt(list(statements)), buffers))
@@ -110,9 +114,10 @@ def unravelled(row: Any, extents: Sequence[int]) -> list[Any]:
 def stored_vector(
     lanes: int, columns: int, panel: int, epilogue: Epilogue | None, result: Any, element: Any, lead: Sequence[Any]
 ) -> Callable[[Any, Any], Any]:
-    """What stores a vector of sums of one row, number `v` of panel `o`: only those columns that there are.
+    """A function of `o` and `v` that gives the statement which stores vector `v` of panel `o` of one row.
 
-    `element(v, lane)` is the sum, `lead` the indices of the row, and `panel` the columns of a panel.
+    `element(v, lane)` is a sum, `lead` the indices of the row, and `panel` the number of columns of a panel.  Only the
+    first `columns` columns are stored.
     """
     wide = epilogue is None or epilogue.is_vectorised
     whole, rest = divmod(columns, lanes)

@@ -1,8 +1,8 @@
 """Products of matrices and convolutions of 1 x 1 with packed weights and large register tiles, in fp32.
 
 MetaSchedule's sketches keep the sums in memory between parts of a reduction, and tile the rows by a divisor of their
-number.  Here the whole sum of a tile is in registers, and a tile has the rows that fill them.  Of thousands of products
-the sum is taken in a few parts, where that is faster (`product_tiles`).
+number.  Here the whole sum of a tile is in registers, and a tile has the rows that fill them.  A sum of thousands of
+products may be taken in a few parts (`product_tiles`).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _COLD_BYTES_A_CYCLE = 6.0  # from memory
 _TASK_CYCLES = 500.0
 _OWN = 0.75  # of the second cache, for the data and the panel of a depth
 _FAR = 1.1  # times as long where they do not fit there
-_WAY = 4096  # bytes of the first cache that addresses are spread over
-_OF_WAYS = 0.75  # of the lines that may lie in one place there, for the rows of a tile
-_EVICTED = 1.6  # times as long where rows push each other out of the cache
+_WAY = 4096  # bytes of a way of the first cache
+_OF_WAYS = 0.75  # of the ways of a set, for the rows of a tile
+_EVICTED = 1.6  # times as long where rows evict each other
 
 
 class _Size(NamedTuple):
@@ -85,7 +85,10 @@ class TiledProduct:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """One where the columns fill vectors of the target and nothing is left beside the product; two if deep."""
+        """One variant for a large enough product with at most an epilogue, if a register tile fits it.
+
+        There is a second one where the sum is long enough to be taken in parts.
+        """
         variant = vector_variant(target)
         matched = _matched(module) if variant else None
         if matched is None or matched.found.flops < _LEAST_FLOPS:
@@ -145,7 +148,7 @@ def _estimated_cycles(size: _Size, tiling: Tiling, lanes: int, machine: Processo
 
 
 def _cycles_of_depth(size: _Size, tiling: Tiling, lanes: int, machine: Processor, pitch: int) -> float:
-    """The same of one depth, which has so many `channels`, in rows of data that lie `pitch` values apart."""
+    """The estimated cycles of one depth, which sums `size.channels` products; rows of data lie `pitch` values apart."""
     turns = -(-tiling.blocks * tiling.parts // machine.threads)
     panels = size.panels(tiling, lanes) // tiling.parts
     bytes_of_panel = size.channels * tiling.vectors * lanes * 4
@@ -167,7 +170,7 @@ def _matched(module: tvm.IRModule) -> MatchedSum | None:
 
 
 def _is_product(found: WeightedSum) -> bool:
-    """Whether each row of the result is of one row of the data."""
+    """Whether each row of the result depends on one row of the data."""
     return all(
         reach.kernel == 1 and reach.before == 0 and (reach.results - 1) * reach.stride < reach.size
         for reach in (found.rows, found.columns)
@@ -223,7 +226,7 @@ def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
 
 
 def _depths(size: _Size, lanes: int) -> tuple[int, ...]:
-    """The numbers of parts that a sum may be taken in; none where it is not long enough, or no vectors fill columns."""
+    """The numbers of parts that a sum may be taken in; none if it is short, or the columns are no whole vectors."""
     if size.channels < _LEAST_DEEP or size.filters % lanes:
         return ()
     return tuple(n for n in _DEPTHS if size.channels % n == 0 and size.channels // n >= _LEAST_DEPTH)

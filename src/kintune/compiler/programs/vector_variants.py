@@ -22,7 +22,7 @@ def vector_variant(target: tvm.target.Target) -> str:
 
 
 def lanes_and_registers(variant: str, what: str) -> tuple[int, int]:
-    """The lanes of a vector and the number of registers of a variant; `what` has variants, for the message.
+    """The lanes of a vector and the number of registers of a variant; `what` names the programs in the message.
 
     Raises:
         BuildError: there is no such variant.

@@ -1,7 +1,6 @@
 """Recognises a sum of products with constant weights: a product of matrices, or a convolution of any kernel.
 
-Of the convolutions in groups, those are recognised in which each filter has a channel of its own, and those with an
-axis of groups.
+Of the convolutions in groups, it recognises depthwise ones, and those whose data and result have an axis of groups.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Reach(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether each position reads itself alone, and none is left out."""
+        """Whether position x reads x alone, and there is a position for each x of the image."""
         return self._replace(size=1, results=1) == Reach() and self.size == self.results
 
 
@@ -247,7 +246,10 @@ _READERS: dict[str, Callable[[Nest, Any, Any], WeightedSum | None]] = {
 
 
 def _made(nest: Nest, data: Any, load: Any, image: _Image, variables: tuple[Any, Any, Any], kind: str) -> WeightedSum:
-    """The sum over these images; the variables are those of channel, filter and group, None where there is none."""
+    """The sum over these images, without blocks and positions (see `_match`).
+
+    The variables are those of channel, filter and group; None where there is none.
+    """
     images, rows, columns, places = image
     channel = variables[0]
     reduced = nest.variables(reducing=True)
@@ -271,8 +273,9 @@ def _made(nest: Nest, data: Any, load: Any, image: _Image, variables: tuple[Any,
 
 
 def _reads_all(nest: Nest, load: Any, variables: Sequence[Any]) -> bool:
-    """Whether a load reads each element for one value of the variables, and has each of these, unless it has one value
-    only, as an index.
+    """Whether a load reads all of a tensor, each element once, with the variables themselves as indices.
+
+    Variables of one value need not be among the indices, but for the last one.
     """
     shape = constant_shape(load.source)
     if shape is None:
@@ -305,7 +308,7 @@ def _matrix(nest: Nest, data: Any, kept: Sequence[Any], places: Sequence[Any]) -
 
 
 def _is_alone(index: Any, variable: Any, nest: Nest) -> bool:
-    """Whether an index is a variable, with nothing but variables of one value added."""
+    """Whether an index is a variable, to which only variables of extent 1 are added."""
     coefficients = linear(index, [each.var for each in nest.block.iter_vars])
     if coefficients is None or coefficients.constant:
         return False
@@ -316,7 +319,7 @@ def _is_alone(index: Any, variable: Any, nest: Nest) -> bool:
 def _image(nest: Nest, data: Any, places: Sequence[Any], inner: int) -> _Image | None:
     """The images, what is read along their two axes, and the variables of the kernel's places.
 
-    Data and result have so many `inner` axes behind these three.
+    Data and result have `inner` further axes after those of images, rows and columns.
     """
     shape, kept = constant_shape(data.source) or (), nest.variables(reducing=False)
     if len(shape) != _IMAGE + inner or len(kept) != _IMAGE + inner:
@@ -338,7 +341,7 @@ def _image(nest: Nest, data: Any, places: Sequence[Any], inner: int) -> _Image |
 
 
 def _reach(nest: Nest, index: Any, position: Any, places: Sequence[Any], size: int) -> tuple[Reach, Any] | None:
-    """What an index reads, and the variable of its place in the kernel."""
+    """What an index of the data reads along its axis, and the variable of the kernel's places in it, if any."""
     coefficients = linear(index, [each.var for each in nest.block.iter_vars])
     if coefficients is None or coefficients.constant:
         return None
@@ -403,7 +406,7 @@ def _with_zeros(function: Any, found: WeightedSum, at: int) -> WeightedSum | Non
         return None
     shape = constant_shape(zeros.data) or ()
     if found.is_matrix:
-        # a matrix with zeros around: its rows would have to be counted anew
+        # rows of a matrix with zeros around would have to be renumbered
         return (
             None
             if any(zeros.before) or math.prod(shape[:-1]) != found.columns.size

@@ -38,8 +38,8 @@ __all__ = ["BlockedWinograd", "NarrowWinograd", "Winograd"]
 _SIZES = (4, 2)
 _LANES = (16, 8, 4)
 _SHARE = 0.8  # of the direct convolution's arithmetic, above which a variant is not offered
-_BEHIND = 1.4  # as long as the fastest size by the estimate, above which a size is not offered
-_SLOWER = 4.0  # an operation of a transform takes so much longer than one of a product
+_BEHIND = 1.4  # times the estimate of the fastest size, above which a size is not offered
+_SLOWER = 4.0  # an operation of a transform takes this many times as long as one of a product
 
 _NARROW_SIZE, _NARROW_LANES = 2, 16
 _NARROW_SLOWER = 8.0  # as `_SLOWER`, where products are of bf16
@@ -55,7 +55,7 @@ _FIRST = 32  # candidates of the rule
 
 
 class _Saving:
-    """What both programs save."""
+    """The part of all programs that tells how much arithmetic they save."""
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """Return how many FLOPs fewer one run takes than the direct convolution.
@@ -83,7 +83,7 @@ class Winograd(_Saving):
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """Return the variants where `BlockedWinograd` has none, the most promising first."""
+        """Return the variants, the most promising first; none where `BlockedWinograd` has variants."""
         variants = _variants(module, target)
         is_whole = all(_is_whole(module, variant) for variant in variants)
         return () if not is_whole or (variants and _is_alone(module)) else variants
@@ -187,7 +187,7 @@ class NarrowWinograd(_Blocked):
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return the one variant, where it computes clearly less than a direct convolution.
 
-        There is none where the CPU has tiles of bf16: they multiply faster than anything could be transformed.
+        There is none where the CPU has AMX for bf16: its products are so fast that the transforms would cost more.
         """
         if target.kind.name != "llvm":
             return ()
@@ -268,7 +268,10 @@ def _values(g: Geometry) -> tuple[tuple[int, ...], ...]:
 
 
 def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-    """The sizes of tiles with clearly less arithmetic than the direct convolution, and of these the fast ones."""
+    """The variants whose tiles need clearly less arithmetic than the direct convolution, the fastest first.
+
+    Sizes that are estimated to be much slower than the fastest are left out.
+    """
     if target.kind.name != "llvm":
         return ()
     found = find_convolution(module)

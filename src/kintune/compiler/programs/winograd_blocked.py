@@ -32,7 +32,7 @@ __all__ = ["Blocking", "Blocks", "make_blocks", "serial"]
 _ZERO = 0.0
 
 _STEPS = (4, 3, 2, 1)
-"""Channels of a turn of the innermost loop, in which some of the next weights are asked for."""
+"""Channels of a turn of the innermost loop, in which some of the next weights are prefetched."""
 
 
 class Blocking(NamedTuple):
@@ -47,14 +47,14 @@ class Blocking(NamedTuple):
 def make_blocks(convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the convolution's result, or the epilogue of it.
 
-    `parts` times `vectors` vectors divide the filters.  Blocks have as many tiles as rows divide; tiles beyond the
-    last are computed as the last one is, and not stored.
+    `parts` times `vectors` vectors must divide the filters.  The number of tiles of a block is a multiple of `rows`;
+    tiles beyond the last repeat the last one, and are not stored.
     """
     return Blocks(convolution, g, blocking, epilogue).stages()
 
 
 class Blocks:
-    """Writes the blocks; what depends on how numbers are multiplied can be written otherwise."""
+    """Writes the blocks; subclasses override what depends on the type of the products."""
 
     def __init__(self, convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
         self.convolution, self.g, self.blocking, self.epilogue = convolution, g, blocking, epilogue
@@ -213,9 +213,9 @@ class Blocks:
         return tirx.SeqStmt([self._all(begin), serial(g, [g.channels // step], steps), self._all(end)])
 
     def _ahead(self, part: Any, t: Any, o: Any, turn: Any, step: int) -> list[Any]:
-        """Ask for some of the panel that is read next; all turns of all groups of rows together ask for all of it.
+        """Prefetch some of the panel that is read next; all turns of all groups of rows together prefetch all of it.
 
-        The weights of a layer are read once a block, and come from memory where they are many.
+        The weights of a layer are read once for each block, and come from memory where they are many.
         """
         g = self.g
         turns = self.groups * (g.channels // step)

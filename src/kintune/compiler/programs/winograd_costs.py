@@ -42,7 +42,7 @@ def _fits(g: Geometry, b: Blocking, machine: Processor) -> bool:
 
 
 def estimated_cycles(g: Geometry, b: Blocking, machine: Processor, size: int = _FLOAT) -> float:
-    """The estimated cycles of one core that has as many tasks as any; `size` is as for `promising`."""
+    """The estimated cycles of the core that has the most tasks; `size` is as for `promising`."""
     tiles = -(-g.tiles // (b.blocks * b.rows)) * b.rows
     filters = g.filters // b.parts
     width = -(-g.lanes // machine.lanes)

@@ -1,8 +1,8 @@
 """The transforms of one tile and some channels at once, in loops over the tile's columns and then over its rows.
 
-Written out (`winograd_tiles`) the transforms of a tile of 6 x 6 are four hundred vector statements, which take the
-compiler half a second.  In loops they take it about half of that and run as fast: values that are transformed along
-columns lie in a buffer in the first cache, where many of them would be in any case, as no processor has 36 registers.
+Unrolled (`winograd_tiles`) the transforms of a tile of 6 x 6 are four hundred vector statements, which take the
+compiler half a second.  In loops they take it about half of that and run as fast.  Values that are transformed along
+columns lie in a buffer in the first cache, where many of them would be spilled in any case: no CPU has 36 registers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["half_of_tile", "looped_tile_of_data", "looped_tile_of_results"]
 
 
 def half_of_tile(g: Geometry) -> Any:
-    """The buffer for a tile that is transformed along its columns only, which a task allocates."""
+    """The buffer for a tile that has been transformed along its columns, which each task allocates."""
     return g.buffer("half", g.side, g.side, g.lanes)
 
 
@@ -87,7 +87,7 @@ def looped_tile_of_results(
 
 
 def _loop(g: Geometry, name: str, extent: int, lanes: int, body: Callable[[Any, Lines, Any], None]) -> Any:
-    """A serial loop; its body is given the variable, the statements to add to, and the lane of their vectors."""
+    """A serial loop of vector statements; `body(variable, lines, lane)` adds them to `lines`."""
     variable, lane, lines = tirx.Var(name, g.index_type), tirx.Var("lane", g.index_type), Lines()
     body(variable, lines, lane)
     return tirx.For(variable, g.at(0), g.at(extent), tirx.ForKind.SERIAL, lines.vectorised(lane, g, lanes))

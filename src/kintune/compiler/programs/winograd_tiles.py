@@ -1,4 +1,4 @@
-"""The transforms of one tile and some channels at once, as statements: every value has a name, and no loop is left."""
+"""The transforms of one tile and some channels at once, unrolled: each value is bound to a variable."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Geometry(NamedTuple):
 
 
 def transformed_weight(source: Any, g: Geometry, t: Any, c: Any, f: Any) -> Any:
-    """One place of G g G^T, as one expression: a block that is run when the network is built may not need another."""
+    """Element `t` of G g G^T, as one expression: a block that is run when the network is built may not need another."""
     row, column = tirx.floordiv(t, g.at(g.side)), tirx.floormod(t, g.at(g.side))
     total: Any = None
     for i in range(KERNEL):
@@ -84,7 +84,7 @@ def transformed_weight(source: Any, g: Geometry, t: Any, c: Any, f: Any) -> Any:
 
 
 def _chosen(index: Any, values: Sequence[Any], g: Geometry) -> Any:
-    """The value of the index."""
+    """`values[index]` as a chain of choices."""
     result: Any = tirx.const(float(values[-1]), _TYPE)
     for at in range(len(values) - 2, -1, -1):
         result = tirx.Select(index == g.at(at), tirx.const(float(values[at]), _TYPE), result)
@@ -156,7 +156,7 @@ class Axis:
 
     @classmethod
     def at_any(cls, tile: Any, row: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry) -> Axis:
-        """As for a row that a loop counts from 0 on; `offsets` are those of the first and of the last."""
+        """The same for a loop variable `row` that counts from 0; `offsets` are those of its first and last value."""
         axis = cls.__new__(cls)
         axis._set(tile * g.at(g.m) + (row + g.at(offsets[0])), offsets, count, extent, g)
         return axis
@@ -176,19 +176,19 @@ class Axis:
 
 
 class Lines:
-    """Statements in a row: values with a name, and stores."""
+    """A sequence of statements: bindings of values, and stores."""
 
     def __init__(self) -> None:
         self._statements: list[Any] = []
 
     def let(self, value: Any, dtype: str = _TYPE) -> Any:
-        """What stands for the value, which is computed once."""
+        """A new variable that is bound to the value."""
         variable = tirx.Var(f"v{len(self._statements)}", dtype)
         self._statements.append(tirx.Bind(variable, value))
         return variable
 
     def add(self, statement: Any, conditions: Sequence[Any] = ()) -> None:
-        """Do something where all conditions hold."""
+        """Append a statement, which runs where all conditions hold."""
         self._statements.append(tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement)
 
     def vectorised(self, lane: Any, g: Geometry, lanes: int | None = None) -> Any:

@@ -50,7 +50,8 @@ OUTPUT: dict[int, Matrix] = {
 def input_transform(m: int, d: Sequence[Any], let: Let) -> list[Any]:
     """B^T d for m + 2 values.
 
-    The values may be numbers or expressions; `let` is told of each intermediate value and returns what stands for it.
+    The values may be numbers or expressions.  `let` is called with each intermediate value, and returns what is used in
+    its place, such as a variable.
     """
     if m == 2:
         return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]

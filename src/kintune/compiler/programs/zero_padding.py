@@ -15,14 +15,14 @@ _MOST = 1 << 40
 
 
 class ZeroPadding(NamedTuple):
-    """What a block copies, and how many zeros it puts before it along each axis."""
+    """The buffer that a block copies, and how many zeros it puts before it along each axis."""
 
     data: Any
     before: tuple[int, ...]
 
 
 def zero_padding(nest: Nest) -> ZeroPadding | None:
-    """What a block writes with zeros around, in fp32; None for any other block."""
+    """What a block in fp32 copies with zeros around; None for any other block."""
     store = nest.block.body
     variables = [variable.var for variable in nest.block.iter_vars]
     same = len(store.indices) == len(variables) and all(
@@ -48,7 +48,10 @@ def zero_padding(nest: Nest) -> ZeroPadding | None:
 
 
 def _guarded(value: Any) -> tuple[list[Any], Any]:
-    """The conditions under which a load is stored, and the load; else zero is.  The load is None for other values."""
+    """The conditions and the load of a value that is the load where they hold, else zero.
+
+    There are no conditions for a plain load.  The load is None for any other value.
+    """
     if isinstance(value, tvm.ir.TensorLoad):
         return [], value
     if not isinstance(value, tvm.ir.Call) or not str(getattr(value.op, "name", "")).endswith(".if_then_else"):

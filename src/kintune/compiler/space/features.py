@@ -45,7 +45,10 @@ class FeatureExtractor:
 
 
 def _running(schedule: Schedule) -> Schedule:
-    """The schedule of what runs with the network, without blocks of which the compiler's extractor does not know."""
+    """The schedule without blocks that compute packed weights: these do not run with the network.
+
+    The compiler's extractor does not know such blocks.
+    """
     if not computes_packing(schedule.mod):
         return schedule
     return Schedule(without_packing(schedule.mod), debug_mask=0, error_render_level="none")

@@ -27,11 +27,11 @@ _SHARED_REDUCTION = ms.schedule_rule.CrossThreadReduction
 
 
 def space_generator(target: tvm.target.Target) -> Any:
-    """What generates sketches for a target, and what its post-processors are taken from.
+    """MetaSchedule's space generator for a target, as `ms.TuneContext` takes it; its post-processors belong to it.
 
-    For GPUs these are the rules for plain cores: what runs on tensor cores computes with fewer digits.  Threads that
-    share a reduction come before tiles of many levels: a rule sees no block that another one has tiled, and few outputs
-    with long sums (a classifier of one image) have too few threads otherwise.
+    For GPUs it has the rules for plain cores, since tensor cores compute with fewer digits.  The rule by which threads
+    share a reduction comes before the tiling at several levels, since a rule sees no block that another one has tiled.
+    Few outputs with long sums (a classifier of one image) would have too few threads otherwise.
     """
     if target.kind.name != GPU:
         return "post-order-apply"
@@ -46,8 +46,8 @@ def space_generator(target: tvm.target.Target) -> Any:
 def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     """The passes, to be run within the target, that give unscheduled functions the schedule they need to run.
 
-    On a CPU, what is passes over rows is written so that each row is read from memory once, on all threads, and loops
-    that wrap around are split elsewhere; on a GPU, loops must be bound to threads.
+    On a CPU, functions that are passes over rows are written so that each row is read from memory once, on all threads.
+    In other functions, loops that wrap around are split.  On a GPU, loops must be bound to threads.
     """
     if target.kind.name != GPU:
         return [tvm.tirx.transform.prim_func_pass(_on_cpu, opt_level=0, name="DefaultSchedules")]
@@ -72,21 +72,21 @@ def _on_cpu(function: Any, module: tvm.IRModule, context: Any) -> Any:
 
 
 def _rows_of(function: Any) -> Any:
-    """The function in passes over rows; None where it is no such function, or writing it fails, which the log says."""
+    """The function in passes over rows; None where it is no such function, or writing it fails, which is printed."""
     try:
         return write_rows(function)
-    except RuntimeError as error:  # of the compiler's, on a function that nobody tried
+    except RuntimeError as error:  # raised by the compiler
         print(f"rows cannot be written: {error}", file=sys.stderr, flush=True)
         return None
 
 
 def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
-    """Marked so that no tensor cores are used for it."""
+    """The function, marked so that no tensor cores are used for it."""
     return function.with_attr("dlight.do_not_tensorize", True)
 
 
 def default_schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """A module after `default_schedules`, which would change the one that they are given."""
+    """The module with `default_schedules` applied to its functions; `module` itself is not changed."""
     functions = dict(module.functions_items())
     if target.kind.name != GPU:
         scheduled = {variable: _on_cpu(function, module, None) for variable, function in functions.items()}

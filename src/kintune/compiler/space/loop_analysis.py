@@ -22,7 +22,7 @@ _TILED = "meta_schedule.tiling_structure"
 
 
 def tiled_block(sketch: Sketch) -> str | None:
-    """The name of the block that the sketch tiles at several levels; None when it tiles none so."""
+    """The name of the block that the sketch tiles at several levels; None when it tiles no block so."""
     blocks: dict[str, str] = {}
     for kind, inputs, attributes, outputs in json.loads(sketch.trace)["insts"]:
         if kind == "GetSBlock":
@@ -71,7 +71,10 @@ def _access(
 
 
 def _steps(index: Any, variables: Sequence[Any], extents: Sequence[int]) -> tuple[int, ...]:
-    """How far the index goes when each of the loops goes on by one; what is not linear in a loop counts as 1."""
+    """The absolute change of the index for one step of each loop.
+
+    Where the index is not linear, it is 1 for the loops that occur in it, and 0 for others.
+    """
     found = detect_linear_equation(index, list(variables))
     if len(found) == len(variables) + 1:
         try:
@@ -89,6 +92,6 @@ def _variables_in(expression: Any) -> list[Any]:
 
 
 def _weights(module: tvm.IRModule) -> list[Any]:
-    """The buffers that a schedule may lay out as it likes."""
+    """The parameters whose layout a schedule may choose."""
     function = module["main"]
     return [function.params[position] for position in sorted(weight_positions(function))]

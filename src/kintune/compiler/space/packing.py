@@ -1,4 +1,4 @@
-"""How a scheduled program wants its weights: the blocks that write them so, which are run when the network is built."""
+"""The layout in which a scheduled program reads its weights: the blocks that pack them when the network is built."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kintune.core.candidate import digest_of
 __all__ = ["PACKS", "computes_packing", "merge_packing", "packing_of", "without_packing"]
 
 PACKS = "meta_schedule.layout_rewrite_preproc"
-"""The attribute of a block that writes a weight in the form that the program reads."""
+"""The attribute of a block that writes a weight in the layout that the program reads."""
 
 _MAIN, _ROOT = "main", "root"
 
 
 def packing_of(scheduled: tvm.IRModule) -> str:
-    """A text that is the same for two scheduled programs, with `main` each, that want equal weights laid out equally.
+    """A digest of the layouts in which a scheduled program (function `main`) reads its weights.
 
-    It is empty where they are taken as they are.
+    It is equal for two programs that lay out equal weights equally, and empty where weights are read as they are.
     """
     main = scheduled[_MAIN]
     found: list[tuple[int, bytes]] = []
@@ -36,14 +36,14 @@ def packing_of(scheduled: tvm.IRModule) -> str:
 
 
 def merge_packing(schedule: Schedule) -> None:
-    """Make one block of two, where a weight that a program transforms is laid out anew by a schedule."""
+    """Merge the block that transforms a weight with the one by which the schedule changes its layout."""
     for block in schedule.get_child_blocks(schedule.get_sblock(_ROOT, func_name=_MAIN)):
         if _packs(schedule.get(block)) and any(_packs(schedule.get(each)) for each in schedule.get_consumers(block)):
             schedule.compute_inline(block)
 
 
 def computes_packing(scheduled: tvm.IRModule) -> bool:
-    """Whether a weight is more than laid out anew, which some of the compiler's own passes do not expect."""
+    """Whether packing computes values instead of only copying them, which some of TVM's passes do not expect."""
     stores = [block.body for block in _packing_blocks(scheduled[_MAIN].body)]
     return any(not isinstance(getattr(store, "value", None), tvm.ir.TensorLoad) for store in stores)
 

@@ -1,10 +1,11 @@
 """From a candidate to a program: replay on MetaSchedule's schedules, then post-process.
 
-A sketch of a program of our own is replayed on what that program writes; one that is written as a whole is left so.
+A sketch of a program of our own is replayed on what that program writes.  A program that is written as a whole is not
+scheduled.
 
-The only place that turns decisions into TVM schedules.  Replay is deterministic: the same (workload, sketch,
-decisions) give the same program, and a decision that the sketch cannot honour (a compute location that does not exist
-under the other decisions) is replaced by the same substitute each time; `Replayed.candidate` says which.
+This is the only place that turns decisions into TVM schedules.  Replay is deterministic: the same (workload, sketch,
+decisions) give the same program.  A decision that the sketch cannot honour (a compute location that does not exist
+under the other decisions) is replaced by the same substitute each time; `Replayed.candidate` has it.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ class Replayer:
         return replayed
 
     def settle(self, sketch: Sketch, candidate: Candidate) -> Candidate:
-        """The candidate with the decisions that a replay takes, at half the price: it is not post-processed.
+        """The candidate with the decisions that a replay takes, in half the time: nothing is post-processed.
 
-        A post-processor may still refuse the candidate.
+        A post-processor may still reject the candidate.
 
         Raises:
             BuildError: the decisions make no schedule.
@@ -133,7 +134,7 @@ def apply_candidate(
 ) -> tvm.IRModule:
     """The scheduled, post-processed program of one candidate, weight-layout rewriting blocks included.
 
-    `sketch` None, or a candidate of the `UNTUNED` sketch, gives the workload as the compiler builds it by default.
+    `sketch` None, or a candidate of the `UNTUNED` sketch, gives the workload with its default schedule.
 
     Raises:
         BuildError: the candidate cannot be replayed.

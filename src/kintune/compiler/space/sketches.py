@@ -40,11 +40,11 @@ def generate_sketches(
 ) -> tuple[Sketch, ...]:
     """All sketches of `module` (its one function is `main`) for `target`, without duplicates: ours, then the rules'.
 
-    `workload` is the digest that the sketches will name.  A program that schedules cannot change has only those of our
-    own programs.  A function that was made for a pattern has them instead of MetaSchedule's, and so have sums of
-    products of bytes and those with blockwise quantised weights, which a schedule can only widen.  Those of programs
-    that compute with shorter numbers are among them only where their precision, such as "bf16", is one of `precisions`.
-    A program that fails is left out, which the log says.
+    `workload` is the digest that the sketches will name.  MetaSchedule's rules make sketches of what a schedule can
+    change.  Functions of a pattern, and sums of products of bytes or with blockwise quantised weights, have none of
+    these if they have some of our own: a schedule could only compute them in wider types.  Sketches of programs that
+    compute with shorter numbers are among them only where their precision, such as "bf16", is one of `precisions`.
+    A program that fails is logged and left out.
     """
     found: dict[str, Sketch] = {}
     for program, variant, name in applicable(module, target, precisions):
@@ -67,7 +67,7 @@ def _by_rules(
 ) -> dict[str, Sketch]:
     """The sketches that MetaSchedule's rules make of a module of this origin, by digest.
 
-    There are none where a rule fails, as on some norms that read bytes; the log says what the compiler said.
+    There are none where a rule fails, as on some norms that read bytes; the error is logged.
     """
     if not is_schedulable(module):
         return {}
@@ -116,7 +116,7 @@ def _parse(
 def _sketch(
     workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], origin: _Origin
 ) -> Sketch:
-    """A sketch of instructions that change what a program of our own wrote, or else the workload."""
+    """A sketch of instructions on what the program of `origin` wrote, or on the workload if there is none."""
     content: dict[str, Any] = {"insts": instructions, "sampled": sampled}
     if origin.program:
         content["program"] = origin.program

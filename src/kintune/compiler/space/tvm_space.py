@@ -29,7 +29,7 @@ __all__ = ["TvmSpace"]
 
 
 class _Replayed(NamedTuple):
-    """A candidate as it was replayed, and what the compiler says of it; None where arithmetic says it."""
+    """A candidate as it was replayed, and the compiler's features of it; None where its field computes them."""
 
     candidate: Candidate
     features: NDArray[np.float32] | None
@@ -38,7 +38,7 @@ class _Replayed(NamedTuple):
 class TvmSpace:
     """Implements `kintune.search.space.SearchSpace` over `modules` (by workload digest) and their sketches.
 
-    Replays on `threads` threads; TVM lets go of the interpreter while it works.
+    Replays on `threads` threads; TVM releases the interpreter's lock while it works.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TvmSpace:
         return [Candidate(workload, sketch.digest, decisions) for sketch in sketches for decisions in decided][:limit]
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
-        """Describe, after a replay where that is needed; None for what makes no program."""
+        """A draft of each candidate, after a replay where its field needs one; None for what makes no program."""
         described: dict[int, Draft | None] = {}
         waiting: list[int] = []
         for field, numbers in self._by_field(candidates):
@@ -122,7 +122,10 @@ class TvmSpace:
 
     @staticmethod
     def _describe(field: Field, candidates: Sequence[Candidate]) -> list[Draft | None]:
-        """What is settled needs no replay: a candidate that fits its axes makes a program."""
+        """Drafts with the features of a field; None for candidates that do not fit its axes.
+
+        Candidates must be settled, or be those of a field that needs no replay.
+        """
         fitting = [c for c in candidates if fits(field.encoding.axes, c.decisions)]
         rows = field.features(field.encoding.encode(fitting)) if fitting else ()
         batches = {c: Draft(c, row) for c, row in zip(fitting, rows, strict=True)}
@@ -148,7 +151,7 @@ class TvmSpace:
         ]
 
     def _replay_share(self, workload: str, number: int, candidates: Sequence[Candidate]) -> list[_Replayed | None]:
-        """The part of one thread, each of which has a replayer of its own."""
+        """Replay the share of thread `number`, which has a replayer of its own; None for what makes no program."""
         if not candidates:
             return []
         if (workload, number) not in self._replayers:

@@ -1,7 +1,7 @@
 """Splits loops that wrap around: an index `i % c` of a loop over a multiple of `c` becomes a loop over `c` inside.
 
-The index is then simpler, and correct.  With AVX-512, LLVM 22 vectorises the loop over `i` wrongly where `c` is a power
-of two: it reads on after the `c`-th element instead of starting again.
+This is done for powers of two `c`.  With AVX-512, LLVM 22 vectorises the loop over `i` wrongly for these: it reads on
+after the `c`-th element instead of starting again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def split_wrapped_loops(function: Any, _module: tvm.IRModule, _context: Any) -> 
         return function
     attributes = function.attrs or {}
     kept = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    schedule = Schedule(kept)  # of a module that nobody else has, it would change the function in its place
+    schedule = Schedule(kept)  # `kept` has to live on: a schedule changes a module that nobody else holds in place
     for block in schedule.get_child_blocks(schedule.get_sblock(_ROOT, func_name="main")):
         _split(schedule, block)
     changed = schedule.mod["main"]
@@ -35,7 +35,7 @@ def split_wrapped_loops(function: Any, _module: tvm.IRModule, _context: Any) -> 
 
 
 def has_wrapped_loops(function: Any) -> bool:
-    """Return whether a function may have loops to split: it is not scheduled yet, and takes a variable modulo."""
+    """Return whether a function may have loops to split: unscheduled, with a variable modulo a power of two."""
     if not isinstance(function, tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
         return False
     root = getattr(getattr(function.body, "block", None), "name_hint", "")

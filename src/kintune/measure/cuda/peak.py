@@ -16,13 +16,13 @@ from kintune.measure.health import HEALTH_RUNS, ReferenceKernel, warm
 __all__ = ["gpu_reference_kernel", "measure_gpu_peak"]
 
 _THREADS = 256
-_BLOCKS_EACH = 16  # a multiprocessor: enough that it always has something else to do
+_BLOCKS_EACH = 16  # a multiprocessor: enough to hide the latencies of one block behind others
 _CHAINS = 8  # independent sums of a thread
 _STEPS = 1 << 10
 _REPEATS = 50
 _STREAMS = 9
 _LONGEST_STREAM = 256 << 20  # bytes
-_CACHES = 8  # second-level caches are what a stream would fill, as far as it may
+_CACHES = 8  # a stream is this many times as large as the second-level cache, up to `_LONGEST_STREAM`
 
 
 def measure_gpu_peak(target: str, backend: GpuBackend) -> Peak:
@@ -108,7 +108,7 @@ def _triad(length: int) -> Any:
 
 
 def _sum(length: int, blocks: int) -> Any:
-    """A sum of each thread, over all of an array that is read once."""
+    """A TIR function that reads an array once and adds it up, in one sum a thread."""
     threads = _THREADS
     steps = length // (threads * blocks)
 

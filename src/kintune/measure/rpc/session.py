@@ -29,7 +29,9 @@ class RpcSession:
     """One session; a server has one at a time.  Its end frees everything that it holds on the board."""
 
     def __init__(self, address: Address, threads: int, patience_s: float | None = None) -> None:
-        """Connects, and gives programs so many threads; waits `patience_s` (a minute) for the end of other sessions.
+        """Connects, and gives programs so many threads.
+
+        It waits at most `patience_s` seconds, by default a minute, for the end of other sessions.
 
         Raises:
             DeviceError: nobody answers, or it is no RPC server.

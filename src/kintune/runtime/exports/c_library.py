@@ -32,8 +32,7 @@ def export_c(model: Path, folder: Path, runtime: Path | None = None) -> Path:
 
     Raises:
         InputError: the model is missing, damaged, of another format or not for CPUs, it runs partly in onnxruntime, the
-            runtime is for another machine
-            or its wheel cannot be read, or the folder is not empty or cannot be written.
+            runtime is for another machine or its wheel cannot be read, or the folder is not empty or cannot be written.
         KintuneError: the runtime is not installed whole.
     """
     model, package = open_source(model)

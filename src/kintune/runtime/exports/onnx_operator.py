@@ -91,7 +91,7 @@ def _onnx_file(path: Path, manifest: Manifest) -> bytes:
 
 
 def _described(path: Path, alike: tuple[Tensor, ...]) -> Any:
-    """One input or output, given as it is with each combination of shapes."""
+    """ONNX's description of one input or output; `alike` has it as it is with each combination of shapes."""
     from onnx import helper
 
     tensor = alike[0]

@@ -29,7 +29,7 @@ class KintuneExecutable:
         del exact
 
     def unavailable(self, subject: BaselineModel) -> str | None:
-        """Nothing but a missing file stands in the way."""
+        """It needs an executable."""
         return None if subject.executable else "there is no executable"
 
     def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
@@ -43,11 +43,11 @@ class KintuneExecutable:
         self.feed(inputs)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        """Keep these."""
+        """Keep the inputs."""
         self._inputs = dict(inputs)
 
     def perturb_weights(self, seed: int) -> None:
-        """Its weights stay as they are."""
+        """Does nothing: its weights stay as they are."""
 
     def run(self) -> list[Array]:
         """Run once."""

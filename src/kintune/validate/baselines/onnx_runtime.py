@@ -32,8 +32,9 @@ _EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 class OnnxRuntime:
     """All graph optimisations, the given intra-op threads (which spin between runs, as is its default), sequential.
 
-    With `exact` no graph optimisations: with them, it multiplies what was dequantised in 8 bits, and keeps halves wider
-    than the model says.
+    With `exact` it does not optimise the graph: optimised, it multiplies in 8 bits what the model dequantises, and
+    keeps halves wider than the model says.  A file that names operators in 8 bits is optimised even so, with settings
+    against the former and against saturation.
     """
 
     _session: Any
@@ -58,7 +59,7 @@ class OnnxRuntime:
         self._session = self._opened()
 
     def perturb_weights(self, seed: int) -> None:
-        """Open the model again with other values for its weights, or with its own where it takes no others."""
+        """Open the model again with perturbed values of its floating-point weights."""
         self._session = self._opened(seed)
 
     def profile(self, runs: int, seconds: float) -> NodeTimes:
@@ -101,7 +102,7 @@ class OnnxRuntime:
         return _open(path, options)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        """Keep these."""
+        """Keep the inputs, and the constants of the file's own."""
         self._inputs = self._subject.feeds(inputs)
 
     def run(self) -> list[Array]:
@@ -113,8 +114,8 @@ class OnnxRuntime:
 def _open(path: str, options: Any) -> Any:
     """Opens a session of the model.
 
-    A file format newer than onnxruntime knows is declared to be the newest one that it knows: the operators that it
-    knows need nothing newer, and it names any other in its error.
+    A file whose format is newer than onnxruntime knows is opened as one of the newest format that it knows: the
+    operators that it knows need nothing newer, and its error names any other operator.
     """
     import onnx
     import onnxruntime
@@ -142,7 +143,7 @@ def _multiplies_bytes(path: str) -> bool:
 
 
 def _replace_weights(path: str, options: Any, seed: int) -> list[Any]:
-    """Give the session's options other values for the model's floating-point weights; the values, to be kept."""
+    """Give the session's options perturbed floating-point weights; returns these, which the session does not copy."""
     import onnx
     import onnxruntime
 
@@ -169,5 +170,5 @@ def _free_dimensions(path: str, inputs: Mapping[str, Array]) -> dict[str, int]:
         for dimension, extent in zip(value.type.tensor_type.shape.dim, inputs[value.name].shape, strict=False)
         if dimension.dim_param
     }
-    names = Counter(name for name, _ in extents)  # of several sizes: one that stands for "open", such as "?"
+    names = Counter(name for name, _ in extents)  # one with several extents, such as "?", only says "dynamic"
     return {name: extent for name, extent in extents if names[name] == 1}

@@ -59,11 +59,11 @@ class OpenVino:
         self._request = core.compile_model(model, "CPU", configuration).create_infer_request()
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        """Keep these."""
+        """Keep the inputs, and the constants of the file's own."""
         self._inputs = self._subject.feeds(inputs)
 
     def perturb_weights(self, seed: int) -> None:
-        """Its weights stay as they are."""
+        """Does nothing: its weights stay as they are."""
 
     def run(self) -> list[Array]:
         """Run once."""
@@ -78,7 +78,7 @@ class OpenVinoBf16(OpenVino):
 
 
 def _reason(error: RuntimeError) -> str:
-    """What OpenVINO says, in one line and without the places in its source."""
+    """OpenVINO's message in one line, without the places in its source."""
     lines = (line.strip() for line in str(error).splitlines())
     said = [line for line in lines if line and not _PLACE.match(line)]
     return (" ".join(said) or "OpenVINO cannot compile it")[:_LONGEST]

@@ -19,7 +19,7 @@ __all__ = ["TorchCompile"]
 
 
 class TorchCompile:
-    """`torch.compile` of an exported program with its weights frozen, which is how inductor is at its best on CPUs.
+    """`torch.compile` of an exported program with frozen weights, the fastest way of inductor on CPUs.
 
     With `exact` nothing is compiled: the program's operators run one after the other.
     """
@@ -66,7 +66,7 @@ class TorchCompile:
         self.run()
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        """Keep these, in the structure that the program was exported with; what is no tensor was fixed then."""
+        """Keep the inputs in the structure of the exported program; its arguments that are no tensors are fixed."""
         import torch
 
         feeds = self._subject.feeds(inputs)
@@ -81,7 +81,7 @@ class TorchCompile:
         self._arguments, self._keywords = torch.utils._pytree.tree_unflatten(leaves, self._program.call_spec.in_spec)
 
     def perturb_weights(self, seed: int) -> None:
-        """Move parameters and buffers."""
+        """Perturb the original values of floating-point parameters and buffers."""
         import torch
 
         with torch.no_grad():
@@ -92,7 +92,7 @@ class TorchCompile:
                     weight.copy_(_tensor(perturbed(self._own_weights[name], (seed, number))).to(weight.dtype))
 
     def run(self) -> list[Array]:
-        """Run once; of the results, tensors alone are outputs."""
+        """Run once; only tensors among the results are outputs."""
         import torch
 
         with torch.inference_mode():
