@@ -122,11 +122,13 @@ static int lack_of_descriptors(int descriptor) {
 static void *load(kt_bytes content, kt_library *library) {
   int descriptor = (int)syscall(SYS_memfd_create, "kintune-kernels", CLOSE_ON_EXEC);
   if (descriptor < 0) return NULL;
+  dlerror(); /* forgets what was said of another library */
   void *handle = NULL;
   size_t written = 0;
   while (written < content.nbytes) {
     ssize_t got = write(descriptor, content.data + written, content.nbytes - written);
     if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = EIO;
     if (got <= 0) break;
     written += (size_t)got;
   }
@@ -139,7 +141,9 @@ static void *load(kt_bytes content, kt_library *library) {
     if (handle == NULL) errno = lack_of_descriptors(descriptor);
   }
   if (handle == NULL) {
+    int error = errno;
     close(descriptor);
+    errno = error;
     return NULL;
   }
   struct stat about = {0};

@@ -20,7 +20,7 @@ def name_of(kind: int, bits: int) -> str:
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype of a name such as "float32".
 
-    `bfloat16` and the 8-bit floats come from `ml_dtypes`; where it is missing, bfloat16 is its bits as uint16.
+    `bfloat16` and the 8-bit floats come from `ml_dtypes`; where it is missing, they are their bits as uint16 and uint8.
     Strings are objects.
     """
     if name == "string":
@@ -32,6 +32,6 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
-        return np.dtype(np.uint16)
+        return np.dtype(np.uint8 if name.startswith("float8") else np.uint16)
     dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return dtype

@@ -137,7 +137,6 @@ class _Writer:
 
             def copied(k: Any) -> Any:
                 at = (*unravelled(row, lead), k)
-                at = (*unravelled(row, lead), k)
                 return tirx.BufferStore(target, w.data[at], [start + k])
 
             def zero(k: Any) -> Any:
