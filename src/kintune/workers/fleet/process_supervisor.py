@@ -33,7 +33,7 @@ PROGRAMS = frozenset(
 )
 """What a front may have started here: our programs, and nothing else."""
 
-_VARIABLES = frozenset({"OMP_NUM_THREADS", "TVM_NUM_THREADS"})  # what a front may say of a program's environment
+_VARIABLES = frozenset({"OMP_NUM_THREADS", "TVM_NUM_THREADS"})  # the environment variables that a front may set
 _CHUNK = 1 << 18
 _PASSED_ON = 1 << 23  # bytes of what one process prints; a line has more to carry
 _LAST = 1 << 14
@@ -42,7 +42,7 @@ _END_S = 30.0  # for which a process that was killed is waited for: the kernel m
 
 
 class ProcessListener(Protocol):
-    """Who is told what goes on, in the thread of the event loop."""
+    """Callbacks for what processes do, in the thread of the event loop."""
 
     def heard(self, process: int, data: bytes) -> None:
         """The process says this to the front."""
@@ -72,7 +72,7 @@ class ProcessSupervisor:
         return len(self._members)
 
     def start(self, launch: Launch) -> None:
-        """Start a process; that it could not be started is told."""
+        """Start a process; if it cannot be started, the listener is told that it ended."""
         try:
             staging = StagingDirectory()
         except OSError as error:
@@ -84,7 +84,7 @@ class ProcessSupervisor:
         life.add_done_callback(self._lives.discard)
 
     def say(self, process: int, data: bytes) -> None:
-        """Pass the front's words on; one that is gone does not hear them."""
+        """Pass bytes of the front on to a process, unless it is gone."""
         member = self._members.get(process)
         if member is not None:
             member.say(data)

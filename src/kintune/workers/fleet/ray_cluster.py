@@ -73,7 +73,7 @@ def offer_of(node: Mapping[str, Any]) -> NodeOffer | None:
 
 
 class Growing(NamedTuple):
-    """What a cluster that grows goes by."""
+    """What decides when a cluster grows: the load, and the rule for it."""
 
     backlog: Backlog
     growth: Growth
@@ -199,7 +199,7 @@ class RayCluster:
         return self._offers[id]
 
     def _reuse_names(self, alive: Collection[str]) -> None:
-        """Note what nodes offered that are gone, and whose agents are."""
+        """Put aside the offers of nodes that are gone with their agents, for `_offer_of` to use again."""
         for id in [id for id in self._offers if id not in alive and id not in self._attended]:
             offer = self._offers.pop(id)
             self._waits.pop(offer.name, None)

@@ -23,7 +23,7 @@ from kintune.workers.fleet.transport import Transport
 __all__ = ["PATH", "SocketTransport", "call", "open_door"]
 
 PATH = "/api/v1/agents"
-"""Where agents come in."""
+"""The path of the URL at which agents connect."""
 
 _MOST = 1 << 28  # bytes of a message: a stage with all of its programs
 _OPEN_S = 20.0
@@ -102,8 +102,8 @@ def open_door(
 ) -> AbstractAsyncContextManager[Server]:
     """Let agents in, at `PATH` of this address, until the end of the block.
 
-    `check` says whose a token is, or raises KintuneError when nobody may come in with it; it is called in a thread.
-    `attend` has the connection for as long as it runs, with what `check` has said.
+    `check` returns whose a token is, or raises KintuneError if the token is not valid; it is called in a thread.
+    `attend` is given the connection and what `check` returned; the connection is closed when it returns.
     """
 
     async def ask(connection: ServerConnection, request: Request) -> Response | None:
