@@ -1,4 +1,4 @@
-"""Waits so long for a computation, and no longer."""
+"""Runs a computation with a time limit."""
 
 from __future__ import annotations
 

@@ -246,8 +246,8 @@ class Planner:
         profile = self._stages.profile
         return [profile(awaited[at::parts], built, references, number, at, best, again) for at in range(parts)]
 
-    def _offer(self, work: Work, placement: int) -> Work:
-        self._offered[work.stage.id] = (placement, work.stage.kind)
+    def _offer(self, work: Work, number: int) -> Work:
+        self._offered[work.stage.id] = (number, work.stage.kind)
         return work
 
 

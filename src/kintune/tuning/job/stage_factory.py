@@ -75,7 +75,10 @@ def held_back(spec: JobSpec) -> int:
 
 
 class StageFactory:
-    """Makes the stages of one job.  Stage ids are never used twice, also not across restarts."""
+    """Makes the stages of one job.  The docstring of each method says what its stage does.
+
+    Stage ids are never used twice, also not across restarts.
+    """
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -288,7 +291,7 @@ class StageFactory:
     def _compare(
         self, kind: str, item: ValidationItem, timeout_s: float, *, narrow: bool = False, apart: float | None = None
     ) -> Work:
-        """Compare outputs; by norm, within the error budget, with `narrow`, or so far `apart` as this says."""
+        """Compare outputs: by norm within the error budget if `narrow`, or within `apart`; else element by element."""
         names = tuple(PurePath(path).name for path in item.inputs)
         item = msgspec.structs.replace(item, input_names=names)
         conditions, options = msgspec.structs.replace(self._conditions(), max_error=apart), self._spec.options
