@@ -1,7 +1,7 @@
 """Back-up and restore: everything that a service has, in one tar file.
 
-The tables first, the files they name after: files are never changed, and those that came meanwhile do no harm.  SQLite
-is copied by its own online back-up, PostgreSQL by `pg_dump`, so that a service need not stop for it.
+The tables are copied before the files that they name: files are never changed, and newer ones do no harm.  SQLite is
+copied by its own online back-up, PostgreSQL by `pg_dump`, so that a service need not stop for it.
 """
 
 from __future__ import annotations

@@ -94,8 +94,7 @@ class ModelStore:
     def add(
         self, owner: int, name: str, file: str, size: int, now: float, expires: float | None, kind: str = MODEL
     ) -> StoredModel:
-        """A model, or another kind, that was uploaded; the same file again is the same one, alive again if it was
-        deleted.
+        """Adds an upload and returns it; the same file again is the same upload, restored if it was deleted.
 
         Raises:
             Forbidden: the owner's uploads would take more than they may.
@@ -148,7 +147,7 @@ class ModelStore:
     def page(
         self, visitor: Visitor, before: int | None = None, limit: int = 100, kind: str = MODEL
     ) -> list[StoredModel]:
-        """The visitor's models, or uploads of another kind, newest first."""
+        """Returns the visitor's uploads of a kind, newest first, from the one after the number `before` on."""
         mine = (models.c.owner == visitor.user) & (models.c.kind == kind)
         query = select(models).where(mine, models.c.deleted.is_(None))
         if before is not None:

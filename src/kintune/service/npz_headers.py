@@ -42,7 +42,7 @@ def read_headers(path: Path, most_bytes: int) -> tuple[Input, ...]:
 
 
 class _Bounded:
-    """A file of which nobody reads much at once."""
+    """A file that limits how much is read at once."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -61,7 +61,7 @@ class _Bounded:
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Input:
-    """One array.
+    """Reads the header of one array.
 
     Raises:
         ValueError: it is none, holds objects, or its header is too long.

@@ -1,4 +1,4 @@
-"""What the operator of a service decides."""
+"""The settings of a service, which its operator chooses."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def shape_problem(value: Input, said: str | None) -> str | None:
 
 
 def prefilled(value: Input) -> str:
-    """A usual shape of an input whose dimensions are open, where their names or places tell one; else empty."""
+    """Returns a usual shape for an input with open dimensions, by their names and positions; empty if none is known."""
     extents = []
     for place, (extent, name) in enumerate(zip(value.shape, dimension_names(value), strict=True)):
         guess = extent if extent is not None else _guess(place, name.lower(), len(value.shape))

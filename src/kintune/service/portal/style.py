@@ -217,7 +217,7 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
 
 
 def style_sheet() -> str:
-    """All of it.  Until a page has said which screen it is for, the system's preference holds."""
+    """Returns the style sheet.  Without a theme of the page, the system's preference for light or dark holds."""
     light, dark = _variables(LIGHT, 0), _variables(DARK, 1)
     light, dark = f"color-scheme:light;{light}", f"color-scheme:dark;{dark}"
     return (

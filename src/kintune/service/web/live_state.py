@@ -41,7 +41,7 @@ class LiveStage(NamedTuple):
 
 
 class LiveState:
-    """One for all viewers, so that a viewer costs only what is sent to it.
+    """The state that all viewers share, so that a viewer costs only what is sent to it.
 
     `standings` are all hosts and devices, as far as the orchestrator has reported them.
     """
@@ -86,7 +86,7 @@ class LiveState:
                 queue.put_nowait(news)
 
     def forget_what_runs(self) -> None:
-        """The orchestrator is gone, and with it whatever ran."""
+        """Forget running stages and standings: the orchestrator is gone."""
         self._running.clear()
         self._utilisation.stopped(self._now())
         self.standings = ()

@@ -81,7 +81,7 @@ class JobRequestIn(_Strict):
     search: bool = Field(True, description="False: compile from stored measurements; programs are not measured.")
 
     def wanted(self) -> JobRequest:
-        """As the service has it."""
+        """Returns the request as the service uses it."""
         shapes = {
             name: tuple(tuple(one) if isinstance(one, list) else one for one in shape)
             for name, shape in self.shapes.items()
