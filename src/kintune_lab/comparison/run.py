@@ -33,7 +33,7 @@ from kintune_lab.experiment.tables import Row, Scalar, Tables
 __all__ = ["COMPILING", "TIMING", "TUNING", "FileComparison", "FileSettings", "compare_file"]
 
 COMPILING, TUNING, TIMING = "compiling", "tuning", "timing"
-"""What can fail."""
+"""The steps that can fail."""
 
 _SECONDS_A_ROUND = 6.0  # of slow networks, after which the rounds end early
 _CHECKED = 4  # sets of inputs on which errors are measured, at most
@@ -140,7 +140,7 @@ class _File:
             self._step(TUNING, model, search=True)
 
     def _step(self, name: str, model: ModelRef, *, search: bool) -> RunReport | None:
-        """Run one of the two; what it makes replaces what was there.
+        """Compile the model, or tune it with `search`; the result replaces that of the step before.
 
         The precision that was asked for is that of the last one; what is compiled before it is tuned computes in fp32.
         """

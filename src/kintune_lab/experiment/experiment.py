@@ -36,7 +36,7 @@ class CellProgress(msgspec.Struct, frozen=True):
 
 
 Show: TypeAlias = Callable[[CellProgress], None]
-"""Told of progress, from the thread that runs the cell, as often as it likes."""
+"""Called with the progress of a cell, in the thread that runs it, any number of times."""
 
 
 class ModelFacts(msgspec.Struct, frozen=True):

@@ -108,7 +108,6 @@ class WorkerPool:
 
         Returns False, and does nothing, if the slot is that of a device whose only worker is busy.
 
-
         Raises:
             EngineError: no worker can be started.
         """

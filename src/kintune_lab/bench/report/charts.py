@@ -170,7 +170,7 @@ _POINTS = 160
 """At most so many points a curve: plots are committed, and a screen has no more to show."""
 
 _IN_SIGHT = 4.0
-"""How many times slower than the level that matters a search may be and still be seen; untuned ones are far above."""
+"""A chart ends at this many times the level of the reference; untuned networks are far above it."""
 
 Steps = Sequence[tuple[float, float]]
 
