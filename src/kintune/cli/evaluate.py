@@ -48,7 +48,7 @@ _SECTIONS: Sections = (
 )
 
 _Inputs: TypeAlias = tuple[Mapping[str, Any], ...]
-"""One mapping of inputs by name, or an empty tuple where they are drawn."""
+"""A tuple with one mapping of inputs by name, or an empty one if inputs are drawn."""
 
 
 class KernelCallTime(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`kintune report`: show what came of a run, also as a page."""
+"""`kintune report`: show the outcome of a run, also as a page."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ LEFT = frozenset({
     "RandomUniformLike", "RegexFullMatch", "Scan", "StringConcat", "StringNormalizer", "StringSplit",
     "TfIdfVectorizer",
 })  # fmt: skip
-"""Of ONNX's own operators, those that are not imported."""
+"""ONNX's own operators that are not imported."""
 
 _DOMAINS = ("com.microsoft", "ai.onnx")
 

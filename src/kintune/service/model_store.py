@@ -65,7 +65,7 @@ class StoredModel(msgspec.Struct, frozen=True):
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """How many bytes the uploads of somebody take, and how many they may."""
+    """How many bytes a user's uploads take, and how many they may."""
 
     used: int
     most: int
@@ -77,7 +77,7 @@ class Storage(msgspec.Struct, frozen=True):
 
     @property
     def refusal(self) -> Forbidden:
-        """What somebody is told whose upload would be too much."""
+        """The error for a user whose upload would be too much."""
         return Forbidden(
             f"your uploads take {self.used / (1 << 20):.1f} of the {self.most >> 20} MB that you may keep, and this "
             "one is too much; delete models or sets of inputs that you need no more, on the page Models, by `kintune "

@@ -49,7 +49,7 @@ class _Bounded:
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Reads so many bytes, or the rest.
+        """Reads this many bytes, or the rest.
 
         Raises:
             zipfile.BadZipFile: these are too many.

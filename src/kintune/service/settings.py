@@ -79,7 +79,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
 
     @property
     def exports(self) -> Path:
-        """Where exports are made that somebody downloads, and kept for a while."""
+        """Where exports for download are made and kept for a while."""
         return self.directory / "exports"
 
     @property

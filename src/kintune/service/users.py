@@ -157,7 +157,7 @@ class Users:
             return connection.scalar(peoples) is not None
 
     def local(self, now: float) -> Visitor:
-        """Returns the user `local`, who may do everything: whoever is at this machine while nobody has a token.
+        """Returns the user `local`, who may do everything: any visitor at this machine as long as no user has a token.
 
         Raises:
             Unauthorized: somebody has had a token.

@@ -41,7 +41,7 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
 
 
 def shortened(text: str, width: int) -> str:
-    """Returns the text within so many columns, with dots in place of what is left out."""
+    """Returns the text within `width` columns, with dots in place of what is left out."""
     if columns_of(text) <= width:
         return text
     dots = _DOTS if width > len(_DOTS) else ""

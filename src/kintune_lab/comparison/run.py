@@ -267,7 +267,7 @@ def _made(report: RunReport | None, place: Place | None) -> dict[str, Scalar]:
 
 
 def _correct(report: RunReport | None, error: KintuneError | None) -> bool | None:
-    """Whether the outputs are within the tolerances; None where nobody compared them."""
+    """Return whether the outputs are within the tolerances, None if they were not compared."""
     if isinstance(error, NumericsError):
         return False
     return None if report is None else report.within_tolerance

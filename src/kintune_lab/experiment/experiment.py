@@ -73,7 +73,7 @@ class Experiment(Protocol):
         """
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
-        """About how long the cell will take, None when nobody can say; `models` is by the text of the option."""
+        """Return about how many seconds the cell will take, None if unknown; `models` is by the text of the option."""
 
     def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
         """Do the cell's work and return what was observed; the rows' `method` is a method's label.

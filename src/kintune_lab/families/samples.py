@@ -50,7 +50,7 @@ class SubgraphSamples:
 
     @property
     def evidence(self) -> Samples:
-        """What a family algorithm is told: relative speeds in place of times."""
+        """The samples as a family algorithm is given them: with relative speeds in place of times."""
         workloads = np.zeros(len(self), dtype=np.int64)
         best_us = self.times_us.min(initial=np.inf, keepdims=True)
         return Samples(self.subject, self.features, relative_speeds(workloads, self.times_us, best_us))

@@ -35,7 +35,7 @@ class Split(msgspec.Struct, frozen=True):
     test: dict[str, SubgraphSamples]
 
     def first(self, samples: int) -> Split:
-        """The same with at most `samples` of each subgraph to learn from."""
+        """Return this split with at most `samples` of each subgraph to learn from."""
         return Split({w: m.take(np.arange(min(samples, len(m)))) for w, m in self.train.items()}, self.test)
 
 

@@ -1,4 +1,4 @@
-"""Keeps the family models of each device type fresh: trained anew after so many measurements, by a job of its own."""
+"""Keeps each device type's family models fresh: after every few measurements a job of its own trains them anew."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Refresher:
 
     @staticmethod
     def owns(job: str) -> bool:
-        """Whether this is a refresh, not somebody's job."""
+        """Returns whether this is a refresh rather than a user's job."""
         return job.startswith(_NAME)
 
     def measured(self, conditions: TrainingConditions) -> None:

@@ -20,7 +20,7 @@ DARK: Mapping[str, str] = {
     "good-soft": "#14301f", "bad": "#ff9d94", "bad-soft": "#3d1a18", "warn": "#f0bf6b", "warn-soft": "#37280d",
     "header": "#101d2c", "on-header": "#ffffff",
 }  # fmt: skip
-"""The same on a dark one."""
+"""Colours on a dark screen."""
 
 LIMITS: Mapping[str, tuple[str, str]] = {
     "arithmetic": ("#1f5fa8", "#77b6f7"),

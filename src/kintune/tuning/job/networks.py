@@ -65,7 +65,7 @@ class ShapedNetwork(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """All networks.
+    """All networks of a job.
 
     `name` is the model's; the files and `constants` are for others to run (see `ImportedModel`).  `notes`
     has a line on each thing that the user should know; `conservative` says how they were lowered.
@@ -212,7 +212,7 @@ def _label(refs: Sequence[ModelRef], ref: ModelRef) -> str:
 def _kept_once(
     weight: tvm.runtime.Tensor, kept: dict[tuple[int, int], list[tuple[Block, tvm.runtime.Tensor]]]
 ) -> tvm.runtime.Tensor:
-    """This weight, or an equal one that another network has."""
+    """Return this weight, or an equal one that another network has."""
     block = block_of(weight)
     alike = kept.setdefault((block.data.nbytes, checksum(block.data)), [])
     for other, tensor in alike:

@@ -43,7 +43,7 @@ PROFILE_S = 10.0
 """Limit of timing one candidate, with its comparison with the untuned program."""
 
 REFERENCE_S = 60.0
-"""The same if the untuned program must run first."""
+"""Limit of timing one candidate if the untuned program must run first."""
 
 SLOW = 1.3
 """A candidate that takes this many times as long as the best so far is timed only once."""
@@ -56,7 +56,7 @@ _CHECK_S = 300.0
 _EXPLAIN_S = 60.0
 _SET_S = 30.0
 
-_SCORES = 200  # that a model's quantisation computes of its users' metric, at most
+_SCORES = 200  # how often a model's quantisation computes the users' metric, at most
 
 _APART_BY_SCORE = 0.05
 """With a score in place of an error budget: how far a quantised network may be from itself in onnxruntime."""

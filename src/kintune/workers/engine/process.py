@@ -212,7 +212,7 @@ class Anywhere(msgspec.Struct, frozen=True):
     limits: ResourceLimits = ResourceLimits()
 
     def at(self, node: str) -> RemoteCommand:
-        """The same on the node of this name."""
+        """Return the same command for the node of this name."""
         return RemoteCommand(node, self.module, self.arguments, self.environment, self.limits)
 
 

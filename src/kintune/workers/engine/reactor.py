@@ -102,7 +102,7 @@ class Reactor:
         self._deadlines.pop(key, None)
 
     def set_deadline(self, key: Hashable, when: float, callback: Callable[[], None]) -> None:
-        """An alarm for what a child must have done by `when`; it is put off by the time in which nobody listened."""
+        """Set an alarm for what a child must have done by `when`; time in which the reactor did not listen is added."""
         self.set_alarm(key, when, callback)
         self._deadlines[key] = when
 
@@ -152,7 +152,7 @@ class Reactor:
         self._sleep_end.close()
 
     def _excuse(self, now: float) -> None:
-        """If an alarm rings much too late, put all deadlines off by the time in which nobody listened.
+        """If an alarm rings much too late, put all deadlines off by the time in which the reactor did not listen.
 
         This process was stopped then, perhaps with the whole machine, or kept busy by a callback.
         """

@@ -48,7 +48,7 @@ class RemoteChild:
     """Implements `kintune.workers.engine.process.Child`."""
 
     def __init__(self, name: str, process: int, host: ProcessHost, role: Role, log: ProcessLog) -> None:
-        """`name` is how the log calls it; it is started by whoever makes this."""
+        """`name` is the process's name in the log; the caller starts it."""
         self.name = name
         self.process = process
         self._host = host
@@ -85,10 +85,10 @@ class RemoteChild:
         return [*self._reader.feed(data)]
 
     def printed(self, data: bytes) -> None:
-        """It has printed this."""
+        """The process has printed this."""
         self._tail.feed(data)
 
     def ended(self, how: str) -> None:
-        """It is gone."""
+        """The process has ended."""
         self._tail.finish()
         self._log.write(self.name, how)

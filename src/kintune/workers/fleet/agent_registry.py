@@ -68,26 +68,26 @@ class WorkerCommands(NamedTuple):
 
 
 TUNING = WorkerCommands({"build": "kintune.workers.build_worker"}, {"device": "kintune.workers.device_worker"})
-"""Those of tuning jobs."""
+"""The worker commands of tuning jobs."""
 
 
 class Front(Protocol):
     """The engine, as the registry uses it; its methods may be called from any thread."""
 
     def join(self, node: RemoteNode, answered: Callable[[str | None], None]) -> None:
-        """Stages can run there from now on; `answered` is told None, and then things are said to it, or why not."""
+        """Let stages run on this node; `answered` is called with None if it joined, otherwise with the reason."""
 
     def lose(self, node: str, cause: str, host: ProcessHost) -> None:
-        """Nothing can run there for now, if it is this one that is there."""
+        """Run nothing on this node for now, if this host is the one that joined by that name."""
 
     def heard(self, node: str, process: int, data: bytes) -> None:
         """A remote process says this."""
 
     def printed(self, node: str, process: int, data: bytes) -> None:
-        """It has printed this."""
+        """A remote process has printed this."""
 
     def ended(self, node: str, process: int, how: str) -> None:
-        """It is gone."""
+        """A remote process has ended."""
 
 
 class _Silence(Exception):
@@ -251,7 +251,7 @@ class _AgentHost:
         self.collector.forget(process)
 
     def close(self) -> None:
-        """All are gone."""
+        """All processes of the agent are gone."""
         self.files.close()
         self.collector.close()
 
@@ -274,7 +274,7 @@ def _in_parts(process: int, data: bytes) -> Iterator[Say]:
 def _node(
     join: Join, admitted: Sequence[Admitted], host: _AgentHost, workers: WorkerCommands, *, places_jobs: bool
 ) -> RemoteNode:
-    """What the engine is told of an agent's machine."""
+    """Return what the engine is told of an agent's machine."""
     resources: list[Resource] = []
     commands: dict[str, RemoteCommand] = {}
     if join.cores:

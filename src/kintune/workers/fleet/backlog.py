@@ -1,4 +1,4 @@
-"""How long those that wait for cores will wait, and which hosts are in use: from the scheduler's own events."""
+"""How long stages that wait for cores will wait, and which hosts are in use, from the scheduler's own events."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 class TurnedAway(msgspec.Struct, frozen=True, tag="turned_away"):
-    """The agent cannot join, or no longer; `cause` says why.  It is of no use to ask again unless `later`."""
+    """The agent cannot join, or no longer; `cause` says why.  Asking again is of no use unless `later`."""
 
     cause: str
     later: bool = False
@@ -197,14 +197,14 @@ class Made(msgspec.Struct, frozen=True, tag="made"):
 
 
 class Printed(msgspec.Struct, frozen=True, tag="printed"):
-    """It has printed this."""
+    """The process has printed this."""
 
     process: int
     data: bytes
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """It is gone, or could not be started; nothing more is said of it."""
+    """The process has ended, or could not be started; nothing more is said of it."""
 
     process: int
     how: str

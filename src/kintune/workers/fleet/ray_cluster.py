@@ -183,7 +183,7 @@ class RayCluster:
         _log.info("connected to the Ray cluster again")
 
     def _offer_of(self, node: Mapping[str, Any]) -> NodeOffer | None:
-        """What a node is to offer: what one like it did that is gone, if there is one, so that it has its name.
+        """Return what a node is to offer: the offer of a similar node that is gone, with its name, if there is one.
 
         A cluster that grows and shrinks for months would else leave behind thousands of hosts that are never back.
         """
@@ -232,7 +232,7 @@ class RayCluster:
                 present -= cores
 
     async def _ask(self, cores: int) -> bool:
-        """Ask for so many cores in all; whether the cluster has heard it."""
+        """Ask for this many cores in all, and return whether the cluster has received the request."""
         self._asks = True
         try:
             await asyncio.to_thread(_request, cores)

@@ -46,7 +46,7 @@ class SocketTransport:
             raise ConnectionError(str(error)) from error
 
     async def receive(self) -> bytes | None:
-        """The next message; None once the other end has hung up, or said something that is none."""
+        """Return the next message; None once the other end has hung up, or sent something that is not a message."""
         try:
             data = await self._connection.recv()
         except ConnectionClosed:
@@ -84,7 +84,7 @@ async def call(url: str, token: str) -> AsyncIterator[Transport]:
                 f"{url}: the service refuses this machine: {text[:200] or HTTPStatus(code).phrase}"
             ) from error
         raise ConnectionError(f"it answered {code}") from error
-    except ImportError as error:  # of what a proxy that the environment names would need
+    except ImportError as error:  # a package that a proxy named by the environment would need
         raise InputError(f"{url}: {error}") from error
     except (WebSocketException, asyncio.TimeoutError, EOFError) as error:
         raise ConnectionError(str(error) or "it did not answer in time") from error

@@ -50,7 +50,7 @@ class FairSendQueue:
         self._put(message, process)
 
     def say_all(self, messages: Iterable[msgspec.Struct], process: Hashable) -> None:
-        """The same for several messages, each made when it is its turn, unless `say_last` is called first."""
+        """Send several messages, each made when it is its turn, unless `say_last` is called first."""
         self._put(iter(messages), process)
 
     def say_last(self, message: msgspec.Struct, process: Hashable) -> None:

@@ -104,7 +104,7 @@ def _machines(cells: Sequence[Row]) -> list[str]:
 
 
 def _versions(cells: Sequence[Row]) -> list[str]:
-    """Which cells are of which versions, where there are several."""
+    """Return how many cells are of which versions, where there are several."""
     counts = Counter(f"kintune {row['kintune']} with compiler {row['compiler']}" for row in cells if row.get("kintune"))
     if len(counts) < 2:
         return []
