@@ -36,7 +36,7 @@ _SLOWER = 1
 
 
 class CheckedShapes(msgspec.Struct, frozen=True):
-    """What came of one combination of shapes, by input."""
+    """The result for one combination of shapes; `shapes` are by input."""
 
     shapes: dict[str, tuple[int, ...]]
     latency: LatencyCheck
@@ -131,7 +131,7 @@ def _check_numbers(at_most: float, seconds: float) -> None:
 
 
 def _manifest(executable: str) -> Manifest:
-    """What the file says of the variant that runs here.
+    """Returns the manifest of the variant that runs here.
 
     Raises:
         InputError: it cannot be read, or does not run here.
@@ -150,7 +150,7 @@ def _manifest(executable: str) -> Manifest:
 
 
 def _original(executable: str, manifest: Manifest, model: str | None, constants: tuple[str, ...]) -> ModelRef:
-    """The model that onnxruntime runs.
+    """Returns the model that onnxruntime runs.
 
     Raises:
         InputError: it is not named, and none of the executable's name is there.

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 __all__ = ["Offer", "complete_by_metavar", "offering"]
 
 Offer = Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]
-"""Returns what completes a word that was begun."""
+"""Returns the completions of an incomplete word."""
 
 _ZOO = "zoo:"
 
 
 def complete_by_metavar(command: click.Command) -> None:
-    """Have the parameters of a command completed that say by their metavar what they are."""
+    """Let shells complete those parameters of a command whose metavar, such as FILE or MODEL, says what they are."""
     for param in command.params:
         if type(param.type) is type(click.STRING):
             meaning = param.metavar or (param.name or "").upper()
@@ -29,7 +29,7 @@ def complete_by_metavar(command: click.Command) -> None:
 
 
 def offering(words: Sequence[str]) -> Offer:
-    """Returns what offers those of some words that begin as the word that was begun."""
+    """Returns a function that offers those of `words` that begin with an incomplete word."""
 
     def offer(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
@@ -46,7 +46,7 @@ class _Completed(click.types.StringParamType):
         self._offer = offer
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """What completes it."""
+        """Returns the completions."""
         return self._offer(ctx, param, incomplete)
 
 

@@ -54,7 +54,7 @@ class _Bash(BashComplete):
         """The script is for any bash since 4.4; the one that runs it need not be the one on the path."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that was begun, and that."""
+        """Returns the complete words of the line, without the command, and the incomplete one."""
         line = os.environ["COMP_WORDS"]
         lexer = shlex.shlex(line, posix=True)
         lexer.whitespace_split = True

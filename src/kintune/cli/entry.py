@@ -23,7 +23,7 @@ from kintune.terminal.table import printable
 __all__ = ["ExitCode", "main"]
 
 _LEFT_BY_BRACES = re.compile(r"unexpected extra arguments? \(.*=(\d+x)*\d+")
-"""What is said of `--shape ids=1x{32,64}` where the shell has made two words of the text."""
+"""The error of click for `--shape ids=1x{32,64}` after the shell has expanded the braces to two words."""
 
 _NO_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a stream that takes no more: the disk is full, the terminal is gone."""
@@ -137,7 +137,7 @@ def _say(message: str) -> None:
 
 
 def _let_go(stream: TextIO | None) -> None:
-    """Give up what a broken stream has not taken, so that the interpreter does not try it again when it ends."""
+    """Discard what a broken stream has not taken, so that the interpreter does not write it again at its end."""
     if stream is None:
         return
     try:

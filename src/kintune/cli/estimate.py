@@ -13,7 +13,7 @@ from kintune.tuning.forecast import Forecast
 
 __all__ = ["command"]
 
-_HARDLY = 1.05  # times as fast at most, below which nobody needs to tune
+_HARDLY = 1.05  # times as fast: where no more is likely, a gain is called unlikely
 _DISTURBED = 1.4  # by which a baseline's runs differ where other programs use the cores
 
 

@@ -48,7 +48,7 @@ _SECTIONS: Sections = (
 )
 
 _Inputs: TypeAlias = tuple[Mapping[str, Any], ...]
-"""One mapping, or none where they are drawn."""
+"""A tuple with one mapping of inputs by name, or an empty one if inputs are drawn."""
 
 
 class KernelCallTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +196,7 @@ def _document(
 
 
 def _medians(runs: Sequence[Sequence[KernelTime]]) -> tuple[KernelCallTime, ...]:
-    """The calls that every run made, the network's branches apart, with their medians."""
+    """Returns each call that was made, by place and kernel, with the median of the runs that made it."""
     times: dict[tuple[int, str], list[float]] = {}
     for run in runs:
         for call in run:
@@ -210,7 +210,7 @@ def _medians(runs: Sequence[Sequence[KernelTime]]) -> tuple[KernelCallTime, ...]
 def _titled(
     calls: Sequence[KernelCallTime], manifest: Manifest, combination: Combination | None
 ) -> tuple[KernelCallTime, ...]:
-    """The calls with what they compute, as far as the file says it."""
+    """Returns the calls with the titles of what they compute, as far as the file has these."""
     number = 0 if combination is None else manifest.combinations.index(combination)
     records = manifest.calls[number] if manifest.calls else ()
     prefix = common_folder({node.name for record in records for node in record.nodes})

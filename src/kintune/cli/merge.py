@@ -24,7 +24,7 @@ class VariantSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, number: int, manifest: Manifest) -> VariantSummary:
-        """That of a manifest."""
+        """Returns the summary of a variant with this manifest."""
         return cls(
             number=number, machine=manifest.machine, cpu=manifest.cpu, isa=manifest.isa, threads=manifest.threads
         )
@@ -70,7 +70,7 @@ def command(executables: tuple[str, ...], output: str, json_target: JsonTarget) 
 
 
 def describe_variant(variant: VariantSummary) -> str:
-    """A line for people."""
+    """Describes a variant in one line."""
     cpu = f" ({variant.cpu})" if variant.cpu else ""
     threads = f"{variant.threads} thread{'s' if variant.threads != 1 else ''}"
     return f"variant {variant.number}: {variant.machine}{cpu}, {threads}, {' '.join(variant.isa) or 'no extensions'}"

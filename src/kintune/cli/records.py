@@ -41,7 +41,7 @@ _COLUMNS = (
 
 
 def finished_report(run: Run) -> RunReport | None:
-    """What a finished run has reported; None of one that is not, or was finished by a version that kept other facts."""
+    """Returns the report of a finished run; None for other runs, and for a report that this version cannot read."""
     if run.state is not RunState.FINISHED or run.summary is None:
         return None
     try:
@@ -68,7 +68,7 @@ class RunLine(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, run: Run) -> RunLine:
-        """What is said of a run."""
+        """Returns the line of a run."""
         facts = run.run_id, run.model_name, run.state.value, run.created, run.updated, run.active_seconds
         report = finished_report(run)
         return (

@@ -1,4 +1,4 @@
-"""`kintune report`: show what came of a run, also as a page."""
+"""`kintune report`: show the outcome of a run, also as a page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def show_report(report: AnyReport, html: Path | None, json_target: JsonTarget, j
 
 
 def find_report(run: str, records: str | None) -> AnyReport:
-    """The report of an executable, of a file, or of a run in the records.
+    """Returns the report of an executable, of a file, or of a run in the records.
 
     Raises:
         InputError: there is none.
@@ -86,7 +86,7 @@ def _read(path: Path) -> AnyReport:
 
 
 def decoded_report(content: bytes, what: str) -> AnyReport:
-    """Returns the report in a JSON document; `what` is how the line of an error calls it.
+    """Returns the report in a JSON document; errors name it `what`.
 
     Raises:
         InputError: it is none of this version.

@@ -45,7 +45,7 @@ class RunReports:
         return None if self._json_target else report_path(str(self._outputs()[number]))
 
     def write(self, endings: Sequence[Ending]) -> InputError | None:
-        """Write what came of all models; returns what went wrong, since results have to be told before."""
+        """Write the reports of all models; returns an error instead of raising it, since results are printed first."""
         try:
             if not self._json_target:
                 for number, ending in enumerate(endings):

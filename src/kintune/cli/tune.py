@@ -114,7 +114,12 @@ def command(
 
 
 def _complain(models: Sequence[api.Model], endings: Sequence[Ending]) -> None:
-    """Raise what says of which models nothing came, and why; InputError if nothing but their input was wrong."""
+    """Raise an error that names the models without a result, with the causes, if there are any.
+
+    Raises:
+        InputError: all causes are wrong inputs, or files that cannot be written.
+        JobFailed: some are not.
+    """
     failed = [(m.name, e) for m, e in zip(models, endings, strict=True) if isinstance(e, KintuneError)]
     if failed:
         kind = InputError if all(isinstance(error, InputError | StorageError) for _, error in failed) else JobFailed

@@ -8,7 +8,7 @@ import sys
 __all__ = ["help_width", "output_width", "prose_width", "table_width"]
 
 _MOST_COLUMNS = 100
-"""Of help: longer lines are hard to read."""
+"""The widest help text: longer lines are hard to read."""
 
 _ELSEWHERE = 80  # the columns of help and of tables that go to a file
 

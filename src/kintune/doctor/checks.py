@@ -146,7 +146,7 @@ def described(peak: Peak) -> str:
 def check_narrow(
     location: str | None, *, again: bool = False, on_wait: Callable[[str], None] | None = None
 ) -> list[Check]:
-    """Measure what instructions for shorter numbers gain here, and store it in the records at `location`.
+    """Measure how much faster instructions for narrower precisions are here; store that in the records at `location`.
 
     No finding is a problem: what does not work, or is no faster than fp32, is never offered.  Without such instructions
     there is no check.  `again` and `on_wait` are as for `check_peak`.

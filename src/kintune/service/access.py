@@ -1,4 +1,4 @@
-"""Who somebody is, and what they may do.  Pure."""
+"""Users as the service sees them: scopes, quotas, and the errors of requests that lack a permission.  Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from kintune.errors import InputError, KintuneError
 __all__ = ["TAKES_A_TOKEN", "Forbidden", "NotFound", "Quota", "Scope", "Unauthorized", "Visitor"]
 
 TAKES_A_TOKEN = "this takes a token: send it as 'Authorization: Bearer kt_...'"
-"""What somebody is told who comes without one."""
+"""The message to a request that has no token."""
 
 
 class Unauthorized(KintuneError):
-    """Nobody knows who is asking: no token, an unknown one, an expired or a revoked one."""
+    """The request has no valid token: none, an unknown one, an expired or a revoked one."""
 
 
 class Forbidden(KintuneError):
-    """It is known who is asking, and they may not."""
+    """The user is known, and may not do what was asked."""
 
 
 class NotFound(InputError):
-    """There is no such thing, or it is somebody else's: who asks cannot tell."""
+    """There is no such thing, or it belongs to another user; the message does not say which."""
 
 
 class Scope(str, Enum):
-    """What a token is for.  `ADMIN` includes `SUBMIT`, and that `READ`; with `MACHINE` a machine may come to work."""
+    """What a token is for.  `ADMIN` includes `SUBMIT`, and that `READ`; with `MACHINE` a machine may join."""
 
     READ = "read"
     SUBMIT = "submit"
@@ -43,7 +43,7 @@ class Scope(str, Enum):
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """What somebody may use: jobs that are not over, the size of one upload, minutes of tuning within a day, and the
+    """What a user may use: jobs that are not over, the size of one upload, minutes of tuning within a day, and the
     size of all uploads together.
     """
 
@@ -54,7 +54,7 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class Visitor(msgspec.Struct, frozen=True):
-    """Who is asking: a user with a scope, by a token (None: by being at this machine while nobody has one)."""
+    """Who sends a request: a user with a scope.  `token` is None at this machine while nobody has a token."""
 
     user: int
     name: str
@@ -63,14 +63,14 @@ class Visitor(msgspec.Struct, frozen=True):
     quota: Quota = Quota()
 
     def require(self, scope: Scope) -> None:
-        """See that they may do what takes this scope.
+        """Check that the visitor's scope covers this one.
 
         Raises:
-            Forbidden: they may not.
+            Forbidden: it does not.
         """
         if not self.scope.covers(scope):
             raise Forbidden(f"this token may {self.scope.value}; what was asked takes one that may {scope.value}")
 
     def sees(self, owner: int) -> bool:
-        """Whether something of this owner is theirs to see."""
+        """Whether the visitor may see what belongs to this owner."""
         return owner == self.user or self.scope is Scope.ADMIN

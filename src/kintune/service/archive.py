@@ -1,7 +1,7 @@
 """Back-up and restore: everything that a service has, in one tar file.
 
-The tables first, the files they name after: files are never changed, and those that came meanwhile do no harm.  SQLite
-is copied by its own online back-up, PostgreSQL by `pg_dump`, so that a service need not stop for it.
+The tables are copied before the files that they name: files are never changed, and newer ones do no harm.  SQLite is
+copied by its own online back-up, PostgreSQL by `pg_dump`, so that a service need not stop for it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def back_up(settings: ServiceSettings, target: Path) -> int:
             os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file_of_tar,
             tarfile.open(fileobj=file_of_tar, mode="w", format=tarfile.PAX_FORMAT) as tar,
             tempfile.TemporaryDirectory() as place,
-            content.unswept(),  # what the tables name must be there when they have been copied
+            content.unswept(),  # the files that the tables name must still be there once they have been copied
         ):
             manifest = BackupManifest(1, __version__, kind, msgspec.structs.replace(settings, database=""))
             _add_bytes(tar, _MANIFEST, msgspec.json.encode(manifest))
@@ -151,7 +151,7 @@ def _extract(tar: tarfile.TarFile, place: Path, source: Path) -> None:
         if file is None or not (named or member.name in (*_SQLITE, _DUMP, _MANIFEST)):
             raise InputError(f"{source}: {member.name[:80]!r} belongs to no back-up; nothing was restored")
         if member.name == _MANIFEST:
-            continue  # it is about the back-up, and was read
+            continue  # describes the back-up itself, and was read
         if named is None:
             with (place / member.name).open("wb") as copy:
                 shutil.copyfileobj(file, copy)

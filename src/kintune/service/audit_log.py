@@ -29,7 +29,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 class AuditLog:
-    """Writes in the transaction of what it tells of, so that neither is there without the other."""
+    """Adds each line in the transaction of the change that it reports, so that both are kept or neither."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

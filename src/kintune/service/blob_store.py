@@ -28,7 +28,7 @@ _NO_SPACE = 28  # ENOSPC
 
 
 class TooLarge(InputError):
-    """More was sent than may be."""
+    """An upload is larger than is allowed."""
 
 
 class BlobStore:
@@ -62,7 +62,7 @@ class BlobStore:
         return self.path(digest).is_file()
 
     def open(self, digest: Digest) -> IO[bytes]:
-        """The file, to be read.
+        """Returns the open file, to be read.
 
         Raises:
             StorageError: it is gone.
@@ -162,7 +162,7 @@ class BlobStore:
                 yield True
 
     def digests(self) -> Iterator[Digest]:
-        """All files."""
+        """Yields the digests of all files."""
         for place in self._directory.glob("[0-9a-f][0-9a-f]/*"):
             if _DIGEST.fullmatch(place.name):
                 yield place.name

@@ -358,7 +358,7 @@ class Client:
         return ServiceError(f"{self.address} does not answer as a service of Kintune; is the address right?")
 
     def _error(self, response: httpx.Response) -> KintuneError:
-        """What an answer means that is no success."""
+        """Returns the error that an answer without success stands for."""
         if response.has_redirect_location:
             place = str(response.url.join(response.headers["location"])).partition("/api/")[0]
             return InputError(f"{self.address} has moved to {place}; name that address")

@@ -46,7 +46,11 @@ def open_database(location: str) -> Database:
 
 
 def _refuse_newer(connection: object, config: Config, where: str) -> None:
-    """Older code must not touch tables that it does not know."""
+    """Refuses tables of a newer version, which this code does not know.
+
+    Raises:
+        RecordsError: the tables are of a newer version.
+    """
     context = MigrationContext.configure(connection, opts={"version_table": _VERSIONS})  # type: ignore[arg-type]
     revision = context.get_current_revision()
     if revision is None:

@@ -95,7 +95,7 @@ class JobRepository:
         key: str | None = None,
         retry_of: str | None = None,
     ) -> tuple[Job, bool]:
-        """A new job, and that it is new; with the idempotency `key` of an earlier one, that one.
+        """Returns a new job and True; with the idempotency `key` of an earlier job, that job and False.
 
         Raises:
             Forbidden: the visitor's quota is used up.
@@ -131,12 +131,12 @@ class JobRepository:
             return self._get(connection, id), True
 
     def retry(self, visitor: Visitor, old: Job, now: float) -> tuple[Job, bool]:
-        """A new job that goes on with what is left of an old one, and that it is new; the one that does already.
+        """Returns a new job that resumes an old one, and True; if a job does so already, that job and False.
 
-        It belongs to the old one's owner, whoever asks.
+        The new job belongs to the old one's owner, whoever asks.
 
         Raises:
-            OrderError: the old one has not ended badly.
+            OrderError: the old one has not failed and was not cancelled.
             Forbidden: the owner's quota is used up.
         """
         if old.state not in (JobStatus.FAILED, JobStatus.CANCELLED):
@@ -213,9 +213,9 @@ class JobRepository:
             return [job_of_row(plain(row)) for row in connection.execute(query)]
 
     def like(self, job: Job, limit: int = 5) -> list[Job]:
-        """Jobs done on the same file, of requests whose results this one may have, latest first.
+        """Returns finished jobs on the same file whose results also serve this job's request, latest first.
 
-        Only those whose results this one's owner may have.
+        They are jobs of the same owner, or shared ones.
         """
         same_file = select(models.c.id).where(
             models.c.file == select(models.c.file).where(models.c.id == job.model).scalar_subquery()
@@ -229,7 +229,7 @@ class JobRepository:
         return [one for one in found if job.wanted.has_results_of(one.wanted)][:limit]
 
     def hidden_from(self, owner: int) -> frozenset[str]:
-        """The runs whose measurements this owner's jobs may not use: others' who have not agreed to that."""
+        """Returns the runs whose measurements this owner's jobs may not use: those that others do not share."""
         query = select(job_runs.c.run_id).join(jobs).where(jobs.c.owner != owner, ~jobs.c.share)
         with self._database.snapshot() as connection:
             return frozenset(connection.scalars(query))

@@ -1,4 +1,4 @@
-"""What somebody wants of a model: the declarative specification of a job."""
+"""The declarative specification of a job: what a user wants of a model."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     inputs: tuple[int, ...] = ()
 
     def has_results_of(self, other: JobRequest) -> bool:
-        """Whether results of the other request are results of this one: they differ in limits and urgency alone."""
+        """Whether results of the other request serve this one, too: only limits, priority and the like differ."""
         return _unlimited(self) == _unlimited(other)
 
     def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
@@ -140,17 +140,17 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def _unlimited(wanted: JobRequest) -> JobRequest:
-    """The same without how long it is tuned, how urgently, and who is told; the rest decides what comes out."""
+    """Returns the request without limits, priority, seed, webhook and sharing; the rest decides what the result is."""
     return msgspec.structs.replace(
         wanted, until=None, minutes=None, trials=None, priority=1.0, seed=0, webhook=None, share=False, search=True
     )
 
 
 def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
-    """The specification, if it makes sense; one that names no `minutes` gets these.
+    """Checks a specification and returns it; one that names no `minutes` gets these.
 
     Raises:
-        InputError: it does not; the line names the field and what it may be.
+        InputError: it is not valid; the line names the field and what it may be.
     """
     if not TYPE_NAME.fullmatch(wanted.device):
         raise InputError(f"device {wanted.device[:64]!r} is not a name of a device type")
@@ -217,7 +217,11 @@ def read_shape(name: str, text: str) -> tuple[int | tuple[int, ...], ...]:
 
 
 def _check_constants(constants: Mapping[str, Any]) -> None:
-    """Nobody may name files of the service, or hand in so much that it would have to be kept in one."""
+    """Checks constants: they may not name files of the service, nor be so large that they would be kept in one.
+
+    Raises:
+        InputError: a constant is not valid.
+    """
     for name, value in constants.items():
         if not name or len(name) > 256:
             raise InputError(f"constants: {name[:64]!r} is no name of an input")
@@ -237,7 +241,7 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
-    """What lists hold that are nested up to the deepest tensor's rank; what is deeper as it is."""
+    """Yields the elements of nested lists; lists deeper than the largest rank of a tensor are yielded as they are."""
     if not isinstance(value, list | tuple) or depth > _MOST_DIMENSIONS:
         yield value
         return

@@ -51,7 +51,7 @@ class JobCommand(str, Enum):
 
 
 def after(before: JobStatus, now: JobStatus) -> JobStatus:
-    """The state `now`, if a job in the state `before` may come into it; staying where it is counts as well.
+    """Returns the state `now`, if a job in the state `before` may come into it or is in it already.
 
     An orchestrator that was killed between a step and what follows from it takes the step again, so a job may go back
     to checking from wherever it was under way.

@@ -1,6 +1,6 @@
 """Operators that are known to run in onnxruntime, since nothing imports them: told when a model is handed in.
 
-This names no compiler, so a page can say it at once.  That a model's other operators compile is found when a job
+This needs no compiler, so a page can show it at once.  Whether a model's other operators compile is found when a job
 begins.
 """
 
@@ -15,16 +15,16 @@ LEFT = frozenset({
     "RandomUniformLike", "RegexFullMatch", "Scan", "StringConcat", "StringNormalizer", "StringSplit",
     "TfIdfVectorizer",
 })  # fmt: skip
-"""Of ONNX's own operators, those that are not imported."""
+"""ONNX's own operators that are not imported."""
 
 _DOMAINS = ("com.microsoft", "ai.onnx")
 
 
 def left_to_onnxruntime(operators: Mapping[str, int]) -> dict[str, int]:
-    """Those of the operators that will run in onnxruntime, with how often each occurs.
+    """Returns those of the operators that will run in onnxruntime, with how often each occurs.
 
-    Names are as an inspection has them, with the domain before those that are not ONNX's own; those of domains that
-    nobody here knows are left as well.
+    Names are as an inspection has them, with the domain before those that are not ONNX's own; operators of unknown
+    domains run in onnxruntime as well.
     """
     return {name: times for name, times in operators.items() if name in LEFT or _is_foreign(name)}
 

@@ -1,6 +1,6 @@
 """The machines that work for this service, and the types of their devices.
 
-A machine is known by its token and its identity; a device type is what the first device of that type was.
+A machine is known by its token and its identity; a device type is defined by the first device of that type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RegisteredMachine(msgspec.Struct, frozen=True):
 
 
 class DeviceTypes:
-    """The types of devices that machines elsewhere have brought, by name; each is what its first device was."""
+    """The types of devices that machines elsewhere have brought, by name; each is defined by its first device."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class DeviceTypes:
                 raise NotFound(f"there is no type of devices {name[:64]!r}")
 
     def get(self, name: str) -> DeviceDescription | None:
-        """Returns what the devices of a type are; None if there is no such type."""
+        """Returns the description of a type; None if there is no such type."""
         with self._database.snapshot() as connection:
             row = connection.execute(select(device_types.c.about).where(device_types.c.name == name)).one_or_none()
         return None if row is None else msgspec.json.decode(row.about, type=DeviceDescription)
@@ -83,14 +83,14 @@ class DeviceTypes:
 class MachineRegistry:
     """Machines by name, types of devices by name; `now` is an argument, in seconds since 1970.
 
-    A token belongs to the first machine that comes with it, a name to the token that first came under it, and a type is
-    what the first device of it was.
+    A token belongs to the first machine that joins with it, a name to the first token that is used under it, and a type
+    is defined by its first device.
     """
 
     def __init__(
         self, database: Database, compiler: str, own: frozenset[str] = frozenset(), alike: float = 1.5
     ) -> None:
-        """`compiler` is the service's own, `own` what only the service's own device is called.
+        """`compiler` is the service's own; `own` has the names of types that only the service's own device may have.
 
         Devices are of one type only if the reference kernel takes less than `alike` times as long on one as on another.
         """
@@ -102,7 +102,7 @@ class MachineRegistry:
         self.alike = alike
 
     def admit(self, token: int, join: Join, now: float) -> list[DeviceDescription]:
-        """Registers a machine; returns for each of its devices what those of its type are.
+        """Registers a machine; returns the description of the type of each of its devices.
 
         Raises:
             InputError: the machine may not join like this; nothing has changed then.
@@ -135,7 +135,7 @@ class MachineRegistry:
             return types
 
     def recognise(self, join: Join, now: float) -> list[DeviceDescription]:
-        """Returns what the types of a machine's devices are, for a machine that somebody else has let in.
+        """Returns the descriptions of the types of a machine's devices, for a machine that a cluster has let in.
 
         Raises:
             InputError: a device is not of the type that it is called.
@@ -162,7 +162,7 @@ class MachineRegistry:
             return about
         if why := _unlike(about, known, self.alike):
             raise InputError(f"device {device.name} is no {device.type!r}: {why}; name another type")
-        if known.device_type != about.device_type:  # the service times otherwise than it did
+        if known.device_type != about.device_type:  # the service measures in another way than before
             newer = msgspec.structs.replace(about, pulse_us=known.pulse_us or about.pulse_us)
             self._types.put(device.type, machine, newer, now)
             return newer

@@ -65,7 +65,7 @@ class StoredModel(msgspec.Struct, frozen=True):
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """How many bytes the uploads of somebody take, and how many they may."""
+    """How many bytes a user's uploads take, and how many they may."""
 
     used: int
     most: int
@@ -77,7 +77,7 @@ class Storage(msgspec.Struct, frozen=True):
 
     @property
     def refusal(self) -> Forbidden:
-        """What somebody is told whose upload would be too much."""
+        """The error for a user whose upload would be too much."""
         return Forbidden(
             f"your uploads take {self.used / (1 << 20):.1f} of the {self.most >> 20} MB that you may keep, and this "
             "one is too much; delete models or sets of inputs that you need no more, on the page Models, by `kintune "
@@ -94,8 +94,7 @@ class ModelStore:
     def add(
         self, owner: int, name: str, file: str, size: int, now: float, expires: float | None, kind: str = MODEL
     ) -> StoredModel:
-        """A model, or another kind, that was uploaded; the same file again is the same one, alive again if it was
-        deleted.
+        """Adds an upload and returns it; the same file again is the same upload, restored if it was deleted.
 
         Raises:
             Forbidden: the owner's uploads would take more than they may.
@@ -148,7 +147,7 @@ class ModelStore:
     def page(
         self, visitor: Visitor, before: int | None = None, limit: int = 100, kind: str = MODEL
     ) -> list[StoredModel]:
-        """The visitor's models, or uploads of another kind, newest first."""
+        """Returns the visitor's uploads of a kind, newest first, from the one after the number `before` on."""
         mine = (models.c.owner == visitor.user) & (models.c.kind == kind)
         query = select(models).where(mine, models.c.deleted.is_(None))
         if before is not None:

@@ -42,14 +42,14 @@ def read_headers(path: Path, most_bytes: int) -> tuple[Input, ...]:
 
 
 class _Bounded:
-    """A file of which nobody reads much at once."""
+    """A file that limits how much is read at once."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Reads so many bytes, or the rest.
+        """Reads this many bytes, or the rest.
 
         Raises:
             zipfile.BadZipFile: these are too many.
@@ -61,7 +61,7 @@ class _Bounded:
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Input:
-    """One array.
+    """Reads the header of one array.
 
     Raises:
         ValueError: it is none, holds objects, or its header is too long.

@@ -1,4 +1,4 @@
-"""What the operator of a service decides."""
+"""The settings of a service, which its operator chooses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
 
     @property
     def exports(self) -> Path:
-        """Where exports are made that somebody downloads, and kept for a while."""
+        """Where exports for download are made and kept for a while."""
         return self.directory / "exports"
 
     @property

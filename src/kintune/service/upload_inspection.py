@@ -1,8 +1,8 @@
 """Looks at an uploaded file and says what it is: `python -m kintune.service.upload_inspection FILE`, under limits of
 its own.
 
-It knows ONNX and no compiler: what a person wants to know at once.  Whether every operator can be imported is found out
-when a job begins.
+It imports no compiler, so that it answers at once.  Whether every operator can be compiled is found out when a job
+begins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
 def examine(path: Path) -> Findings:
-    """Returns what a file is; never raises for what is in it."""
+    """Returns the findings about a file; raises nothing for what is in it."""
     with path.open("rb") as file:
         beginning = file.read(8)
     if beginning.startswith(_PICKLES):
@@ -84,7 +84,7 @@ def _describe(model: Any) -> Findings:
 
 
 def _names_files(model: Any) -> bool:
-    """Whether a tensor of it lies in another file, in graphs, functions, attributes, or what is for training."""
+    """Whether a tensor of its graphs, functions, attributes or training information lies in another file."""
     from google.protobuf.message import Message
 
     queue = [model]
@@ -101,7 +101,7 @@ def _names_files(model: Any) -> bool:
 
 
 def _kind(value: Any) -> str | None:
-    """What an input or output is that is no tensor; None where it is one, or the file does not say."""
+    """Returns the kind of an input or output that is no tensor; None if it is one, or the file does not say."""
     kind = value.type.WhichOneof("value")
     return None if kind in (None, "tensor_type") else str(kind).removesuffix("_type")
 

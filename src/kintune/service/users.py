@@ -140,7 +140,7 @@ class Users:
         return token
 
     def tokens(self, user: User | None = None) -> list[Token]:
-        """Somebody's tokens, or all."""
+        """Returns the tokens of a user, or all."""
         query = select(tokens).order_by(tokens.c.id)
         if user is not None:
             query = query.where(tokens.c.user == user.id)
@@ -157,7 +157,7 @@ class Users:
             return connection.scalar(peoples) is not None
 
     def local(self, now: float) -> Visitor:
-        """Returns the user `local`, who may do everything: whoever is at this machine while nobody has a token.
+        """Returns the user `local`, who may do everything: any visitor at this machine as long as no user has a token.
 
         Raises:
             Unauthorized: somebody has had a token.
@@ -185,7 +185,7 @@ class Users:
             connection.execute(update(tokens).where(mine).values(revoked=now))
 
     def visitor(self, text: str, now: float) -> Visitor:
-        """Returns who comes with this token.
+        """Returns the visitor that a token stands for.
 
         Raises:
             Unauthorized: the token is unknown, expired or revoked, or its user is locked out; the message does not
@@ -212,7 +212,11 @@ class Users:
 
 
 def _checked(quota: Quota) -> Quota:
-    """The quota; JSON has no infinities, and would lose them."""
+    """Returns the quota if its numbers are valid; infinities would be lost in JSON.
+
+    Raises:
+        InputError: they are not.
+    """
     counts = (quota.jobs, quota.upload_mb, quota.storage_mb)
     if min(counts) < 0 or not 0 <= quota.minutes < math.inf:
         raise InputError("a quota has finite numbers that are not below 0")

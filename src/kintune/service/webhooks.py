@@ -104,7 +104,7 @@ def public_address(url: str) -> str | None:
     parts = urlsplit(url)
     try:
         found = socket.getaddrinfo(parts.hostname or "", parts.port or 443, type=socket.SOCK_STREAM)
-    except (OSError, ValueError):  # a name that nobody has, or that is none
+    except (OSError, ValueError):  # a name that does not resolve, or is no valid name
         return None
     addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
     if not addresses or not all(address.is_global and not address.is_multicast for address in addresses):

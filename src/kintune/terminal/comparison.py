@@ -18,7 +18,10 @@ _HARDLY_FASTER = 0.98  # of another runtime's time
 
 
 def describe_share(fastest: FastestBaseline) -> str:
-    """A share of what the fastest other runtime takes: `0.76 of onnxruntime's 1.74 ms`; what it takes, if unknown."""
+    """The network's share of the fastest other runtime's time: `0.76 of onnxruntime's 1.74 ms`.
+
+    While the share is not known, what that runtime takes.
+    """
     if fastest.ratio is None:
         return f"{fastest.name} takes {milliseconds(fastest.ms)}"
     return f"{fastest.ratio:.2f} of {fastest.name}'s {milliseconds(fastest.ms)}"

@@ -49,9 +49,8 @@ def open_display(
 ) -> Display:
     """Return a display on `stream` (default: standard error): live on a terminal, plain lines elsewhere.
 
-    A `verbose` one has a line for every report.  On a terminal, times go on between reports where it is `ticking`: the
-    run waits for nobody.  Should the stream break, the display goes silent.  rich takes long to
-    import, so it is imported only for a terminal.
+    A `verbose` one has a line for every report.  With `ticking`, the times on a terminal go on between reports.  If the
+    stream breaks, the display goes silent.  rich takes long to import, so it is imported only for a terminal.
     """
     if quiet or (stream is None and sys.stderr is None):
         return Silence()

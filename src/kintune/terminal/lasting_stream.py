@@ -13,7 +13,7 @@ def lasting(stream: TextIO) -> TextIO:
 
 
 class LastingStream:
-    """Has the methods of a text stream that displays call; after the first error it swallows everything."""
+    """Has the methods of a text stream that displays call; after the first error it discards everything."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -25,7 +25,7 @@ class LastingStream:
         return self._stream.encoding or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write the text, or swallow it."""
+        """Write the text, or discard it."""
         if not self._is_broken:
             try:
                 self._stream.write(text)

@@ -96,7 +96,7 @@ def _failed_head(report: FailureReport) -> Iterator[str]:
 
 
 def _latencies(report: RunReport) -> Iterator[str]:
-    """Who takes how long, as bars; an untuned network that is far slower has no bar of its length."""
+    """Yields the latencies as bars; an untuned network that is far slower gets a shortened bar."""
     latency = report.latency_ms
     medians = {_OURS: latency.tuned, **latency.rivals, "untuned": latency.untuned}
     ran = {name: value for name, value in medians.items() if value is not None}

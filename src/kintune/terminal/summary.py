@@ -31,8 +31,7 @@ def summarize(report: RunReport, written: Path | None = None, job: str = "") -> 
     """The final summary, a line each.
 
     `written` is the file of the report itself; `job` is the job of a service that it is about, if it is.
-    What was won or lost against the fastest other runtime comes first; only outputs that differ too much come before:
-    nobody should have to look for bad news.
+    The comparison with the fastest other runtime comes first, after a warning if the outputs differ too much.
     """
     return [
         *_bad_news(report),

@@ -29,7 +29,7 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     """Returns a heading and a line for each row, no longer than `width` (None: as long as it takes).
 
     Where there is no room, the cells of columns that yield are shortened, then optional columns are left out from the
-    right, and then the widest are shortened.  Control characters are left out: cells may come from others.
+    right, and then the widest are shortened.  Blanks stand in place of control characters: cells may come from others.
     """
     cells = [[printable(cell) for cell in row] for row in ([column.title for column in columns], *rows)]
     widths = [max(columns_of(row[at]) for row in cells) for at in range(len(columns))]
@@ -41,7 +41,7 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
 
 
 def shortened(text: str, width: int) -> str:
-    """Returns the text within so many columns, with dots in place of what is left out."""
+    """Returns the text within `width` columns, with dots in place of what is left out."""
     if columns_of(text) <= width:
         return text
     dots = _DOTS if width > len(_DOTS) else ""

@@ -24,7 +24,7 @@ EARLIEST_S = 60.0
 """Seconds of search before which nothing is foretold."""
 
 _LITTLE = 0.02  # gained in the last doubling, times the doublings to come: less than that is little
-_MOST_GAIN = math.log(2.0)  # of the last doubling that counts: the first programs gain far more, once
+_MOST_GAIN = math.log(2.0)  # the gain of the last doubling counts as no more: the first programs gain far more, once
 
 Curve = Sequence[tuple[float, int, float]]
 """Rows of (seconds, trials, estimated latency in ms), one for each change of the estimate."""
@@ -33,8 +33,8 @@ Curve = Sequence[tuple[float, int, float]]
 class Widths(NamedTuple):
     """How wide the range is, as logarithms of latencies over the estimate.
 
-    Below the estimate it has the share `gained` of what the last doubling gained for each doubling to come, and
-    `doubling` for each besides; above it `slower`.
+    Below the estimate, each doubling of time to come widens it by `gained` times the gain of the last doubling, plus
+    `doubling`.  Above the estimate it reaches by `slower`.
     """
 
     gained: float
@@ -43,7 +43,7 @@ class Widths(NamedTuple):
 
 
 WIDTHS = Widths(0.6, 0.06, 0.53)
-"""Those that held in nine of ten recorded runs."""
+"""Widths with which the range held in nine of ten recorded runs."""
 
 
 def gains_so_far(curve: Curve, now_s: float, left_s: float) -> tuple[float, float]:
@@ -58,7 +58,7 @@ def gains_so_far(curve: Curve, now_s: float, left_s: float) -> tuple[float, floa
 def foretell_end(
     curve: Curve, now_s: float, left_s: float, floor_ms: float = 0.0, widths: Widths = WIDTHS
 ) -> LatencyForecast | None:
-    """The latency that the network will likely have; None in the first minute of the search.
+    """The latency that the network will likely have; None in the first minute of the search, or without an estimate.
 
     `curve` has what was estimated until `now_s`; the search goes on for about `left_s` seconds.  `floor_ms` is what the
     network takes at least.

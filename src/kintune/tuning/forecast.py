@@ -37,9 +37,9 @@ Shares = Mapping[str, tuple[float, float]]
 class Forecast(msgspec.Struct, frozen=True):
     """The latency that tuning will likely reach lies between `low_ms` and `high_ms`.
 
-    So many workloads that were tuned on this device before were `judged_by`.  `baseline` is the fastest other runtime
-    as it was timed now, None if none was; its slow runs took `spread` times as long as its fast
-    ones (the 90th percentile by the 10th).
+    The range is derived from `judged_by` workloads that were tuned on this device before.  `baseline` is the fastest
+    other runtime as it was timed now, None if none was; its slow runs took `spread` times as long as its fast ones (the
+    90th percentile by the 10th).
     """
 
     low_ms: float

@@ -1,4 +1,4 @@
-"""What a device gains by computing with shorter numbers: measured once for a device type, and kept in the records."""
+"""How much faster a device computes in narrower precisions: measured once for a device type, kept in the records."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ def faster_precisions(speeds: Iterable[NarrowSpeed]) -> frozenset[str]:
 
 
 def avoided_extensions(speeds: Iterable[NarrowSpeed]) -> tuple[str, ...]:
-    """The extensions that no program is to need, since it would gain nothing by them: AMX for bytes, where it does not
-    work, or is no faster than vectors of bytes.
+    """Returns the extensions that no program is to use, since it would gain nothing by them.
+
+    At present that is AMX for bytes, where it does not work, or is no faster than vectors of bytes.
     """
     of_bytes = [speed for speed in speeds if speed.precision == INT8]
     tiles = [speed for speed in of_bytes if speed.instructions == BY_AMX]

@@ -1,6 +1,6 @@
 """The build worker: `python -m kintune.workers.build_worker --fd N`, started by the engine.
 
-Stateless but for what makes it quick: workloads and sketches stay parsed from one stage to the next.
+It keeps no state but a cache: workloads and sketches stay parsed from one stage to the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KIND = "build"
 
 
 class BuildHandler:
-    """BUILD items to built candidates.  `builder_for` makes the builder for a target (JSON)."""
+    """Turns BUILD items into built candidates.  `builder_for` makes the builder for a target, given as JSON."""
 
     def __init__(self, builder_for: Callable[[str], CandidateBuilder]) -> None:
         self._builder_for = builder_for
@@ -52,7 +52,7 @@ class BuildHandler:
         except BuildError as error:
             cause = str(error).removeprefix(f"{candidate.digest}: ")  # equal causes are to be counted as one
             built = Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=cause))
-        except OrderError as error:  # nothing here links for that target; other hosts may have what it takes
+        except OrderError as error:  # a tool for that target is missing here; other hosts may have it
             raise DeviceUnwell(str(error)) from error
         return msgspec.msgpack.encode(built)
 

@@ -1,4 +1,4 @@
-"""What a device worker does with its stages, apart from the process around it."""
+"""Does the stages of a device worker: decodes each item, calls the function that does it, encodes the answer."""
 
 from __future__ import annotations
 
@@ -39,12 +39,15 @@ class Profiler(Shape):
         """Check and time one candidate."""
 
     def release(self) -> None:
-        """Let go of what is kept from one candidate to the next."""
+        """Free what is kept from one candidate to the next."""
 
 
 class DeviceHandler:
-    """PROFILE and CONFIRM items to outcomes, PROVE, CHECK and ERROR items to proofs, a BASELINE item to the latencies
-    of other runtimes, a PEAK item to the device's peak, a NARROW item to its speeds with shorter numbers.
+    """Does the items of the stages of one device.
+
+    PROFILE and CONFIRM items are answered with outcomes; PROVE, CHECK and ERROR items with proofs.  A BASELINE item is
+    answered with the latencies of other runtimes, a PEAK item with the device's peak, a NARROW item with its speeds in
+    narrow number formats.
 
     PROFILE and CONFIRM share their requests and differ in the protocol that the context names.
     """
@@ -59,9 +62,9 @@ class DeviceHandler:
         check: Callable[[], None] = lambda: None,
         narrow: Callable[[], tuple[NarrowSpeed, ...]] = tuple,
     ) -> None:
-        """`set_urgent` is told when candidates are timed, and when not.
+        """`set_urgent` is called with True when a stage that times candidates begins, with False when another one does.
 
-        `check` is called before; it raises DeviceUnwell when times would be of no use.
+        `check` is called before candidates are timed; it raises DeviceUnwell when their times would be meaningless.
         """
         self._set_urgent = set_urgent
         self._check = check

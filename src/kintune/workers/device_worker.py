@@ -42,11 +42,10 @@ def open_device(
 ) -> tuple[DeviceDescription, DeviceHandler]:
     """Get this process ready to measure programs for `target` with `threads` threads (0: all physical cores).
 
-    With a number `gpu` the device is that GPU, as the driver counts them, and so is the native target.
-
-    What is `urgent` times candidates at real-time priority, where that is allowed.  With `pulse` the device says what
-    the reference kernel takes on it; with `pulse_us`, what that is known to take, up to a factor of `alike`, nothing is
-    timed while it takes anything else.
+    With `gpu`, the device is the GPU that the driver counts under this number, and the native target is that GPU.
+    With `urgent`, candidates are timed at real-time priority, where that is allowed.  With `pulse`, the description
+    holds the latency of the reference kernel on this device, in microseconds.  `pulse_us` is the latency that is
+    expected: nothing is timed while the measured one differs from it by more than a factor of `alike`.
 
     Must come before the compiler's runtime runs anything in parallel: its pool reads the number of threads once.
 
@@ -98,24 +97,26 @@ def open_device(
         compiler=f"tvm {tvm.__version__}, {ELEMENTARY}",
         cool_bytes=hardware.cool_bytes,
     )
-    check: Callable[[], None] = _well
+    check: Callable[[], None] = _no_check
     if pulse or pulse_us:
         beat = hardware.reference_kernel()
         about = msgspec.structs.replace(about, pulse_us=beat())
         if pulse_us:
             check = partial(check_health, beat, pulse_us, alike)
     runner = Runner(cores, backend=hardware.backend)
-    set_urgent = set_realtime_priority if urgent else _at_leisure
+    set_urgent = set_realtime_priority if urgent else _keep_priority
     return about, DeviceHandler(runner, _prove, _time_baselines, hardware.peak, set_urgent, check, hardware.narrow)
 
 
 def open_board(
     address: str, target: str, threads: int, *, pulse: bool = False, pulse_us: float = 0.0, alike: float = 1.5
 ) -> tuple[DeviceDescription, DeviceHandler]:
-    """The same for a board that the compiler's own RPC server at `address` stands for; `threads` are the board's.
+    """As `open_device`, for a board that is reached through the compiler's RPC server at `address`.
+
+    `threads` is the number of threads that programs have on the board.
 
     Raises:
-        TargetError: no such target, or the address is none, or not on this machine, or nobody there can be used.
+        TargetError: no such target; the address is malformed or not on this machine; or no server there can be used.
     """
     place = parse_address(address)
 
@@ -163,12 +164,12 @@ def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
     return msgspec.msgpack.encode(about), handler
 
 
-def _well() -> None:
-    """Nobody has asked."""
+def _no_check() -> None:
+    """The health of the device is not watched."""
 
 
-def _at_leisure(urgent: bool) -> None:
-    """Times at the priority that it has."""
+def _keep_priority(urgent: bool) -> None:
+    """Candidates are timed at the priority that the process has."""
     del urgent
 
 

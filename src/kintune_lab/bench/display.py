@@ -142,7 +142,7 @@ class _Live:
 
 
 def open_bench_display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> BenchDisplay:
-    """The display that suits `stream` (standard error unless told); it outlives that stream."""
+    """Returns a display on `stream` (default: standard error); if the stream breaks, the display goes silent."""
     if quiet:
         return _Silence()
     stream = lasting(stream or sys.stderr)

@@ -66,7 +66,7 @@ class BenchRunner:
         return [cell for cell in self._spec.cells if self._is_due(cell, retry_failed)]
 
     def expected(self, cells: Sequence[Cell]) -> list[float | None]:
-        """About how many seconds each cell will take, None where nobody can say; imports their models."""
+        """Return about how many seconds each cell will take, None where that is unknown; imports their models."""
         self._facts = self._import_all(models_of(self._spec, cells))
         return [self._spec.experiment.seconds(cell, self._facts) for cell in cells]
 
@@ -201,7 +201,7 @@ def models_of(spec: BenchSpec, cells: Sequence[Cell]) -> list[str]:
 
 
 def seconds_left(expected: Sequence[float | None], past: Sequence[tuple[float | None, float]]) -> float | None:
-    """Seconds for the cells with these `expected` seconds (None: nobody can say), None when nothing is known.
+    """Return the seconds for the cells with these `expected` seconds (None: unknown), None when nothing is known.
 
     `past` has pairs of what was expected and what it took.  Expectations are corrected by how they held so far; a cell
     without one is taken to be like the median of the past.
@@ -232,7 +232,7 @@ Raises:
 
 
 def import_models(texts: Iterable[str], say: Callable[[str], None], places: Mapping[str, str]) -> dict[str, ModelFacts]:
-    """Import and split each model as a tuning job would, on cores of which nobody else is timing anything.
+    """Import and split each model as a tuning job would, on cores where no other process is timing anything.
 
     `say` gets messages for people; `places` has the start of an error message (file and line) by model.
 

@@ -66,7 +66,10 @@ def summary_of(spec: BenchSpec, cells: Sequence[Cell], directory: BenchDirectory
 
 
 def collect(directory: BenchDirectory, cells: Sequence[Cell]) -> dict[str, list[Row]]:
-    """The tables of `cells`, in their order: in the table `cells` all of them, else those that ended with tables."""
+    """Returns the tables of all `cells`, in their order; the table `cells` has a row for each of them.
+
+    Other tables have the rows of cells that are done, or that failed and left tables.
+    """
     tables: dict[str, list[Row]] = {CELLS: [], METHODS: []}
     for cell in cells:
         record = directory.record(cell)
@@ -81,7 +84,7 @@ def collect(directory: BenchDirectory, cells: Sequence[Cell]) -> dict[str, list[
 
 
 def write_tables(directory: Path, tables: Tables) -> list[str]:
-    """Write each table to `NAME.csv` in `directory`; the names of the files, those without rows left out."""
+    """Write each table that has rows to `NAME.csv` in `directory`; returns the names of the files."""
     names = []
     for name, rows in tables.items():
         if rows:
@@ -120,7 +123,7 @@ def _outcome(directory: BenchDirectory, cell: Cell) -> dict[str, Scalar]:
 
 
 def _relabelled(row: Row, labels: Mapping[str, str]) -> Row:
-    """The row under its method's label of today, which is no part of what a cell is."""
+    """Returns the row with the current label of its method: labels are no part of a cell's identity."""
     method = row.get("method")
     if not isinstance(method, str) or labels.get(method, method) == method:
         return row

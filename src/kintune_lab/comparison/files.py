@@ -68,7 +68,7 @@ def find_models(text: str) -> list[str]:
 
 
 def own_files(text: str) -> list[str]:
-    """The files of a model whose contents tell it from another one of its name."""
+    """Returns the files whose contents identify a model; none for a network of the zoo."""
     return [] if text.startswith(_ZOO) else [text]
 
 

@@ -17,7 +17,7 @@ REFERENCE = "reference"
 
 
 class OutputErrors:
-    """The outputs of runtimes on the same `sets` of inputs, files of which None stands for those of the runtime."""
+    """The outputs of runtimes on the same `sets` of inputs: `.npz` files, or None for the runtime's own inputs."""
 
     def __init__(self, sets: Sequence[str | None], directory: Path) -> None:
         self._sets = sets or (None,)

@@ -21,7 +21,7 @@ from kintune.runtime.inputs import draw_inputs, load_fitting, write_arrays
 __all__ = ["DRAWN", "calibration_files", "write_quantised"]
 
 DRAWN = "drawn"
-"""In the place of files: sets of inputs are drawn."""
+"""Given in place of files if sets of inputs are to be drawn."""
 
 _SETS = 8
 _FIRST_SEED = 1000

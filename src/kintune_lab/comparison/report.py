@@ -80,7 +80,7 @@ def comparison_sections(tables: Tables) -> list[Section]:
 
 
 def markdown(tables: Tables) -> str:
-    """The same as text, without the plot."""
+    """Return the comparison as Markdown, without the plot."""
     parts = ["# Comparison", _machines(tables)]
     for section in comparison_sections(tables):
         parts += [f"## {section.title}", *section.text, *map(_table, section.grids)]
@@ -88,8 +88,10 @@ def markdown(tables: Tables) -> str:
 
 
 def to_json(tables: Tables) -> bytes:
-    """The same as a document: `cpus` that it was measured on, first and last of the `days`, `runtimes` with their
-    versions, and `comparisons`, one a setting, each with its `summary` and its `files` by name.
+    """Return the comparison as a JSON document.
+
+    It has the `cpus` that it was measured on, the first and last of the `days`, `runtimes` with their versions, and
+    `comparisons`, one for each setting, each with its `summary` and its `files` by name.
     """
     document = {
         "schema_version": _SCHEMA,

@@ -33,7 +33,7 @@ from kintune_lab.experiment.tables import Row, Scalar, Tables
 __all__ = ["COMPILING", "TIMING", "TUNING", "FileComparison", "FileSettings", "compare_file"]
 
 COMPILING, TUNING, TIMING = "compiling", "tuning", "timing"
-"""What can fail."""
+"""The steps that can fail."""
 
 _SECONDS_A_ROUND = 6.0  # of slow networks, after which the rounds end early
 _CHECKED = 4  # sets of inputs on which errors are measured, at most
@@ -140,7 +140,7 @@ class _File:
             self._step(TUNING, model, search=True)
 
     def _step(self, name: str, model: ModelRef, *, search: bool) -> RunReport | None:
-        """Run one of the two; what it makes replaces what was there.
+        """Compile the model, or tune it with `search`; the result replaces that of the step before.
 
         The precision that was asked for is that of the last one; what is compiled before it is tuned computes in fp32.
         """
@@ -267,7 +267,7 @@ def _made(report: RunReport | None, place: Place | None) -> dict[str, Scalar]:
 
 
 def _correct(report: RunReport | None, error: KintuneError | None) -> bool | None:
-    """Whether the outputs are within the tolerances; None where nobody compared them."""
+    """Return whether the outputs are within the tolerances, None if they were not compared."""
     if isinstance(error, NumericsError):
         return False
     return None if report is None else report.within_tolerance

@@ -1,4 +1,4 @@
-"""Who is faster, file by file and in all: ratios of latencies to those of others, their mean and the worst."""
+"""Which runtime is faster, by file and in all: ratios of latencies, their geometric mean and the worst."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class CellProgress(msgspec.Struct, frozen=True):
 
 
 Show: TypeAlias = Callable[[CellProgress], None]
-"""Told of progress, from the thread that runs the cell, as often as it likes."""
+"""Called with the progress of a cell, in the thread that runs it, any number of times."""
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Experiment(Protocol):
         """
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
-        """About how long the cell will take, None when nobody can say; `models` is by the text of the option."""
+        """Return about how many seconds the cell will take, None if unknown; `models` is by the text of the option."""
 
     def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
         """Do the cell's work and return what was observed; the rows' `method` is a method's label.

@@ -73,12 +73,12 @@ def joined(rows: Iterable[Row], cell: str, values: Row) -> list[Row]:
 
 
 def columns_of(rows: Iterable[Row]) -> tuple[str, ...]:
-    """All columns of `rows`, in the order in which they first occur."""
+    """Return all columns of `rows`, in the order in which they first occur."""
     return tuple(dict.fromkeys(column for row in rows for column in row))
 
 
 def to_csv(rows: Sequence[Row]) -> bytes:
-    """`rows` as CSV with a header: numbers in full, `true` and `false`, nothing for None, NaN and infinities."""
+    """Return `rows` as CSV with a header: numbers in full, `true` and `false`, nothing for None, NaN and infinities."""
     columns = columns_of(rows)
     lines = [_line(columns), *(_line([_text(row.get(column)) for column in columns]) for row in rows)]
     return "".join(lines).encode()
@@ -106,7 +106,7 @@ def by(rows: Iterable[Row], *columns: str) -> dict[tuple[Scalar, ...], list[Row]
 
 
 def varying(rows: Sequence[Row], columns: Iterable[str], *, besides: Iterable[str] = ()) -> list[str]:
-    """Those of `columns`, other than `besides`, that have more than one value in `rows`."""
+    """Return those of `columns`, other than `besides`, that have more than one value in `rows`."""
     left = [column for column in columns if column not in set(besides)]
     return [column for column in left if len({spelled(row.get(column)) for row in rows}) > 1]
 

@@ -50,7 +50,7 @@ class SubgraphSamples:
 
     @property
     def evidence(self) -> Samples:
-        """What a family algorithm is told: relative speeds in place of times."""
+        """The samples as a family algorithm is given them: with relative speeds in place of times."""
         workloads = np.zeros(len(self), dtype=np.int64)
         best_us = self.times_us.min(initial=np.inf, keepdims=True)
         return Samples(self.subject, self.features, relative_speeds(workloads, self.times_us, best_us))
@@ -70,7 +70,7 @@ class SampleConditions:
 
 
 def subject_of(subgraph: Subgraph) -> Subject:
-    """What a search is told of a subgraph."""
+    """Returns a subgraph in the form in which a search is given it."""
     return Subject(subgraph.workload, subgraph.weight, subgraph.flops, subgraph.operator, subgraph.signature)
 
 
@@ -130,7 +130,7 @@ def _as_arrays(subjects: Sequence[Subject], found: Mapping[str, list[Measurement
 
 
 def _time_us(measurement: Measurement) -> float:
-    """Of the first try that worked."""
+    """Returns the median time of the first try that worked, in microseconds."""
     first, again = measurement.outcome, measurement.confirmed
     return (again if again is not None and not first.ok else first).median_us
 

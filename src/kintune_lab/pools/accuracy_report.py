@@ -175,7 +175,7 @@ def _over_splits(rows: Sequence[Row], measure: str) -> list[float]:
 
 
 def _numbers(rows: Sequence[Row], measure: str) -> list[float]:
-    """In per cent."""
+    """Returns the values of a column in per cent, without those that are missing."""
     return [100 * value for row in rows if not math.isnan(value := _number(row, measure))]
 
 

@@ -112,7 +112,7 @@ def read_pool(
 
 
 def _missing(records: Path, subjects: Sequence[Subject], samples: int) -> int:
-    """Trials to ask for; a collection that was cut off is asked for as at first, and goes on by itself."""
+    """Returns the number of trials to ask for; for an interrupted collection as at first, since that is resumed."""
     everything = samples * len(subjects)
     if not records.exists():
         return everything

@@ -1,4 +1,4 @@
-"""Split a pool, train the models of one grouping on one part, and see how they rank the other."""
+"""Splits a pool, trains the models of one grouping on one part, and measures how well they rank the other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Split(msgspec.Struct, frozen=True):
     test: dict[str, SubgraphSamples]
 
     def first(self, samples: int) -> Split:
-        """The same with at most `samples` of each subgraph to learn from."""
+        """Return this split with at most `samples` of each subgraph to learn from."""
         return Split({w: m.take(np.arange(min(samples, len(m)))) for w, m in self.train.items()}, self.test)
 
 
@@ -73,7 +73,7 @@ def train_models(
 ) -> dict[str, Trees]:
     """One model for each family, on the samples of its members; labels are relative to the best that it learns from.
 
-    A thread each, since for so few samples more threads are slower.
+    Each is trained by one thread, since for so few samples more threads are slower.
     """
 
     def trained(members: Iterable[SubgraphSamples], prior: Trees | None) -> Trees:
@@ -94,7 +94,7 @@ def train_models(
 def try_models(
     test: Mapping[str, SubgraphSamples], families: Mapping[str, str], models: Mapping[str, Trees]
 ) -> Iterator[Fit]:
-    """How each subgraph's model ranks it."""
+    """Yields how well the model of each subgraph's family ranks its samples."""
     for workload, measured in test.items():
         scores = models[families[workload]].predict(measured.features)
         accuracy, pairs = pair_accuracy(scores, measured.times_us)

@@ -1,4 +1,4 @@
-"""A pool as a value, and the file that holds it."""
+"""Pools of measured candidates, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Origin(msgspec.Struct, frozen=True):
     """Where a pool comes from: the model as a spec names it, the seed of its search, what times are true for.
 
     `samples` were asked for of each subgraph; one with fewer programs has them all.  `threads` is what they ran with
-    (0: nobody knows any more).  `content` digests the model, if it is a file; it is empty in older pools.
+    (0: not known).  `content` digests the model, if it is a file; it is empty in older pools.
     """
 
     model: str
@@ -104,7 +104,7 @@ def save_pool(path: Path, pool: Pool) -> None:
 
 
 def load_pool(path: Path) -> Pool:
-    """The pool in a file; rows of what the compiler alone tells become such as have no traits.
+    """Returns the pool in a file; rows of the older version without analytic features get zeros in their place.
 
     Raises:
         InputError: there is no such file, it is damaged, or its features are of another version.

@@ -94,7 +94,7 @@ class PoolSpace:
         ]
 
     def measure(self, candidate: Candidate) -> Outcome:
-        """What came of the candidate when the pool was collected."""
+        """Returns the outcome of the candidate when the pool was collected."""
         measured, row = self._rows[candidate]
         time_us = float(measured.times_us[row])
         if np.isfinite(time_us):

@@ -81,9 +81,9 @@ _LOOK_S = 1.0
 
 
 class Pause:
-    """Holds the cores inside a `with` block, and lets go of them for as long as the file `asked` exists.
+    """Holds the cores inside a `with` block, but lets go of them in `between_turns` while the file `asked` exists.
 
-    `hold` takes the cores; `show` is told of the waiting.
+    `hold` takes the cores; `show` is called with the progress while it waits.
     """
 
     def __init__(

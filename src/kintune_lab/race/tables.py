@@ -20,7 +20,7 @@ FINAL, AT_EQUAL_TIME, AT_CROSSING = "final", "equal time", "crossing"
 
 
 def network_name(tuner: str, moment: str) -> str:
-    """How the networks of a race are called."""
+    """Returns the name of a tuner's network in the tables."""
     return f"{tuner}: {moment}"
 
 
@@ -199,7 +199,7 @@ def _remeasurement_rows(
 
 
 def _failures(record: RaceRecord) -> list[Row]:
-    """Every candidate that has no time, and why; stock's are not told apart."""
+    """Returns a row for each candidate without a time, with the cause; stock's are named by workload alone."""
     return [
         {
             "method": tuner,

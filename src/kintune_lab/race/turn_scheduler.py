@@ -3,7 +3,7 @@
 The tuner with the fewest charged seconds goes next; the others are stopped.  A tuner is charged from the request until
 it answers that its round is complete, on one clock.  The first tuner (stock) goes on until it ends by itself; the
 others may spend as many seconds as it did, times their budget.  A tuner whose budget is below 1 goes less often, so
-that it works as long as stock does.
+that its seconds are spread over all of stock's.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ OnTurn = Callable[[RaceRecord], None]
 
 
 class TurnScheduler:
-    """Lets tuners take turns, so that each has had the same number of charged seconds at any time.
+    """Lets tuners take turns, so that their charged seconds, relative to budgets below 1, grow together.
 
     The first of `tuners` is stock; `budgets` has for each of the others the share of stock's seconds that it may spend.
     `clock` gives seconds; `reference` times the reference kernel, in microseconds, while all tuners are stopped.

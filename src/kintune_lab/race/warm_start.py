@@ -49,7 +49,7 @@ class TeachingPlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """Names its records for good."""
+        """The name of the files of its records."""
         return digest_of(msgspec.json.encode(self))[:12]
 
 
@@ -63,8 +63,8 @@ class _Taught(msgspec.Struct, frozen=True):
 def tune_teachers(plan: TeachingPlan, directory: Path, show: Callable[[str, float], None]) -> Path:
     """The records of this plan in `directory`, made unless they are there; the same for all cells of a bench.
 
-    A teacher that was cut off is gone on with, for the rest of its minutes.  `show` is told which network is tuned, and
-    which share of all is done.  Takes the cores itself.
+    A teacher that was interrupted is resumed, for the rest of its minutes.  `show` is called with the network that is
+    tuned, and with the share of all that is done.  Takes the cores itself.
 
     Raises:
         KintuneError: as `kintune tune` does.
@@ -106,7 +106,10 @@ def _taught(notes: Path) -> _Taught:
 
 
 def warm_start_from(records: Path, knowledge: str, families: str, seed: int, threads: int) -> WarmStartSource:
-    """What the records tell a search that goes by the algorithm `families`; `knowledge` is HITS or KIN."""
+    """Returns a function that makes a warm start from the records, for a search with the algorithm `families`.
+
+    `knowledge` is HITS or KIN.
+    """
 
     def gathered(ready: TunerReady) -> WarmStart:
         subjects = [

@@ -23,7 +23,7 @@ class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`[[device]]`: so many of a type."""
+    """`[[device]]`: `count` devices of a type."""
 
     type: str
     id: str = ""
@@ -38,7 +38,7 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobEntry(MockJob, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`[[job]]`: so many mock jobs, with when and for whom they come."""
+    """`[[job]]`: `count` mock jobs, with their arrival, priority and deadline."""
 
     name: str
     count: int = 1
@@ -52,7 +52,7 @@ class JobEntry(MockJob, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return _names(self.name, self.count, "-", 1)
 
     def plans(self, seed: int) -> list[PlannedJob]:
-        """The jobs, under a seed."""
+        """Returns the jobs as they are drawn from a seed."""
         return [
             self.plan(
                 name,
@@ -88,7 +88,7 @@ class StageEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GraphEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`[[graph]]`: so many jobs with stages of their own, each after others that stand before it."""
+    """`[[graph]]`: `count` jobs with stages of their own, each after others that stand before it."""
 
     name: str
     stage: tuple[StageEntry, ...]
@@ -126,7 +126,7 @@ Range = tuple[float, float]
 
 
 MIX_RANGES = ("rounds", "select_s", "build_s", "profile_s", "update_s", "start_s", "end_s", "prove_s")
-"""What of a mix is drawn for each job."""
+"""The fields of a mix that are drawn for each job."""
 
 
 class Mix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

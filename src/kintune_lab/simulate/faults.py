@@ -78,7 +78,7 @@ class _Place:
 
 
 class Contention:
-    """Who runs where, and how much slower that makes a stage.
+    """Which stages run where, and how much slower contention makes each.
 
     A place is crowded while more cores are used than it has, or while a device that one stage wants alone has another.
     A stage in a crowded place takes `factors[kind]` times as long, 1 by default.
@@ -125,6 +125,6 @@ class Contention:
         return list(dict.fromkeys(other for id in self._at[key] for other in self._places[id].keys))
 
     def slowdown(self, key: StageKey) -> float:
-        """How many times longer the stage takes as things are."""
+        """Returns how many times longer the stage takes at present."""
         crowded = any(self._places[id].used > self._places[id].room for id in self._at[key])
         return self._factors.get(self._kinds[key], 1.0) if crowded else 1.0

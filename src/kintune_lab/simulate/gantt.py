@@ -1,4 +1,4 @@
-"""A schedule as a picture: who runs where and when."""
+"""Gantt charts of schedules: which stage runs where and when."""
 
 from __future__ import annotations
 

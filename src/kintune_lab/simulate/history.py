@@ -39,7 +39,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class SimulatedJob(msgspec.Struct, frozen=True):
-    """A job's way through: when it came and went, and how."""
+    """A job: when it arrived and ended, and how; `path_s` are the seconds that it takes alone, at least."""
 
     job: str
     priority: float

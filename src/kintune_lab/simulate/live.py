@@ -1,4 +1,4 @@
-"""The same jobs with real processes in real time: they sleep instead of tuning."""
+"""Plays jobs with real processes in real time, which sleep instead of tuning."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class ScheduleMetrics(msgspec.Struct, frozen=True):
     which each resource is busy, of a host's cores, on average; `kinds` tells hosts from devices.  `waiting_s` is how
     long stages that could have run waited, by the kind of resource that they waited for; `worst_wait_s` the longest of
     these waits.  A job's slowdown is the time it took over what it would have taken alone; `worst_share` is the largest
-    slowdown over what an equal sharing of everything by weight would have made of it (1 or less: nobody got less than
-    that), and `fairness` Jain's index of the weighted speeds: 1 when all are slowed alike.
+    slowdown over what sharing everything by priority would have made of it (1 or less: nobody got less than that).
+    `fairness` is Jain's index of the speeds over priorities: 1 when slowdowns are inversely proportional to priorities.
     """
 
     makespan_s: float
@@ -157,7 +157,7 @@ def lower_bound(
 
 
 def _worked_off(work: float, capacity: int, now: float, changes: Sequence[tuple[float, int]]) -> float:
-    """When so much work that begins now is done, by a capacity that changes by so much at these times."""
+    """Returns when `work` that begins at `now` is done by a capacity; `changes` are (time, change of the capacity)."""
     for when, change in changes:
         if when > now:
             done = (when - now) * capacity
@@ -198,7 +198,7 @@ def _edges(job: PlannedJob, kind: str | None) -> tuple[float, float]:
 
 
 class Played(msgspec.Struct, frozen=True):
-    """One setup with one seed."""
+    """The metrics of one setup with one seed."""
 
     setup: str
     seed: int
@@ -226,7 +226,7 @@ class SimulationOutcome(msgspec.Struct, frozen=True):
 
 
 class Simulated(msgspec.Struct, frozen=True):
-    """All that was played."""
+    """The results of a simulation."""
 
     name: str
     description: str

@@ -19,10 +19,10 @@ class MockHandler:
         self._sleep = sleep
 
     def begin(self, kind: str, context: bytes) -> None:
-        """All stages are alike."""
+        """Do nothing: all stages are alike."""
 
     def item(self, payload: bytes) -> bytes:
-        """Sleep."""
+        """Sleep as long as the item says."""
         self._sleep(seconds_of(payload))
         return b""
 
@@ -33,12 +33,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def item(seconds: float) -> bytes:
-    """An item that takes so long."""
+    """Return an item that takes this many seconds."""
     return msgspec.msgpack.encode(seconds)
 
 
 def seconds_of(payload: bytes) -> float:
-    """How long the item takes."""
+    """Return how many seconds the item takes."""
     return msgspec.msgpack.decode(payload, type=float)
 
 

@@ -56,7 +56,7 @@ class PlannedJob(msgspec.Struct, frozen=True):
 
 
 def check(jobs: Sequence[PlannedJob]) -> None:
-    """See that the jobs can be played.
+    """Check that the jobs can be played.
 
     Raises:
         InputError: two jobs or two stages of one have the same name, a stage waits for one that does not come before
@@ -88,7 +88,7 @@ def _distinct(what: str, names: Iterable[str]) -> None:
 
 
 Kind = Literal["start", "select", "build", "profile", "update", "end", "prove"]
-"""Of a mock job's stages."""
+"""The kinds of a mock job's stages."""
 
 
 class MockJob(msgspec.Struct, frozen=True):

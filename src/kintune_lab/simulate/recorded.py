@@ -54,7 +54,7 @@ class Recorded(NamedTuple):
         return tuple(step.event.resource for step in self.steps if isinstance(step.event, ResourceJoined))
 
     def play_again(self) -> None:
-        """See that the same events lead to the same decisions.
+        """Check that the same events lead to the same decisions.
 
         Raises:
             InputError: they do not; another version of the scheduler has made them.
@@ -143,7 +143,7 @@ class _Job:
     foretold: dict[str, float] = field(default_factory=dict)
 
     def plan(self) -> PlannedJob:
-        """Its stages that were done, with the times they took."""
+        """Returns the job with its stages that were done, and the times they took."""
         stages: list[PlannedStage] = []
         done: set[str] = set()
         for id, (stage, after) in self.asked.items():

@@ -17,7 +17,9 @@ __all__ = ["again", "play", "simulate", "simulate_recorded"]
 
 
 def play(spec: ScheduleSpec, setup: Setup, seed: int, *, audit: bool = True) -> tuple[Scenario, ScheduleHistory]:
-    """What happens under one setup; with `audit`, every decision is checked against books kept apart.
+    """Returns what is simulated for a seed, and its history under one setup.
+
+    With `audit`, every decision is checked against independent bookkeeping.
 
     Raises:
         SchedulerError: the schedule stands still, or breaks an invariant.
@@ -33,9 +35,10 @@ def simulate(
     on_progress: Callable[[int, int], None] | None = None,
     on_history: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
 ) -> Simulated:
-    """Play everything.
+    """Play every setup with every seed, and return the metrics.
 
-    `on_progress` hears how many of how many schedules are played, `on_history` of each with the first seed.
+    `on_progress` is called with the numbers of schedules that are played and of all; `on_history` with each schedule of
+    the first seed.
     """
     played: list[Played] = []
     todo = len(spec.seeds) * len(spec.setups)
@@ -53,7 +56,7 @@ def simulate(
 
 
 def again(recorded: Recorded) -> list[Setup]:
-    """The ways in which the jobs of a recording can be scheduled again: all policies that waive nothing."""
+    """Returns setups to schedule the jobs of a recording again: one for each policy that waives no limit."""
     bundling = recorded.header.bundling
     return [Setup(name, bundling=bundling) for name, kind in POLICIES.items() if not kind.overbooks]
 
@@ -65,7 +68,7 @@ def simulate_recorded(
     audit: bool = False,
     on_history: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
 ) -> Simulated:
-    """What a recorded schedule was worth, and what other policies would have made of the same stages.
+    """Returns the metrics of a recorded schedule, and of the same stages under other policies.
 
     Raises:
         InputError: today's scheduler would not have decided so, or it was cut off.

@@ -101,7 +101,7 @@ class Simulator:
         self._decisions = 0
 
     def run(self) -> ScheduleHistory:
-        """Everything that happens until no job is left.
+        """Play until no job is left, and return the history.
 
         Raises:
             SchedulerError: a job is left but nothing will happen any more, since a resource that it needs does not
@@ -286,7 +286,7 @@ class Simulator:
         )
 
     def _keep_pace(self, keys: Sequence[StageKey]) -> None:
-        """Some of these run faster or slower from now on, or have only begun: see when they will be done."""
+        """Schedule the ends of those stages anew that run faster or slower from now on, or have just begun."""
         for key in keys:
             run = self._runs[key]
             rate = 1.0 / self._contention.slowdown(key)

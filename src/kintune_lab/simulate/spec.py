@@ -1,4 +1,4 @@
-"""What is to be simulated, read from a TOML file."""
+"""Reads the spec of a simulation from a TOML file, and checks it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
         return self.label or (f"{self.policy}, bundled" if self.bundling else self.policy)
 
     def machine(self) -> Scheduler:
-        """A scheduler that works so."""
+        """Returns a new scheduler with this policy and these options."""
         return Scheduler(policy(self.policy), RetryLimits(bundling=self.bundling, resources_may_join=False))
 
 
@@ -72,7 +72,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True):
     graphs: tuple[GraphEntry, ...] = ()
 
     def scenario(self, seed: int, copies: int = 1) -> Scenario:
-        """What there is under a seed, with resources that many times."""
+        """Returns resources, jobs and faults under a seed; there are `copies` of each resource."""
         if self.mix is not None:
             resources, jobs = self.mix.resources(), self.mix.draw(seed)
         else:
@@ -151,7 +151,11 @@ class _Reader:
         return tuple(setups)
 
     def _check(self, spec: ScheduleSpec) -> None:
-        """Everything that can be told before anything is played."""
+        """Check all that can be checked before anything is played.
+
+        Raises:
+            SpecError: something is wrong.
+        """
         self._check_faults(spec.faults)
         if spec.mix is not None:
             self._check_mix(spec.mix)

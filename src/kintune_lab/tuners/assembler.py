@@ -20,7 +20,7 @@ _ORDERS: msgspec.msgpack.Decoder[AssemblyRequest] = msgspec.msgpack.Decoder(Asse
 
 
 class AssemblerHandler:
-    """An `AssemblyContext` to begin with, then `AssemblyRequest`s."""
+    """Handles an `AssemblyContext`, and then `AssemblyRequest`s."""
 
     def __init__(self) -> None:
         self._ingredients: AssemblyContext | None = None

@@ -59,7 +59,7 @@ class StockSpec(msgspec.Struct, frozen=True, tag="stock"):
 
 
 class StockFamilySpec(msgspec.Struct, frozen=True, tag="stock_family"):
-    """The same, with our cost model and task scheduler as arguments."""
+    """`tune_relax` as in `StockSpec`, with our cost model and task scheduler as arguments."""
 
     trials_per_subgraph: int
     families: str

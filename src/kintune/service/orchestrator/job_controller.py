@@ -83,7 +83,7 @@ def _meets(report: RunReport, target: LatencyTarget) -> bool:
 
 
 def _cause_of(error: Exception, job: Job, what: str) -> str:
-    """Why a job failed, in a line; a fault of ours is logged with all there is to know."""
+    """Returns why a job failed, in a line; an internal error is logged with its traceback."""
     if isinstance(error, KintuneError):
         return str(error)
     job_logger(__name__, job.id).error(what, exc_info=error)
@@ -121,7 +121,7 @@ class JobController:
         self._publish = publish
         self._log = log
         self._runs: dict[str, _Underway] = {}
-        self._unanswered: set[str] = set()  # by what is known so far
+        self._unanswered: set[str] = set()  # jobs for which no earlier result serves
 
     @property
     def jobs(self) -> list[str]:
@@ -323,7 +323,7 @@ class JobController:
         known = not underway.measured and report.reason is StopReason.TARGET_MET
         reason = _ALREADY_MET if known else _WORDS[report.reason]
         output = Path(report.output)
-        shown = msgspec.structs.replace(report, output=output.name, log=None)  # where they lie here is nobody's affair
+        shown = msgspec.structs.replace(report, output=output.name, log=None)  # users are not told paths of the service
         files = {
             "report": self._blobs.put_bytes(msgspec.json.encode(shown)),
             "executable": self._blobs.keep(output),

@@ -1,4 +1,4 @@
-"""Keeps the family models of each device type fresh: trained anew after so many measurements, by a job of its own."""
+"""Keeps each device type's family models fresh: after every few measurements a job of its own trains them anew."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Refresher:
         home: the host of its process; None where it may run on any.
         launch: hands a job to the engine.
         failed: told why a refresh did not succeed; jobs go on with the models that there are.
-        aside: does what takes long, and must not keep the engine waiting; by default in a thread.
+        aside: runs what takes so long that the engine must not wait for it; by default in a thread.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Refresher:
 
     @staticmethod
     def owns(job: str) -> bool:
-        """Whether this is a refresh, not somebody's job."""
+        """Returns whether this is a refresh rather than a user's job."""
         return job.startswith(_NAME)
 
     def measured(self, conditions: TrainingConditions) -> None:
@@ -88,7 +88,7 @@ class Refresher:
         self._launch(JobLaunch(name, self._command, spec, _PRIORITY, home=self._home, files=files))
 
     def _begin_with_copy(self, name: str, conditions: TrainingConditions) -> None:
-        """Bring a process elsewhere a copy of the database file, which nobody writes to."""
+        """Launch a refresh that may run on another host, with a copy of the database file to which nobody writes."""
         copy = Path(f"{self._records}.{name}")
         try:
             copy.unlink(missing_ok=True)

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 OnJoin = Callable[[Join, Sequence[DeviceDescription]], None]
-"""Told of a machine that joins, and what the types of its devices are; in whatever thread reads the registry."""
+"""Called with a machine that joins and the types of its devices, in the thread that reads the registry."""
 
 
 class Admission:
@@ -66,7 +66,7 @@ class Admission:
         return [Admitted(device.type, self._watched(about)) for device, about in zip(join.devices, types, strict=True)]
 
     def _watched(self, about: DeviceDescription) -> tuple[str, ...]:
-        """The arguments by which a device's worker notices that the device is no longer what its type is."""
+        """Returns the arguments by which a device's worker notices that the device no longer matches its type."""
         if not about.pulse_us:
             return ()
         return ("--pulse-us", f"{about.pulse_us:g}", "--alike", f"{self._machines.alike:g}")

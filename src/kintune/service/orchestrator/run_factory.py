@@ -1,4 +1,4 @@
-"""From a job in the database to a tuning run on this machine, and where the job's own processes run."""
+"""Makes tuning runs from the jobs in the database, and says where the processes of jobs run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class JobHosts:
     """Which hosts run the processes of jobs, and how those processes are started."""
 
     def __init__(self, settings: ServiceSettings, place: Placement) -> None:
-        """`place` is what of this machine works.
+        """`place` has the cores and devices of this machine that the service uses.
 
         Raises:
             InputError: nodes of a cluster would disturb this machine's own device.
@@ -69,7 +69,7 @@ class JobHosts:
         return max(1, len(self._place.host) // min(self._at_once, len(self._place.host))) if self._local else 1
 
     def resources(self) -> list[Resource]:
-        """What of this machine the scheduler can give; its cores only where no cluster has them."""
+        """Returns the resources of this machine for the scheduler; its cores are left out if a cluster offers them."""
         return [each for each in self._place.resources() if self._local or not isinstance(each, Host)]
 
     def command(self, module: str, memory_mb: int | None = None) -> Command | Anywhere:

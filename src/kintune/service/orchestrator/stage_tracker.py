@@ -51,7 +51,7 @@ class StageTracker:
         self._standings: dict[str, Standing] = {}
 
     def __call__(self, event: Event, decisions: Sequence[Decision]) -> None:
-        """Something has happened, and this was decided."""
+        """Publish what an event and the scheduler's decisions change."""
         match event:
             case ResourceJoined(resource=resource):
                 self._stands(_standing(resource, self._now()))

@@ -105,5 +105,5 @@ _SCRIPT = """
 
 
 def script() -> str:
-    """All of it, for the head of every page."""
+    """Returns the script, for the head of every page."""
     return _SCRIPT.replace("THEME", THEME_COOKIE)

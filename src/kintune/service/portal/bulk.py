@@ -58,7 +58,7 @@ def change_jobs(
 
 
 def _list(request: Request, came: Mapping[str, int]) -> Response:
-    """Leads back to the list, which says what came of the action."""
+    """Redirects to the list, which shows the outcome of the action."""
     query = JobQuery(request.query_params, request.query_params.getlist("state"))
     address = query.address(page=query.page)
     if counts := {name: count for name, count in came.items() if count}:

@@ -48,9 +48,9 @@ _LEFT, _TOP, _BOTTOM = 62, 14, 42
 
 
 def thin(points: Points, most: int = _MOST_POINTS) -> list[tuple[float, float]]:
-    """At most about so many points that look the same: the last of each of so many equal spans, and the first of all.
+    """Returns about `most` points at most: the first one, and the last one in each of `most` equal spans of time.
 
-    A curve that falls loses nothing that could be seen at that width.
+    A curve that falls looks the same when it is drawn from these.
     """
     if len(points) <= most:
         return list(points)

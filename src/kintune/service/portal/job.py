@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 
 
 def report_of(context: PageContext, job: Job) -> RunReport | None:
-    """The report of a job that has one that this version reads."""
+    """Returns the report of a job; None if it has none that this version can read."""
     if job.report is None:
         return None
     try:
@@ -219,7 +219,7 @@ class JobView:
         return said + parts.log_part(job, tail, is_cut=is_cut) + tag("p", f"Job {job.id}", class_="faint small mono")
 
     def _offer(self) -> None:
-        """What can be done with it in its state."""
+        """Shows the buttons for what can be done with the job in its state."""
         job = self._job
         can_finish = job.state is JobStatus.TUNING
         offered = can_finish if not job.state.over else None
@@ -265,7 +265,7 @@ def _card(content: str) -> str:
 
 
 def _one_point(report: ProgressReport) -> list[tuple[float, float]]:
-    """What is known of a curve of which this process has not seen the beginning."""
+    """Returns the latest point of a curve that this process has not followed; nothing without an estimate."""
     return [] if report.best_ms is None else [(report.elapsed_s, report.best_ms)]
 
 

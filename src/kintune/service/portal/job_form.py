@@ -245,7 +245,7 @@ FIELDS: Mapping[str, tuple[Callable[[JobForm], Reader], ...]] = {
 
 
 def until_problem(said: str | None) -> str | None:
-    """What is wrong with a target as somebody writes it; None where nothing is."""
+    """Returns what is wrong with a target as entered by a user, None if nothing is."""
     if not said or not said.strip():
         return None
     try:
@@ -256,7 +256,7 @@ def until_problem(said: str | None) -> str | None:
 
 
 def webhook_problem(said: str | None) -> str | None:
-    """What is wrong with an address as somebody writes it; None where nothing is."""
+    """Returns what is wrong with an address as entered by a user, None if nothing is."""
     if not said or not said.strip():
         return None
     try:
@@ -267,7 +267,7 @@ def webhook_problem(said: str | None) -> str | None:
 
 
 def shape_problem(value: Input, said: str | None) -> str | None:
-    """What is wrong with the shape of an input as somebody writes it; None where nothing is."""
+    """Returns what is wrong with the shape of an input as entered by a user, None if nothing is."""
     if not said or not said.strip():
         return "This input needs a shape, such as 1x3x224x224, or a value below Constant inputs"
     try:
@@ -287,7 +287,7 @@ def shape_problem(value: Input, said: str | None) -> str | None:
 
 
 def prefilled(value: Input) -> str:
-    """A usual shape of an input whose dimensions are open, where their names or places tell one; else empty."""
+    """Returns a usual shape for an input with open dimensions, by their names and positions; empty if none is known."""
     extents = []
     for place, (extent, name) in enumerate(zip(value.shape, dimension_names(value), strict=True)):
         guess = extent if extent is not None else _guess(place, name.lower(), len(value.shape))

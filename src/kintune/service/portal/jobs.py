@@ -55,7 +55,7 @@ class JobQuery:
     """What the address of the list asks for, and addresses that ask for a little else."""
 
     def __init__(self, query: Mapping[str, str], states: Iterable[str] = ()) -> None:
-        """`states` are all values of `state`; what makes no sense counts as not asked for."""
+        """`states` are all values of `state`; values that are not valid are ignored."""
         self.states = [name for name, *_ in SEARCHES if name in set(states)]
         self.text, self.device = query.get("q", "").strip()[:200], query.get("device", "")[:64]
         self.everybody = query.get("everybody") == "1"
@@ -77,7 +77,7 @@ class JobQuery:
         return (self.page - 1) * _A_PAGE
 
     def filter(self) -> JobFilter:
-        """The same for the database."""
+        """Returns the filter for the database."""
         chosen = frozenset(state for name, _, states in SEARCHES if name in self.states for state in states)
         return JobFilter(
             text=self.text,
@@ -98,7 +98,7 @@ class JobQuery:
         return f"/?{said}" if said else "/"
 
     def sorted_by(self, name: str) -> str:
-        """What the address says to be sorted by a column, the other way round where it is already."""
+        """Returns the `sort` of an address that sorts by a column, in reverse if the list is sorted by it already."""
         first = name in ("created", "latency")
         descending = not self.descending if name == self.sort else first
         return f"{'-' if descending else ''}{name}"

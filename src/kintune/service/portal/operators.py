@@ -112,7 +112,7 @@ def operators_of(report: RunReport, manifests: Sequence[Manifest]) -> tuple[Oper
 
 
 def families_of(operators: Sequence[Operator]) -> tuple[Family, ...]:
-    """The same by family, the one that takes the most time first."""
+    """Returns the operators by family, the family that takes the most time first."""
     grouped: dict[str, list[Operator]] = {}
     for each in operators:
         grouped.setdefault(each.family, []).append(each)

@@ -48,7 +48,7 @@ def sign_in_page(request: Request, wrong: str = "") -> None:
 
 @router.post("/sign-in")
 def sign_in(request: Request, application: ApplicationOf, token: Annotated[str, Form(max_length=128)] = "") -> Response:
-    """Take the token, if it is one with which pages can be read."""
+    """Keep the token in a cookie, if it is valid and may read."""
     require_own_origin(request)
     try:
         visitor = application.users.visitor(token.strip(), application.now())
@@ -65,7 +65,7 @@ def sign_in(request: Request, application: ApplicationOf, token: Annotated[str, 
 
 @router.post("/sign-out")
 def sign_out(request: Request) -> Response:
-    """Forget it."""
+    """Delete the cookie."""
     try:
         require_own_origin(request)
     except Forbidden:

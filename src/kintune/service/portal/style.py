@@ -20,7 +20,7 @@ DARK: Mapping[str, str] = {
     "good-soft": "#14301f", "bad": "#ff9d94", "bad-soft": "#3d1a18", "warn": "#f0bf6b", "warn-soft": "#37280d",
     "header": "#101d2c", "on-header": "#ffffff",
 }  # fmt: skip
-"""The same on a dark one."""
+"""Colours on a dark screen."""
 
 LIMITS: Mapping[str, tuple[str, str]] = {
     "arithmetic": ("#1f5fa8", "#77b6f7"),
@@ -217,7 +217,7 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
 
 
 def style_sheet() -> str:
-    """All of it.  Until a page has said which screen it is for, the system's preference holds."""
+    """Returns the style sheet.  Without a theme of the page, the system's preference for light or dark holds."""
     light, dark = _variables(LIGHT, 0), _variables(DARK, 1)
     light, dark = f"color-scheme:light;{light}", f"color-scheme:dark;{dark}"
     return (

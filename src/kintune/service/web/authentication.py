@@ -70,8 +70,9 @@ UseCasesOf = Annotated[UseCases, Depends(use_cases_of)]
 def visitor_of(request: Request, application: ApplicationOf) -> Visitor:
     """Returns who is asking.
 
-    A cookie, or being at this machine while nobody has a token, counts only for requests that change nothing, or that
-    come from the service's own pages: a browser says where a request comes from, and another site cannot make it lie.
+    While nobody has ever had a token, requests from this machine need none.  A request that changes something must
+    come from the service's own pages if it has a cookie, or if a browser sent it without a token: browsers say where
+    a request comes from, and another site cannot forge that.
 
     Raises:
         Unauthorized: the request has no valid token.
@@ -113,10 +114,11 @@ def _is_browser(request: Request) -> bool:
 
 
 def _is_local(request: Request) -> bool:
-    """Whether it comes from this machine, by one of its names, and from nobody in front of it.
+    """Whether a request was sent on this machine, to one of its local names, and not through a proxy.
 
-    By its names: a page of another site whose name was made to mean this machine comes by that name.  From nobody in
-    front: a proxy here passes on requests from anywhere.  One that says nothing of them mostly speaks HTTP/1.0.
+    The name is checked against DNS rebinding: a page of another site, whose name resolves to this machine, is asked
+    for by that name.  A proxy on this machine passes on requests from anywhere; one that adds no header about them
+    mostly speaks HTTP/1.0.
     """
     name = (request.url.hostname or "").strip("[]")
     passed_on = request.scope.get("http_version") == "1.0" or any(each in request.headers for each in _PASSED_ON)
@@ -143,7 +145,7 @@ def address_of(request: Request) -> str:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Every error raised on purpose becomes one line and its status; nothing else is told."""
+    """Has each error raised on purpose answered with its status and one line; the answer says nothing else."""
 
     @app.exception_handler(KintuneError)
     async def explain(_request: Request, error: Exception) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""Background tasks of the web process: webhooks that are due, and an hourly sweep of files that nobody needs."""
+"""Background tasks of the web process: webhooks that are due, and an hourly sweep of unneeded files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BackgroundTasks:
             self._news.clear()
 
     async def _call(self, call: Webhook) -> None:
-        """Makes a call, and records what came of it."""
+        """Makes a call, and records its outcome."""
         try:
             succeeded, outcome = await asyncio.wait_for(self._ask(call), _CALL_S)
         except asyncio.TimeoutError:
@@ -83,7 +83,7 @@ class BackgroundTasks:
         await asyncio.to_thread(self._webhooks.made, call, outcome, self._application.now(), succeeded=succeeded)
 
     def _called(self, task: asyncio.Task[None]) -> None:
-        """A call is over: another one may be made; at once, unless what came of it could not be recorded."""
+        """A call is over: another one may be made, at once unless its outcome could not be recorded."""
         del self._calls[task]
         if task.cancelled():
             return

@@ -1,4 +1,4 @@
-"""`/api/v1/inputs`: sets of inputs that were uploaded, with which a model is quantised.
+"""`/api/v1/inputs`: sets of inputs that were uploaded, to quantise a model with or to compare its outputs on.
 
 Only the headers of the arrays are read here.
 """

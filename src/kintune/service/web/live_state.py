@@ -41,7 +41,7 @@ class LiveStage(NamedTuple):
 
 
 class LiveState:
-    """One for all viewers, so that a viewer costs only what is sent to it.
+    """The state that all viewers share, so that a viewer costs only what is sent to it.
 
     `standings` are all hosts and devices, as far as the orchestrator has reported them.
     """
@@ -86,7 +86,7 @@ class LiveState:
                 queue.put_nowait(news)
 
     def forget_what_runs(self) -> None:
-        """The orchestrator is gone, and with it whatever ran."""
+        """Forget running stages and standings: the orchestrator is gone."""
         self._running.clear()
         self._utilisation.stopped(self._now())
         self.standings = ()
@@ -104,7 +104,7 @@ class LiveState:
         return [stage for stage in list(self._running.values()) if job in (None, stage.job)]
 
     def stages(self, seconds: float = _KEPT_S) -> list[LiveStage]:
-        """The stages of the last so many seconds, those that run included."""
+        """Returns the stages of the last `seconds`, including those that run."""
         since = self._now() - seconds
         return [stage for stage in self._past.copy() if (stage.end or 0.0) >= since] + self.running()
 
@@ -114,7 +114,7 @@ class LiveState:
             curve.append((report.elapsed_s, report.best_ms))
 
     def use(self, seconds: float) -> dict[str, float]:
-        """The share of the last so many seconds in which each host and each device had something to do."""
+        """Returns the share of the last `seconds` in which each host and each device was busy."""
         now = self._now()
         spans: dict[str, list[tuple[float, float]]] = {}
         for stage in self.stages(seconds):
@@ -131,7 +131,7 @@ class LiveState:
         return self._utilisation.day(self._now())
 
     def tallies(self, seconds: float) -> dict[str, EventTally]:
-        """What each device has measured in the stages that ended in the last so many seconds."""
+        """Returns what each device has measured in the stages that ended in the last `seconds`."""
         found: dict[str, EventTally] = {}
         for stage in self.stages(seconds):
             if stage.placement.device is not None and stage.tally.measured:

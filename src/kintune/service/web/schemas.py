@@ -81,7 +81,7 @@ class JobRequestIn(_Strict):
     search: bool = Field(True, description="False: compile from stored measurements; programs are not measured.")
 
     def wanted(self) -> JobRequest:
-        """As the service has it."""
+        """Returns the request as the service uses it."""
         shapes = {
             name: tuple(tuple(one) if isinstance(one, list) else one for one in shape)
             for name, shape in self.shapes.items()
@@ -113,7 +113,7 @@ class StepOut(BaseModel):
 
     @classmethod
     def of(cls, step: JobStep) -> StepOut:
-        """As it goes out."""
+        """Returns the answer's form of a step."""
         return cls(state=step.state.value, reason=step.reason, at=step.at)
 
 
@@ -142,7 +142,7 @@ class JobOut(BaseModel):
 
     @classmethod
     def of(cls, job: Job, steps: list[JobStep] | None = None, name: str = "", owner: str = "") -> JobOut:
-        """As it goes out."""
+        """Returns the answer's form of a job."""
         import msgspec
 
         return cls(
@@ -186,7 +186,7 @@ class ModelOut(BaseModel):
 
     @classmethod
     def of(cls, model: StoredModel) -> ModelOut:
-        """As it goes out."""
+        """Returns the answer's form of a model."""
         import msgspec
 
         return cls(
@@ -220,7 +220,7 @@ class InputsOut(BaseModel):
 
     @classmethod
     def of(cls, stored: StoredModel) -> InputsOut:
-        """As it goes out."""
+        """Returns the answer's form of a set of inputs."""
         import msgspec
 
         arrays = () if stored.findings is None else stored.findings.inputs

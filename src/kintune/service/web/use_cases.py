@@ -1,4 +1,4 @@
-"""What users ask for, by the API or the portal: done, written into the audit log, and the orchestrator is poked."""
+"""Does what users ask for by the API or the portal, notes it in the audit log, and pokes the orchestrator."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class UseCases:
         return self._poked(job, is_new)
 
     def retry(self, visitor: Visitor, address: str, job: str) -> tuple[Job, bool]:
-        """Submits a job that goes on where an old one ended badly; returns it, and whether it is new.
+        """Submits a job that resumes one that failed or was cancelled; returns it, and whether it is new.
 
         Raises:
-            OrderError: the old one has not ended badly.
+            OrderError: the old one has not failed and was not cancelled.
             NotFound: the job is not the visitor's.
             Forbidden: its owner's quota is used up.
         """

@@ -22,7 +22,9 @@ class _Busy(NamedTuple):
 
 
 class Utilisation:
-    """Counts as stages begin and end, so that a day costs no more than its spans.  It knows what was since it was made.
+    """Adds up busy seconds as stages begin and end, so that a day costs no more than its spans.
+
+    It knows nothing of the time before it was made.
 
     Times are seconds since 1970.
     """

@@ -41,19 +41,20 @@ OnProgress = Callable[[int, ProgressReport], None]
 """Called with the number of a request, from 0 on, and the progress of its run."""
 
 OnFailure = Callable[[int, FailureReport], None]
-"""Called with the number of a request, and the report of its run, of which nothing came."""
+"""Called with the number of a request, and the report of its run, which ended without a result."""
 
 _CROWDED = "measurements share the device under this policy; their times are kept apart, and serve no other run"
 
 Ending = RunReport | KintuneError
-"""The result of a request."""
+"""How a request ended: the report of its run, or the error that ended it."""
 
 
 class Scheduling(msgspec.Struct, frozen=True):
     """How runs share the machine.
 
-    `policy` is one of `kintune.scheduler.policies`.  With `pipelined`, a run whose device is not the host prepares its
-    next round while one is measured.  Scheduling decisions are recorded in the file `log`, if it is given.
+    `policy` is one of `kintune.scheduler.policies`; `bundling` is as in `kintune.scheduler.scheduler.RetryLimits`.
+    With `pipelined`, a run whose device is not the host prepares its next round while one is measured.  Scheduling
+    decisions are recorded in the file `log`, if it is given.
     `job_module` is the module that a job's process runs; benchmarks have their own.
     """
 

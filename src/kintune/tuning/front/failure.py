@@ -1,4 +1,4 @@
-"""The report of a run of which nothing came, from what its process said last and what the records have."""
+"""The report of a run that ended without a result, from the end of its job and from the records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def failure_report(
 
 
 def _prepared(store: Store, run_id: str) -> Prepared | None:
-    """What the run's model was cut into, the last time; None if it did not come so far."""
+    """Returns the result of the run's last PREPARE stage; None if it has none, or none that can be read."""
     try:
         history = store.events.history(run_id)
     except (KintuneError, ValueError):  # the records are damaged, which is not what the report is about

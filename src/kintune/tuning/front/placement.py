@@ -90,7 +90,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """All cores that are used."""
+        """The numbers of all cores that are used."""
         return tuple(sorted({*self.host, *(core for device in self.devices for core in device)}))
 
     @property

@@ -49,10 +49,10 @@ __all__ = ["discard", "publish", "report_of"]
 def publish(output: str, summary: Summary) -> dict[str, str]:
     """Move the executable to `output` if its proof holds; returns what was skipped, with reasons.
 
-    It gets the threads of each kernel that the proof has chosen.
+    The number of threads that the proof has chosen for each kernel is written into it.
 
     If the untuned network is faster than the tuned one, the untuned one is published.  A report beside `output` is
-    removed, since it is of what lay there before.
+    removed, since it describes an earlier result.
 
     Raises:
         NumericsError: the outputs differ.

@@ -185,7 +185,7 @@ def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
     """The user's own score; that of the original model is computed when a run begins.
 
     Raises:
-        InputError: it makes no sense here.
+        InputError: it does not fit the other options or the model.
     """
     if config.metric is None or config.max_drop is None:
         if (config.metric, config.max_drop) != (None, None):

@@ -32,7 +32,7 @@ _NO_PEAK = (
 
 
 class _Content(NamedTuple):
-    """What the profile says of the file: as in `Profile`."""
+    """The fields of a `Profile` that depend on the kind of the file."""
 
     calls: tuple[ProfiledCall, ...]
     prefix: str
@@ -111,7 +111,7 @@ def _content(path: str, manifest: Manifest, calls: CallTimes, peak: Peak | None)
 
 
 def _of_kernels(path: str, calls: CallTimes, peak: Peak | None) -> _Content:
-    """Of a file that runs the first combination without onnxruntime."""
+    """Returns the content of a file that runs the first combination without onnxruntime."""
     stored = Package.open(path).variants[0]
     plan = decode_plan(stored.plans[0].plan, checksum).plan
     rows = kernel_rows(plan, records_of(stored.manifest, 0), calls.us, calls.threads, peak)
@@ -122,7 +122,7 @@ def _of_kernels(path: str, calls: CallTimes, peak: Peak | None) -> _Content:
 
 
 def _of_hybrid(path: str, manifest: Manifest, calls: CallTimes, peak: Peak | None) -> _Content | None:
-    """Of a file that runs partly, or wholly, in onnxruntime."""
+    """Returns the content of a file that runs partly, or wholly, in onnxruntime; None if it has other regions."""
     package = HybridPackage.open(path)
     inside = regions_among(manifest.hybrid, calls.nodes)
     timed = sum(node.op.startswith(_REGION) and node.op[len(_REGION) :].isdigit() for node in calls.nodes)

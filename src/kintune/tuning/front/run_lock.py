@@ -16,8 +16,8 @@ __all__ = ["RunLock"]
 class RunLock:
     """The lock of a run that this process works on; it is also released when nobody refers to it any more.
 
-    Within the process there is one for each run: what began the run and did not end it may still refer to the lock when
-    the run goes on.
+    A process has at most one for each run.  An object that began the run and did not end it may still hold the lock
+    when the run is resumed, so `take` returns that one.
     """
 
     def __init__(self, run_id: str, lock: DeviceLock) -> None:
@@ -49,4 +49,4 @@ class RunLock:
 
 
 _taken: weakref.WeakValueDictionary[str, RunLock] = weakref.WeakValueDictionary()
-"""Those of this process by the id of their run."""
+"""The locks that this process holds, by the id of their run."""

@@ -361,7 +361,7 @@ class RunLog:
         return candidate
 
     def _confirm(self, candidate: Candidate, outcome: Outcome) -> None:
-        """Note what came of timing a candidate again; a damaged measurement stays as it is until it is removed."""
+        """Record the result of timing a candidate again; a damaged measurement stays as it is until it is removed."""
         self._write_measurements()
         with contextlib.suppress(DamagedRecord):
             self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)

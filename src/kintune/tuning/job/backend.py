@@ -29,7 +29,7 @@ class CompilerBackend(Protocol):
     def baseline_item(self) -> BaselineItem | None:
         """Return what is to be timed of the prepared network's model before the search.
 
-        None if no other runtime is asked for that takes the model, or if the device is none of theirs.
+        None if none of the runtimes that were asked for takes the model, or runs on the device.
         """
         ...
 
@@ -44,7 +44,7 @@ class CompilerBackend(Protocol):
         """Compile the network with the chosen program for each workload, and write it, to have it checked.
 
         By `keeping`, tensors are kept in bf16 between kernels where they can be; then the network is written once
-        more without, to be timed beside it.  A network without such tensors is taken as one that cannot be compiled.
+        more without, to be timed beside it.  A network without such tensors counts as one that cannot be compiled.
         With programs `beside`, the network is written once more with these.
 
         A network that cannot be compiled is a result, not an error.

@@ -64,7 +64,7 @@ def first_difference(
 
     try:
         return first_failing_node(model, attempt, holders, NumericsError)
-    except Exception:  # a name is all that is missing then
+    except Exception:  # only the name in the message is missing then
         return ""
 
 
@@ -120,6 +120,6 @@ def _tensors(model: ImportedModel, inputs: Mapping[str, Array]) -> dict[str, Arr
         names = [value.name for value in session.get_outputs()]
         feeds = {**inputs, **{name: constant_values(constant) for name, constant in model.constants.items()}}
         found = session.run(names, {value.name: feeds[value.name] for value in session.get_inputs()})
-    except Exception:  # a name is all that is missing then
+    except Exception:  # only the name in the message is missing then
         return {}
     return dict(zip(names, found, strict=True))

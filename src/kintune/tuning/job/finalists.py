@@ -23,12 +23,13 @@ FINALISTS = 8
 """Programs of each tuned subgraph that are timed again, at most."""
 
 _ALWAYS = 3
-"""So many of them in any case; the others only if their times are at most `_NEAR` times the best one ..."""
+"""Programs of each tuned subgraph that are timed again in any case."""
 
 _NEAR = 1.1
+"""The others are timed again only if they take at most this many times as long as the best one."""
 
 _LIGHT = 0.01
-"""... and if the subgraph takes at least this share of the network's time."""
+"""A subgraph that takes less than this share of the network's time has `_ALWAYS` finalists at most."""
 
 _REPLACED = 6  # finalists that are replaced if they fail, at most
 
@@ -38,10 +39,10 @@ _FASTER = 0.98
 """A narrower precision is an alternative where it takes at most this share of the time."""
 
 _EXPECTED = 0.5
-"""What a narrower precision is expected to take of the time where it was not timed ..."""
+"""The share of the time that a narrower precision is expected to take where it was not timed."""
 
 _FLOPS_A_US = 2e5
-"""... and the arithmetic of a microsecond where nothing was: only the order of subgraphs depends on it."""
+"""FLOPs that are expected in a microsecond where nothing was timed: only the order of subgraphs depends on it."""
 
 _TRIALS = 0.5  # time of a finalist in trials; it is built already
 
@@ -308,9 +309,9 @@ class Finalists:
         replaced = min(_REPLACED, len(failed))
         return [
             candidate
-            for placement, candidate in enumerate(state.fastest(most + replaced, among))
+            for rank, candidate in enumerate(state.fastest(most + replaced, among))
             if candidate not in failed
-            and (placement < _ALWAYS + replaced or state.times_us[candidate] <= _NEAR * best_us)
+            and (rank < _ALWAYS + replaced or state.times_us[candidate] <= _NEAR * best_us)
         ]
 
     def _precision(self, candidate: Candidate) -> str:

@@ -88,8 +88,8 @@ class TuningJob:
         return self._next()
 
     def stop(self, reason: str) -> Iterable[Saying]:
-        """Finish with the results so far, once the running stages are closed; whoever asks, it was interrupted."""
-        del reason  # in the asker's own words, for which reports have no value
+        """Finish with the results so far, once the running stages are closed; the report's reason is INTERRUPTED."""
+        del reason  # free text; the reasons of reports are fixed
         self._asked_to_stop = StopReason.INTERRUPTED.value
         return []
 

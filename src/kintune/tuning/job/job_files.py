@@ -19,10 +19,10 @@ __all__ = ["JobFiles"]
 
 
 class JobFiles:
-    """Which file of the front is which here.
+    """Maps the files of the front to the paths at which this process finds them.
 
-    `spec` is the job's specification with the model, its constants and the user's inputs where this process finds them;
-    results keep the names that they have at the front.
+    `spec` is the job's specification with these paths for the model, its constants and the user's inputs; results keep
+    the names that they have at the front.
     """
 
     def __init__(self, asked: JobSpec) -> None:
@@ -40,7 +40,7 @@ class JobFiles:
         return self._asked.input_files
 
     def named(self, path: str | None) -> str | None:
-        """What the front calls a file that this process reads."""
+        """Returns the front's path of a file that this process reads; only that of the model may differ."""
         return self._asked.model.source if path == self.spec.model.source else path
 
     @contextmanager
@@ -55,7 +55,7 @@ class JobFiles:
 
     @staticmethod
     def place_of(path: str) -> str:
-        """Where a result is written that the front wants under this path."""
+        """Returns where this process writes a result that the front wants under this path."""
         return place_of(path)
 
     @staticmethod
@@ -77,7 +77,7 @@ class JobFiles:
 
     @staticmethod
     def hand_over(path: str) -> None:
-        """Have a result brought to the front, if it was written.
+        """Have a result copied to the front, if it was written.
 
         Raises:
             StorageError: it cannot be read again.

@@ -52,9 +52,10 @@ def check_precision(spec: JobSpec) -> None:
 
 
 def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...], QuantisedModel | None]:
-    """What `_load` returns, of the model as it is quantised where the user has asked for that; and what it became.
+    """Returns the networks to tune, the nodes handed over to onnxruntime, and the quantised model or None.
 
-    The networks' own file is the user's model, which others run.
+    The model is quantised where the user has asked for it and the processor can use it.  The networks' `onnx_path`
+    stays that of the user's model, which other runtimes run.
     """
     if not spec.calibration_files and not spec.options.weights:
         return *_load(spec, target), None

@@ -14,14 +14,14 @@ from kintune.tuning.job.precision_choice import MOST_ALONE, PrecisionChoice
 __all__ = ["Narrowing"]
 
 _FASTER = 0.99
-"""What is timed beside a network without it must take at most this share of that one's time."""
+"""A network that is tried is faster if it takes at most this share of the time of the one timed beside it."""
 
 _HURRIED = (
     "the time was too short to try all subgraphs in narrower precisions: with more --minutes the result may be faster"
 )
 
 _FEWER_ALONE = 12
-"""Alternatives that are tried alone where the network is only compiled: that is to take a minute or so, not ten."""
+"""Alternatives that are tried alone where the network is only compiled, which is to take about a minute."""
 
 
 class Narrowing:
@@ -47,8 +47,8 @@ class Narrowing:
     ) -> None:
         """`budget` is the error allowed at the network's outputs; None where nothing may be narrower than fp32.
 
-        With a `reference`, the user's score of the original model, it is what may be lost of that.  The job is to take
-        so many `seconds` in all.
+        With a `reference`, the user's score of the original model, it is the loss of score that is allowed.  `seconds`
+        is the time that the job is to take in all.
         """
         self._seconds = seconds
         self._reference = reference
@@ -62,7 +62,7 @@ class Narrowing:
 
     @classmethod
     def of(cls, options: Options) -> Narrowing:
-        """That of a job with these options."""
+        """Returns the choice for a job with these options."""
         metric = options.metric
         reference = None if metric is None else metric.reference
         seconds = math.inf if options.minutes is None else 60 * options.minutes
@@ -124,7 +124,7 @@ class Narrowing:
             self.observe(None)
 
     def observe(self, result: ValidationResult | None) -> None:
-        """Take in what came of what was tried; None if it failed."""
+        """Take in the validation of the network that was tried; None if it failed."""
         self.draft = None
         error = math.inf if result is None else self._error(result)
         if self._tries_tensors:

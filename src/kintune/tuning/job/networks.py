@@ -52,7 +52,7 @@ class ShapedNetwork(NamedTuple):
 
     `ref` names the model with these shapes, `label` tells them from the other combinations' ("32"; "" where there are
     no others).  By the digests of workloads, `nodes` has the user's nodes that each may belong to, and `weights` a text
-    for the weights that those read which read any.
+    that identifies the weights which it reads, if any.
     """
 
     ref: ModelRef
@@ -65,7 +65,7 @@ class ShapedNetwork(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """All networks.
+    """All networks of a job.
 
     `name` is the model's; the files and `constants` are for others to run (see `ImportedModel`).  `notes`
     has a line on each thing that the user should know; `conservative` says how they were lowered.
@@ -117,7 +117,7 @@ class Networks(NamedTuple):
         return tuple(merged.values())
 
     def subgraphs(self, sketches: Sequence[Sketch]) -> tuple[Subgraph, ...]:
-        """What processes without the compiler know of the workloads; `sketches` are those of all of them."""
+        """Returns the workloads as processes without the compiler know them; `sketches` are those of all workloads."""
         tunable = frozenset[str]().union(*(is_tunable(network.lowered.workloads) for network in self.networks))
         counts = [{w.digest: w.occurrences for w in network.lowered.workloads} for network in self.networks]
         workloads = self.workloads()
@@ -186,7 +186,7 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
 
 
 def _check_alike(first: ImportedModel, other: ImportedModel) -> None:
-    """All networks have the same inputs and outputs, but for their shapes.
+    """Check that two networks have the same inputs and outputs, but for their shapes.
 
     Raises:
         ModelError: they have not.
@@ -212,7 +212,7 @@ def _label(refs: Sequence[ModelRef], ref: ModelRef) -> str:
 def _kept_once(
     weight: tvm.runtime.Tensor, kept: dict[tuple[int, int], list[tuple[Block, tvm.runtime.Tensor]]]
 ) -> tvm.runtime.Tensor:
-    """This weight, or an equal one that another network has."""
+    """Return this weight, or an equal one that another network has."""
     block = block_of(weight)
     alike = kept.setdefault((block.data.nbytes, checksum(block.data)), [])
     for other, tensor in alike:
@@ -224,7 +224,7 @@ def _kept_once(
 
 
 def _weights_read(lowered: Lowered) -> dict[str, str]:
-    """A text for the weights that each workload reads, by digest; of those weights whose layout it may choose."""
+    """Returns, by digest, a text that identifies the weights of each workload whose layout it may choose."""
     main = lowered.module["main"]
     inputs = len(main.params) - len(lowered.weights)
     texts = {}

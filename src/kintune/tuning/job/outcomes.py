@@ -71,7 +71,7 @@ def profiled_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) 
 
 
 def check_answer(kind: str, payload: bytes) -> None:
-    """Check the answer of a device worker in a stage of another kind.
+    """Check the answer of a device worker in a stage that does not time candidates.
 
     Raises:
         WireError: it is not a valid answer.

@@ -61,7 +61,7 @@ def _fastest_by_packing(options: Sequence[Option]) -> dict[str, Option]:
 
 
 def _lost_us(packing: str, cheap: Sequence[Mapping[str, Option]], fastest: Sequence[Option]) -> float:
-    """How much longer than their fastest programs those with this layout take."""
+    """Return how much longer than the fastest programs those with this layout take."""
     pairs = zip(cheap, fastest, strict=True)
     measured = [(options[packing].us, best.us) for options, best in pairs if packing in options]
     return sum(us - best_us for us, best_us in measured if math.isfinite(us))

@@ -1,4 +1,4 @@
-"""Waits so long for a computation, and no longer."""
+"""Runs a computation with a time limit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["within"]
 
 
 def within(seconds: float, run: Callable[[], str]) -> str:
-    """Return what `run` returns, or an empty text if it has not returned after so many seconds, or has failed.
+    """Return what `run` returns, or an empty text if it fails or has not returned within this many seconds.
 
-    It goes on in a thread of its own then, which ends with the process.
+    In the latter case it goes on in a thread of its own, which ends with the process.
     """
     found: list[str] = []
 

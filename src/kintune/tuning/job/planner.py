@@ -246,8 +246,8 @@ class Planner:
         profile = self._stages.profile
         return [profile(awaited[at::parts], built, references, number, at, best, again) for at in range(parts)]
 
-    def _offer(self, work: Work, placement: int) -> Work:
-        self._offered[work.stage.id] = (placement, work.stage.kind)
+    def _offer(self, work: Work, number: int) -> Work:
+        self._offered[work.stage.id] = (number, work.stage.kind)
         return work
 
 
@@ -281,7 +281,7 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
 
 
 def limits_of(state: JobState, closing_trials: float | None = None) -> SearchLimits:
-    """Return the limits of a job; its finalists take the time of so many trials, by default of as many as expected."""
+    """Return the limits of a job; its finalists take the time of `closing_trials`, by default as many as expected."""
     return SearchLimits(
         state.spec.options,
         state.statistics,

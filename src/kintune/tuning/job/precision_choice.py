@@ -58,7 +58,7 @@ class PrecisionChoice:
         self._refusals = 0
         self._chosen: _Items = frozenset()
         self._attempt: _Items | None = self._fastest or None
-        self._bounds: tuple[int, int] | None = None  # how many fit, and do not, while that is halved
+        self._bounds: tuple[int, int] | None = None  # of the bisection: how many fit, and how many do not
         self._ranked: tuple[Alternative, ...] = ()
         self._halvings = 0
 
@@ -162,7 +162,7 @@ class PrecisionChoice:
             return
         self._factor = max([1.0, *(self._missed(items, error) for items, error in self._tried.items())])
         found = self._affordable()
-        while found in self._tried:  # and was too far off
+        while found in self._tried:  # its error was too large
             found -= {max(found, key=lambda a: (self._errors.get(a, math.inf), a))}
         if len(found) == 1:  # it was tried alone
             (only,) = found
@@ -172,7 +172,7 @@ class PrecisionChoice:
             self._attempt = found if found and len(self._tried) <= MOST_MIXTURES else None
 
     def _affordable(self) -> _Items:
-        """The alternatives whose errors together are expected within the limit; those with most for their error."""
+        """Returns alternatives whose errors together are expected within the limit, those of most worth first."""
         most = (self._limit / self._factor) ** 2
         spent = 0.0
         chosen: dict[str, Alternative] = {}
@@ -187,17 +187,18 @@ class PrecisionChoice:
         return frozenset(chosen.values())
 
     def _worth(self, alternative: Alternative) -> tuple[float, float]:
+        """Returns the time saved for the square of the error, and the time saved, as a key for sorting."""
         error = self._errors[alternative]
         return (alternative.saved_us / error**2 if error else math.inf), alternative.saved_us
 
     def _missed(self, items: _Items, error: float) -> float:
-        """How many times larger the error of several was than told by those of each; 1 where one of them is unknown."""
+        """Returns the error of several by what those of each predict; 1 where one of these is unknown."""
         told = math.sqrt(math.fsum(self._errors.get(item, math.inf) ** 2 for item in items))  # in whatever order
         return error / told if 0.0 < told < math.inf and error < math.inf else 1.0
 
 
 def _one_each(ranked: Sequence[Alternative]) -> list[Alternative]:
-    """The first alternative of each workload."""
+    """Returns the first alternative of each workload."""
     first: dict[str, Alternative] = {}
     for alternative in ranked:
         first.setdefault(alternative.workload, alternative)

@@ -24,7 +24,10 @@ def prepare_again(backend: CompilerBackend, spec: JobSpec, before: Prepared) -> 
 
 
 def _content(prepared: Prepared) -> object:
-    """What decisions are about.  A quantised model is known by its subgraphs: its scales may round in another way."""
+    """Returns what a run's decisions depend on: digests of the model, unless it is quantised, workloads and sketches.
+
+    The scales of a quantised model may round differently the next time, which changes its digest.
+    """
     digest = prepared.model_digest if prepared.quantised is None else ""
     workloads = sorted(subgraph.workload for subgraph in prepared.subgraphs)
     return digest, workloads, sorted(sketch.digest for sketch in prepared.sketches)

@@ -74,7 +74,7 @@ def _write(written: Path, key: str, write: Callable[[Path], Quantised]) -> Quant
 
 
 def _written_before(written: Path, key: str) -> Quantised | None:
-    """What an earlier process has written for the same key."""
+    """Returns what an earlier process has written for the same key; None if there is nothing."""
     try:
         found, quantised = msgspec.json.decode(Path(f"{written}{_JSON}").read_bytes(), type=tuple[str, Quantised])
     except (OSError, msgspec.MsgspecError):
@@ -83,7 +83,7 @@ def _written_before(written: Path, key: str) -> Quantised | None:
 
 
 def _key(spec: JobSpec, path: Path, inputs: Sequence[str], options: object) -> str:
-    """What the quantised model follows from; weights may lie in other files than the model's."""
+    """Returns a digest of all that the quantised model depends on; weights may lie in other files than the model."""
     digests = [onnx_digest(open_graph(path, own=spec.model.reads_other_files), {})]
     for file in (str(path), *inputs):
         with Path(file).open("rb") as opened:

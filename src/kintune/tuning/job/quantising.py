@@ -32,17 +32,17 @@ from kintune.validate.score import ScoreOrder, score
 __all__ = ["HELD_BACK_SHARE", "quantise", "split"]
 
 HELD_BACK_SHARE = 0.9
-"""The share of the budget that onnxruntime may use on inputs that were held back: kernels round a little otherwise."""
+"""The share of the budget that onnxruntime may use on inputs held back: our kernels round a little differently."""
 
 _SHARE = 0.8  # of the budget, on the inputs of the choice
 _STRICTER = 0.7  # of that, after the error was too large on other inputs
 _CHOICES = 4
 _MOST_SETS = 16  # of inputs on which errors of several layers are measured
-_SETS_ALONE = 2  # on which that of each layer is
+_SETS_ALONE = 2  # of inputs on which the error of each single layer is measured
 
 
 def split(files: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files for a choice, and those that are held back from it: a half; a single file is used for both."""
+    """Returns the files for a choice, and the half that is held back from it; a single file is used for both."""
     kept = len(files) - len(files) // 2
     return (tuple(files[:kept]), tuple(files[kept:])) if len(files) > 1 else (tuple(files), tuple(files))
 
@@ -72,7 +72,10 @@ def quantise(spec: JobSpec) -> QuantisedModel:
 
 
 def _inputs(path: Path, ref: ModelRef) -> tuple[list[Combination], dict[str, Any]]:
-    """What the model takes with each combination of its shapes, without the inputs that are bound to values; these."""
+    """Returns the inputs of the model with each combination of its shapes, and the values of bound inputs by name.
+
+    The former are without the bound inputs.
+    """
     combinations, constants = [], {}
     for each in ref.each():
         file = open_graph(path, own=each.reads_other_files)
@@ -119,7 +122,7 @@ class _Quantisation:
             yield {**dict(zip(names, arrays, strict=True)), **self._constants}
 
     def write(self, written: Path) -> Quantised:
-        """Choose the layers and write the model with these quantised; nothing where there are none.
+        """Choose the layers and write the model with these quantised; no file is left if there are none.
 
         Raises:
             InputError: the budget is less than what fp32 needs.
@@ -148,7 +151,11 @@ class _Quantisation:
         return Quantised(len(self._quantiser.layers), len(choice.layers), choice.left, error, everything, held_back)
 
     def _check_budget(self) -> None:
-        """Refuse an error that even fp32 exceeds, when it adds up in another order."""
+        """Refuse an error budget that even fp32 exceeds when sums are added in another order.
+
+        Raises:
+            InputError: it does.
+        """
         if self._metric is not None:
             return
         moved = self._largest([], self._files)

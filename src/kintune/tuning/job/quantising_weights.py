@@ -37,7 +37,7 @@ _SHARE = 0.8  # of the budget, on the inputs of the choice
 _STRICTER = 0.7  # of that, after the error was too large on other inputs
 _CHOICES = 4
 _MOST_SETS = 8  # of inputs on which errors of several layers are measured
-_SETS_ALONE = 1  # on which that of each layer is
+_SETS_ALONE = 1  # of inputs on which the error of each single layer is measured
 _DRAWS = 4  # sets of inputs for each of the two, where the user gives none
 
 
@@ -71,7 +71,7 @@ class _Quantisation:
         self._wanted_held_back = [run(original, feeds) for feeds in self._held_back]
 
     def write(self, written: Path) -> Quantised:
-        """Choose the layers and write the model with their weights quantised; nothing where there are none."""
+        """Choose the layers and write the model with their weights quantised; no file is left if there are none."""
         layers, limit = self._quantiser.layers, _SHARE * self._budget
         names = [layer.name for layer in layers]
         everything = self._measured(frozenset(names), written)[0]
@@ -144,7 +144,7 @@ class _SwitchedWeights:
 
 
 def _inputs(spec: JobSpec) -> tuple[list[Feeds], list[Feeds], bool]:
-    """Sets of inputs for the choice, those that are held back from it, and whether these are others."""
+    """Returns sets of inputs for the choice, those that are held back from it, and whether the two differ."""
     path = onnx_path_of(spec.model)
     if not spec.input_files:
         combinations, bound = _imported(spec.model, path)
@@ -173,8 +173,9 @@ def _given(combinations: Sequence[Combination], bound: dict[str, Any], file: str
 
 
 def _imported(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, Any]]:
-    """What the model takes with each combination of its shapes, and what each input stands for, as far as the compiler
-    can read the model; and the inputs that are bound to values.
+    """Returns the inputs of the model with each combination of its shapes, and the values of bound inputs by name.
+
+    If the compiler can import the model, the former also say what values an input can have.
     """
     try:
         models = [load(each) for each in ref.each()]
@@ -185,7 +186,7 @@ def _imported(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, A
 
 
 def _declared(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, Any]]:
-    """What the file says that the model takes, and the inputs that are bound to values."""
+    """Returns the same as `_imported`, from what the file declares."""
     combinations, constants = [], {}
     for each in ref.each():
         file = open_graph(path, own=each.reads_other_files)

@@ -39,7 +39,7 @@ def first_wrong_node(networks: Networks, hybrid: PartitionedModel, spec: JobSpec
         if culprit := first_uncompilable(model, target):
             return _known(culprit, region)
         if not all(name in expected for name in (*region.inputs, *region.outputs)):
-            continue  # of a body: its tensors are not to be had
+            continue  # it is in the body of a node, whose tensors onnxruntime does not return
         own = {name: expected[name] for name in region.inputs}
         alone = extract(partition.marked, region, number)
         inside = _tensors(alone, own, [name for node in alone.graph.node for name in node.output if name])
@@ -63,5 +63,5 @@ def _tensors(model: ModelProto, inputs: Mapping[str, Array], names: Iterable[str
         session = open_session(model)
         taken = {value.name: inputs[value.name] for value in session.get_inputs()}
         return found | dict(zip(wanted, session.run(wanted, taken), strict=True))
-    except Exception:  # a name is all that is missing then
+    except Exception:  # only the name in the message is missing then
         return found

@@ -43,7 +43,7 @@ PROFILE_S = 10.0
 """Limit of timing one candidate, with its comparison with the untuned program."""
 
 REFERENCE_S = 60.0
-"""The same if the untuned program must run first."""
+"""Limit of timing one candidate if the untuned program must run first."""
 
 SLOW = 1.3
 """A candidate that takes this many times as long as the best so far is timed only once."""
@@ -56,7 +56,7 @@ _CHECK_S = 300.0
 _EXPLAIN_S = 60.0
 _SET_S = 30.0
 
-_SCORES = 200  # that a model's quantisation computes of its users' metric, at most
+_SCORES = 200  # how often a model's quantisation computes the users' metric, at most
 
 _APART_BY_SCORE = 0.05
 """With a score in place of an error budget: how far a quantised network may be from itself in onnxruntime."""
@@ -75,7 +75,10 @@ def held_back(spec: JobSpec) -> int:
 
 
 class StageFactory:
-    """Makes the stages of one job.  Stage ids are never used twice, also not across restarts."""
+    """Makes the stages of one job.  The docstring of each method says what its stage does.
+
+    Stage ids are never used twice, also not across restarts.
+    """
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -288,7 +291,7 @@ class StageFactory:
     def _compare(
         self, kind: str, item: ValidationItem, timeout_s: float, *, narrow: bool = False, apart: float | None = None
     ) -> Work:
-        """Compare outputs; by norm, within the error budget, with `narrow`, or so far `apart` as this says."""
+        """Compare outputs: by norm within the error budget if `narrow`, or within `apart`; else element by element."""
         names = tuple(PurePath(path).name for path in item.inputs)
         item = msgspec.structs.replace(item, input_names=names)
         conditions, options = msgspec.structs.replace(self._conditions(), max_error=apart), self._spec.options

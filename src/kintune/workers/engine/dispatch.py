@@ -1,4 +1,4 @@
-"""Hands events to the scheduler, and what it decides to the jobs."""
+"""Hands events to the scheduler, and its decisions to the drivers of the jobs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Observe: TypeAlias = Callable[[Event, Sequence[Decision]], None]
 
 
 class Dispatch:
-    """One event at a time: those that its decisions bring about come after all of these are carried out."""
+    """Handles one event at a time: events that its decisions cause wait until all of these are carried out."""
 
     def __init__(self, machine: Scheduler, observe: Observe, drivers: Mapping[str, JobDriver]) -> None:
-        """`observe` gets every event with the decisions it led to; `drivers` are the jobs that are there."""
+        """`observe` gets every event with the decisions it led to; `drivers` has those of the present jobs, by id."""
         self._machine = machine
         self._observe = observe
         self._drivers = drivers
@@ -33,7 +33,7 @@ class Dispatch:
         self._go_on()
 
     def afterwards(self, act: Callable[[], None]) -> None:
-        """Do this once all that was decided is carried out, which may be at once."""
+        """Call `act` once all decisions are carried out, which may be at once."""
         self._afterwards.append(act)
         self._go_on()
 

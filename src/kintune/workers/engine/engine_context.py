@@ -20,9 +20,11 @@ __all__ = ["EngineContext"]
 
 @dataclass
 class EngineContext:
-    """What all jobs of an engine share.  `tell` hands an event to the scheduler, `left` hears that a job is gone.
+    """What all jobs of an engine share.
 
-    `stalled` are stages that found their process busy with another's item: they are fed when any item ends.
+    `tell` hands an event to the scheduler.  `left` is called with a job's id when it is over and its process gone.
+    `stalled` has a callback for each stage that found its process busy with another item: all are called when any item
+    ends.
     """
 
     reactor: Reactor
@@ -40,7 +42,7 @@ class EngineContext:
     stalled: list[Callable[[], None]]
 
     def feed_stalled(self) -> None:
-        """Something is free again."""
+        """A process may be idle: have all stalled stages hand out items again."""
         waiting, self.stalled = self.stalled, []
         for feed in waiting:
             feed()

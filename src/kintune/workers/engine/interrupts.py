@@ -15,8 +15,8 @@ __all__ = ["Interrupted", "Interrupts", "ending_by_signals"]
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 _HANGUP_S = 2.0
-"""Seconds after the first signal in which SIGHUP counts as the same one: of a terminal that closes, kernel and shell
-tell a process one after the other."""
+"""Seconds after the first signal in which SIGHUP counts as the same one: when a terminal closes, the kernel and the
+shell each send one."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -31,7 +31,7 @@ class Interrupted(KeyboardInterrupt):
 def ending_by_signals() -> Iterator[None]:
     """While entered, SIGTERM and SIGHUP raise `Interrupted`, and `Interrupts` takes them as it takes Ctrl-C.
 
-    One that is ignored, as `nohup` has it, stays ignored.  In a thread other than the main one, nothing happens.
+    A signal that is ignored, as under `nohup`, stays ignored.  In a thread other than the main one, nothing happens.
     """
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
@@ -47,8 +47,8 @@ def ending_by_signals() -> Iterator[None]:
 class Interrupts:
     """While entered, a signal calls `stop` once, and the next one raises `Interrupted`.
 
-    The signals are SIGINT and, inside `ending_by_signals`, SIGTERM and SIGHUP: a program that calls Kintune has its
-    own way with these.  In a thread other than the main one, which gets no signals, it does nothing.  `clock` tells
+    The signals are SIGINT and, inside `ending_by_signals`, SIGTERM and SIGHUP: outside, these are left to the program
+    that calls Kintune.  In a thread other than the main one, which gets no signals, it does nothing.  `clock` returns
     seconds.
     """
 

@@ -15,9 +15,9 @@ _GONE = "gone"  # the usual reason: it is not there
 
 
 class Inventory:
-    """Tells the scheduler what comes and goes, and nothing twice.
+    """Tells the scheduler which hosts and devices come and go, each change once.
 
-    Something may be unusable for several reasons at once; it is back when none is left.
+    One of them may be unusable for several reasons at once; it is back when none is left.
     """
 
     def __init__(self, tell: Callable[[Event], None], clock: Callable[[], float]) -> None:
@@ -27,7 +27,7 @@ class Inventory:
         self._absent: dict[str, set[str]] = {}
 
     def why_not(self, resource: Resource) -> str | None:
-        """Why a host or a device cannot join: one of this name is there, or was there and was another one."""
+        """Returns why a host or a device cannot join, or None: its id is in use, or was that of something else."""
         known = self._resources.get(resource.id)
         if known is not None and _GONE not in self._absent.get(resource.id, ()):
             return f"there is a {resource.id!r} already"
@@ -36,7 +36,7 @@ class Inventory:
         return None
 
     def join(self, resource: Resource) -> None:
-        """A host or a device can be used, for the first time or again.
+        """Tell the scheduler that a host or a device can be used, for the first time or again.
 
         Raises:
             EngineError: it cannot join.
@@ -50,7 +50,7 @@ class Inventory:
             self.give_back(resource.id)
 
     def lose(self, id: str, cause: str, reason: str = _GONE) -> None:
-        """It cannot be used for now, for one reason more; what is unknown is left alone."""
+        """Note one more reason why it cannot be used; the scheduler is told of the first.  Unknown ids are ignored."""
         if id in self._resources:
             reasons = self._absent.setdefault(id, set())
             reasons.add(reason)
@@ -58,7 +58,7 @@ class Inventory:
                 self._tell(ResourceLost(self._clock(), id, cause))
 
     def give_back(self, id: str, reason: str = _GONE) -> None:
-        """One reason why it could not be used is gone."""
+        """Remove one reason why it could not be used; the scheduler is told once none is left."""
         reasons = self._absent.get(id, set())
         if reason in reasons:
             reasons.discard(reason)
@@ -67,7 +67,7 @@ class Inventory:
                 self._tell(ResourceBack(self._clock(), id))
 
     def is_usable(self, id: str) -> bool:
-        """Whether it has joined and nothing is wrong with it."""
+        """Whether it has joined, and no reason against its use is noted."""
         return id in self._resources and id not in self._absent
 
     def count(self, type: str) -> int:
@@ -78,7 +78,7 @@ class Inventory:
         )
 
     def can_do_without(self, device: str) -> bool:
-        """Whether another device of its type is left."""
+        """Whether another usable device of its type is left; false for a host."""
         lost = self._resources.get(device)
         return isinstance(lost, Device) and any(
             isinstance(other, Device) and other.type == lost.type and other.id not in (device, *self._absent)

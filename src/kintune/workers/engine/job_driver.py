@@ -41,11 +41,11 @@ from kintune.workers.engine.worker_pool import Slot
 __all__ = ["JobDriver"]
 
 _NO_HISTORY = (DamagedRecord, WireError, KeyError, ValueError, *UNREADABLE)
-"""What a journal raises of one job: an event is damaged, or of a version that this one does not understand."""
+"""Errors of a journal that concern one job: an event is damaged, or of a version that cannot be read here."""
 
 
 class JobDriver:
-    """One job on its way from launch to end."""
+    """Drives one job from its launch to its end."""
 
     def __init__(self, launch: JobLaunch, context: EngineContext) -> None:
         self.job = JobRun(launch)
@@ -113,7 +113,7 @@ class JobDriver:
         self._feed(run)
 
     def retry_at(self, decision: RetryAt) -> None:
-        """Tell the scheduler when the time has come."""
+        """Tell the scheduler at the time of the decision that the failed stage is due again."""
 
         def due() -> None:
             self._context.tell(RetryDue(self._context.clock(), decision.job, decision.stage, decision.attempt))
@@ -132,7 +132,7 @@ class JobDriver:
         self._conclude(JobEnding.FAILED, cause=cause, story=decision.story)
 
     def cancel(self, decision: Cancel) -> None:
-        """Stop a stage at once, and tell the scheduler that it has let go."""
+        """Stop a stage at once, and report it as failed, so that the scheduler frees its resources."""
         run = self.job.runs.get(decision.stage)
         if run is None:
             return
@@ -158,7 +158,7 @@ class JobDriver:
             yield Stop(self.job.stop_reason)
 
     def offered(self, offer: OfferStages) -> None:
-        """Hand new stages to the scheduler; those that a restarted process offers again are known."""
+        """Hand new stages to the scheduler, but not those that a restarted process offers again."""
         job = self.job
         offered = {work.stage.id for work in offer.works}
         if offer.ahead is not None and job.end is None:
@@ -178,7 +178,7 @@ class JobDriver:
         self._watch_for_silence()
 
     def _expect(self, offer: OfferStages, ahead: Mapping[str, int]) -> None:
-        """Tell the scheduler what lies ahead: what is offered and not closed, and what comes after."""
+        """Tell the scheduler how many stages lie ahead, by duration key: offered and not closed, and to come."""
         news = {work.stage.id: work for work in offer.works if work.stage.id not in self.job.closed}
         coming = {**self.job.works, **news}
         counts = Counter(ahead)
@@ -198,7 +198,7 @@ class JobDriver:
         self._conclude(JobEnding.REFUSED, cause=cause)
 
     def unwritten(self, cause: str) -> None:
-        """The job has no room for its files: it is left as it is.  On a host elsewhere that is like a death."""
+        """A file of the job cannot be written: halt it or, on a remote host, kill and replace its process."""
         if self._node is not None and self._process is not None:
             self._process.abort(cause)
         else:
@@ -213,7 +213,7 @@ class JobDriver:
         self._context.stalled.append(partial(self._feed, run))
 
     def died(self, how: str) -> None:
-        """Replace the process, unless that has not helped for too long."""
+        """Replace the process, unless it has died too often in a row."""
         job = self.job
         if job.end is not None or self._called_off:
             return
@@ -229,12 +229,12 @@ class JobDriver:
         """The job is over and its process gone."""
         self.settle()
         self._context.nodes.leave(self.job.id)
-        self._process = None  # it knows this driver: all that the job had would wait for the garbage collector
+        self._process = None  # breaks a cycle of references, so that the job's memory is freed at once
         self._context.left(self.job.id)
 
     def _has_no_past(self, error: Exception) -> None:
         cause = f"what was done so far cannot be read: {one_line(error)}"
-        self._conclude(JobEnding.FAILED, cause=cause)  # the other jobs are none the worse
+        self._conclude(JobEnding.FAILED, cause=cause)  # other jobs go on
 
     def _why_not(self, work: Work) -> str | None:
         if work.stage.job != self.job.id:
@@ -246,12 +246,12 @@ class JobDriver:
     # items ----------------------------------------------------------------------------------------------------------
 
     def _feed(self, run: StageRun) -> None:
-        """Set as many items on their way as may be; close the stage when none is left."""
+        """Hand out as many items as may run at once; close the stage when none is left."""
         if self.job.runs.get(run.work.stage.id) is run and self._hand_out(run) and run.complete:
             self._close(run)
 
     def _hand_out(self, run: StageRun) -> bool:
-        """Set as many items on their way as may be; whether none had to wait for a process that is busy."""
+        """Hand out as many items as may run at once; returns whether none had to wait for a busy process."""
         while run.wants_more:
             index = run.pending.popleft()
             run.under_way += 1
@@ -345,7 +345,7 @@ class JobDriver:
         self._context.feed_stalled()
 
     def _move(self, cause: str) -> None:
-        """It cannot stay where it runs."""
+        """Kill the process, which cannot stay where it runs; its successor is placed anew."""
         if self._process is not None:
             self._process.abort(cause)
 

@@ -32,18 +32,21 @@ __all__ = ["JobListener", "JobProcess"]
 
 
 class JobListener(Protocol):
-    """Who is told what a job's process says.  `repeated_s` is how long that took which its opening has it do again."""
+    """Callbacks for what a job's process says.
+
+    `repeated_s` are the seconds that those stages took which the process repeats when it is opened.
+    """
 
     repeated_s: float
 
     def opening(self) -> Iterable[Open | Stop]:
-        """What the process is to be told first, now that it is up."""
+        """Returns the messages that the process is sent first, now that it is up."""
 
     def offered(self, offer: OfferStages) -> None:
-        """The job wants these done next."""
+        """The job offers stages that are to be done next."""
 
     def progressed(self, payload: bytes) -> None:
-        """Something to show."""
+        """The job reports progress; `payload` is to be shown."""
 
     def finished(self, finished: Finished) -> None:
         """The job is over."""
@@ -78,7 +81,7 @@ class JobProcess:
         clock: Callable[[], float],
         files: Sequence[str] = (),
     ) -> None:
-        """Start it; it is opened once it is up and, if it runs elsewhere, the `files` of the front are there.
+        """Start it.  It is opened once it is up and, if it runs elsewhere, has the `files` of the front.
 
         Raises:
             EngineError: the program cannot be started.
@@ -104,7 +107,7 @@ class JobProcess:
 
     @property
     def stale_answers(self) -> int:
-        """How many answers to nothing it gave."""
+        """How many of its answers belonged to no item that was under way."""
         return self._connection.stale_answers
 
     @property
@@ -113,18 +116,18 @@ class JobProcess:
         return self._connection.work_item is None and not self._dead
 
     def do(self, work_item: WorkItem) -> None:
-        """Do one item of a stage of its own, once the job is open."""
+        """Have it do one item of the job's own stages; the item waits until the job is open."""
         self._connection.give(work_item)
         if self._opened:
             self._connection.send(self._is_late)
 
     def tell(self, message: msgspec.Struct) -> None:
-        """Send something to the job.  Before it is up nothing need be sent: its opening tells all that is committed."""
+        """Send a message, if the process is up.  Before, none is needed: its opening tells all that is committed."""
         if self._connection.hello is not None and not self._leaving and not self._dead:
             self._reactor.send(self._connection.child, message)
 
     def expect_a_reply(self, expected: bool) -> None:
-        """While it is expected to say what is next, it may not be silent for ever."""
+        """Set, or clear, the deadline by which the process must say what is to be done next."""
         if not self._opened or self._leaving or self._dead:
             return
         if expected:
@@ -133,12 +136,12 @@ class JobProcess:
             self._reactor.clear_alarm(self._alarm)
 
     def abort(self, why: str) -> None:
-        """Kill it with what it does; the listener hears that it died."""
+        """Kill it; the item that it is doing has crashed, and the listener hears that it died."""
         if not self._dead and not self._leaving:
             self._kill(ItemStatus.CRASHED, why)
 
     def leave(self) -> None:
-        """Ask it to leave, and see that it does; the listener hears when it has."""
+        """Ask it to exit, and kill it when it takes too long; the listener hears when it is gone."""
         if self._dead:
             self._listener.left()
             return
@@ -179,7 +182,7 @@ class JobProcess:
                 self._listener.finished(message)
 
     def ended(self, how: str) -> None:
-        """It is gone."""
+        """The process has ended; the listener hears that it left, if it was asked to, or else that it died."""
         self._dead = True
         self._reactor.clear_alarm(self._alarm)
         if self._leaving:

@@ -23,11 +23,11 @@ __all__ = ["JobEnd", "JobEnding", "JobLaunch", "JobRun", "StageRun"]
 class JobLaunch(msgspec.Struct, frozen=True):
     """A job to run: how its process is started, and the specification that it is opened with.
 
-    With a `command` that can be started `Anywhere`, the job lives on one of the hosts elsewhere, and moves when that is
-    lost.  It is brought the `files` of the front that its specification names, and what it makes is brought back where
-    a path begins with `output`.  `deadline_s` is when it should be over, in seconds from its launch;
-    policies may take it into account.  `home` is the host on which its process lives, where there are others.
-    `repeats` are the kinds of its own stages that a process does again when it is opened with their results.
+    With a `command` of type `Anywhere`, the job's process runs on a remote host, and moves when that is lost.  The
+    `files` of the front that its specification names are copied there, and files that it makes are copied back if their
+    paths begin with `output`.  `deadline_s` is when it should be over, in seconds from its launch; policies may take it
+    into account.  `home` is the host on which its process lives, where there are others.  `repeats` lists the kinds of
+    its own stages that a process does again when it is opened with their results.
     """
 
     job: str
@@ -47,12 +47,12 @@ class JobEnding(str, Enum):
     FINISHED = "finished"  # by its own account, which may say that it failed
     REFUSED = "refused"  # something handed in is wrong; `cause` is the line for the user
     FAILED = "failed"  # a stage could not be done, or its process could not be kept alive
-    HALTED = "halted"  # a file could not be written, as `cause` says; the same job can be gone on with
-    CANCELLED = "cancelled"  # somebody wanted it no longer
+    HALTED = "halted"  # a file could not be written, as `cause` says; the same job can be resumed
+    CANCELLED = "cancelled"  # it was called off
 
 
 class JobEnd(msgspec.Struct, frozen=True):
-    """The end of a job: its own last word if it is finished, else the cause, with its recent story."""
+    """How a job ended: with its `finished` message, or else with a `cause` and the lines of its recent events."""
 
     ending: JobEnding
     finished: Finished | None = None
@@ -99,7 +99,7 @@ class StageRun:
         return work_item.owner is self
 
     def work_item(self, index: int, done: Callable[[ItemEnd], None]) -> WorkItem:
-        """What a process must do for one item."""
+        """Returns the item of this index as it is given to a process; `done` is called with how it ended."""
         stage, timeout_s = self.work.stage, self.work.item_timeout_s
         name = f"{stage.job}/{stage.id}"  # a worker serves many jobs, whose stages may be called alike
         begin = Begin(name, self.attempt, stage.kind, self.work.context)
@@ -136,7 +136,7 @@ class JobRun:
         return self.offset + self.stopwatch.active(now)
 
     def remember(self, events: Iterable[Committed]) -> None:
-        """These items need not run (again)."""
+        """Note that the items of these events are committed, so that they do not run again."""
         for event in events:
             self.committed.setdefault(event.stage, set()).add(event.index)
 

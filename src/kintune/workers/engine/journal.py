@@ -1,4 +1,4 @@
-"""Where the engine has a result committed before anybody is told of it."""
+"""The journal to which the engine commits each result before anybody learns of it; one that keeps it in memory."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class JournalEntry(msgspec.Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """The truth about jobs.  Only the front process writes it.
+    """The committed events of jobs.  Only the front process writes it.
 
-    Any other exception from `commit` pauses the run: the engine stops all processes and lets it through.  What was
-    committed before stands; the entry that failed was acknowledged to nobody and its item runs again when the run goes
-    on.
+    Any exception of `commit` other than WireError ends the run: the engine kills all processes and lets it through.
+    What was committed before stands.  The entry that failed was acknowledged to nobody, and its item runs again when
+    the run is resumed.
     """
 
     def history(self, job: str) -> Sequence[Committed]:
@@ -46,18 +46,18 @@ class Journal(Protocol):
         """The active run time of the job's earlier sessions, in seconds; 0 for a new job."""
 
     def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
-        """Commit `entry` durably, inside `together` with the rest; the events, of which the first is the entry itself.
+        """Commit `entry` durably, inside `together` when that ends; returns the new events, the entry's own first.
 
         Raises:
-            WireError: the payload of an item that went well is no answer to it.  Nothing is committed; the caller then
-                commits the item as failed.
+            WireError: the payload of an item that succeeded is not a valid answer.  Nothing is committed; the caller
+                then commits the item as failed.
         """
 
     def together(self) -> AbstractContextManager[object]:
         """What is committed within becomes durable when the block ends, all or nothing.
 
-        A WireError of `commit` that is caught within harms nothing.  When the block ends with an exception, or its end
-        raises one, this journal is no longer used; one that is opened again knows of nothing in the block.
+        A WireError of `commit` that is caught within leaves the rest intact.  When the block ends with an exception, or
+        its end raises one, this journal is no longer used; one that is opened again has no event of the block.
         """
 
 

@@ -1,4 +1,4 @@
-"""Starts processes, here or on other machines, and tells the reactor what those elsewhere say."""
+"""Starts processes, here or on other machines, and passes the messages of remote ones to the reactor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Launcher"]
 
 
 class Launcher:
-    """All processes of an engine come from here."""
+    """Starts all processes of an engine."""
 
     def __init__(self, reactor: Reactor, log: ProcessLog, clock: Callable[[], float]) -> None:
         self._reactor = reactor
@@ -26,7 +26,7 @@ class Launcher:
         self._started = 0
 
     def start(self, name: str, command: AnyCommand, role: Role) -> Child:
-        """A process that is being started; `name` is how the log calls it.
+        """Start a process and return it at once; `name` is its name in the log.
 
         A process of a node that is gone meanwhile ends at once.
 
@@ -63,7 +63,7 @@ class Launcher:
     # ----------------------------------------------------------------------
 
     def heard(self, node: str, process: int, data: bytes) -> None:
-        """A remote process says this; one that is not known (any more) is not listened to."""
+        """A remote process has sent these bytes; those of a process that is not known (any more) are ignored."""
         child = self._remote.get((node, process))
         if child is None:
             return

@@ -1,4 +1,4 @@
-"""The live driver of the scheduler: processes of this machine, real time."""
+"""The live driver of the scheduler: runs jobs in real time, in processes here and on nodes that join."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def _ignore(*_: object) -> None:
 
 
 class LocalEngine:
-    """Runs jobs in processes of this machine, as the scheduler decides.
+    """Runs jobs as the scheduler decides, in processes of this machine and of nodes that join.
 
     It sleeps until a process says something, a deadline comes, or it is asked to stop; it uses one thread.  Used as a
     context manager, it leaves no process behind.  It belongs to the thread that made it.  Others may call `stop`,
     `add`, `call_off`, `finish`, `prioritize`, `leave`, `post`, `join`, `lose`, `heard`, `printed` and `ended`, all of
-    which return at once: the engine's own thread does it soon.
+    which return at once: the engine's own thread does what they ask for soon.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LocalEngine:
             commands: how workers are started, by kind ("build"), or by kind and device ("device@gpu0").
             resources: the hosts, and after them the devices, of this machine.
             log: the file to which the output of all processes is appended.
-            settings: how patient it is.
+            settings: its time-outs, and how many failures it tolerates.
             clock: seconds, never going back.
             observe: gets every event of the scheduler, with the decisions it led to.
             crowded: whether a device may have more than one worker at once, as a policy that waives its limits needs.
@@ -108,7 +108,7 @@ class LocalEngine:
         self._nodes = RemoteNodes(self._launcher, self._pool, self._inventory, self._quarantine)
         self._posted: deque[Callable[[], None]] = deque()
         self._leaving = False
-        self._begin: Callable[[JobLaunch], None] = _nobody_serves
+        self._begin: Callable[[JobLaunch], None] = _refuse
         self._closed = False
         for resource in resources:
             self._inventory.join(resource)
@@ -203,11 +203,11 @@ class LocalEngine:
                 driver.settle()
 
     def add(self, launch: JobLaunch) -> None:
-        """Have a job run by `serve`; one that comes after `leave` is not begun."""
+        """Have `serve` run a job; one that is added after `leave` is not begun."""
         self.post(lambda: self._begin(launch))
 
     def call_off(self, job: str, reason: str) -> None:
-        """End a job at once, without a result; one that is not there is left alone."""
+        """End a job at once, without a result; an unknown job is ignored."""
         self.post(lambda: self._drivers[job].call_off(reason) if job in self._drivers else None)
 
     def finish(self, job: str, reason: str) -> None:
@@ -215,13 +215,13 @@ class LocalEngine:
         self.post(lambda: self._drivers[job].stop(reason) if job in self._drivers else None)
 
     def prioritize(self, job: str, priority: float) -> None:
-        """Give a job another weight."""
+        """Change a job's priority."""
         self.post(lambda: self._prioritize(job, priority))
 
     # what is elsewhere ----------------------------------------------------------------------------------------------
 
     def join(self, node: RemoteNode, answered: Callable[[str | None], None] = _ignore) -> None:
-        """Stages can run there from now on; `answered` is told None, in the engine's thread, or why not."""
+        """Let stages run on a node.  `answered` is called in the engine's thread, with None or why it cannot join."""
 
         def joining() -> None:
             try:
@@ -232,29 +232,29 @@ class LocalEngine:
         self.post(joining)
 
     def lose(self, node: str, cause: str, host: ProcessHost | None = None) -> None:
-        """Nothing can run there for now (if it is this `host`'s); what ran there is lost."""
+        """Run nothing on a node for now, and count what runs there as lost; only if it is that of `host`, if given."""
         self.post(lambda: self._nodes.lose(node, cause, host))
 
     def devices(self, type: str) -> int:
-        """How many devices of a type can be used; to be called in the engine's thread."""
+        """Returns how many devices of a type can be used; to be called in the engine's thread."""
         return self._inventory.count(type)
 
     def heard(self, node: str, process: int, data: bytes) -> None:
-        """A process elsewhere says this."""
+        """A process on a node has sent these bytes."""
         self.post(lambda: self._launcher.heard(node, process, data))
 
     def printed(self, node: str, process: int, data: bytes) -> None:
-        """It has printed this."""
+        """A process on a node has printed this."""
         self.post(lambda: self._launcher.printed(node, process, data))
 
     def ended(self, node: str, process: int, how: str) -> None:
-        """It is gone."""
+        """A process on a node is gone; `how` says how it ended."""
         self.post(lambda: self._launcher.ended(node, process, how))
 
     # ----------------------------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Return from `serve` at once; what is committed stays, and the jobs can be gone on with."""
+        """Make `serve` return at once; what is committed stays, and the jobs can be resumed."""
 
         def leaving() -> None:
             self._leaving = True
@@ -353,7 +353,10 @@ class LocalEngine:
             self._dispatch.tell(PriorityChanged(self._clock(), job, priority))
 
     def _does_without(self, place: str, cause: str) -> bool:
-        """Go on without a place that is elsewhere, or without a device if there is another one of its type."""
+        """Take a place out of use if the run can go on without it; returns whether it can.
+
+        It can without a place that a node brought, and without a device if another one of its type is left.
+        """
         if self._quarantine.guards(place):
             self._quarantine.isolate(place, cause)
             return True
@@ -375,5 +378,5 @@ class LocalEngine:
             raise EngineError("the engine is closed; make another one")
 
 
-def _nobody_serves(_: JobLaunch) -> None:
+def _refuse(_: JobLaunch) -> None:
     raise EngineError("jobs are added to an engine that serves")

@@ -1,7 +1,7 @@
 """A child process of the engine: its channel, its output, its end; and how processes are started.
 
-Apart from `kintune.wire.worker_client`, which blocks on one process under a deadline: here a reactor waits for all of
-them at once, and nothing may block.
+`kintune.wire.worker_client` blocks on one process under a deadline.  Here a reactor waits for all processes at once,
+and nothing may block.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ FrontEnd: TypeAlias = Channel[FromWorker] | Channel[FromJob]
 _CHUNK = 1 << 16
 
 
-_LAST_PARTS = 16  # no less than a pipe holds
+_LAST_PARTS = 16  # chunks: no less than a pipe holds
 
 
 _GRACE_S = 2.0
 
 
-_END_S = 10.0  # for which a process that was killed is waited for: a driver, or a file system, may keep it
+_END_S = 10.0  # to wait for a process that was killed: a driver, or a file system, may keep it
 
 
 class ChildProcess:
-    """A process of this machine, in a session of its own: Ctrl-C passes it by, and it can be killed with its children.
+    """A process of this machine, in a session of its own: Ctrl-C does not reach it, and its children die with it.
 
     Implements `kintune.workers.engine.process.Child`.
     """
@@ -99,7 +99,7 @@ class ChildProcess:
         return self._tail.text
 
     def pass_output_on(self) -> bool:
-        """Log a part of what it has printed by now: there may always be more.  False once there will be none."""
+        """Log one chunk of what it has printed, if there is any; returns False at the end of its output."""
         try:
             data = os.read(self._output.fileno(), _CHUNK)
         except BlockingIOError:
@@ -115,7 +115,7 @@ class ChildProcess:
         """See `kintune.workers.engine.process.Child`; a process of this machine finds them where they are."""
 
     def reap(self) -> str:
-        """It has closed its channel: wait for its end, and say how it ended."""
+        """Wait for the end of the process, which has closed its channel; returns how it ended."""
         try:
             self._popen.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
@@ -140,14 +140,14 @@ class ChildProcess:
         return how
 
     def _pass_the_rest_on(self) -> None:
-        """Log what the pipe still holds; who has left its group may be filling it for ever."""
+        """Log what the pipe still holds, and no more: a descendant outside of the process group may print for ever."""
         for _ in range(_LAST_PARTS):
             if not self.pass_output_on():
                 return
 
 
 class Child(Protocol):
-    """One process: `name` is how the log calls it, `tail` the last lines that it printed."""
+    """One process of the engine; `name` is its name in the log."""
 
     name: str
 
@@ -166,7 +166,7 @@ class Child(Protocol):
         ...
 
     def bring(self, paths: Sequence[str]) -> None:
-        """See that it finds these files of the front, and does not need any that were brought before."""
+        """Make these files of the front available to it; it needs none of those brought before any more."""
         ...
 
     def kill(self, how: str = "") -> str:
@@ -177,7 +177,7 @@ class Child(Protocol):
 class Command(msgspec.Struct, frozen=True):
     """A program that talks to the front: the engine appends `--fd N` to `argv`.
 
-    `environment` is laid over that of the front.  `limits` are laid on the process by itself, before anything else.
+    `environment` is laid over that of the front.  The process applies `limits` to itself before anything else.
     """
 
     argv: tuple[str, ...]
@@ -192,7 +192,7 @@ class Command(msgspec.Struct, frozen=True):
 class RemoteCommand(msgspec.Struct, frozen=True):
     """One of our programs, to be started elsewhere, on the node of this name: `python -m module arguments`.
 
-    Files that it makes are wanted at the front if their paths begin with `collect`.
+    Files that it makes are copied to the front if their paths begin with `collect`.
     """
 
     node: str
@@ -212,7 +212,7 @@ class Anywhere(msgspec.Struct, frozen=True):
     limits: ResourceLimits = ResourceLimits()
 
     def at(self, node: str) -> RemoteCommand:
-        """The same on the node of this name."""
+        """Return the same command for the node of this name."""
         return RemoteCommand(node, self.module, self.arguments, self.environment, self.limits)
 
 

@@ -1,4 +1,4 @@
-"""The log file of a run: what its processes print, and what the engine has to remark.  Nothing reaches the terminal."""
+"""The log file of a run: what its processes print, and notes of the engine.  Nothing reaches the terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["ProcessLog", "Tail"]
 
 
 class ProcessLog:
-    """Appends lines, each under the name of who says it; without a path it swallows them."""
+    """Appends lines, each under the name of who wrote it; without a path it discards them."""
 
     def __init__(self, path: Path | None) -> None:
         self._file: BinaryIO | None = None if path is None else path.open("ab", buffering=0)
 
     def write(self, who: str, *lines: str) -> None:
-        """Append lines.  A log that cannot be written to any more is given up, the run is not."""
+        """Append lines.  When that fails, the log is closed and the run goes on without it."""
         if self._file is None:
             return
         try:
@@ -26,7 +26,7 @@ class ProcessLog:
             self.close()
 
     def close(self) -> None:
-        """Close the file; what is written after is swallowed."""
+        """Close the file; what is written later is discarded."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -35,14 +35,14 @@ class ProcessLog:
 _LINES = 20
 
 
-_LINE = 1 << 14  # bytes, after which a line is taken for two
+_LINE = 1 << 14  # bytes; a longer line is split
 
 
 _LOGGED = 1 << 23  # bytes that the log takes of one process
 
 
 class Tail:
-    """The output of one process.  However much it prints, the log takes no more than its share, and its last lines."""
+    """The output of one process.  Beyond a limit of bytes, the log takes only the last lines."""
 
     def __init__(self, name: str, log: ProcessLog) -> None:
         """`name` is how the log calls it."""
@@ -58,7 +58,7 @@ class Tail:
         return "\n".join(self._lines)
 
     def feed(self, data: bytes) -> None:
-        """It has printed this; lines may come in pieces."""
+        """Take what the process has printed; lines may come in pieces."""
         if self._share <= 0 and len(data) > _LINE:
             self._partial, data = b"", data[-_LINE:]  # the rest would neither be logged nor kept
         *lines, self._partial = (self._partial + data).split(b"\n")
@@ -68,7 +68,7 @@ class Tail:
         self._note(lines)
 
     def finish(self) -> None:
-        """There will be no more: a line that was begun is one."""
+        """The output has ended: log an unfinished line and, if the limit was exceeded, the last lines."""
         if self._partial:
             self._note([self._partial])
             self._partial = b""

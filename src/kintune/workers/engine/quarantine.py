@@ -18,8 +18,7 @@ _REASON = "quarantine"
 class Quarantine:
     """Takes hosts and devices out of use, and gives them back.
 
-    Only those that it is told to look after (`guard`) are ever taken: somebody else must be able to do their work, now
-    or later.
+    Only those that it was told of (`guard`) are ever taken: others must be able to do their work, now or later.
     """
 
     def __init__(
@@ -45,21 +44,21 @@ class Quarantine:
         self._waits: dict[str, BackOff] = {}
 
     def guard(self, place: str) -> None:
-        """Look after this place from now on."""
+        """Take this place out of use when it keeps failing, from now on."""
         self._guarded.add(place)
 
     def guards(self, place: str | None) -> bool:
-        """Whether it is looked after."""
+        """Whether it is taken out of use when it keeps failing."""
         return place in self._guarded
 
     def did_well(self, place: str | None) -> None:
-        """An item was done there."""
+        """An item was done there: forget what went wrong before."""
         if place in self._guarded:
             self._losses.pop(place, None)
             self._waits.pop(place, None)
 
     def lost_an_item(self, place: str | None, cause: str) -> None:
-        """A worker there died with an item; too many in a row are no accident."""
+        """A worker there died with an item; too many in a row take the place out of use."""
         if place is None or place not in self._guarded:
             return
         losses = self._losses[place] = self._losses.get(place, 0) + 1
@@ -67,7 +66,7 @@ class Quarantine:
             self.isolate(place, f"{losses} items in a row were lost there, the last one since its worker {cause}")
 
     def isolate(self, place: str, cause: str) -> None:
-        """Leave it alone for a while."""
+        """Take the place out of use for a while, longer each time."""
         self._losses.pop(place, None)
         settings = self._settings
         wait = self._waits.setdefault(place, BackOff(settings.quarantine_s, settings.longest_quarantine_s)).next_wait()

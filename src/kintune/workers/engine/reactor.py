@@ -1,7 +1,7 @@
-"""Where the engine sleeps: until a child says something, an alarm is due, or somebody wakes it.  Nothing polls.
+"""The engine's event loop: sleeps until a child sends something, an alarm is due, or it is woken.  Nothing polls.
 
-A child is a process of this machine, whose channel and output the reactor listens to itself, or one that is kept
-elsewhere; what that one says is told to the reactor (`hear`, `end`) by whoever hears it.
+A child is a process of this machine, whose channel and output the reactor listens to itself, or a remote one.  What a
+remote child sends is passed to the reactor (`hear`, `end`) by whoever receives it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["Listener", "Reactor"]
 
 Clock: TypeAlias = Callable[[], float]
 
-_DEAF_S = 5.0  # for which this process may have been stopped or busy before that is no fault of others
+_DEAF_S = 5.0  # by which an alarm may ring late before the deadlines of children are put off
 
 
 class Listener(Protocol):
-    """Who is told what a child says."""
+    """Callbacks for what a child says."""
 
     def heard(self, message: FromJob) -> None:
         """The child says `message`."""
@@ -68,13 +68,13 @@ class Reactor:
             self._forget_output(child)
 
     def hear(self, child: Child, messages: Iterable[FromJob]) -> None:
-        """A child that is kept elsewhere says this."""
+        """A remote child has sent these messages."""
         for message in messages:
             if child in self._listeners:
                 self._listeners[child].heard(message)
 
     def end(self, child: Child, how: str) -> None:
-        """A child that is kept elsewhere is gone, or killed by now."""
+        """A remote child is gone, or killed by now."""
         self._over(child, lambda: how)
 
     def send(self, child: Child, message: msgspec.Struct) -> None:
@@ -102,12 +102,12 @@ class Reactor:
         self._deadlines.pop(key, None)
 
     def set_deadline(self, key: Hashable, when: float, callback: Callable[[], None]) -> None:
-        """An alarm for what a child must have done by then; it gets longer when this process did not listen to it."""
+        """Set an alarm for what a child must have done by `when`; time in which the reactor did not listen is added."""
         self.set_alarm(key, when, callback)
         self._deadlines[key] = when
 
     def clear_alarm(self, key: Hashable) -> None:
-        """There is nothing to wait for, if there was."""
+        """Remove the alarm of this key, if there is one."""
         self._alarms.discard(key)
         self._callbacks.pop(key, None)
         self._deadlines.pop(key, None)
@@ -120,10 +120,10 @@ class Reactor:
             self._wake_end.send(b"\0")
 
     def turn(self, *, sleeping: bool = True, between: Callable[[], None] = lambda: None) -> None:
-        """Sleep until something happens, unless not `sleeping`; then call back all whom it concerns.
+        """Wait until something happens, or not at all unless `sleeping`; then make all callbacks that are due.
 
-        `between` is called before alarms ring.  Those ring that were due when the sleep ended: what was said in time,
-        is heard before, however long the callbacks take.
+        `between` is called after messages are heard and before alarms ring.  Only alarms that were due when the wait
+        ended ring: what a child said in time is heard first, however long the callbacks take.
         """
         due = self._alarms.peek()
         timeout = None if due is None else max(0.0, due[0] - self._clock())
@@ -152,7 +152,7 @@ class Reactor:
         self._sleep_end.close()
 
     def _excuse(self, now: float) -> None:
-        """Move all deadlines if an alarm rings much too late: by the time for which nobody was listened to.
+        """If an alarm rings much too late, put all deadlines off by the time in which the reactor did not listen.
 
         This process was stopped then, perhaps with the whole machine, or kept busy by a callback.
         """

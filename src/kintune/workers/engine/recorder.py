@@ -1,4 +1,4 @@
-"""Has the ends of a job's items committed, several at a time."""
+"""Commits how a job's items ended, several at a time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Recorder:
         self._held.append((entry, now))
 
     def commit(self) -> Sequence[Committed]:
-        """Commit what is held, in the order in which it ended; the events that this made."""
+        """Commit what is held, in the order in which it ended; returns the new events."""
         if not self._held:
             return ()
         self._context.reactor.clear_alarm(self._alarm)

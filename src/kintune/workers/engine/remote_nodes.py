@@ -22,9 +22,9 @@ __all__ = ["JobPlacement", "RemoteNode", "RemoteNodes"]
 
 
 class RemoteNode(NamedTuple):
-    """Hosts and devices with one process host.
+    """Hosts and devices that share one process host.
 
-    `commands` say how workers are started there, by "kind@host" or "kind@device"; hosts come before what hangs on them.
+    `commands` say how workers are started there, by "kind@host" or "kind@device"; hosts come before their devices.
     With `job_limits`, jobs' own processes can run on its hosts, within these limits.
     """
 
@@ -43,7 +43,7 @@ class JobPlacement(NamedTuple):
 
 
 class _PlacedJob(NamedTuple):
-    """A job whose process runs on a node, and how it is moved, for a cause."""
+    """The node on which a job's process runs, and the function that moves it, given the cause."""
 
     node: str
     move: Callable[[str], None]
@@ -82,7 +82,7 @@ class RemoteNodes:
         self.place_waiting()
 
     def place_waiting(self) -> None:
-        """There may be room for jobs that wait for a place."""
+        """Try again to place the jobs that wait, since there may be room now."""
         waiting, self._waiting = self._waiting, {}
         for again in waiting.values():
             again()
@@ -90,10 +90,9 @@ class RemoteNodes:
     def place(
         self, job: str, command: Anywhere, again: Callable[[], None], move: Callable[[str], None]
     ) -> JobPlacement | None:
-        """A place for a job's process: the node with the fewest for each core; `move` is called when it must leave
-        there.
+        """Returns a place for a job's process, on the node with the fewest such processes per core, or None.
 
-        None where there is none; `again` is called once there may be one.
+        `move` is called when the process must leave it.  After None, `again` is called once there may be a place.
         """
         self.leave(job)
         crowds = Counter(job.node for job in self._placed.values())
@@ -135,7 +134,10 @@ class RemoteNodes:
         return name in self._present and self._host(self._present[name]) is not None
 
     def lose(self, name: str, cause: str, process_host: ProcessHost | None = None) -> None:
-        """What ran there runs elsewhere, or when it is back; one that is not there, or is another's, is left alone."""
+        """Take a node out of use; what ran there runs elsewhere, or when it is back.
+
+        An unknown node, or one that has another process host than `process_host`, is left alone.
+        """
         node = self._present.get(name)
         if node is None or (process_host is not None and node.process_host is not process_host):
             return

@@ -15,14 +15,13 @@ from kintune.workers.engine.process_log import ProcessLog, Tail
 __all__ = ["ProcessHost", "RemoteChild", "Role"]
 
 Role: TypeAlias = Literal["worker", "job"]
-"""What a process is to the front, and so what it may say."""
+"""What a process is for, which decides what messages it may send."""
 
 
 class ProcessHost(Protocol):
-    """Runs processes elsewhere, and passes on what they say.  Its methods return at once; what comes of them is told
-    later.
+    """Runs processes elsewhere, and passes on what they say.  Its methods return at once; results are reported later.
 
-    It numbers nothing itself: `process` is the number by which the engine calls a process, never used twice.
+    `process` is the number that the engine gives a process; none is used twice.
     """
 
     def start(self, process: int, command: RemoteCommand) -> None:
@@ -34,9 +33,9 @@ class ProcessHost(Protocol):
         ...
 
     def bring(self, process: int, paths: Sequence[str]) -> None:
-        """Have these files of the front where it finds them (`kintune.wire.staging`), before what is said to it next.
+        """Put these files of the front where it finds them (`kintune.wire.staging`), before what is said to it next.
 
-        It will look for no others any more.
+        It needs none of those brought before any more.
         """
         ...
 
@@ -49,7 +48,7 @@ class RemoteChild:
     """Implements `kintune.workers.engine.process.Child`."""
 
     def __init__(self, name: str, process: int, host: ProcessHost, role: Role, log: ProcessLog) -> None:
-        """`name` is how the log calls it; it is started by whoever makes this."""
+        """`name` is the process's name in the log; the caller starts it."""
         self.name = name
         self.process = process
         self._host = host
@@ -78,7 +77,7 @@ class RemoteChild:
         return how
 
     def understand(self, data: bytes) -> list[FromJob]:
-        """What it says with these bytes.
+        """Returns the messages that are complete with these bytes.
 
         Raises:
             WireError: they are no messages of a process of its role.
@@ -86,10 +85,10 @@ class RemoteChild:
         return [*self._reader.feed(data)]
 
     def printed(self, data: bytes) -> None:
-        """It has printed this."""
+        """The process has printed this."""
         self._tail.feed(data)
 
     def ended(self, how: str) -> None:
-        """It is gone."""
+        """The process has ended."""
         self._tail.finish()
         self._log.write(self.name, how)

@@ -8,18 +8,17 @@ __all__ = ["EngineSettings"]
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """Patience, in seconds and in failures.
+    """Time-outs in seconds, and how many failures are tolerated.
 
-    `start_timeout_s` bounds the time until a process says hello; `reply_timeout_s` that for which a job of which no
-    stage is open may think before it offers something or finishes.  A job that repeats stages when it is opened may
-    take `repeat_factor` times longer for that than they took at first.  `leave_timeout_s` is the time that a process
-    may take that was asked to leave.
+    `start_timeout_s` bounds the time until a process says hello; `reply_timeout_s` that in which a job without an open
+    stage must offer one or finish.  A job that repeats stages when it is opened may take `repeat_factor` times as long
+    as they took at first in addition.  `leave_timeout_s` bounds the time that a process takes to exit when asked to.
 
     A kind of worker that fails to start `start_failures` times in a row ends the run; a job whose process dies
     `job_deaths` times in a row without anything committed in between has failed.
 
-    How an item ended is committed once `hold_items` have ended or `hold_s` have passed since the first of them, when
-    one more ends; where items take long, after `longest_hold_s` while others are under way.
+    Ends of items are held and committed together: when one more ends and `hold_items` are held or the first is `hold_s`
+    old, or when the first is `longest_hold_s` old while others are under way.
 
     A place elsewhere where `losses_in_a_row` items were lost with their workers is left alone for `quarantine_s`, and
     for twice as long each time that this has not helped, up to `longest_quarantine_s`.

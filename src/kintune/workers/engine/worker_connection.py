@@ -32,7 +32,7 @@ class WorkerConnection:
 
     @property
     def work_item(self) -> WorkItem | None:
-        """What the process has been given to do, whether it is on its way or waits for the process to be up."""
+        """The item that the process was given, whether it was sent or waits for the process to be up."""
         return self._work_item
 
     def greet(self, hello: Hello, kind: str) -> None:
@@ -79,7 +79,7 @@ class WorkerConnection:
             self._reactor.set_alarm(self._alarm, now, over_the_limit)
 
     def answer(self, answer: ItemDone | ItemFailed) -> bool:
-        """The process answers: end the item, or count a stale answer; whether it was asked."""
+        """The process answers: end the item, or count a stale answer; returns whether it was the item's."""
         work_item = self._work_item
         if work_item is None or not work_item.is_answered_by(answer):
             self.stale_answers += 1
@@ -89,13 +89,13 @@ class WorkerConnection:
         return True
 
     def death(self, status: ItemStatus, cause: str) -> None:
-        """The process is gone: end the item, if it was on its way."""
+        """The process is gone: end the item with this status, if it was sent."""
         work_item = self._clear()
         if work_item is not None and work_item.sent_at is not None:
             work_item.done(work_item.died(status, cause, self._clock()))
 
     def withdraw(self) -> WorkItem | None:
-        """Forget the item, telling nobody; what it was."""
+        """Forget the item without ending it; returns it."""
         return self._clear()
 
     @property
@@ -129,10 +129,9 @@ class ItemEnd(msgspec.Struct, frozen=True):
 
 @dataclass
 class WorkItem:
-    """An item for a process, with whom to tell how it ended; `sent_at` is None until it is on its way.
+    """An item for a process; `done` is called with how it ended.  `sent_at` is None until it is sent.
 
-    `files` are paths of the front that the stage's items name.  `owner` is whatever the one who made it recognises it
-    by.
+    `files` are paths of the front that the stage's items name.  By `owner`, whoever made the item recognises it.
     """
 
     owner: object
@@ -154,7 +153,7 @@ class WorkItem:
         return self.sent_at is not None and asked == (answer.stage, answer.attempt, answer.index)
 
     def end(self, answer: ItemDone | ItemFailed, now: float) -> ItemEnd:
-        """What the answer says."""
+        """Returns how the item ended, as the answer says."""
         seconds = now - (self.sent_at or now)
         if isinstance(answer, ItemDone):
             return ItemEnd(ItemStatus.OK, answer.payload, seconds=seconds)
@@ -167,5 +166,5 @@ class WorkItem:
         )
 
     def died(self, status: ItemStatus, cause: str, now: float) -> ItemEnd:
-        """The process was killed, or killed itself, with the item."""
+        """Returns how the item ended when its process was killed or crashed."""
         return ItemEnd(status, cause=cause, seconds=now - (self.sent_at or now))

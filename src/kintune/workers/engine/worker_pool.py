@@ -21,7 +21,7 @@ __all__ = ["Slot", "WorkerPool"]
 
 
 class Slot(NamedTuple):
-    """What workers are interchangeable: those of a kind, at a place (a device, or a host that is not this one).
+    """A set of interchangeable workers: those of a kind, at a place (a device, or a host that is not this one).
 
     A device has one worker, unless it may be crowded.
     """
@@ -32,7 +32,7 @@ class Slot(NamedTuple):
 
     @classmethod
     def on_device(cls, kind: str, device: str | None) -> Slot:
-        """The slot of a device; without one, that of this host."""
+        """Returns the slot of a device or, without one, that of this host."""
         return cls(kind, device, single=device is not None)
 
 
@@ -68,9 +68,9 @@ class WorkerPool:
             clock: seconds, never going back.
             crowded: whether a device may have more than one worker.
             elsewhere: the kinds of workers that places which join later may bring.
-            useless: told of a place whose workers cannot be started or whose device is unwell, and why; whether the
-                run can do without it.
-            served: told how an item ended at a place.
+            useless: called with a place whose workers cannot be started or whose device is unwell, and why; returns
+                whether the run can do without it.
+            served: called with a place, how an item ended there, and the cause.
         """
         self._useless = useless
         self._served = served
@@ -88,11 +88,11 @@ class WorkerPool:
         self.stale_answers = 0
 
     def learn(self, commands: Mapping[str, AnyCommand]) -> None:
-        """Workers can be started so, too, from now on."""
+        """Add commands that start workers."""
         self._commands.update(commands)
 
     def has_own(self, kind: str, place: str | None) -> bool:
-        """Whether workers of this kind are started otherwise at this place."""
+        """Whether this place has its own command for workers of this kind."""
         return f"{kind}@{place}" in self._commands
 
     def knows(self, kind: str) -> bool:
@@ -104,7 +104,9 @@ class WorkerPool:
         )
 
     def submit(self, slot: Slot, work_item: WorkItem) -> bool:
-        """Have an idle worker of `slot` do the item, a new one if all are busy; False if the device's is busy.
+        """Have an idle worker of `slot` do the item, a new one if all are busy.
+
+        Returns False, and does nothing, if the slot is that of a device whose only worker is busy.
 
         Raises:
             EngineError: no worker can be started.
@@ -128,7 +130,7 @@ class WorkerPool:
         return next((worker.connection.hello for worker in workers if worker.connection.hello is not None), None)
 
     def kill_items(self, ours: Callable[[WorkItem], bool]) -> None:
-        """Kill the workers that are busy with such items, and tell nobody."""
+        """Kill the workers whose item `ours` accepts; the items are not ended."""
         for worker in [worker for workers in self._workers.values() for worker in workers]:
             work_item = worker.connection.work_item
             if work_item is not None and ours(work_item):
@@ -185,7 +187,7 @@ class WorkerPool:
             self.submit(worker.slot, work_item)
 
     def _is_useless(self, worker: _Worker, cause: str) -> bool:
-        """A worker says that it can be of no use where it is; whether the run can do without that place."""
+        """A worker says that it is of no use at its place: kill it and return True if the run can do without that."""
         if not self._does_without(worker.slot, tidy(cause)):
             return False
         if worker in self._workers[worker.slot]:  # else it was killed when its place was taken out of use
@@ -195,7 +197,10 @@ class WorkerPool:
         return True
 
     def _believed(self, slot: Slot, answer: ItemDone | ItemFailed) -> ItemDone | ItemFailed:
-        """What a worker elsewhere refuses, or cannot write there, has failed: others may do it; it ends no job."""
+        """Returns the answer without its marks `refused` and `unwritten` if the worker is remote.
+
+        The item has then merely failed: other workers may do it, and the job does not end.
+        """
         elsewhere = isinstance(self._command(slot), RemoteCommand)
         if elsewhere and isinstance(answer, ItemFailed):
             return msgspec.structs.replace(answer, refused=False, unwritten=False)

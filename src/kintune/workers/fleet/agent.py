@@ -51,7 +51,7 @@ class Agent:
         programs: Collection[str] = PROGRAMS,
         cache: ContentCache | None = None,
     ) -> None:
-        """`note` is told, in a line each, what people may want to know; files are kept in `cache`, or in the user's."""
+        """`note` is called with lines for the user; files are kept in `cache`, or in the user's cache directory."""
         self._join = join
         self._note = note
         self._programs = programs
@@ -61,7 +61,7 @@ class Agent:
         """Serve the front for ever, over one connection after another.
 
         Raises:
-            InputError: it does not want this machine, and will not want it later.
+            InputError: the front turns this machine away for good.
         """
         waits = BackOff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         while True:

@@ -47,44 +47,47 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.:,-]{0,63}", re.ASCII)
 
 
 class Admitted(NamedTuple):
-    """A device that may join: its type, as the scheduler knows it, and what its worker is told besides."""
+    """A device that may join: its type, as the scheduler knows it, and further arguments of its worker."""
 
     type: str
     arguments: tuple[str, ...] = ()
 
 
 Admit = Callable[[Join], Sequence[Admitted]]
-"""Says of each device of a machine as what it may join; InputError turns the machine away.  Called in a thread."""
+"""Returns as what each device of a machine joins, in order; raises InputError to turn the machine away.
+
+Called in a thread.
+"""
 
 
 class WorkerCommands(NamedTuple):
-    """Which of our programs do stages of each kind, on hosts and on devices."""
+    """The module that is run as the worker for each kind of stage, on hosts and on devices."""
 
     on_hosts: Mapping[str, str]
     on_devices: Mapping[str, str]
 
 
 TUNING = WorkerCommands({"build": "kintune.workers.build_worker"}, {"device": "kintune.workers.device_worker"})
-"""Those of tuning jobs."""
+"""The worker commands of tuning jobs."""
 
 
 class Front(Protocol):
     """The engine, as the registry uses it; its methods may be called from any thread."""
 
     def join(self, node: RemoteNode, answered: Callable[[str | None], None]) -> None:
-        """Stages can run there from now on; `answered` is told None, and then things are said to it, or why not."""
+        """Let stages run on this node; `answered` is called with None if it joined, otherwise with the reason."""
 
     def lose(self, node: str, cause: str, host: ProcessHost) -> None:
-        """Nothing can run there for now, if it is this one that is there."""
+        """Run nothing on this node for now, if this host is the one that joined by that name."""
 
     def heard(self, node: str, process: int, data: bytes) -> None:
         """A remote process says this."""
 
     def printed(self, node: str, process: int, data: bytes) -> None:
-        """It has printed this."""
+        """A remote process has printed this."""
 
     def ended(self, node: str, process: int, how: str) -> None:
-        """It is gone."""
+        """A remote process has ended."""
 
 
 class _Silence(Exception):
@@ -161,7 +164,7 @@ class AgentRegistry:
         return message
 
     async def _listen(self, transport: Transport, queue: FairSendQueue, name: str, host: _AgentHost) -> str:
-        """Tell the engine what the agent says, until it says no more, or hears no more; why that is."""
+        """Pass the agent's messages to the engine until the connection ends; returns why it ended."""
         while True:
             try:
                 data = await self._hear_within(transport)
@@ -197,9 +200,10 @@ class AgentRegistry:
                     return "it joined twice over one connection"
 
     async def _hear_within(self, transport: Transport) -> bytes | None:
-        """What the agent says next, if it does before several beats in a row are missed.
+        """Returns the agent's next message, or None at the end, unless several beats in a row are missed before.
 
-        One after the other: when this process was stopped, it has missed one at most, and hears what came meanwhile.
+        Each beat is waited for by itself: if this process was stopped, that counts as one, and what came meanwhile is
+        still heard.
 
         Raises:
             _Silence: they were missed.
@@ -247,7 +251,7 @@ class _AgentHost:
         self.collector.forget(process)
 
     def close(self) -> None:
-        """All are gone."""
+        """All processes of the agent are gone."""
         self.files.close()
         self.collector.close()
 
@@ -262,7 +266,7 @@ class _AgentHost:
 
 
 def _in_parts(process: int, data: bytes) -> Iterator[Say]:
-    """The process hears a stream: no part is too large for the connection, and others are heard in between."""
+    """Splits bytes for a process, so that no part is too large and messages of others can go in between."""
     for begin in range(0, len(data), _PART):
         yield Say(process, data[begin : begin + _PART])
 
@@ -270,7 +274,7 @@ def _in_parts(process: int, data: bytes) -> Iterator[Say]:
 def _node(
     join: Join, admitted: Sequence[Admitted], host: _AgentHost, workers: WorkerCommands, *, places_jobs: bool
 ) -> RemoteNode:
-    """What the engine is told of an agent's machine."""
+    """Return what the engine is told of an agent's machine."""
     resources: list[Resource] = []
     commands: dict[str, RemoteCommand] = {}
     if join.cores:
@@ -310,12 +314,12 @@ def _check(join: Join) -> None:
 
 
 async def _turn_away(transport: Transport, why: TurnedAway) -> None:
-    """Say so, unless nobody is there to hear it any more."""
+    """Tell the agent why it is turned away, unless the connection is dead."""
     with contextlib.suppress(OSError):
         await transport.send(msgspec.msgpack.encode(why))
 
 
 def _in(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """Have something done in the thread of a loop; one that is closed has nobody left to do it for."""
+    """Have the thread of an event loop call `act`, unless the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(act)

@@ -1,4 +1,4 @@
-"""How long those that wait for cores will wait, and which hosts are in use: from the scheduler's own events."""
+"""How long stages that wait for cores will wait, and which hosts are in use, from the scheduler's own events."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Backlog:
         self._homes: dict[str, str | None] = {}
 
     def __call__(self, event: Event, decisions: Sequence[Decision]) -> None:
-        """Something has happened, and this was decided."""
+        """Note an event, and what the scheduler decided."""
         with self._lock:
             self._note(event)
             for decision in decisions:
@@ -74,7 +74,7 @@ class Backlog:
                         self._running[key] = (stage, event.now, there.host, there.cores)
 
     def look(self) -> Load:
-        """How things stand."""
+        """Returns the load at present."""
         with self._lock:
             work_s = sum(
                 stage.demand.cores * self._durations.expected(stage.duration_key)

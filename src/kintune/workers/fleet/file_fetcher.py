@@ -103,7 +103,7 @@ class FileFetcher:
         return await asyncio.shield(coming.arrived)
 
     def _refuse(self, digest: str, coming: _Coming) -> None:
-        """Ask once more for what arrived otherwise than it was announced."""
+        """Ask once more for a file that differs from what was announced; give it up after the second time."""
         coming.arrival.drop()
         if coming.again:
             self._fail(digest, f"{coming.name} arrived twice otherwise than it was announced; its SHA-256 differs")

@@ -16,7 +16,7 @@ from kintune.workers.fleet.transport import FairSendQueue
 __all__ = ["Carry", "FileSource"]
 
 Carry = Callable[[str, FileContent], Awaitable[None]]
-"""Brings the file at a path, whose content is known, to the agent by a way of its own, which ends as `Part` would."""
+"""Brings the file at a path, with this content, to the agent by other means; the agent receives `Part` messages."""
 
 
 class FileSource:
@@ -39,7 +39,7 @@ class FileSource:
         self.do(process, lambda: self._bring(process, paths))
 
     def do(self, process: int, act: Callable[[], None]) -> None:
-        """Act once the files are announced that the process needs before."""
+        """Call `act` at once or, while files for the process are being read, after they are announced."""
         held = self._held.get(process)
         if held is None:
             act()

@@ -195,9 +195,10 @@ class Collector:
 
 
 def with_token(prefix: str) -> Collect:
-    """What the agent of a process that makes files is told: their prefix, and a file of this front beside them.
+    """Returns what the agent of a process that makes files is told: their prefix, and a token file beside them.
 
-    Without that file, which is where nothing can be written, the directory is taken for one that is not shared.
+    Where the token file cannot be written, it is left out, and the agent takes the directory for one that is not
+    shared.
     """
     path = os.path.join(os.path.dirname(prefix), _TOKEN)
     try:

@@ -56,7 +56,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 class TurnedAway(msgspec.Struct, frozen=True, tag="turned_away"):
-    """The agent cannot join, or no longer; `cause` says why.  It is of no use to ask again unless `later`."""
+    """The agent cannot join, or no longer; `cause` says why.  Asking again is of no use unless `later`."""
 
     cause: str
     later: bool = False
@@ -139,8 +139,8 @@ ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Need | Part | Gone | 
 class OfferedDevice(msgspec.Struct, frozen=True):
     """A device of an agent's machine: what it is called there, and what its worker says of it (`Hello.about`).
 
-    `type` is what whoever looks after it calls devices like it, `arguments` and `limits` are those of its worker,
-    `peak` is the most it does.
+    `type` is its owner's name for devices like it, `arguments` and `limits` are those of its worker, `peak` is its
+    measured peak.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Heard(msgspec.Struct, frozen=True, tag="heard"):
 
 
 class Want(msgspec.Struct, frozen=True, tag="want"):
-    """The file with this digest, which a process needs, is to be sent; `again` after it arrived otherwise."""
+    """The file with this digest, which a process needs, is to be sent; `again` if what arrived did not match it."""
 
     digest: str
     again: bool = False
@@ -197,14 +197,14 @@ class Made(msgspec.Struct, frozen=True, tag="made"):
 
 
 class Printed(msgspec.Struct, frozen=True, tag="printed"):
-    """It has printed this."""
+    """The process has printed this."""
 
     process: int
     data: bytes
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """It is gone, or could not be started; nothing more is said of it."""
+    """The process has ended, or could not be started; nothing more is said of it."""
 
     process: int
     how: str

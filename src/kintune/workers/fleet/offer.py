@@ -30,7 +30,7 @@ class OfferedDevices(msgspec.Struct, frozen=True):
 
 
 class OfferedBoard(msgspec.Struct, frozen=True):
-    """A board of some type that the compiler's RPC server at an address stands for; programs have so many threads."""
+    """A board of some type, reached through the compiler's RPC server at an address; programs run in `threads`."""
 
     type: str
     address: Address
@@ -38,7 +38,7 @@ class OfferedBoard(msgspec.Struct, frozen=True):
 
 
 def offer_cores(name: str, cores: Sequence[int], memory_mb: int) -> Join:
-    """What a machine says that builds on these cores, with so much memory for each build."""
+    """Returns how a machine joins that builds on these cores, with `memory_mb` for each build."""
     return msgspec.structs.replace(
         _join(name), cores=len(cores), memory_mb=memory_mb, limits=ResourceLimits(memory_mb, cores=tuple(cores))
     )
@@ -47,7 +47,7 @@ def offer_cores(name: str, cores: Sequence[int], memory_mb: int) -> Join:
 def offer_devices(
     name: str, devices: OfferedDevices, target: str, tell: Callable[[str], None], *, urgent: bool
 ) -> Join:
-    """What a machine says that measures on these devices; each is asked what it is, and does what it can.
+    """Returns how a machine joins that measures on these devices; a worker measures each one's peak before.
 
     Raises:
         InputError: there is no such target.
@@ -62,7 +62,7 @@ def offer_devices(
 
 
 def offer_board(name: str, board: OfferedBoard, target: str, tell: Callable[[str], None]) -> Join:
-    """What this machine says that stands for a board without Python; raises as `offer_devices` does."""
+    """Returns how this machine joins for a board without Python; raises as `offer_devices` does."""
     arguments = ("--rpc", str(board.address), "--target", target, "--threads", str(board.threads))
     device = ":".join(filter(None, ("rpc", str(board.address.port), board.address.key)))
     offered = _offered(device, board.type, arguments, ResourceLimits(), tell)
@@ -72,7 +72,7 @@ def offer_board(name: str, board: OfferedBoard, target: str, tell: Callable[[str
 def _offered(
     device: str, type_: str, arguments: tuple[str, ...], limits: ResourceLimits, tell: Callable[[str], None]
 ) -> OfferedDevice:
-    """A device whose worker was asked what it is, and did what it can."""
+    """Returns a device with what its worker says of it and the peak that its worker has measured."""
     tell(f"measuring the properties and the peak of {device}")
     with interview(_DEVICE_WORKER, (*arguments, "--pulse"), limits=limits) as worker:
         about = msgspec.msgpack.decode(worker.about, type=DeviceDescription)
@@ -82,9 +82,9 @@ def _offered(
 
 
 def machine_identity(root: Path = Path("/")) -> str:
-    """What tells this machine from others, whatever it is called: a digest of what the system was given when installed.
+    """Returns what tells this machine from others of the same name: a digest of the identifier made at installation.
 
-    A machine without such a thing is known by its name and its processor.
+    A machine without an identifier is known by its name and its processor.
     """
     for file in ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid"):
         try:

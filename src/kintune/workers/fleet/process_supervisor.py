@@ -33,7 +33,7 @@ PROGRAMS = frozenset(
 )
 """What a front may have started here: our programs, and nothing else."""
 
-_VARIABLES = frozenset({"OMP_NUM_THREADS", "TVM_NUM_THREADS"})  # what a front may say of a program's environment
+_VARIABLES = frozenset({"OMP_NUM_THREADS", "TVM_NUM_THREADS"})  # the environment variables that a front may set
 _CHUNK = 1 << 18
 _PASSED_ON = 1 << 23  # bytes of what one process prints; a line has more to carry
 _LAST = 1 << 14
@@ -42,19 +42,19 @@ _END_S = 30.0  # for which a process that was killed is waited for: the kernel m
 
 
 class ProcessListener(Protocol):
-    """Who is told what goes on, in the thread of the event loop."""
+    """Callbacks for what processes do, in the thread of the event loop."""
 
     def heard(self, process: int, data: bytes) -> None:
         """The process says this to the front."""
 
     def printed(self, process: int, data: bytes) -> None:
-        """It has printed this."""
+        """The process has printed this."""
 
     def made(self, process: int, parts: Iterator[Made]) -> None:
-        """It may have made files for the front, whose parts are read as they are taken."""
+        """The process may have made files for the front, whose parts are read as they are taken."""
 
     def ended(self, process: int, how: str) -> None:
-        """It is gone, or could not be started; nothing more is told of it."""
+        """The process has ended, or could not be started; nothing more is told of it."""
 
 
 class ProcessSupervisor:
@@ -72,7 +72,7 @@ class ProcessSupervisor:
         return len(self._members)
 
     def start(self, launch: Launch) -> None:
-        """Start a process; that it could not be started is told."""
+        """Start a process; if it cannot be started, the listener is told that it ended."""
         try:
             staging = StagingDirectory()
         except OSError as error:
@@ -84,14 +84,13 @@ class ProcessSupervisor:
         life.add_done_callback(self._lives.discard)
 
     def say(self, process: int, data: bytes) -> None:
-        """Pass the front's words on; one that is gone does not hear them."""
+        """Pass bytes of the front on to a process, unless it is gone."""
         member = self._members.get(process)
         if member is not None:
             member.say(data)
 
     def need(self, need: Need) -> None:
-        """A process needs a file before it hears anything more; one whose file cannot be had is killed, with the
-        reason."""
+        """Place a file that a process needs before it is told anything more; if that fails, the process is killed."""
         member = self._members.get(need.process)
         if member is not None:
             member.wait()
@@ -134,7 +133,7 @@ class ProcessSupervisor:
         try:
             if launch.module in self._programs:
                 how = await self._from_start_to_end(launch, member)
-        except (OSError, ValueError) as error:  # an argument may hold what none can
+        except (OSError, ValueError) as error:  # an argument may hold a null character
             how = f"cannot be started: {error}"
         finally:
             del self._members[launch.process]
@@ -232,7 +231,7 @@ class _Member:
                 os.killpg(self._child.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """It is gone: its number may soon be that of another process, which must not be killed."""
+        """The process has ended: its number may soon be that of another process, which must not be killed."""
         self._child = None
 
 
@@ -257,13 +256,13 @@ class _Output:
 
 
 async def _within(seconds: float, what: Awaitable[object]) -> None:
-    """Wait for it, but for no longer than this."""
+    """Wait for `what`, but no longer than this."""
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(what, seconds)
 
 
 async def _pump(reader: asyncio.StreamReader, told: Callable[[bytes], None]) -> None:
-    """Tell what comes, until there will be no more."""
+    """Call `told` with the data that arrive, until the stream ends."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(_CHUNK):
             told(data)

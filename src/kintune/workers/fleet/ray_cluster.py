@@ -73,7 +73,7 @@ def offer_of(node: Mapping[str, Any]) -> NodeOffer | None:
 
 
 class Growing(NamedTuple):
-    """What a cluster that grows goes by."""
+    """What decides when a cluster grows: the load, and the rule for it."""
 
     backlog: Backlog
     growth: Growth
@@ -183,7 +183,7 @@ class RayCluster:
         _log.info("connected to the Ray cluster again")
 
     def _offer_of(self, node: Mapping[str, Any]) -> NodeOffer | None:
-        """What a node is to offer: what one like it did that is gone, if there is one, so that it has its name.
+        """Return what a node is to offer: the offer of a similar node that is gone, with its name, if there is one.
 
         A cluster that grows and shrinks for months would else leave behind thousands of hosts that are never back.
         """
@@ -199,7 +199,7 @@ class RayCluster:
         return self._offers[id]
 
     def _reuse_names(self, alive: Collection[str]) -> None:
-        """Note what nodes offered that are gone, and whose agents are."""
+        """Put aside the offers of nodes that are gone with their agents, for `_offer_of` to use again."""
         for id in [id for id in self._offers if id not in alive and id not in self._attended]:
             offer = self._offers.pop(id)
             self._waits.pop(offer.name, None)
@@ -232,7 +232,7 @@ class RayCluster:
                 present -= cores
 
     async def _ask(self, cores: int) -> bool:
-        """Ask for so many cores in all; whether the cluster has heard it."""
+        """Ask for this many cores in all, and return whether the cluster has received the request."""
         self._asks = True
         try:
             await asyncio.to_thread(_request, cores)

@@ -16,7 +16,7 @@ _MOST_BYTES = 2 << 30
 class RayObjects:
     """References to files in the object store, which keeps what is referred to.
 
-    So many bytes are kept (`most_bytes`), beside the file that was put last; the file that was used longest ago goes
+    At most `most_bytes` bytes are kept, beside the file that was put last; the file that was used longest ago goes
     first.  Nodes that need it later have it put again.
     """
 

@@ -23,7 +23,7 @@ from kintune.workers.fleet.transport import Transport
 __all__ = ["PATH", "SocketTransport", "call", "open_door"]
 
 PATH = "/api/v1/agents"
-"""Where agents come in."""
+"""The path of the URL at which agents connect."""
 
 _MOST = 1 << 28  # bytes of a message: a stage with all of its programs
 _OPEN_S = 20.0
@@ -46,7 +46,7 @@ class SocketTransport:
             raise ConnectionError(str(error)) from error
 
     async def receive(self) -> bytes | None:
-        """The next message; None once the other end has hung up, or said something that is none."""
+        """Return the next message; None once the other end has hung up, or sent something that is not a message."""
         try:
             data = await self._connection.recv()
         except ConnectionClosed:
@@ -84,7 +84,7 @@ async def call(url: str, token: str) -> AsyncIterator[Transport]:
                 f"{url}: the service refuses this machine: {text[:200] or HTTPStatus(code).phrase}"
             ) from error
         raise ConnectionError(f"it answered {code}") from error
-    except ImportError as error:  # of what a proxy that the environment names would need
+    except ImportError as error:  # a package that a proxy named by the environment would need
         raise InputError(f"{url}: {error}") from error
     except (WebSocketException, asyncio.TimeoutError, EOFError) as error:
         raise ConnectionError(str(error) or "it did not answer in time") from error
@@ -102,8 +102,8 @@ def open_door(
 ) -> AbstractAsyncContextManager[Server]:
     """Let agents in, at `PATH` of this address, until the end of the block.
 
-    `check` says whose a token is, or raises KintuneError when nobody may come in with it; it is called in a thread.
-    `attend` has the connection for as long as it runs, with what `check` has said.
+    `check` returns whose a token is, or raises KintuneError if the token is not valid; it is called in a thread.
+    `attend` is given the connection and what `check` returned; the connection is closed when it returns.
     """
 
     async def ask(connection: ServerConnection, request: Request) -> Response | None:

@@ -30,7 +30,7 @@ class Transport(Protocol):
 
 
 class FairSendQueue:
-    """Sends messages over a connection; who has something to send does not wait for it.
+    """Sends messages over a connection; who adds one to the queue does not wait until it is sent.
 
     Messages for one process, or for none, keep their order; the processes take turns, message by message, so that one
     with much to send does not hold up the others.  A file takes turns like a process.
@@ -46,11 +46,11 @@ class FairSendQueue:
         self._speaking: asyncio.Task[None] | None = None
 
     def say(self, message: msgspec.Struct, process: Hashable = None) -> None:
-        """Send it when it is its turn.  To be called in the thread of the event loop, like the methods below."""
+        """Send a message when it is its turn.  To be called in the event loop's thread, like the methods below."""
         self._put(message, process)
 
     def say_all(self, messages: Iterable[msgspec.Struct], process: Hashable) -> None:
-        """The same for several messages, each made when it is its turn, unless `say_last` is called first."""
+        """Send several messages, each made when it is its turn, unless `say_last` is called first."""
         self._put(iter(messages), process)
 
     def say_last(self, message: msgspec.Struct, process: Hashable) -> None:

@@ -57,7 +57,11 @@ class Accuracy:
     locks_cores = False  # nothing is timed but the pool, and the run that collects it takes the lock itself
 
     def check(self, cell: Cell) -> None:
-        """Every model needs a plain monolithic one of its size to be compared with."""
+        """Check the pool, and that there is a plain monolithic model of each model's size to compare it with.
+
+        Raises:
+            InputError: there is none, or the pool cannot be used.
+        """
         check_pool(cell)
         if not cell.methods:
             raise InputError('name the models to compare: [[method]] name = "trees", families = ["none", "op"]')
@@ -75,7 +79,7 @@ class Accuracy:
                 )
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
-        """Collecting takes nearly all of it."""
+        """Returns the seconds of collecting the pool, which take nearly all of it, and of fitting the models."""
         sizes = len(train_sizes(int(cell.values["samples"] or 0) * 3 // 4))
         fits = int(cell.values["splits"] or 0) * sizes * len(cell.methods) * _SECONDS_A_FIT
         return fits + seconds_to_collect(cell, models)
@@ -136,4 +140,4 @@ def _capacity(method: Method) -> Capacity:
 
 
 EXPERIMENT = Accuracy()
-"""What the registry finds here."""
+"""The object that `experiment_of` returns."""

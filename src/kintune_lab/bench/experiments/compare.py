@@ -111,7 +111,7 @@ class Compare:
     locks_cores = False  # tuning takes the lock itself, and so does the timing afterwards
 
     def check(self, cell: Cell) -> None:
-        """Single options show most of what is wrong, and a model that cannot be read is a row.
+        """Check that there are inputs to quantise with; options are checked singly, and a wrong model becomes a row.
 
         Raises:
             InputError: something is to be quantised, and there are no inputs for that.
@@ -155,7 +155,7 @@ class Compare:
 
 
 EXPERIMENT = Compare()
-"""What the registry finds here."""
+"""The object that `experiment_of` returns."""
 
 
 def _settings(cell: Cell) -> FileSettings:

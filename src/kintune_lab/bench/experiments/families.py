@@ -41,7 +41,11 @@ class FamilyCounts:
     locks_cores = False  # nothing is timed, and the import takes the lock itself
 
     def check(self, cell: Cell) -> None:
-        """A pool must be one of the cell's own network."""
+        """Check that the pool, if one is named, is of the cell's own network.
+
+        Raises:
+            OptionError: it is not, or cannot be read.
+        """
         if cell.values["pool"] is None:
             return
         try:
@@ -52,7 +56,7 @@ class FamilyCounts:
             raise OptionError("pool", f"is one of {pool.origin.model}, not of {cell.values['model']}")
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
-        """The import of the network."""
+        """Returns the seconds that the import of the network takes, a guess."""
         del cell, models
         return _SECONDS
 
@@ -134,4 +138,4 @@ def _by_op(rows: Sequence[Row]) -> Grid:
 
 
 EXPERIMENT = FamilyCounts()
-"""What the registry finds here."""
+"""The object that `experiment_of` returns."""

@@ -31,10 +31,10 @@ __all__ = ["EXPERIMENT", "Race"]
 STOCK, STOCK_FAMILY, KINTUNE = "stock", "stock_family", "kintune"
 
 TIME_GOAL, QUALITY_GOAL = 2.5, 1.14
-"""Time to quality, and quality at equal time, that are to be reached."""
+"""The ratios to be reached: of time to quality, and of quality at equal time."""
 
 PAUSE = "pause"
-"""The file in a bench's directory that makes a race stand still after the turn at hand."""
+"""The name of a file: while it is in a bench's directory, a race pauses after the current turn."""
 
 _SECONDS_A_TRIAL = 1.1  # of stock, a guess
 _KNOWLEDGE: dict[str, Option] = {
@@ -100,7 +100,11 @@ class Race:
     locks_cores = False  # teaching takes the lock itself, as any tuning does
 
     def check(self, cell: Cell) -> None:
-        """Exactly one method is stock: the others are compared with it."""
+        """Check that exactly one method is stock, with which the others are compared, and that warm ones have teachers.
+
+        Raises:
+            InputError: that is not so.
+        """
         stock = [method for method in cell.methods if method.name == STOCK]
         if len(stock) != 1 or len(cell.methods) < 2:
             raise InputError("a race has the method stock once and at least one other; write [[method]] for each")
@@ -109,7 +113,7 @@ class Race:
                 raise OptionError("knowledge", "needs networks that teach it; name teachers in [matrix]", method.label)
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
-        """Stock's trials, and as long for each of the others."""
+        """Returns the seconds of stock's trials, and the share of them that each of the others may spend."""
         facts = models.get(str(cell.values["model"]))
         if facts is None:
             return None
@@ -181,7 +185,10 @@ def _tuner(cell: Cell, method: Method) -> TunerSpec:
 
 
 def _warm_starts(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, WarmStartSource]:
-    """What each warm method knows; the teachers are tuned first if no earlier cell of the bench has done so."""
+    """Returns the warm start of each method that has one, by label.
+
+    The teachers are tuned first if no earlier cell of the bench has done so.
+    """
     warm = {m.label: m for m in cell.methods if m.values.get("knowledge", NONE) != NONE}
     if not warm:
         return {}
@@ -201,6 +208,6 @@ def _names(value: Value) -> tuple[str, ...]:
 
 
 def _stock_label(tables: Tables) -> str:
-    """What stock is called: it has the first row of each cell's results."""
+    """Returns the label of stock, which has the first row of each cell's results."""
     results = tables.get("results", ())
     return str(results[0]["method"]) if results else STOCK

@@ -1,7 +1,7 @@
 """Strategies of search compared on a pool: the same measured programs for all, many seeds, no device.
 
-What costs is trials.  Proposers cannot be compared this way, since nothing new can be proposed; budgets, families and
-foresee tuning can.
+Costs are counted in trials.  Proposers cannot be compared this way, since nothing new can be proposed; budgets,
+families and foresee tuning can.
 """
 
 from __future__ import annotations
@@ -55,13 +55,17 @@ class ReplayExperiment:
     locks_cores = False  # nothing is timed but the pool, and the run that collects it takes the lock itself
 
     def check(self, cell: Cell) -> None:
-        """There must be something to compare."""
+        """Check the pool, and that there are strategies to compare.
+
+        Raises:
+            InputError: there are none, or the pool cannot be used.
+        """
         check_pool(cell)
         if not cell.methods:
             raise InputError('name the strategies to compare: [[method]] name = "search", families = ["none", "op"]')
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
-        """Collecting takes nearly all of it."""
+        """Returns the seconds of collecting the pool, which take nearly all of it, and of the replays."""
         facts = models.get(str(cell.values["model"]))
         samples, asked = int(cell.values["samples"] or 0), cell.values["trials_per_subgraph"]
         trials = (samples // 2 if asked is None else min(samples, int(asked))) * (facts.tunable if facts else 10)
@@ -130,4 +134,4 @@ def _reached(method: Method, run: int, points: list[Point], pool: Pool) -> list[
 
 
 EXPERIMENT = ReplayExperiment()
-"""What the registry finds here."""
+"""The object that `experiment_of` returns."""

@@ -71,7 +71,7 @@ _METHODS: dict[str, Options] = {}
 
 
 class Tune:
-    """The general use: the product of whatever a user wants to vary."""
+    """Runs `kintune tune` for each combination of the options that a spec varies."""
 
     name = "tune"
     version = 1
@@ -81,13 +81,17 @@ class Tune:
     locks_cores = False  # the run takes the lock itself
 
     def check(self, cell: Cell) -> None:
-        """A search needs an end."""
+        """Check that something ends the search.
+
+        Raises:
+            InputError: nothing does.
+        """
         values = cell.values
         if values["trials"] is None and values["minutes"] is None and values["until"] is None:
             raise InputError("nothing ends the search; set trials, minutes or until in [matrix]")
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
-        """Known only where the time is what ends the search."""
+        """Returns the seconds of the time limit; None if there is none, or trials may end the search first."""
         minutes = cell.values["minutes"]
         return minutes * 60 if isinstance(minutes, float) and cell.values["trials"] is None else None
 

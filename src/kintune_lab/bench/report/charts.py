@@ -143,7 +143,7 @@ def ratio_chart(
 def ratio_grid(
     rows: Sequence[Row], columns: dict[str, str], *, groups: Sequence[str], series: str, group_title: str = "model"
 ) -> Grid:
-    """The same ratios in figures: a row for each group and series, a column for each of `columns` (column: title)."""
+    """Return ratios as a table: a row for each group and series, a column for each of `columns` (column: title)."""
     lines: list[tuple[str, ...]] = []
     medians: dict[tuple[str, str], list[float]] = {}
     for (*key, label), group in by(rows, *groups, series).items():
@@ -167,10 +167,10 @@ def _ratios(rows: Sequence[Row], column: str) -> list[float]:
 
 
 _POINTS = 160
-"""At most so many points a curve: plots are committed, and a screen has no more to show."""
+"""The most points of a curve: plots are committed, and a screen can show no more."""
 
 _IN_SIGHT = 4.0
-"""How many times slower than the level that matters a search may be and still be seen; untuned ones are far above."""
+"""A chart ends at this many times the level of the reference; untuned networks are far above it."""
 
 Steps = Sequence[tuple[float, float]]
 

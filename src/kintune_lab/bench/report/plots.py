@@ -224,7 +224,7 @@ def _mark(number: int) -> tuple[str, str]:
 
 
 def _key(axes: Any, names: Sequence[str]) -> None:
-    """Which marker is whose; a value that was not reached has a marker of its own and is no key."""
+    """Add a legend of the markers; the marker of values that were not reached is not in it."""
     from matplotlib.lines import Line2D
 
     marks = [_mark(number) for number in range(len(names))]

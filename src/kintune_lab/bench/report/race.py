@@ -107,7 +107,7 @@ def _curves(curve: Sequence[Row], results: Sequence[Row], panels: Sequence[str],
             lines=["method"],
             levels=levels,
             reference=reference,
-            log_x=True,  # who is there tens of times sooner would be a line at the left edge
+            log_x=True,  # a method that is tens of times faster would be a line at the left edge
         )
 
     over_time = charts("active_seconds", "seconds of search", "latency-over-time", "Latency over time")

@@ -27,7 +27,7 @@ _NO_PLOTS = "Plots were left out, since matplotlib is not installed: pip install
 
 
 def write_report(directory: Path, spec: BenchSpec, tables: Tables, summary: BenchSummary) -> list[str]:
-    """Write `report.html` and `plots/*.svg` to `directory`; their names.  Without matplotlib there are no plots."""
+    """Write `report.html` and `plots/*.svg` to `directory`; returns their names.  Plots need matplotlib."""
     sections = _with_names_of_their_own(spec.experiment.report(tables))
     drawings = _drawings(sections)
     lead = [spec.description] if spec.description else []
@@ -104,7 +104,7 @@ def _machines(cells: Sequence[Row]) -> list[str]:
 
 
 def _versions(cells: Sequence[Row]) -> list[str]:
-    """Which cells are of which versions, where there are several."""
+    """Return how many cells are of which versions, where there are several."""
     counts = Counter(f"kintune {row['kintune']} with compiler {row['compiler']}" for row in cells if row.get("kintune"))
     if len(counts) < 2:
         return []

@@ -1,4 +1,4 @@
-"""The jobs of a user's models are found by an index: the page of the models shows what came of each."""
+"""An index finds the jobs of a user's models: the page of the models shows the outcome of each."""
 
 from __future__ import annotations
 
