@@ -248,7 +248,7 @@ class TvmBackend:
             onnx=named.onnx,
             exported=named.exported,
             constants=networks.constants,
-            hybrid=networks.hybrid is not None,
+            hybrid=_is_hybrid(spec, networks),
             quantised=self._quantised_file,
             kept=kept,
             digests=JobFiles.digests(tuned, reference),
