@@ -27,7 +27,7 @@ router = APIRouter(prefix="/api/v1", tags=["live"], responses={code: {"model": E
 
 
 @router.get("/jobs/{job}/events", response_class=StreamingResponse)
-async def events(job: str, request: Request, visitor: Reader, application: ApplicationOf) -> StreamingResponse:
+def events(job: str, request: Request, visitor: Reader, application: ApplicationOf) -> StreamingResponse:
     """The job as it is, then its news as they come, until it is over; `text/event-stream`."""
     found = application.jobs.get(visitor, job)
     live_state: LiveState = request.app.state.live_state
@@ -40,7 +40,7 @@ async def events(job: str, request: Request, visitor: Reader, application: Appli
 
     async def stream() -> AsyncIterator[bytes]:
         with live_state.watching(found.id) as next_news:
-            now = application.jobs.get(visitor, job)
+            now = await asyncio.to_thread(application.jobs.get, visitor, job)
             yield _event("job", JobOut.of(now).model_dump_json().encode())
             if now.state.over:
                 return
@@ -64,7 +64,8 @@ async def events(job: str, request: Request, visitor: Reader, application: Appli
                     continue
                 yield _event(type(each).__name__.lower(), msgspec.json.encode(each))
                 if isinstance(each, Changed) and each.state.over:
-                    yield _event("job", JobOut.of(application.jobs.get(visitor, job)).model_dump_json().encode())
+                    now = await asyncio.to_thread(application.jobs.get, visitor, job)
+                    yield _event("job", JobOut.of(now).model_dump_json().encode())
                     return
 
     return StreamingResponse(stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
