@@ -71,7 +71,10 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """One event of a job, committed: the `seq`-th of its run, `at` seconds of active run time after its first stage."""
+    """One event of a job, committed: the `seq`-th of its run, from 0 on, at `at` seconds of active run time.
+
+    It is the end of item number `index` of a stage, which ran for `seconds`.
+    """
 
     seq: int
     at: float
@@ -187,8 +190,8 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
 class OfferStages(msgspec.Struct, frozen=True, tag="offer"):
     """The stages that the job requests next, in this order.
 
-    `ahead` is how many stages of each duration key it thinks it will still ask for after these; None: it cannot tell.
-    `seconds` says of some of these keys how long one stage takes, as far as the job can tell.
+    `ahead` is the number of stages of each duration key that the job expects to request after these, None if it cannot
+    tell.  `seconds` is its estimate of the duration of one stage, for some of these keys.
     """
 
     works: tuple[Work, ...]
