@@ -1,6 +1,6 @@
 """Re-measurement: the known programs that are timed again in each round of a subgraph.
 
-The fastest known programs are in part those that were timed while the machine was fast.  Timing them again corrects
+Some programs are among the fastest only because they were timed while the machine was fast.  Timing them again corrects
 that.
 """
 
