@@ -17,7 +17,7 @@ __all__ = ["leaders"]
 
 
 def leaders(state: SubgraphState, count: int) -> list[Proposal]:
-    """Return the `count` fastest known programs of a subgraph, without the untuned one, to be timed again."""
+    """Return the programs to be timed again: the `count` fastest known ones of a subgraph, except the untuned one."""
     fastest = [candidate for candidate in state.fastest(count) if candidate.sketch != UNTUNED]
     nothing = np.zeros(0, np.float32)
     return [Proposal(Draft(c, state.features.get(c, nothing)), None, "again") for c in fastest]
