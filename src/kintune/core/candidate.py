@@ -1,4 +1,4 @@
-"""A candidate program as a value: what was decided, never how a compiler represents it.
+"""Candidate programs as values: the decisions that make them, independent of any compiler's representation.
 
 A *sketch* is the skeleton of a program with open decisions; each open decision is described by an *axis*.  A
 *candidate* fills them in.  All three are free of TVM, frozen, hashable and small: they can be sent, stored, compared

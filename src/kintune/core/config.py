@@ -44,8 +44,8 @@ OtherShapes: TypeAlias = Literal["refuse", "onnxruntime"]
 
 
 Precision: TypeAlias = Literal["fp32", "bf16", "int8", "auto"]
-"""What the result may compute in: the model's own types; also bf16; also integers of 8 bits; or, with "auto", whatever
-the processor has."""
+"""The precisions in which the result may compute.  "fp32": the model's own types.  "bf16": bf16 as well.  "int8": bf16
+and integers of 8 bits as well.  "auto": all of these that the processor supports."""
 
 DEFAULT_MAX_ERROR = 1e-2
 """The error allowed with a narrower precision where none is given."""

@@ -51,7 +51,7 @@ class ItemStatus(str, Enum):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A stage with what it takes to run it.
+    """A stage with the data that is needed to run it.
 
     `worker` is the kind of process that runs it: "job" (the job's own process), "build", "device", or any other kind
     the engine was given.  `context` is shared by all `items`.  Items of one work are independent of each other: the
@@ -136,7 +136,7 @@ class StageClosed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Finish with what there is; `reason` says in words why."""
+    """Finish with the results so far; `reason` says in words why."""
 
     reason: str
 
@@ -152,7 +152,7 @@ ToWorker: TypeAlias = Open | Begin | Item | Accept | StageClosed | Stop | Shutdo
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First message of every worker: its kind, process id, and what it can say of itself (kind-specific bytes)."""
+    """First message of every worker: its kind, process id, and a description of itself (kind-specific bytes)."""
 
     worker: str
     pid: int

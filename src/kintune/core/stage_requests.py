@@ -89,7 +89,7 @@ class ProfileContext(msgspec.Struct, frozen=True):
     once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
     `best_us` has the best times known of some workloads: a candidate that takes more than `slow` times as long, or as
     the fastest of the stage so far, is not timed again.  `again` are candidates (digests) that were measured
-    before: what they take now is what the others are compared with.
+    before; the others are compared with their new times.
     """
 
     protocol: MeasurementProtocol
@@ -146,8 +146,8 @@ class ValidationItem(msgspec.Struct, frozen=True):
     is run as well.  `titles` has the names of its subgraphs by workload; those in `left_out` are in no such network.
 
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
-    then all runtimes of the model, whatever `compare` says.  With `may_hand_over`, what is no faster than onnxruntime
-    runs in onnxruntime.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
+    then all runtimes of the model, whatever `compare` says.  With `may_hand_over`, parts that are not faster than
+    onnxruntime run there.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
     it takes long and another reference runs the model, it does not run.  `beside` is another executable of the model:
     with it and with `timed` False, the two are timed in turns.  With a `metric`, the network is right if it does not
     lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.

@@ -1,4 +1,4 @@
-"""The stages of a tuning job, and what each yields; free of TVM, since the front process reads it."""
+"""The stages of a tuning job and their results; free of TVM, since the front process reads them."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class KnownCandidate(msgspec.Struct, frozen=True):
 class Taught(msgspec.Struct, frozen=True):
     """What the records tell of other workloads, and of the device: its `peak`, if that was measured.
 
-    `lost` counts what was offered at first and cannot be read now.
+    `lost` counts the programs and models that were chosen before and cannot be read now.
     """
 
     knowledge: Knowledge

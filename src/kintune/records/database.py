@@ -179,7 +179,7 @@ class Database:
 
 
 def _replace_nul(_c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> tuple[str, Any]:
-    """Replaces NUL characters in parameters, which PostgreSQL refuses in a text: what a user sends may hold them."""
+    """Replaces NUL characters in texts, which PostgreSQL refuses; texts from users may hold them."""
     return statement, _without_nul(parameters)
 
 

@@ -81,7 +81,7 @@ class SpaceSuite(ABC):
         assert np.isfinite(matrix).all()
 
     def test_what_is_described_in_bulk_is_described_alike(self) -> None:
-        """A field's features of a candidate equal those of its draft; candidates of a `settled` field stay unchanged."""
+        """A field's features of a candidate are those of its draft; candidates of a `settled` field stay unchanged."""
         space = self.make()
         for field in space.fields(self.workload):
             population = breed.draw(field.encoding, 8, np.random.default_rng(3))

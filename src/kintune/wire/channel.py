@@ -42,7 +42,7 @@ DEFAULT_LIMIT = 512 * 1024 * 1024
 """The largest body, in bytes, that is sent or accepted unless a caller says otherwise."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises where bytes are no message; msgspec lets the last two of these through."""
+"""The exceptions that decoding raises for bytes that are no message; msgspec does not convert the last two."""
 
 _LONGEST = 400  # characters of a text from another process
 _CHUNK = 1 << 18

@@ -59,7 +59,7 @@ class JobHandler(Handler, Protocol):
         """Take in the end of a stage; items of a droppable work for which no event came were dropped."""
 
     def stop(self, reason: str) -> Iterable[Saying]:
-        """Finish with what there is."""
+        """Finish with the results so far."""
 
 
 def job_main(start: Callable[[list[str]], JobHandler], argv: Sequence[str] | None = None) -> None:

@@ -74,12 +74,12 @@ def find(path: str) -> str:
 
 
 def is_apart() -> bool:
-    """Whether files that this process makes have to be handed over."""
+    """Return whether the front does not see the files that this process writes, so that they must be handed over."""
     return MADE_VARIABLE in os.environ
 
 
 def place_of(path: str) -> str:
-    """Where this process writes what the front wants under this path."""
+    """Return the path at which this process writes the front's file `path`."""
     made = os.environ.get(MADE_VARIABLE)
     return path if made is None else os.path.join(made, os.path.basename(path))
 

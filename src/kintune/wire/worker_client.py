@@ -66,8 +66,7 @@ class WorkerRefused(EngineError):
 class WorkerProcess:
     """A worker in a session of its own, whose process group can be stopped and killed as one.
 
-    Errors begin with `name`, unless it is empty.  `about` is what its `Hello` said, once it was greeted.  Use as a
-    context manager.
+    Errors begin with `name`, unless it is empty.  `about` is `Hello.about` after `greet`.  Use as a context manager.
     """
 
     def __init__(
@@ -189,7 +188,7 @@ class WorkerProcess:
         self._channel.close()
 
     def tail(self) -> str:
-        """The end of what its log holds."""
+        """Return the last 2000 bytes of its log; empty without one."""
         try:
             return self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace") if self._log else ""
         except OSError:
@@ -249,7 +248,7 @@ def interview(
     worker.
 
     Raises:
-        InputError: the worker refuses its arguments, or what it was asked.
+        InputError: the worker refuses its arguments, or an item.
         EngineError: the worker fails or dies; the message ends with the last line that it printed.
     """
     environment = {"TVM_NUM_THREADS": str(threads), **(limits.to_environment() if limits else {})}
