@@ -85,7 +85,7 @@ def cause_line(error: BaseException) -> str:
 
 
 def _without_dump(text: str) -> str:
-    """Return the text with an operator's name in place of its dump `ir.Op(...)`, if that is within 20 characters."""
+    """Return the text with a dump `ir.Op(...)` that begins in its first 20 characters replaced by its name."""
     begun = _OPERATOR.match(text)
     if begun is None:
         return text

@@ -73,7 +73,7 @@ class Work(msgspec.Struct, frozen=True):
 class Committed(msgspec.Struct, frozen=True):
     """One event of a job, committed: the `seq`-th of its run, from 0 on, at `at` seconds of active run time.
 
-    It is the end of item number `index` of a stage, which ran for `seconds`.
+    Most events are the end of item number `index` of a stage, which ran for `seconds`.
     """
 
     seq: int

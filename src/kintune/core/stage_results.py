@@ -91,8 +91,8 @@ class Prepared(msgspec.Struct, frozen=True):
     layout conversion and rewrites, since the usual lowering failed; `notes` has a line on each thing that the user
     should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.  `hybrid` says
     that part of the model runs in onnxruntime, because the nodes `handed_over` failed in this network or others cannot
-    be compiled.  `can_hand_over` says that further nodes may be moved to onnxruntime, `may_return` that a result which
-    is slower than onnxruntime may run there as a whole.
+    be compiled.  `can_hand_over` says that further nodes may be moved to onnxruntime, `may_return` that parts which are
+    slower than onnxruntime, or the whole result, may run there.
     `quantised` says what became of a model that was to be quantised, None where that was not asked for; `on_bytes` are
     the workloads (digests) that its quantised layers became.
     """
