@@ -7,7 +7,7 @@
     exe    = result.build()
     exe.run({"input": x})
 
-Nothing here imports the compiler, but for a result for a GPU: tuning happens in other processes.
+Tuning happens in other processes, so nothing here imports the compiler, except to open a result for a GPU.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def load(
 
     `source` is the path of an ONNX file or of a saved PyTorch exported program (`.pt2`), a name from the zoo
     (`"zoo:resnet18"`), or a PyTorch module, which needs `example_inputs`: its arguments, in order or by name.  `shapes`
-    fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.  A list of shapes has the result run
-    with each of them: `{"ids": [(1, 32), (1, 64)]}`; lists of several inputs go together, the first with the first, and
-    make at most 16 combinations.  `constants` fixes the values of inputs, which the result then lacks; the values are
-    numbers, lists, arrays, or paths of `.npy` files.
+    fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.  With a list of shapes, the result
+    runs with each of them: `{"ids": [(1, 32), (1, 64)]}`.  Lists of several inputs go together, the first shape with
+    the first, and make at most 16 combinations.  `constants` fixes the values of inputs, which are then no inputs of
+    the result; the values are numbers, lists, arrays, or paths of `.npy` files.
 
-    Of a file no more than its kind is looked at: what is wrong inside is found when the model is tuned or compiled.
+    Of a file, only the kind is checked here; errors in its content are found when the model is tuned or compiled.
 
     Raises:
         ModelError: the model cannot be used, or PyTorch cannot export the module; `ShapeError` where a shape is wrong.
@@ -133,8 +133,8 @@ class Model:
         and options goes on, unless `fresh`.
 
         `inputs` is the path of an `.npz` file or of a directory of such files, or a list of mappings of names to
-        arrays, a set of inputs each; so is `calibrate`.  `progress` shows on the terminal, or is called with each
-        report.
+        arrays, one for each set of inputs; so is `calibrate`.  Progress is shown on the terminal, or not if `progress`
+        is False; a function is called with each report instead.
 
         Ctrl-C ends the search and keeps its result.  Subgraphs that share a cost model follow FamilySeer
         (arXiv 2201.00194), the choice of the next subgraph Ansor (Zheng et al., OSDI 2020).
@@ -146,7 +146,7 @@ class Model:
             NumericsError: the result does not compute what the model computes.
             StorageError: records or the result cannot be written; the same call goes on later.
             EngineError: a process cannot be started.
-            TypeError: there is no option of a name.
+            TypeError: an option has an unknown name.
         """
         return self._run(_config(config, target, options), progress, search=True)
 
@@ -172,7 +172,7 @@ class Model:
             NumericsError: the result does not compute what the model computes.
             StorageError: records or the result cannot be written.
             EngineError: a process cannot be started.
-            TypeError: there is no option of a name.
+            TypeError: an option is not among `COMPILE_FIELDS`.
         """
         wrong = sorted(set(options) - {*COMPILE_FIELDS})
         if wrong:
@@ -229,8 +229,8 @@ def profile(
     """Where the time of a compiled network goes, by the nodes of the user's model.
 
     `executable` is one for this machine's CPU, or the path of its file; `inputs` are arrays by name, or the path of an
-    `.npz` file, and drawn where they are left out.  With a `model`, the path of the ONNX file that it was made of or
-    the name of a network of the zoo, onnxruntime runs beside it, and its times stand beside those of the same nodes.
+    `.npz` file, and drawn at random by default.  With a `model`, the path of the ONNX file that it was made of or the
+    name of a network of the zoo, onnxruntime runs beside it, and its times stand beside those of the same nodes.
     `threads` is 0 for those it was tuned for; whole runs are timed `runs` times, within a few seconds.  Everything runs
     in processes of its own.  Of a result that runs partly in onnxruntime, the nodes there are calls as well.
 
@@ -306,20 +306,20 @@ def tune_all(
         StorageError: records cannot be written.
         EngineError: a process cannot be started.
         KintuneError: a model failed, and `return_exceptions` was not set; as for `Model.tune`.
-        TypeError: there is no option of a name.
+        TypeError: an option has an unknown name.
     """
     from kintune.tuning.front.driver import Scheduling, tune_all
 
     chosen = _config(config, target, options)
     outputs = outputs_of(models, chosen["output"])
-    weights = priorities if priorities is not None else [1.0] * len(models)
-    if len(weights) != len(models):
-        raise InputError(f"priorities: there are {len(weights)} of them for {len(models)} models; name one for each")
+    shares = priorities if priorities is not None else [1.0] * len(models)
+    if len(shares) != len(models):
+        raise InputError(f"priorities: there are {len(shares)} of them for {len(models)} models; name one for each")
     with _as_files(chosen["inputs"]) as files, _as_files(chosen["calibrate"]) as calibration:
         given = {**chosen, "inputs": files, "calibrate": calibration}
         requests = [
-            request_of(model.ref, TuneConfig(**{**given, "output": os.fspath(out), "priority": weight}))
-            for model, out, weight in zip(models, outputs, weights, strict=True)
+            request_of(model.ref, TuneConfig(**{**given, "output": os.fspath(out), "priority": priority}))
+            for model, out, priority in zip(models, outputs, shares, strict=True)
         ]
         log = None if schedule is None else os.fspath(schedule)
         scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
@@ -336,7 +336,7 @@ def _config(config: TuneConfig | None, target: str | None, options: Mapping[str,
     """The fields of the configuration by name; paths are texts, `inputs` and `calibrate` may still be arrays.
 
     Raises:
-        TypeError: there is no option of a name.
+        TypeError: an option has an unknown name.
     """
     chosen = msgspec.structs.asdict(config or TuneConfig())
     unknown = [name for name in options if name not in chosen]
@@ -351,13 +351,17 @@ def _config(config: TuneConfig | None, target: str | None, options: Mapping[str,
 
 
 def _titled(ref: ModelRef) -> str:
-    """What displays call a model."""
+    """The title of a model in displays."""
     count = len(ref.combinations)
     return ref.name if count == 1 else f"{ref.name} (one run with each of {count} combinations of shapes)"
 
 
 def outputs_of(models: Sequence[Model], output: str | os.PathLike[str] | None) -> list[str | os.PathLike[str]]:
-    """Where each executable goes."""
+    """Return the path of each model's executable: `output` for a single model, else files in the directory `output`.
+
+    Raises:
+        InputError: there are several models, and `output` is not a directory.
+    """
     if len(models) == 1:
         return [output or f"{models[0].name}.kt"]
     directory = output or "."
@@ -374,7 +378,11 @@ def _is_torch_module(source: object) -> bool:
 
 @contextlib.contextmanager
 def _as_files(inputs: Inputs | None) -> Iterator[str | None]:
-    """The path of the inputs' file or directory; of arrays one that is there as long as they are needed."""
+    """Yield the path of the inputs' file or directory; arrays are written to a directory that is removed at the end.
+
+    Raises:
+        InputError: the inputs are neither a path nor mappings of names to arrays.
+    """
     if inputs is None or isinstance(inputs, (str, os.PathLike)):
         yield None if inputs is None else os.fspath(inputs)
         return

@@ -68,10 +68,11 @@ _LONGEST_CAUSE = 300  # characters
 
 
 def cause_line(error: BaseException) -> str:
-    """The first line of an error's text that says what went wrong, at most 300 characters.
+    """Return the first line of an error's text that says what went wrong, at most 300 characters.
 
-    Lines that a compiler adds for itself are left out: comments of a dump, places in its source, an assertion's
-    condition where a text follows.  Without any text it is the name of the error's type.
+    Lines that only dump or locate code are skipped: comments, source positions, parts of a stack trace.  Of a failed
+    check of the compiler, its text is returned, or its condition if there is no text.  An error without any such line
+    gives the name of its type.
     """
     for line in str(error).splitlines():
         text = line.strip()
@@ -84,7 +85,7 @@ def cause_line(error: BaseException) -> str:
 
 
 def _without_dump(text: str) -> str:
-    """The text, with the name of an operator in place of all its fields."""
+    """Return the text with a dump `ir.Op(...)` that begins in its first 20 characters replaced by its name."""
     begun = _OPERATOR.match(text)
     if begun is None:
         return text
@@ -174,7 +175,7 @@ class DeviceError(KintuneError):
 
 
 class DeviceUnwell(DeviceError):
-    """A device or a host is not what it should be: what it measures or makes is of no use for now."""
+    """A device or a host does not work as it should: what it measures or builds cannot be used for now."""
 
 
 class EngineError(KintuneError):

@@ -63,7 +63,7 @@ def check_readable(path: str | os.PathLike[str], what: str) -> Path:
     """The absolute path of an existing file that can be read; `what` names it in errors.
 
     Raises:
-        InputError: there is none.
+        InputError: it does not exist, is a directory, or cannot be read, or its path is not UTF-8.
     """
     target = _absolute(path)
     if target.is_dir():
@@ -106,7 +106,8 @@ def sha256_of(file: IO[bytes]) -> bytes:
 def write_whole(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
 
-    A link is followed.  A device and a pipe are written to, and so is the file that this process's output goes to.
+    A symbolic link stays, and its target is replaced.  Devices, pipes and the files of this process's standard output
+    and standard error are not replaced but written to.
 
     Raises:
         InputError: the disk refuses; nothing half-written is left.
@@ -151,12 +152,12 @@ def move_into_place(source: str | os.PathLike[str], target: str | os.PathLike[st
 
 
 def followed(path: Path) -> Path:
-    """Where a file of this path lies, or would lie: the end of a link."""
+    """Return the target of a symbolic link, whether it exists or not; any other path as it is."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _standard_stream(path: Path) -> int | None:
-    """Which of the process's own streams goes to the file at `path`, as it is with `/dev/stdout`; None if none does."""
+    """Return the descriptor, 1 or 2, of the standard stream that goes to the file at `path`; None if neither does."""
     for descriptor in (1, 2):
         try:
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
@@ -167,7 +168,7 @@ def _standard_stream(path: Path) -> int | None:
 
 
 def _write_out(descriptor: int, data: bytes) -> None:
-    """Write to one of the process's own streams, behind what was said before."""
+    """Write to a standard stream, after what was printed before."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

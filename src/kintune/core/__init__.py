@@ -1,1 +1,1 @@
-"""Values that every room knows: candidates, workloads, outcomes, devices, configurations, stages, messages, reports."""
+"""Values that all subpackages share: candidates, workloads, outcomes, devices, configurations, stages, reports."""

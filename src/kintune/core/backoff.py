@@ -8,7 +8,7 @@ __all__ = ["BackOff"]
 
 
 class BackOff:
-    """Waits in seconds: the first, and from then on twice the one before, up to the longest."""
+    """Waits in seconds: `first_s`, then each time twice the one before, up to `longest_s`."""
 
     def __init__(self, first_s: float, longest_s: float = math.inf) -> None:
         self._first_s = first_s
@@ -21,5 +21,5 @@ class BackOff:
         return wait
 
     def reset(self) -> None:
-        """An attempt has succeeded: begin with the first wait again."""
+        """Begin with the first wait again, since an attempt has succeeded."""
         self._next_s = self._first_s

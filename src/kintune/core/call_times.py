@@ -8,9 +8,9 @@ __all__ = ["CallTimes", "KernelTimes", "NodeTime"]
 
 
 class KernelTimes(msgspec.Struct, frozen=True):
-    """The median microseconds of each kernel's call, by its place in the plan.
+    """The median microseconds of each kernel call, by its place in the plan.
 
-    `timeline` has the calls of one run that took about as long as the others: place, start and length in microseconds.
+    `timeline` has the calls of one run of typical length, each as place, start and duration in microseconds.
     """
 
     us: dict[int, float]
@@ -20,7 +20,7 @@ class KernelTimes(msgspec.Struct, frozen=True):
 class NodeTime(msgspec.Struct, frozen=True):
     """A node of onnxruntime's graph: its name and operator, the median microseconds, and when it began in one run.
 
-    `times` is how often it ran in one run, where `us` is the sum of these.
+    `times` is how often the node ran in one run of the network; `us` is the sum over these.
     """
 
     name: str
@@ -31,12 +31,12 @@ class NodeTime(msgspec.Struct, frozen=True):
 
 
 class CallTimes(msgspec.Struct, frozen=True):
-    """The parts of a network as they were timed inside it: on the processor `cpu`, with up to `threads` threads.
+    """The times of a network's kernels and nodes inside it, on the processor `cpu` with up to `threads` threads.
 
-    `us` and `timeline` are those of its kernels, as in `KernelTimes`.  A result that runs in onnxruntime, at least
-    partly, has none: `nodes` are those of its graph in the order in which they ran, a region being one of them.
-    `regions` has by a region's number the times of its kernels, which were timed in the region alone, and `failed` why
-    those of a region could not be timed, in a line.
+    `us` and `timeline` are as in `KernelTimes`.  They are empty for a result that runs partly or wholly in onnxruntime.
+    For such a result, `nodes` are the nodes of onnxruntime's graph in the order in which they ran; a region is one of
+    them.  `regions` maps the number of a region to the times of its kernels, which were timed in the region alone.
+    `failed` maps the number of a region that could not be timed to the reason, in one line.
     """
 
     cpu: str

@@ -1,4 +1,4 @@
-"""A candidate program as a value: what was decided, never how a compiler represents it.
+"""Candidate programs as values: the decisions that make them, independent of any compiler's representation.
 
 A *sketch* is the skeleton of a program with open decisions; each open decision is described by an *axis*.  A
 *candidate* fills them in.  All three are free of TVM, frozen, hashable and small: they can be sent, stored, compared
@@ -49,8 +49,8 @@ def digest_of(*parts: bytes) -> str:
 class Tile(msgspec.Struct, frozen=True, tag="tile"):
     """Split a loop of `extent` iterations into `parts` nested loops whose extents multiply to `extent`.
 
-    `max_inner` bounds the innermost factor where it is drawn; a rule may know better.  `loop` names the loop as far as
-    it is known; it is for people and for carrying decisions over, never for replay.
+    `max_inner` limits the innermost factor of random draws; a candidate of a rule may exceed it.  `loop` names the loop
+    if that is known.  It tells which tiles of two sketches correspond; replay does not use it.
     """
 
     extent: int

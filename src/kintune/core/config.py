@@ -31,22 +31,21 @@ __all__ = [
 ]
 
 Foresee: TypeAlias = Literal["none", "published", "guarded"]
-"""What happens after a full round: nothing; a small round for the steepest sibling, as FamilySeer does; or the same as
-long as what the family's model predicts holds."""
+"""What follows a full round.  "none": nothing.  "published": a small round for the subgraph of the same family with the
+largest expected gain, as in FamilySeer.  "guarded": the same, as long as the predictions of the family's model hold."""
 
 Budget: TypeAlias = Literal["gradient", "balanced", "prospect"]
-"""Which subgraph gets the next round: the one with the steepest expected gain, or the one with the fewest trials.  With
-"prospect" it is the steepest one, as far as what the device reaches at its best leaves a gain, and its round is sized
-by that."""
-
+"""Which subgraph gets the next round.  "gradient": the one with the largest expected gain.  "balanced": the one with
+the fewest trials.  "prospect": as with "gradient", but the device's peak limits the expected gain and the round's
+size."""
 
 OtherShapes: TypeAlias = Literal["refuse", "onnxruntime"]
 """What the result does with inputs of shapes that were not tuned: it refuses them, or runs the model in onnxruntime."""
 
 
 Precision: TypeAlias = Literal["fp32", "bf16", "int8", "auto"]
-"""What the result may compute in: the model's own types; also bf16; also integers of 8 bits; or, with "auto", whatever
-the processor has."""
+"""The precisions in which the result may compute.  "fp32": the model's own types.  "bf16": bf16 as well.  "int8": bf16
+and integers of 8 bits as well.  "auto": all of these that the processor supports."""
 
 DEFAULT_MAX_ERROR = 1e-2
 """The error allowed with a narrower precision where none is given."""
@@ -60,15 +59,15 @@ PolicyName: TypeAlias = Literal["sequential", "synchronous", "uncontrolled", "gr
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """The factors of a search.
+    """The parameters of a search.
 
-    `families` names the family algorithm.  A full round has `round_size` candidates, shared by the `width` steepest
-    subgraphs; a foresee round has `foresee_size`.  Before any gets a full round, every subgraph gets as many candidates
-    as `survey` has for each of its rounds; an empty one leaves the survey out.  `rules` lets the rule propose
-    candidates; `carry` carries good programs over to siblings.  With `thrift`, a candidate that is dear to build must
-    promise more than others.  Up to `again` of a subgraph's fastest programs are timed again in each of its rounds, one
-    for eight new ones at most.  With `draft`, candidates are evolved and ranked in bulk by their decisions before any
-    is made.
+    `families` names the family algorithm.  A full round has `round_size` candidates, shared by the `width` subgraphs
+    with the largest expected gain; a foresee round has `foresee_size`.  `survey` has the number of candidates that
+    every subgraph gets in each round of the warm-up, before any full round; without numbers there is no warm-up.
+    `rules` lets the rule propose candidates; `carry` transfers good programs between subgraphs of a family.  With
+    `thrift`, the scores of candidates that take long to build are discounted.  Up to `again` of a subgraph's fastest
+    programs are timed again in each of its rounds, at most one for every eight new ones.  With `draft`, candidates are
+    evolved and ranked in bulk by analytic features before any is replayed.
     """
 
     families: str = "op"
@@ -110,7 +109,7 @@ class Metric(msgspec.Struct, frozen=True):
         return 60.0 + 5.0 * self.seconds
 
 
-_LONG_MINUTES, _LONG = 5.0, 500
+_LONG_MINUTES, _LONG_TRIALS = 5.0, 500
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -150,7 +149,8 @@ class Options(msgspec.Struct, frozen=True):
     @property
     def is_long(self) -> bool:
         """Whether the search is long enough for the device's peak to be measured first, which takes some seconds."""
-        return self.search and (self.minutes or _LONG_MINUTES) >= _LONG_MINUTES and (self.trials or _LONG) >= _LONG
+        long_enough = (self.minutes or _LONG_MINUTES) >= _LONG_MINUTES
+        return self.search and long_enough and (self.trials or _LONG_TRIALS) >= _LONG_TRIALS
 
     @property
     def error_budget(self) -> float | None:
@@ -165,7 +165,7 @@ class Options(msgspec.Struct, frozen=True):
     def is_proven(self) -> bool:
         """Whether the job ends with a result that is packaged and validated.
 
-        What is only compiled, in the types of the model, is the network of its first check.
+        Without a search, and in the model's own types, the result is the network that the first check has compared.
         """
         return self.search or self.error_budget is not None
 
@@ -290,17 +290,17 @@ class JobSpec(msgspec.Struct, frozen=True):
     protocol: MeasurementProtocol
     options: Options
     output: str
-    input_files: tuple[str, ...] = ()  # .npz files with the user's own inputs for the proof, a set each
+    input_files: tuple[str, ...] = ()  # .npz files with the user's own inputs for the validation, one set each
     calibration_files: tuple[str, ...] = ()  # .npz files, a set of inputs each, to quantise the model with
     cores: int = 1  # of the host, for selecting and building
     device: str = "cpu"  # the type of device to time on, as the scheduler knows it
     devices: int = 1  # how many of them there are
     caches: tuple[int, ...] = ()  # bytes of data that the device's caches hold, by level; 0: not known
     inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
-    cool_bytes: int = 0  # of a network that stay in the device's last cache, as in `DeviceAbout`
+    cool_bytes: int = 0  # as in `DeviceDescription`
     conservative: bool = False  # lower the network without layout conversion and rewrites
     handed_over: tuple[str, ...] = ()  # nodes, as messages name them, that run in onnxruntime; "*": all
-    avoided: tuple[str, ...] = ()  # extensions of the device that no program is to need: they gain nothing there
+    avoided: tuple[str, ...] = ()  # CPU extensions that no program may use, since they make nothing faster there
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -310,8 +310,9 @@ class JobSpec(msgspec.Struct, frozen=True):
         return (*model, *constants, *self.input_files, *self.calibration_files)
 
     def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
-        """The same, with protocol and device type as they are for networks of these subgraphs, the largest of which
-        counts.
+        """Return the spec with the operands (`operands_for`) of networks of these subgraphs.
+
+        With several combinations of shapes, they are cold if they are cold for the network of any combination.
         """
         kinds = {operands_for(network, self.cool_bytes) for network in by_combination(subgraphs)}
         if "cold" in kinds:

@@ -102,5 +102,5 @@ def _check_number(field: Field, value: Any) -> None:
         raise InputError(f"{name} must be more than {meta.gt:g}{most}, and is {shown}")
     if meta.ge is not None and not (finite and value >= meta.ge and not over):
         raise InputError(f"{name} must be {meta.ge:g} or more{most}, and is {shown}")
-    if field.kind is int and value >= 1 << 63:  # what cannot be kept as a whole number any more
+    if field.kind is int and value >= 1 << 63:  # it does not fit into 64 bits
         raise InputError(f"{name} must be less than 2**63, and is {value}")

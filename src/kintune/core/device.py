@@ -14,16 +14,16 @@ __all__ = ["BY_AMX", "Cache", "DeviceDescription", "Machine", "NarrowSpeed", "Pe
 
 
 BY_AMX = "AMX"
-"""Tiles, as `NarrowSpeed.instructions`."""
+"""The value of `NarrowSpeed.instructions` for AMX tiles."""
 
 
 class DeviceDescription(msgspec.Struct, frozen=True):
     """`Hello.about` of a device worker: what it measures, how, on which machine, with programs of which compiler.
 
     `protocol` is the one for a search: those that confirm differ in repeats only.  `cores` are the processors that its
-    threads are pinned to, one on each physical core.  `pulse_us` is what the reference kernel takes (`measure.health`);
-    0 where it was not measured.  A network whose weights and largest activations are at most `cool_bytes` keeps its
-    weights in the last cache from one inference to the next; 0: none is known to.
+    threads are pinned to, one on each physical core.  `pulse_us` is the time of the reference kernel in microseconds
+    (`kintune.measure.health`); 0 where it was not measured.  A network whose weights and largest activations take at
+    most `cool_bytes` keeps its weights in the last-level cache from one inference to the next; 0: not known.
     """
 
     device_type: DeviceType

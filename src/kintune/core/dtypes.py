@@ -1,4 +1,4 @@
-"""Types of elements by the names that the compiler uses; the runtime has the text."""
+"""Types of elements by the names that the compiler uses; the code is in `kintune_runtime.dtypes`."""
 
 from __future__ import annotations
 

@@ -63,14 +63,14 @@ class Copy(msgspec.Struct, frozen=True, tag="copy"):
 
 
 class Branch(msgspec.Struct, frozen=True, tag="branch"):
-    """Goes on with the operation number `otherwise`, further on, where the first element of `condition` is zero."""
+    """Continues with the operation number `otherwise`, a later one, if the first element of `condition` is zero."""
 
     condition: int
     otherwise: int
 
 
 class Jump(msgspec.Struct, frozen=True, tag="jump"):
-    """Goes on with the operation number `target`, further on."""
+    """Continues with the operation number `target`, a later one."""
 
     target: int
 

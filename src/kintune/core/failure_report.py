@@ -56,7 +56,7 @@ AnyReport: TypeAlias = RunReport | FailureReport | CampaignReport
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """What tells the documents apart."""
+    """The keys by which the kinds of documents differ."""
 
     policy: str | None = None
     error: str | None = None
@@ -69,7 +69,7 @@ def report_path(output: str) -> Path:
 
 
 def remove_report(output: str | os.PathLike[str]) -> None:
-    """Remove the report that lies beside an executable, once another one has taken that executable's place.
+    """Remove the report that lies beside an executable, since another executable has replaced that one.
 
     Raises:
         OSError: the disk refuses.

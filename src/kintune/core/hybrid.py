@@ -38,9 +38,9 @@ class Hybrid(msgspec.Struct, frozen=True):
     Region number n is the operator `Region{n}`; there may be none.  `operators` has the operators that are left to
     onnxruntime with their counts, `nodes` says of up to some hundred of these nodes why each is there.  `onnxruntime`
     has the versions that it was tried with.  With `other_shapes`, inputs of shapes that were not tuned run in
-    onnxruntime as well, by the model as it was.  So do, where `plans` is not None, those combinations of shapes whose
-    numbers are not in it; then the one region is the whole network.  With `fixed`, a graph without regions has its
-    named extents fixed, as they are in the one combination of shapes; otherwise it is left as the user's file is.
+    onnxruntime as well, by the model as it was.  If `plans` is not None, the one region is the whole network, and the
+    combinations of shapes whose numbers are not in `plans` run in onnxruntime.  With `fixed`, a graph without regions
+    has its named extents fixed to those of the one combination of shapes; otherwise it is left as the user's file is.
     """
 
     regions: tuple[Region, ...]

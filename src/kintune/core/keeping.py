@@ -8,11 +8,11 @@ __all__ = ["Keeping"]
 
 
 class Keeping(str, Enum):
-    """How much is kept in bf16; the empty one is false."""
+    """Which tensors are kept in bf16.  `NONE` is the empty string, so that it is false."""
 
     NONE = ""
     EXACT = "exact"
     """Only tensors that all their readers round anyway: the results are the same to the bit."""
 
     ALL = "all"
-    """All tensors that can be kept; this adds an error."""
+    """All tensors that can be kept; this adds a rounding error."""

@@ -12,7 +12,7 @@ from kintune.core.candidate import FULL_PRECISION
 
 __all__ = ["CallRecord", "SourceNode", "common_folder", "readable", "title_of", "told_apart"]
 
-_NEARLY_ALL = 0.8
+_NEARLY_ALL = 0.8  # share of the names that a common folder has
 
 _WORD = re.compile(r"(?:[a-z]+[123]d|[a-z]+)(?:_matmul)?")
 
@@ -47,10 +47,10 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One kernel call of an execution plan; `place` is the number of its operation there.
 
     `nodes` are the user's nodes that it computes, in their order, with those that were folded into its weights or that
-    only change a shape; `operators` are the compiler's.  Where `inserted`,
-    the compiler added it for `nodes`, which another kernel computes: it changes a layout, for instance.  `flops` is
-    what one call computes, `nbytes` what it reads and writes at least, `weight_bytes` the size of weights among that.
-    `precision` is what it multiplies in, as in `Sketch`: "fp32" stands for the model's own types.
+    only change a shape; `operators` are the compiler's.  If `inserted`, the compiler added the call for `nodes`, which
+    another kernel computes: it changes a layout, for instance.  `flops` is what one call computes, `nbytes` what it
+    reads and writes at least, `weight_bytes` the size of weights among that.  `precision` is the precision of its
+    multiplications; "fp32" stands for the model's own types.
     """
 
     place: int
@@ -96,7 +96,7 @@ def _counted(operators: list[str]) -> list[str]:
 
 
 def common_folder(names: Collection[str]) -> str:
-    """The folders that nearly all names begin with, with the slash at their end."""
+    """Return the longest path, with a slash at its end, that at least 80 % of the names begin with; may be empty."""
     shared = ""
     while len(names) > 1:
         deeper = Counter(name[: at + 1] for name in names if (at := name.find("/", len(shared))) >= 0)
@@ -119,7 +119,7 @@ def readable(kernel: str) -> str:
 
 
 def told_apart(titles: Mapping[str, tuple[str, ...]], others: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Titles by key, the first of which no two keys share; where they did, what `others` has for the key is added."""
+    """Return the titles by key; `others[key]` is added to a first title that several keys have."""
     counts = Counter(each[0] for each in titles.values() if each)
     return {
         key: (f"{each[0]}: {others[key]}", *each[1:]) if each and counts[each[0]] > 1 else each

@@ -39,7 +39,10 @@ class ModelVersion(msgspec.Struct, frozen=True):
 
 
 class KnownModel(msgspec.Struct, frozen=True):
-    """A family's trained model: its identity, its bytes, and the subgraphs whose samples it was trained on."""
+    """A family's trained model, and the subgraphs whose samples it was trained on.
+
+    `blob` is `TrainedModel.trees`, the serialised trees alone; `version.blob` is the digest of a whole `TrainedModel`.
+    """
 
     version: ModelVersion
     blob: bytes
@@ -47,7 +50,7 @@ class KnownModel(msgspec.Struct, frozen=True):
 
 
 class Knowledge(msgspec.Struct, frozen=True):
-    """Suggestions, never facts: a search that they do not help must end up where it would have without them."""
+    """Suggestions to a search, not facts: a search that they do not help must end as well as one without them."""
 
     programs: tuple[KnownProgram, ...] = ()
     models: tuple[KnownModel, ...] = ()
@@ -68,12 +71,12 @@ class TrainedModel(msgspec.Struct, frozen=True):
     subjects: tuple[Subject, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """What is kept in the blob store."""
+        """Return the bytes for the blob store."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> TrainedModel:
-        """What `to_bytes` made, or the bare trees that earlier versions kept, of unknown subgraphs."""
+        """Decode what `to_bytes` returned, or the bare trees that earlier versions stored without their subgraphs."""
         try:
             return msgspec.msgpack.decode(blob, type=cls)
         except msgspec.MsgspecError:

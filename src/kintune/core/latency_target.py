@@ -16,7 +16,7 @@ COMPARED = ("onnxruntime", "openvino", "torch")
 """The names of the runtimes that a network is compared with, where they are installed; they compute in fp32."""
 
 COMPARED_NARROW = ("openvino_bf16",)
-"""Those that a network which may compute narrower is compared with as well."""
+"""The names of the runtimes that a network is compared with as well, if it may compute in a narrower precision."""
 
 FASTEST = "fastest"
 """In place of a runtime's name: the fastest of the runtimes."""

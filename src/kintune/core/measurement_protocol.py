@@ -19,17 +19,19 @@ OPERANDS = ("cold", "cool", "warm")
 """The possible cache states of weights before a timed run."""
 
 FLUSHED = "all-but-first"
-"""Ends the protocol of boards: there all arguments but the first are flushed, by the compiler's own RPC server."""
+"""How the protocols of boards end: the compiler's RPC server flushes all arguments but the first from the caches."""
 
 
 class MeasurementProtocol(msgspec.Struct, frozen=True):
     """How candidates are timed.
 
-    `operands`: "cold" flushes the weights from all caches before every timed run, as they are in a network whose
-    weights pass through between two runs of one kernel; "cool" sends them as far as the last cache, where those of a
-    small network stay; activations stay as warm as their producer leaves them.  "warm" flushes nothing.  `threads` run
-    the kernel; `repeats` follow at least `warmups` untimed runs, and end early once `max_seconds` is spent (there is
-    always at least one).  A repeat is one run, or the median of single runs when the kernel is short.
+    `operands` is the cache state of the weights before every timed run.  "cold": they are flushed from all caches, as
+    in a network that reads all its other weights between two runs of a kernel.  "cool": they are in the last-level
+    cache only, where the weights of a small network stay.  In both cases, activations stay as warm as their producer
+    leaves them.  "warm": nothing is flushed.
+
+    `threads` run the kernel.  `repeats` follow at least `warmups` untimed runs, and end early once `max_seconds` is
+    spent (there is always at least one).  A repeat is one run, or the median of single runs when the kernel is short.
     """
 
     threads: int
@@ -97,10 +99,10 @@ class Occurring(typing.Protocol):
 
 
 def operands_for(network: Iterable[Occurring], cool_bytes: float) -> str:
-    """How warm the weights of a network of these subgraphs are to be when its kernels are timed.
+    """Return the operands, "cool" or "cold", with which kernels of a network of these subgraphs are timed.
 
-    Cool is what stays in the last cache from one inference to the next.  `cool_bytes` is the most that does, 0 where a
-    device cannot tell: all weights, and the largest activations that pass through between two runs of a kernel.
+    They are cool if the weights stay in the last-level cache from one inference to the next.  That is so if all weights
+    and the largest activations of a subgraph take at most `cool_bytes` together; 0 where a device cannot tell.
     """
     subgraphs = tuple(network)
     weights = sum(s.weight * s.weight_bytes for s in subgraphs)

@@ -51,7 +51,7 @@ class ItemStatus(str, Enum):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A stage with what it takes to run it.
+    """A stage with the data that is needed to run it.
 
     `worker` is the kind of process that runs it: "job" (the job's own process), "build", "device", or any other kind
     the engine was given.  `context` is shared by all `items`.  Items of one work are independent of each other: the
@@ -71,7 +71,10 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """One event of a job, committed: the `seq`-th of its run, `at` seconds of active run time after its first stage."""
+    """One event of a job, committed: the `seq`-th of its run, from 0 on, at `at` seconds of active run time.
+
+    Most events are the end of item number `index` of a stage, which ran for `seconds`.
+    """
 
     seq: int
     at: float
@@ -133,7 +136,7 @@ class StageClosed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Finish with what there is; `reason` says in words why."""
+    """Finish with the results so far; `reason` says in words why."""
 
     reason: str
 
@@ -149,7 +152,7 @@ ToWorker: TypeAlias = Open | Begin | Item | Accept | StageClosed | Stop | Shutdo
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First message of every worker: its kind, process id, and what it can say of itself (kind-specific bytes)."""
+    """First message of every worker: its kind, process id, and a description of itself (kind-specific bytes)."""
 
     worker: str
     pid: int
@@ -187,8 +190,8 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
 class OfferStages(msgspec.Struct, frozen=True, tag="offer"):
     """The stages that the job requests next, in this order.
 
-    `ahead` is how many stages of each duration key it thinks it will still ask for after these; None: it cannot tell.
-    `seconds` says of some of these keys how long one stage takes, as far as the job can tell.
+    `ahead` is the number of stages of each duration key that the job expects to request after these, None if it cannot
+    tell.  `seconds` is its estimate of the duration of one stage, for some of these keys.
     """
 
     works: tuple[Work, ...]

@@ -30,8 +30,8 @@ class ModelRef(msgspec.Struct, frozen=True):
     `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence);
     `constants` has the inputs whose values are fixed for good, and which the result no longer has.  Where the result is
     to run with several combinations of shapes, `shapes` is the first and `more_shapes` has the others.
-    `own` files are the user's, who named them: their weights may lie in other files, also behind links within a Hugging
-    Face cache.  A file that others handed in has its weights inside.
+    `own` says that the user of this machine named the file: its weights may lie in other files, also behind links
+    within a Hugging Face cache.  A file that somebody uploaded must contain its weights.
     """
 
     kind: str
@@ -86,11 +86,11 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class IndexCheck(msgspec.Struct, frozen=True):
-    """An index that the network computes, and what it must lie in.
+    """An index tensor that the network computes, and the range in which its values must lie.
 
-    The index is the result numbered `result` of the network, after its `outputs`.  `node` names the user's node that
-    reads by it.  It means one axis of `sizes[0]` entries, or, by its last dimension, several of `sizes`, of which
-    `axis` is the first.  Where `negative`, values below 0 count from the end.
+    `result` is its number among the results that follow the outputs of the network.  `node` names the user's node that
+    reads by it.  It indexes one axis of `sizes[0]` entries; or the entries of its last dimension index several axes, of
+    `sizes` entries, the first of which is `axis`.  If `negative`, values below 0 count from the end.
     """
 
     node: str

@@ -1,4 +1,4 @@
-"""The outcome of one candidate: a typed value, never a magic number."""
+"""The outcome of building and timing one candidate."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ _LEAST_MS = 1e-9  # of a round, so that nothing is divided by zero
 
 
 def paired_ratio(ours_ms: Sequence[float], others_ms: Sequence[float]) -> float:
-    """Return the median of the ratios of rounds.
+    """Return the median over the rounds of our latency divided by the other one.
 
     Both have one latency a round in milliseconds, in the order of the rounds.  The speed of a machine that others use
-    changes from minute to minute, and less within a round: ratios of the medians of all runs lie up to twice as far
-    apart (`benchmarks/paired_rounds.py`).
+    changes from minute to minute, and less within a round.  So the ratio of the two medians of all runs varies up to
+    twice as much (`benchmarks/paired_rounds.py`).
 
     Raises:
         ValueError: there is no round, or one has more rounds than the other.

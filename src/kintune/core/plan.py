@@ -10,7 +10,7 @@ __all__ = ["Round", "RoundEntry", "at_most"]
 
 
 class RoundEntry(msgspec.Struct, frozen=True):
-    """`size` candidates of one subgraph, chosen by `how`: "rule", "search" or "foresee"."""
+    """`size` candidates of one subgraph; `how` is "rule" (warm-up), "search" (full round) or "foresee"."""
 
     workload: str
     size: int
@@ -18,14 +18,14 @@ class RoundEntry(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """The round of this number; a survey has an entry for every subgraph, a later one for those that share it."""
+    """The round of this number, with an entry for each subgraph that gets candidates."""
 
     number: int
     entries: tuple[RoundEntry, ...]
 
 
 def at_most(entries: Sequence[RoundEntry], trials: int) -> tuple[RoundEntry, ...]:
-    """The first of the entries, of so many candidates together; the last of them may be cut short."""
+    """Return the first entries, with at most `trials` candidates in all; the last of them may be cut short."""
     kept: list[RoundEntry] = []
     for entry in entries:
         size = min(entry.size, trials)

@@ -74,7 +74,7 @@ class ModelIdentity(msgspec.Struct, frozen=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Where the middle eight of ten runs lie, in milliseconds, and how many runs there were."""
+    """The 10th and the 90th percentile of the latencies of runs, in milliseconds, and the number of runs."""
 
     p10: float
     p90: float
@@ -124,8 +124,8 @@ class Latencies(msgspec.Struct, frozen=True):
 class FastestBaseline(msgspec.Struct, frozen=True):
     """The fastest other runtime, its latency in milliseconds, and how the network's latency compares with it.
 
-    `ratio` is the network's latency by the runtime's, below 1 where the network is faster; None while the network's is
-    not known.
+    `ratio` is the network's latency divided by the runtime's, below 1 where the network is faster; None while the
+    network's is not known.
     """
 
     name: str

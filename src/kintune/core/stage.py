@@ -1,4 +1,4 @@
-"""What the scheduler knows of a piece of work: what it needs, not what it does."""
+"""Stages: pieces of a job's work as the scheduler knows them, with the resources that they demand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 __all__ = ["Demand", "Stage", "StageKey"]
 
 StageKey: TypeAlias = tuple[str, str]
-"""(job, stage id): what names a stage among those of all jobs."""
+"""(job, stage id), which identifies a stage among those of all jobs."""
 
 
 class Demand(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -31,8 +31,8 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
     `kind` and `duration_key` are opaque labels: stages of one kind of one job are never reordered, and stages with
     equal duration keys are expected to take equally long.  `affinity` names the process that must run it (its job's),
     or is None when any worker of its kind may.  `after` lists the stages of the same job that must be done before.
-    `then` is what the job will demand once this one is done, as far as it knows.  `attempt` counts from 0; a result is
-    accepted only for the attempt that is running.
+    `then` is the demand of the stage that will follow this one, if the job knows it.  `attempt` counts from 0; a result
+    is accepted only for the attempt that is running.
     """
 
     id: str

@@ -89,7 +89,7 @@ class ProfileContext(msgspec.Struct, frozen=True):
     once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
     `best_us` has the best times known of some workloads: a candidate that takes more than `slow` times as long, or as
     the fastest of the stage so far, is not timed again.  `again` are candidates (digests) that were measured
-    before: what they take now is what the others are compared with.
+    before; the others are compared with their new times.
     """
 
     protocol: MeasurementProtocol
@@ -111,7 +111,7 @@ class ProfileItem(msgspec.Struct, frozen=True):
 class ValidationContext(msgspec.Struct, frozen=True):
     """The conditions of a validation.
 
-    Everyone runs in fp32 on the same `threads` physical cores.  Outputs agree when |a - b| <= `atol` + `rtol` |b|.
+    All contenders run on the same `threads` physical cores.  Outputs agree when |a - b| <= `atol` + `rtol` |b|.
     Latencies are taken in at most `rounds` rounds in which each contender has one turn of at most `runs` timed runs;
     after `min_rounds`, no round is started once `race_seconds` have passed.  `prepare_seconds` bound the loading and
     compiling of each contender, `untuned_seconds` its loading and single run.  With `max_error`, outputs agree instead
@@ -142,12 +142,12 @@ class ValidationItem(msgspec.Struct, frozen=True):
     Of an executable that runs with several combinations of shapes each is validated by itself: on those sets of inputs
     that have its shapes, or else on inputs that are drawn.
 
-    Where the outputs agree only on account of what rounding does, the network in `each_alone` of this combination of
-    shapes is run as well, whose subgraphs are called `titles` by workload; those in `left_out` are in none.
+    If the outputs agree only because rounding is allowed for, the network in `each_alone` of this combination of shapes
+    is run as well.  `titles` has the names of its subgraphs by workload; those in `left_out` are in no such network.
 
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
-    then all runtimes of the model, whatever `compare` says.  With `may_hand_over`, what is no faster than onnxruntime
-    runs in onnxruntime.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
+    then all runtimes of the model, whatever `compare` says.  With `may_hand_over`, parts that are not faster than
+    onnxruntime run there.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
     it takes long and another reference runs the model, it does not run.  `beside` is another executable of the model:
     with it and with `timed` False, the two are timed in turns.  With a `metric`, the network is right if it does not
     lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.

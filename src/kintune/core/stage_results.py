@@ -1,4 +1,4 @@
-"""The stages of a tuning job, and what each yields; free of TVM, since the front process reads it."""
+"""The stages of a tuning job and their results; free of TVM, since the front process reads them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ class Prepared(msgspec.Struct, frozen=True):
     layout conversion and rewrites, since the usual lowering failed; `notes` has a line on each thing that the user
     should know.  `inputs` and `outputs` have the first combination of shapes, `more` has the others.  `hybrid` says
     that part of the model runs in onnxruntime, because the nodes `handed_over` failed in this network or others cannot
-    be compiled; `can_hand_over`, that nodes may be; `may_return`, that a result which is slower may run in onnxruntime.
+    be compiled.  `can_hand_over` says that further nodes may be moved to onnxruntime, `may_return` that parts which are
+    slower than onnxruntime, or the whole result, may run there.
     `quantised` says what became of a model that was to be quantised, None where that was not asked for; `on_bytes` are
     the workloads (digests) that its quantised layers became.
     """
@@ -170,7 +171,7 @@ class KnownCandidate(msgspec.Struct, frozen=True):
 class Taught(msgspec.Struct, frozen=True):
     """What the records tell of other workloads, and of the device: its `peak`, if that was measured.
 
-    `lost` counts what was offered at first and cannot be read now.
+    `lost` counts the programs and models that were chosen before and cannot be read now.
     """
 
     knowledge: Knowledge
@@ -200,12 +201,13 @@ class Packaged(msgspec.Struct, frozen=True):
     `tuned` is the executable, not yet proven; `untuned` the same network under the default schedule, None when that
     cannot be compiled or was not asked for; `onnx` or `exported` the model itself, for others to run, which they do
     with `constants` for the inputs that the executable no longer has.  `each_alone`, where it was asked for, has
-    for each combination of shapes the network that computes subgraphs twice, None where there is none.  Each is in
-    one of them, but those in `left_out` (workload digests), which take too long untuned or cannot be compiled so.
-    With `hybrid`, the tuned executable runs partly in onnxruntime.  `quantised` is the model as it was quantised,
-    which the executable was compiled from; None where it was compiled from the user's own.  It has so many tensors
-    between kernels `kept` in bf16; where it is tried, `beside` is the network to be timed beside it: without those,
-    or in fp32.  `digests` has the SHA-256 of each network's file: another run may have written files of these names.
+    for each combination of shapes the network that computes subgraphs twice, None where there is none.  Each subgraph
+    is in one of them, except those in `left_out` (workload digests), which take too long untuned or cannot be compiled
+    so.  With `hybrid`, the tuned executable runs partly in onnxruntime.  `quantised` is the model as it was quantised,
+    which the executable was compiled from; None where it was compiled from the user's own.  `kept` is the number of
+    tensors between kernels that the executable keeps in bf16.  `beside` is the network to be timed beside it, without
+    such tensors or in fp32; None where that was not asked for.  `digests` has the SHA-256 of each network's file:
+    another run may have written files of these names.
     """
 
     tuned: str
@@ -277,9 +279,9 @@ class ValidationResult(msgspec.Struct, frozen=True):
     `latency_ms` has the latencies in milliseconds by name ("tuned", "untuned", a rival's name), one entry a timed
     run, taken in alternation; an untuned network that is slow, or runs on a board, was timed before.  The errors are
     the tuned outputs' largest over all of `compared_with`; they and `within_tolerance` are None when there was nothing
-    to compare with.  `disagreement` is one line on the first output that is out of tolerance.  `skipped` says of each
-    who could not run why.  Where values were out of tolerance, `noise` is how far rounding alone moves the model's
-    outputs, as a share of the deviation of their values, and `basis` is one line on what was allowed on its account.
+    to compare with.  `disagreement` is one line on the first output that is out of tolerance.  `skipped` has the reason
+    for each that could not run.  Where values were out of tolerance, `noise` is how far rounding alone moves the
+    model's outputs, as a share of the deviation of their values, and `basis` is one line on what was allowed for it.
     Then subgraphs are compared alone as well: those in `alone`, but not those in `not_alone`, by name; `wrong_alone`
     says by workload how those differ that do.  `thread_counts` has for each plan of the file, in order, the number of
     threads of calls that are faster on fewer than all, by place in the plan; the proof holds for the file with these.
@@ -341,10 +343,10 @@ class SubgraphEnd(msgspec.Struct, frozen=True):
 
 
 class KnowledgeUse(msgspec.Struct, frozen=True):
-    """What a job started from, and made of it.
+    """The knowledge of other workloads that a job was given, and the use that it made of it; all are counts.
 
-    `programs` of other workloads and family `models` that it was told of; `measured` counts the candidates carried over
-    from those programs that were measured; `lost` is what was damaged or gone before it was told.
+    `programs` of other workloads and family `models` were given.  `measured` candidates were adapted from those
+    programs and measured.  `lost` programs and models were damaged or gone before they could be given.
     """
 
     programs: int = 0

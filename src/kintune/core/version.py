@@ -9,14 +9,14 @@ __version__ = "0.1.0"
 
 
 ELEMENTARY = "elementary-1"
-"""The version of the functions: times of programs that were compiled with others are not comparable."""
+"""Version of the elementary functions: times of programs that were compiled with other ones are not comparable."""
 
 
 FEATURES = "traits-1, per-store-pooled-1"
-"""Version of what `kintune.search.features` and `kintune.compiler.space.features` tell of a candidate.
+"""Version of the features that `kintune.search.features` and `kintune.compiler.space.features` extract.
 
-Models and records that name another are not comparable.
+Feature rows of another version cannot be used with these, nor can models that were trained on such rows.
 """
 
 COMPILER_ONLY = "per-store-pooled-1"
-"""The version before: rows of what the compiler tells, nothing else."""
+"""An earlier version, whose rows have only the features that the compiler extracts, no analytic features."""

@@ -23,14 +23,14 @@ class Subgraph(msgspec.Struct, frozen=True):
     `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `least_flops` those
     of the program with the least arithmetic (0: as many), `operator` its core operator (conv2d, depthwise, dense ...),
     `signature` the sequence of its operators; `tunable` is False for trivial ones, which take a rule's program and no
-    budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
-    the size of its weights, `bytes` that of all its arguments.  `nodes` are the user's nodes
-    that it may compute, as messages name them.  Where the model has several combinations of shapes, `each` says how
-    often it occurs in the network of each of them; their sum is `weight`.  Two with the same text `weights`, which is
-    empty where there is one combination, read the same weights.
+    budget.  `sketches` lists the digests of its sketches, `weight_bytes` is the size of its weights, `bytes` that of
+    all its arguments.  `nodes` are the user's nodes that it may compute, as messages name them.  Where the model has
+    several combinations of shapes, `each` says how often it occurs in the network of each of them; their sum is
+    `weight`.  Two subgraphs with the same text `weights`, which is empty where there is one combination, read the same
+    weights.
     `titles` has the places where it occurs, in the user's words ("layer3/conv2 + BN + Relu"), without what the names of
-    all nodes begin with; it is empty where they are not known.  `narrowest` is the narrowest precision that a program
-    of it may multiply in, as in `Sketch`.
+    all nodes begin with; it is empty where they are not known.  `narrowest` is the narrowest precision in which a
+    program of it may multiply.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Subgraph(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """The same, with the number of other places; where none is known, its name and nodes that it may compute."""
+        """The first place with the number of others; where none is known, its name and nodes that it may compute."""
         if self.titles:
             others = len(self.titles) - 1
             return f"{self.place} and {others} like it" if others else self.place
@@ -83,7 +83,7 @@ class Subgraph(msgspec.Struct, frozen=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """One distinct subgraph of a network.
+    """One distinct subgraph of a network, as the search and the family algorithms know it.
 
     `workload` is its digest, `weight` how often it occurs, `flops` what one run computes, `operator` its core operator,
     `signature` its operators in order.

@@ -1,4 +1,4 @@
-"""One question that the doctor asks, answered."""
+"""The result of one check of `kintune doctor`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Check", "Verdict"]
 
 
 class Verdict(str, Enum):
-    """What an answer means for tuning."""
+    """What the result means for tuning."""
 
     GOOD = "good"
     NOTE = "note"  # tuning works; something is worth knowing
@@ -18,7 +18,7 @@ class Verdict(str, Enum):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """What was looked at (`name`), what was found, and, where something can be done, what (`remedy`)."""
+    """What was checked (`name`), what was found, and what can be done about it (`remedy`, may be empty)."""
 
     name: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""Which processors a device's threads are pinned to."""
+"""The processors that a device's threads are pinned to, and their priority."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ _LIMIT = Path("/proc/sys/kernel/sched_rt_runtime_us")
 def set_realtime_priority(urgent: bool) -> None:
     """Give the threads of this process, and those that they start, real-time priority, or take it from them.
 
-    Nothing happens where that is not allowed (it takes CAP_SYS_NICE, or an RLIMIT_RTPRIO above 0), nor where real-time
-    threads may have all of the time: a kernel that never returns would then keep everybody from ending it.
+    Nothing happens where that is not allowed (it takes CAP_SYS_NICE, or an RLIMIT_RTPRIO above 0).  Nor does it where
+    the system lets real-time threads take all of the time: then nobody could end a kernel that never returns.
     """
     if urgent and not _is_limited():
         return
@@ -79,7 +79,7 @@ def set_realtime_priority(urgent: bool) -> None:
 
 
 def _is_limited() -> bool:
-    """Whether the system leaves some time to others whatever real-time threads do."""
+    """Whether the system limits the time of real-time threads, so that others get some."""
     try:
         return int(_LIMIT.read_text()) >= 0
     except (OSError, ValueError):

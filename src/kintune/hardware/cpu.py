@@ -35,7 +35,7 @@ _FEATURES = (
 
 def inspect_machine(root: Path = Path("/")) -> Machine:
     """Describe this machine; `root` is where `proc` and `sys` lie."""
-    import psutil  # takes longer than to open a result, which needs the rest of this module
+    import psutil  # slow to import, and not needed to open an executable, which imports this module
 
     logical = psutil.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
@@ -96,7 +96,7 @@ def _cpuinfo(path: Path) -> dict[str, str]:
 
 
 def _caches(folder: Path) -> tuple[Cache, ...]:
-    """The caches listed in `folder`; those that do not say what they are, are left out."""
+    """The caches listed in `folder`, without those whose level, type or size cannot be read."""
     caches = []
     for entry in sorted(folder.glob("index*")):
         try:

@@ -1,4 +1,4 @@
-"""Tells targets that are GPUs from others; imports nothing that takes time."""
+"""Tells GPU targets from others; imports no slow module."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ GPU = "cuda"
 
 
 def is_gpu(target: str) -> bool:
-    """Whether this canonical target is a GPU."""
+    """Whether this canonical target (JSON) is a GPU."""
     return bool(json.loads(target).get("kind") == GPU)

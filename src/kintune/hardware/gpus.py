@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as nvidia-smi lists them; the driver's library.  Free of TVM."""
+"""The GPUs of this machine, as nvidia-smi lists them, and the library of their driver.  Free of TVM."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
 
 
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
-"""Tells a process's CUDA runtime how to count GPUs."""
+"""The environment variable with the order in which the CUDA runtime numbers GPUs."""
 
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
-"""Tells a process's CUDA runtime which GPUs there are, and in which order."""
+"""The environment variable with the GPUs that the CUDA runtime may use, and their order."""
 
 _PROGRAM = "nvidia-smi"
 _COLUMNS = (
@@ -51,9 +51,9 @@ _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU: its number, what it calls itself, its architecture ("sm_90"), its memory and its driver's version.
+    """One GPU: its number, its name, its architecture ("sm_90"), its memory and its driver's version.
 
-    `memory_mb` is 0 where the GPU has none of its own.  Only what is `shared` takes several processes at once.
+    `memory_mb` is 0 where the GPU has none of its own.  If it is `shared`, several processes can use it at once.
     """
 
     index: int
@@ -108,7 +108,10 @@ def _is_identity(word: str, gpu: Gpu) -> bool:
 
 
 def _gpu(row: list[str]) -> Gpu | None:
-    """None for a divided GPU, and a line that does not say what was asked (one that fell off the bus says "[N/A]")."""
+    """Return the GPU of one line of nvidia-smi; None if it is divided (MIG), or the line lacks a value.
+
+    The values of a GPU that fell off the bus are "[N/A]".
+    """
     try:
         index, uuid, name, capability, memory, driver, mode, parts = map(str.strip, row)
         if parts == _IN_PARTS:
@@ -132,11 +135,11 @@ _FUNCTIONS = (
     "cuModuleUnload",
     "cuTensorMapEncodeTiled",
 )
-"""What the compiler's CUDA runtime asks of the driver."""
+"""The functions of the driver's library that the compiler's CUDA runtime links to."""
 
 
 def provide_driver() -> None:
-    """Load the driver's library into this process, or what stands in for it.
+    """Load the driver's library into this process, or without a driver a stand-in whose functions report no device.
 
     Call it before the compiler's CUDA runtime is loaded.
 
@@ -150,6 +153,7 @@ def provide_driver() -> None:
 
 
 def _load_stand_in() -> None:
+    """Compile and load a library of the driver's name in which all of `_FUNCTIONS` return CUDA_ERROR_NO_DEVICE."""
     source = "".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in _FUNCTIONS)
     compiler = find_linker()
     with tempfile.TemporaryDirectory(prefix="kintune-driver-") as folder:

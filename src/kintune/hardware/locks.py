@@ -26,14 +26,15 @@ LOCK_DIRECTORY_VARIABLE = "KINTUNE_LOCK_DIR"
 """The environment variable that names another directory for locks: processes that share devices must agree on it."""
 
 OnWait: TypeAlias = Callable[[str], None]
-"""Told, once, who holds the lock: process id and command line."""
+"""Called once before a wait, with the process id and the command line of the lock's holder."""
 
 _HOLDER_LIMIT = 300
 
 _held: set[tuple[int, int]] = set()
 """The files (device, inode) that this process has locked.
 
-Process ids do not tell: two containers that share a directory of locks may each have a process of the same id.
+The process id in a lock's file does not show that: processes in two containers that share the directory may have the
+same id.
 """
 
 
@@ -64,7 +65,7 @@ class DeviceLock:
         """Take the lock, waiting for whoever holds it; Ctrl-C ends the wait.
 
         Args:
-            on_wait: told who holds it before the wait begins.
+            on_wait: called with the holder before the wait begins.
 
         Raises:
             DeviceError: the lock's file cannot be made.
@@ -100,7 +101,7 @@ class DeviceLock:
         return None
 
     def release(self, *, remove: bool = False) -> None:
-        """Give the lock back, if it is held; with `remove`, its file goes, as nobody will want a lock of this name."""
+        """Release the lock, if it is held; with `remove`, delete its file, for a name that will not be locked again."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, 0)
@@ -120,7 +121,7 @@ class DeviceLock:
             self.release()
 
     def _take(self, on_wait: OnWait | None, *, waits: bool = True) -> None:
-        """Take the lock; once more where its file was removed in between, since others lock the new one."""
+        """Take the lock; try again if its file was removed meanwhile, since others lock the new file of this name."""
         if self._fd is not None:
             raise OrderError(f"the lock on {self._name!r} is held; release it first")
         while self._fd is None:
@@ -174,7 +175,7 @@ class DeviceLock:
 def cores_lock(cores: Iterable[int], on_wait: OnWait | None = None, directory: Path | None = None) -> Iterator[None]:
     """Hold a lock on each of these cores of the machine.
 
-    All take them in the same order, so that nobody waits in a circle.
+    All processes take them in ascending order, so there is no deadlock.
 
     Raises:
         DeviceError: a lock's file cannot be made.

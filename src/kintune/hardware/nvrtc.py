@@ -1,6 +1,6 @@
 """NVIDIA's run-time compilation library (NVRTC): machine code of a GPU from a CUDA source, in this process.
 
-It takes a fraction of nvcc's time, which starts five programs and compiles the host's half of a source that has none.
+It takes a fraction of the time of nvcc, which starts five programs and also compiles the source for the host.
 """
 
 from __future__ import annotations
@@ -59,11 +59,14 @@ template <class A, class C> struct conditional<false, A, C> {{ typedef C type; }
 """.encode()
 
 _HEADERS = {b"cuda/std/cstdint": _CSTDINT, b"cuda/std/type_traits": _TYPE_TRAITS}
-"""What a generated source uses of the toolkit's C++ headers, which are thirty times as long as a kernel."""
+"""Short replacements of the toolkit's C++ headers that generated sources include.
+
+They define what the sources use; the originals are thirty times as long as a kernel.
+"""
 
 
 class Nvrtc:
-    """The library, loaded; `include` are directories of further headers (half precision)."""
+    """The loaded library; `include` are directories of further headers, such as that of half precision."""
 
     def __init__(self, library: ctypes.CDLL, include: Sequence[Path]) -> None:
         self._library = library

@@ -16,9 +16,9 @@ import msgspec
 __all__ = ["CpuQuota", "Throttling", "cpu_quota", "threads_within"]
 
 _USUAL_MOUNTS = ("sys/fs/cgroup", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct")
-"""Where the groups are where the kernel does not list what is mounted."""
+"""The usual mount points of the groups, for when the kernel's list of mounts has none."""
 
-_NEARLY = 0.05  # of a core that a limit may be short of a whole number
+_NEARLY = 0.05  # cores by which a limit may fall short of a whole number and still count as that number
 
 
 class CpuQuota(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ def threads_within(cores: int, root: Path = Path("/")) -> int:
 
 
 class Throttling:
-    """Counts the periods in which this process's control groups were stopped, since they had spent their time."""
+    """Counts the periods in which this process's control groups were stopped because their CPU time was used up."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         """The groups are found once; those that have no limit now are not looked at again."""
@@ -77,7 +77,7 @@ def _limited_groups(root: Path) -> Iterator[tuple[Path, float]]:
 
 
 def _limit(group: Path) -> float | None:
-    """Cores that a group may use; None where it says nothing, or no limit."""
+    """Cores that a group may use; None if it has no limit, or none that can be read."""
     try:
         if (group / "cpu.max").exists():
             spent, period = (group / "cpu.max").read_text().split()
@@ -104,7 +104,10 @@ def _groups(root: Path) -> Iterator[Path]:
 
 
 def _below(path: str, above: str) -> list[str]:
-    """The way from a mounted group to another one; none where the other is not below it, as seen from a namespace."""
+    """The folders from a mounted group down to the group `path`.
+
+    Empty if `path` is not below the mounted group, as it may look from inside a namespace.
+    """
     if above != "/":
         if path != above and not path.startswith(f"{above}/"):
             return []
@@ -114,7 +117,7 @@ def _below(path: str, above: str) -> list[str]:
 
 
 def _mounts(root: Path) -> dict[int, list[tuple[str, Path]]]:
-    """By version, the mounted hierarchies with the time of CPUs: the group that is mounted, and where."""
+    """By version, the mounted hierarchies with the CPU controller: the group that is mounted, and its mount point."""
     found: dict[int, list[tuple[str, Path]]] = {}
     for line in _lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
@@ -132,7 +135,7 @@ def _mounts(root: Path) -> dict[int, list[tuple[str, Path]]]:
 
 
 def _plain(text: str) -> str:
-    """A path of `mountinfo`, which has octal numbers in place of spaces."""
+    """Decode a path of `mountinfo`, which has escapes with octal numbers in place of spaces."""
     return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), text)
 
 

@@ -1,4 +1,4 @@
-"""Whether the software that tuning needs is here, in versions that were tried."""
+"""Checks that the software that tuning needs is installed, in versions that were tried."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def installed(package: str) -> str | None:
 
 
 def check_software(version_of: VersionOf = installed) -> list[Check]:
-    """All checks of software; TVM is loaded in a process of its own, which may crash.
+    """Run all checks of software; TVM is loaded in a process of its own, since that may crash.
 
     `version_of` says which version of a package is installed.
     """
@@ -58,10 +58,10 @@ def check_software(version_of: VersionOf = installed) -> list[Check]:
 
 
 def require_tried_versions(version_of: VersionOf = installed) -> None:
-    """Check that the compiler that is installed is a version that was tried.
+    """Check that the installed TVM and TVM FFI are of versions that were tried.
 
     Raises:
-        EnvironmentProblem: it is known to crash, or was never tried.
+        EnvironmentProblem: one is missing, is known to crash, or was never tried.
     """
     for check in (_tvm(version_of), _tvm_ffi(version_of)):
         if check.verdict is Verdict.PROBLEM:
@@ -116,7 +116,7 @@ def _optional(package: str, version_of: VersionOf) -> Check:
 
 
 def check_loads(name: str, code: str) -> Check:
-    """Whether `code` runs in a fresh interpreter, which may die of it without harm to this one."""
+    """Check that `code` runs in a new interpreter, which may crash without harm to this one."""
     what = f"loading {name}"
     environment = {**os.environ, "TVM_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code]
@@ -134,7 +134,7 @@ def check_loads(name: str, code: str) -> Check:
 
 
 def check_compiler() -> Check:
-    """Whether the compiler that links programs (`$CC`, or the first on the path) makes a shared library."""
+    """Check that the compiler that links programs (see `find_linker`) makes a shared library."""
     name = "C compiler"
     remedy = "install gcc or clang (Debian, Ubuntu: apt-get install g++), or name one in CC, or `pip install ziglang`"
     try:
@@ -166,9 +166,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 class _NoTorch(MetaPathFinder):
-    """Refuses PyTorch.
+    """An import finder that refuses PyTorch.
 
-    `sys.modules["torch"] = None` would do that too, but scipy takes what stands there for the module.
+    `sys.modules["torch"] = None` would do that too, but scipy takes any entry there for the module.
     """
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:

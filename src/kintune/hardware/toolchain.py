@@ -22,11 +22,11 @@ from kintune.hardware.nvrtc import Nvrtc
 __all__ = ["LINKING_FAILED", "compile_cubin", "compiler_command", "find_linker", "find_nvcc", "link", "linking_for"]
 
 LINKING_FAILED = "linking failed"
-"""How the message begins when the linker, not the program, is at fault."""
+"""The beginning of the error message when the linker fails, as opposed to a program that does not compile."""
 
-_TELL_WHAT_IS_MISSING = ("--unresolved-symbols=report-all", "--warn-unresolved-symbols")
+_WARN_OF_UNDEFINED = ("--unresolved-symbols=report-all", "--warn-unresolved-symbols")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(\w+)")
-_IN_EVERY_PROCESS = ("TVM", "memcpy", "memset", "memmove")
+_IN_EVERY_PROCESS = ("TVM", "memcpy", "memset", "memmove")  # beginnings of symbols that every loading process has
 
 _ZIG = "zig"
 _LIBM = "libm.so.6"
@@ -71,9 +71,9 @@ def find_linker(architecture: str = "") -> str:
 
 
 def compiler_command(found: str) -> list[str]:
-    """The command that compiles C, if that calls no library, with what `find_linker` found for this machine.
+    """Return the command that compiles C code that calls no library; `found` is the result of `find_linker()`.
 
-    Zig would first compile the libraries, which takes a minute.
+    With Zig, no library is linked, since Zig would compile the libraries first, which takes a minute.
     """
     return [found, "cc", "-nostdlib"] if _is_zig(found) else [found]
 
@@ -81,8 +81,9 @@ def compiler_command(found: str) -> list[str]:
 def link(output: str, objects: Sequence[str], architecture: str = "") -> None:
     """Link object files for an architecture, by default this machine's, into a shared library.
 
-    The C compiler would start its own helper, and that the linker, which takes four times as long as the linker alone;
-    and that takes twice as long where it looks into the library of mathematics, which few kernels need.
+    The linker is called directly where possible: the C compiler takes four times as long, since it starts a helper that
+    starts the linker.  The library of mathematics, which doubles the linker's time, is linked only to kernels that
+    need it.
 
     Raises:
         BuildError: they do not link; the message is the linker's first line.
@@ -93,8 +94,8 @@ def link(output: str, objects: Sequence[str], architecture: str = "") -> None:
     if not tools.mathematics and not tools.whole:
         _run(start)
         return
-    if _lacks(_run((*start, *_TELL_WHAT_IS_MISSING))):
-        said = _run((*start, *tools.mathematics, *(_TELL_WHAT_IS_MISSING if tools.whole else ())))
+    if _lacks(_run((*start, *_WARN_OF_UNDEFINED))):
+        said = _run((*start, *tools.mathematics, *(_WARN_OF_UNDEFINED if tools.whole else ())))
         if tools.whole and _lacks(said):
             _run((*tools.whole, "-o", output, *objects, "-lm"))
 
@@ -109,7 +110,11 @@ def linking_for(architecture: str) -> Callable[..., None]:
 
 
 class _Tools(NamedTuple):
-    """What links: the command, what goes with every object, what only with those that want it, and the last resort."""
+    """The parts of linker commands.
+
+    `command` is the linker.  `helpers` are linked to every kernel, `mathematics` only to kernels with undefined
+    symbols.  `whole` is the complete command of a compiler, for kernels that then still have undefined symbols.
+    """
 
     command: tuple[str, ...]
     helpers: tuple[str, ...] = ()
@@ -119,11 +124,12 @@ class _Tools(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _tools(compiler: str, architecture: str) -> _Tools:
-    """The compiler's linker if it says where it is, with the libraries that kernels may need.
+    """Return the tools of a compiler or linker: where the compiler names them, its linker and its libraries.
 
-    Elsewhere than on Linux a linker wants more to be told, which the compiler knows.  A linker that comes alone leaves
-    the mathematics to the process that will load the library.  Zig's compiler makes the helpers of a target when they
-    are first needed, which takes a minute; its linker alone takes this machine's library of mathematics.
+    On other systems than Linux, the compiler itself links, since it adds the arguments that the linker needs there.
+    With a linker without a compiler, mathematical functions come from the process that loads the library.  Zig's
+    compiler builds the helpers of a target when they are first needed, which takes a minute; so its linker is used,
+    with this machine's library of mathematics.
     """
     if _is_zig(compiler):
         machine = architecture or platform.machine()
@@ -154,7 +160,7 @@ def _is_zig(compiler: str) -> bool:
 
 
 def _mathematics() -> str:
-    """Where this machine's library of mathematics is, which is there without any compiler; "" if it is not found."""
+    """Return the path of this machine's library of mathematics, which needs no compiler; "" if it is not found."""
     try:
         ctypes.CDLL(_LIBM)
         mapped = Path("/proc/self/maps").read_text().splitlines()
@@ -165,7 +171,11 @@ def _mathematics() -> str:
 
 
 def _run(command: Sequence[str]) -> str:
-    """What the command says; in English, since it is read."""
+    """Run the command and return its standard error, in English, since `_lacks` reads it.
+
+    Raises:
+        BuildError: the command fails.
+    """
     english = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=english)
     if done.returncode != 0:
@@ -175,7 +185,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def _lacks(said: str) -> bool:
-    """Whether a linker misses anything that the process which loads a kernel does not have for sure."""
+    """Whether a linker's output names an undefined symbol that not every process which loads the kernel has."""
     for line in said.splitlines():
         if "undefined" in line:
             named = _UNDEFINED.search(line)
@@ -185,6 +195,7 @@ def _lacks(said: str) -> bool:
 
 
 def _asked(compiler: str, question: str) -> str:
+    """Return the answer of a compiler to an option such as `-print-prog-name=ld`; empty if it fails."""
     try:
         done = subprocess.run([compiler, question], capture_output=True, text=True, check=False)
     except OSError:
@@ -208,10 +219,10 @@ def find_nvcc() -> str:
 
 
 def compile_cubin(code: str, architecture: str) -> bytes:
-    """Machine code for an architecture such as "sm_90" from one CUDA source.
+    """Return machine code (a cubin) for an architecture such as "sm_90" from one CUDA source.
 
-    Arithmetic is not made faster at the cost of digits (`--use_fast_math`): a tuned network computes what it did.  The
-    toolkit's run-time compiler does it where it is installed, else nvcc.
+    `--use_fast_math` is not set, so that a tuned network computes the same values.  The toolkit's run-time compiler
+    (NVRTC) is used where it is installed, else nvcc.
 
     Raises:
         BuildError: it does not compile; the message is the compiler's first error, one line.
@@ -245,6 +256,11 @@ def _candidates() -> Iterator[str]:
 
 @cache
 def _require_tried(nvcc: str) -> None:
+    """Check that nvcc is of the major version of the compiler's CUDA runtime.
+
+    Raises:
+        OrderError: it is not, or it cannot be run.
+    """
     try:
         said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError as error:

@@ -1,1 +1,1 @@
-"""What plugs into other people's tools."""
+"""Integrations with other tuners: exchange of records, and FamilySeer inside the stock tuner."""

@@ -1,4 +1,4 @@
-"""Between the records and a foreign tuner's database; free of TVM."""
+"""Exchange of measurements between the records and a stock MetaSchedule database; free of TVM."""
 
 from __future__ import annotations
 
@@ -30,15 +30,18 @@ __all__ = [
 
 
 FOREIGN = "metaschedule"
-"""Compiler and protocol of imported measurements: conditions that are not ours, so that they are never our facts."""
+"""Compiler and protocol of imported measurements, so that they are never compared with Kintune's own."""
 
 
 def gather(store: Store, run_id: str | None = None) -> TuningDatabase:
-    """The measurements of a run, or all, with all that they name.
+    """Returns the measurements of a run, or all, with their workloads and sketches.
 
-    A foreign tuner takes whatever is fastest, so they are of one device type and compiler: those most was measured
-    with, our own ones first; others are left out and counted.  Confirmed times take the place of first ones.  Raises
-    `DamagedRecord` when a record is damaged.
+    They are of one device type and compiler, since a foreign tuner takes the fastest of all: of those with the most
+    measurements, where measurements by Kintune come before imported ones.  Others are left out and counted.  Confirmed
+    times are used instead of first ones.
+
+    Raises:
+        DamagedRecord: a record is damaged.
     """
     with store.snapshot():
         found, others = _alike(store.measurements.find(run_id=run_id))
@@ -58,7 +61,7 @@ def gather(store: Store, run_id: str | None = None) -> TuningDatabase:
 
 
 def absorb(store: Store, database: TuningDatabase) -> ImportSummary:
-    """Add what a foreign tuner has measured, all of it or nothing; what is known already stays as it is."""
+    """Add the measurements of a foreign tuner, all or none; those that are in the records already stay as they are."""
     before = store.counts().measurements
     with store.transaction():
         for subgraph in database.subgraphs:
@@ -80,7 +83,7 @@ def absorb(store: Store, database: TuningDatabase) -> ImportSummary:
 
 
 def _alike(found: Sequence[Measurement]) -> tuple[list[Measurement], int]:
-    """Those that can be compared with most of the others, and how many cannot."""
+    """Return the measurements of the device type and compiler to export (see `gather`), and the number of others."""
     counts = Counter((m.device_type, m.compiler) for m in found)
     kept = max(sorted(counts), key=lambda key: (key[1] != FOREIGN, counts[key]), default=None)
     alike = [m for m in found if (m.device_type, m.compiler) == kept]
@@ -88,7 +91,7 @@ def _alike(found: Sequence[Measurement]) -> tuple[list[Measurement], int]:
 
 
 def _device_type(target: str) -> DeviceType:
-    """What is known of where a foreign time was taken: only the target."""
+    """Return a device type for foreign measurements, of which only the target is known."""
     threads = int(json.loads(target).get("num-cores", 1))
     return DeviceType(target=target, model="unknown", isa=(), threads=threads, protocol=FOREIGN)
 
@@ -102,9 +105,10 @@ class ForeignMeasurement(msgspec.Struct, frozen=True):
 
 
 class TuningDatabase(msgspec.Struct, frozen=True):
-    """Measured candidates with all that it takes to replay them.
+    """Measured candidates with the workloads and sketches that are needed to replay them.
 
-    `modules` maps workload digests to serialised programs.  `skipped` counts what was left out, by reason.
+    `modules` maps workload digests to serialised programs.  `skipped` counts measurements that were left out, by
+    reason.
     """
 
     subgraphs: tuple[Subgraph, ...]
@@ -115,7 +119,7 @@ class TuningDatabase(msgspec.Struct, frozen=True):
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """How many records were written, and how many were left out, by reason."""
+    """The number of records that were written, and the numbers of those left out, by reason."""
 
     written: int
     skipped: dict[str, int]
@@ -126,15 +130,16 @@ Result = TypeVar("Result")
 
 def export_metaschedule(directory: str | os.PathLike[str], database: TuningDatabase) -> Exported:
     """Write a stock MetaSchedule database; see `kintune.integrations.metaschedule.export_database`."""
-    return _aside("export", directory, msgspec.msgpack.encode(database), Exported)
+    return _in_worker("export", directory, msgspec.msgpack.encode(database), Exported)
 
 
 def read_metaschedule(directory: str | os.PathLike[str]) -> TuningDatabase:
     """Read a stock MetaSchedule database; see `kintune.integrations.metaschedule.read_database`."""
-    return _aside("read", directory, b"", TuningDatabase)
+    return _in_worker("read", directory, b"", TuningDatabase)
 
 
-def _aside(operation: str, directory: str | os.PathLike[str], payload: bytes, result: type[Result]) -> Result:
+def _in_worker(operation: str, directory: str | os.PathLike[str], payload: bytes, result: type[Result]) -> Result:
+    """Run `operation` in a process that loads TVM."""
     with interview("kintune.integrations.metaschedule") as worker:
         answer = worker.ask(operation, os.fsencode(directory), payload)
     return msgspec.msgpack.decode(answer, type=result)

@@ -1,8 +1,8 @@
 """The database of stock MetaSchedule: a directory with `database_workload.json` and `database_tuning_record.json`.
 
-Both files hold a JSON document a line: `[hash, module]`, and `[workload, [trace, seconds, target, arguments]]`.  What
-is written here serves `MetaScheduleApplyDatabase` as it is; what is read here may come from any stock tuning run of
-the same TVM version.
+Both files hold a JSON document a line: `[hash, module]`, and `[workload, [trace, seconds, target, arguments]]`.
+`MetaScheduleApplyDatabase` can use a directory that is written here; one that is read here may come from any stock
+tuning run of the same TVM version.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["RECORDS_FILE", "WORKLOADS_FILE", "export_database", "main", "read_da
 WORKLOADS_FILE = "database_workload.json"
 RECORDS_FILE = "database_tuning_record.json"
 
-_FAILED_SECONDS = 1e9  # stock MetaSchedule notes a failure as a run of 1e10 seconds
+_FAILED_SECONDS = 1e9  # stock MetaSchedule records a failure as a run of 1e10 seconds
 
 
 def export_database(directory: str | os.PathLike[str], database: TuningDatabase) -> Exported:
-    """Write a stock database into `directory`, which is made if need be; both files appear whole or not at all.
+    """Write a stock database into `directory`, which is created if needed; each file appears whole or not at all.
 
-    The untuned program has no trace and is left out, as is what can no longer be replayed.
+    The untuned program, which has no trace, and candidates that can no longer be replayed are left out and counted.
 
     Raises:
         InputError: the directory holds a database already or cannot be written.
@@ -108,7 +108,7 @@ def read_database(directory: str | os.PathLike[str]) -> TuningDatabase:
 
 
 class _Handler:
-    """Stages are of kind "export" or "read"; their context is the directory."""
+    """The handler of the worker: stages are of kind "export" or "read", and their context is the directory."""
 
     def begin(self, kind: str, context: bytes) -> None:
         self._kind, self._directory = kind, os.fsdecode(context)
@@ -122,7 +122,7 @@ class _Handler:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Be the worker that `kintune.integrations.exchange` starts, since that must not load the compiler."""
+    """Run the worker that `kintune.integrations.exchange` starts, which itself must not load the compiler."""
     worker.main("metaschedule", lambda _arguments: (b"", _Handler()), argv)
 
 
@@ -183,7 +183,7 @@ def _lines(path: Path, parse: Callable[[Any], Any], skipped: Counter[str]) -> It
 
 
 def _subgraph(module: tvm.IRModule) -> tuple[Subgraph, tvm.IRModule]:
-    """A stored workload as one of ours; its name is made of what its blocks are called."""
+    """Return a stored workload as a subgraph, whose name is made of the names of its blocks, and its program alone."""
     alone = standalone(module["main"])
     schedule = tvm.s_tir.Schedule(alone, debug_mask=0, error_render_level="none")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))

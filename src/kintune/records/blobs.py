@@ -17,7 +17,7 @@ from kintune.records.schema import blobs
 
 __all__ = ["Blobs", "Codec", "content", "pack", "unpack"]
 
-_WORTH_IT = 256  # bytes: less is kept as it is
+_LEAST_PACKED = 256  # bytes: shorter blobs are stored as they are
 _LEVEL = 3  # trained models and traces shrink to a third; higher levels gain little for twice the time
 
 
@@ -74,7 +74,7 @@ class Codec(str, Enum):
 
 def pack(data: bytes) -> tuple[Codec, bytes]:
     """Returns the codec and the bytes to store for `data`."""
-    if len(data) >= _WORTH_IT:
+    if len(data) >= _LEAST_PACKED:
         packed = zlib.compress(data, _LEVEL)
         if len(packed) < len(data):
             return Codec.ZLIB, packed

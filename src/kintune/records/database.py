@@ -34,10 +34,11 @@ class DatabaseSystem:
         """The location of the records, as errors name it."""
 
     def connect(self, *, create: bool, verify: bool) -> Engine:
-        """Returns an engine for the database, which need not exist with `create`.
+        """Returns an engine for the database; with `create`, a file of records need not exist yet.
 
         Raises:
-            RecordsError: it cannot be used; with `verify` also when it is plain that something is missing.
+            RecordsError: it cannot be used; with `verify`, also when a file is visibly cut short.
+            StorageError: a file cannot be opened.
         """
         try:
             engine = create_engine(self.url, pool_pre_ping=True)  # reconnects to a server that was away
@@ -88,7 +89,7 @@ class DatabaseSystem:
         return StorageError(f"{self.where}: {line}")
 
     def close(self) -> None:
-        """Frees what the system itself holds."""
+        """Closes the files that the system itself has open."""
 
 
 class _Open:
@@ -103,8 +104,8 @@ class _Open:
 class Database:
     """A database in which every operation belongs to a transaction: the one its thread has open, or one of its own.
 
-    A driver's error becomes a `RecordsError`, and ends the transaction in which it happened: whatever the caller does
-    with the error, nothing of that transaction is kept, and the next one starts clean.
+    A driver's error becomes a `RecordsError` or a `StorageError`, and ends the transaction in which it happened: even
+    if the caller handles the error inside the block, nothing of that transaction is kept.
     """
 
     def __init__(self, system: DatabaseSystem, *, create: bool, verify: bool) -> None:
@@ -121,7 +122,7 @@ class Database:
         if context.sqlalchemy_exception is None:
             return None  # not the driver's: an interrupt, or a mistake of ours
         if context.is_pre_ping:
-            return None  # nobody's transaction: a connection that is gone is replaced
+            return None  # outside of any transaction: the pool replaces a connection that is gone
         error = self.system.explain(context.original_exception)
         if self._open is not None:
             self._open.failure = error
@@ -129,7 +130,13 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection in a transaction that commits when the block ends well; joins the one that is open, if any."""
+        """A connection in a transaction that commits when the block ends well; joins the one that is open, if any.
+
+        Raises:
+            OrderError: it is opened inside a snapshot.
+            RecordsError: the database refuses a row, or an error of the driver has ended this transaction before.
+            StorageError: the database cannot be written now; as above.
+        """
         outer = self._open
         if outer is not None and not outer.writes:
             raise OrderError("records: nothing can be written inside snapshot(); use transaction()")
@@ -172,7 +179,7 @@ class Database:
 
 
 def _replace_nul(_c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> tuple[str, Any]:
-    """Replaces NUL characters in parameters, which PostgreSQL refuses in a text: what a user sends may hold them."""
+    """Replaces NUL characters in texts, which PostgreSQL refuses; texts from users may hold them."""
     return statement, _without_nul(parameters)
 
 

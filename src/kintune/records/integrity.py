@@ -1,4 +1,4 @@
-"""A checksum over the content of each row, so that a row which changed on disk is never taken for a fact.
+"""A checksum over the content of each row, so that a row which was changed on disk is recognised as damaged.
 
 The checksum covers the table's name and every column but the checksum itself and a number given by the database,
 encoded as msgpack in column order.  A row is written through `sealed` and read through `verified`.
@@ -32,11 +32,12 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 OnDamage: TypeAlias = Callable[[Damage], None]
-"""What to do with a damaged row of a look-up: `refuse` raises; a list's `append` skips the row and keeps the damage."""
+"""Called with each damaged row of a query, which is skipped if this returns; `refuse` raises, a list's `append` does
+not."""
 
 
 def refuse(damage: Damage) -> None:
-    """Raise `DamagedRecord`: the look-up needs every row."""
+    """Raise `DamagedRecord`; for a query that needs every row."""
     raise damage.error()
 
 
@@ -74,7 +75,7 @@ def find_damage(table: Table, row: Mapping[str, Any]) -> Damage | None:
 
 
 def verified(table: Table, rows: Iterable[Row[Any]], on_damage: OnDamage = refuse) -> Iterator[dict[str, Any]]:
-    """The rows (each with all columns of `table`) that are what was once written; `on_damage` is told of the others."""
+    """The rows, each with all columns of `table`, whose checksums are right; `on_damage` is called with the others."""
     for row in rows:
         values = row._asdict()
         damage = find_damage(table, values)

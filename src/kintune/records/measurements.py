@@ -30,9 +30,9 @@ _outcome = msgspec.msgpack.Decoder(Outcome)
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one candidate on one device type (digest) with one compiler version.
 
-    `features` are float32 bytes as extraction `feature_version` yields them; `origin` says who proposed the candidate
-    and `predicted` what score it was given; `confirmed` is the outcome of timing it again, which counts more.  The
-    store gives `id` and `created` (time of day) when the measurement is added.
+    `features` are little-endian float32 values of the version `feature_version`.  `origin` says how the candidate was
+    found, and `predicted` is its score by the cost model.  `confirmed` is the outcome of timing it again, which counts
+    more.  The store gives `id` and `created` (time of day) when the measurement is added.
     """
 
     device_type: str
@@ -84,6 +84,9 @@ class Measurements:
         """Stores a measurement whose device type, workload and sketch were added before, and returns its id.
 
         When the same candidate was measured before, the first measurement stays, and its id is returned.
+
+        Raises:
+            RecordsError: the device type, workload, sketch or run is not in the records.
         """
         with self._database.transaction() as connection:
             self.add_all([measurement])
@@ -92,14 +95,18 @@ class Measurements:
             return int(connection.execute(select(measurements.c.id).where(key)).scalar_one())
 
     def add_all(self, added: Collection[Measurement]) -> None:
-        """Stores these, each as `add` does, all or none."""
+        """Stores several measurements, each as `add` does, all or none.
+
+        Raises:
+            RecordsError: as for `add`.
+        """
         with self._database.transaction() as connection:
             rows = [_row(msgspec.structs.replace(m, created=m.created or self._clock())) for m in added]
             if rows:
                 insert_or_keep(connection, measurements, *rows)
 
     def confirm(self, device_type: str, compiler: str, candidate: Candidate, outcome: Outcome) -> None:
-        """Note what came of timing the candidate again, in place of an earlier such outcome.
+        """Store the outcome of timing the candidate again, in place of an earlier such outcome.
 
         Raises:
             RecordsError: it was never measured.
@@ -146,7 +153,7 @@ class Measurements:
         return sorted(found, key=lambda measurement: measurement.id)
 
     def named(self, ids: Iterable[int], on_damage: OnDamage = refuse) -> list[Measurement]:
-        """The measurements with these ids, in the order in which they were added; ids of none are left out."""
+        """The measurements with these ids, in the order in which they were added; unknown ids are ignored."""
         distinct = sorted(set(ids))
         found: list[Measurement] = []
         with self._database.snapshot() as connection:
@@ -155,9 +162,9 @@ class Measurements:
         return sorted(found, key=lambda measurement: measurement.id)
 
     def best(self, workload: str, device_type: str, compiler: str, on_damage: OnDamage = refuse) -> Measurement | None:
-        """The fastest believed measurement of the workload, or None when no candidate ran.
+        """The measurement of the workload with the smallest `believed_us`, or None when no candidate ran.
 
-        A confirmed time counts in place of the first one.  Of equal ones, the first measured.
+        Of equal ones, it is the one that was added first.
         """
         found = self.fastest(workload, device_type, compiler, 1, on_damage)
         return found[0] if found else None
@@ -172,7 +179,10 @@ class Measurements:
         *,
         hidden: Collection[str] = (),
     ) -> list[Measurement]:
-        """The same for the `count` fastest ones, the fastest first; those of `hidden` runs are left out."""
+        """The `count` measurements of the workload with the smallest `believed_us`, the fastest first.
+
+        Measurements of the runs `hidden` (ids) are left out.
+        """
         where = [*_where(device_type, compiler, None), measurements.c.workload == workload]
         query = select(measurements).where(*where, measurements.c.believed_us.is_not(None))
         fastest_first = query.order_by(measurements.c.believed_us, measurements.c.id)
@@ -221,7 +231,7 @@ class Measurements:
             return int(connection.execute(query).scalar_one())
 
     def conditions(self) -> list[tuple[str, str, str]]:
-        """Device type, compiler and feature version of what has features, those of the last measurement at the end."""
+        """The different (device type, compiler, feature version) of measurements with features, the latest last."""
         c = measurements.c
         by = (c.device_type, c.compiler, c.feature_version)
         query = select(*by).where(c.feature_version != "").group_by(*by).order_by(func.max(c.id))
@@ -229,7 +239,10 @@ class Measurements:
             return [(device_type, compiler, version) for device_type, compiler, version in connection.execute(query)]
 
     def width(self, feature_version: str) -> int | None:
-        """How many features most measurements of this version have; None when none has any.  Counted as stored."""
+        """The number of features that most measurements of this version have, without verifying checksums.
+
+        None when no measurement has any.
+        """
         size = func.length(measurements.c.features)
         query = select(size).where(measurements.c.feature_version == feature_version, size > 0).group_by(size)
         with self._database.snapshot() as connection:
@@ -254,7 +267,7 @@ def _where(device_type: str | None, compiler: str | None, run_id: str | None) ->
 
 
 def _parts(workloads: Iterable[str] | None) -> Iterable[list[ColumnElement[bool]]]:
-    """Conditions that together select the workloads, each of bounded length; a single empty one when all are meant."""
+    """Conditions that select the workloads, with at most `_AT_ONCE` workloads each; None gives one empty condition."""
     if workloads is None:
         yield []
         return
@@ -314,7 +327,7 @@ def _measurement(row: Mapping[str, Any]) -> Measurement:
 
 
 def _to_bytes(times_us: tuple[float, ...]) -> bytes:
-    """Little-endian 64-bit floats."""
+    """Encode times as little-endian 64-bit floats."""
     values = array.array("d", times_us)
     if sys.byteorder == "big":
         values.byteswap()

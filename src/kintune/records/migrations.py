@@ -1,8 +1,8 @@
-"""Records outlive releases: those of an older schema are brought to this version's tables when they are opened.
+"""Migrations: records of an older schema are upgraded to this version's tables when they are opened.
 
 A step changes the tables of one schema into those of the next.  All steps that are missing run in one transaction: the
-records are of the new schema afterwards, or as they were.  There is no way back; an older Kintune refuses what a newer
-one has upgraded.  A step spells out what it does and takes nothing from `schema`, whose tables change later.
+records are of the new schema afterwards, or as they were.  There is no way back; an older Kintune refuses records that
+a newer one has upgraded.  A step uses no table of `schema`, since these change with later versions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _name_the_writer(connection: Connection) -> None:
 
 
 STEPS: Mapping[int, Step] = {1: _name_the_writer}
-"""By the schema that a step starts from; each leads to the next."""
+"""The steps, by the schema version that each starts from."""
 
 
 def schema_of(connection: Connection, where: str) -> int | None:
@@ -70,7 +70,7 @@ def upgrade(database: Database) -> None:
         StorageError: they cannot be written.
     """
     with database.transaction() as connection:
-        # Servers keep others who upgrade waiting at this row; SQLite lets one write at a time anyway.
+        # On a server, this locks the row against other processes that upgrade; SQLite has one writer at a time anyway.
         connection.execute(select(meta).where(meta.c.key == "schema_version").with_for_update()).one()
         found = schema_of(connection, database.system.where)
         if found is None or found == SCHEMA_VERSION:

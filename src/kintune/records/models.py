@@ -1,4 +1,4 @@
-"""Trained cost models: who they are for; their bytes are blobs."""
+"""The versions of trained cost models; their bytes are blobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ class Models:
         self._clock = clock
 
     def add(self, version: ModelVersion) -> None:
-        """Keep a version whose blob and device type were added before; the first of equal ones stays."""
+        """Store a version whose blob and device type were added before; an equal one that is stored already stays.
+
+        Raises:
+            RecordsError: the blob or the device type is not in the records.
+        """
         with self._database.transaction() as connection:
             row = sealed(model_versions, created=self._clock(), **msgspec.structs.asdict(version))
             insert_or_keep(connection, model_versions, row)

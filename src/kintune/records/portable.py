@@ -1,4 +1,4 @@
-"""Records as one file that any Kintune can read: the format `kintune-records-v1`.
+"""Export and import of records as one file that any Kintune can read: the format `kintune-records-v1`.
 
 A gzip-compressed file of JSON lines.  Each line is an object with `record` and `seal`, the digest of the record's
 bytes.  The first record is a `header`, the last an `end` that counts the others; between them each `device_type`,
@@ -36,7 +36,7 @@ __all__ = ["PORTABLE_FORMAT", "ImportChecks", "ImportSummary", "export_records",
 PORTABLE_FORMAT = "kintune-records-v1"
 
 _LONGEST_LINE = 256 << 20  # bytes; a longer line is no record of ours
-_AT_ONCE = 1000  # measurements: each by itself takes several times as long, and all others wait meanwhile
+_AT_ONCE = 1000  # measurements in one insert: one by one takes several times as long, while other writers wait
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
@@ -83,7 +83,7 @@ _record: msgspec.json.Decoder[_Header | _Content | _End] = msgspec.json.Decoder(
 
 
 class ImportSummary(msgspec.Struct, frozen=True):
-    """The result of an import: how many measurements are new, and how many were known already."""
+    """The result of an import: how many measurements are new, and how many were in the records already."""
 
     added: int
     known: int
@@ -92,10 +92,10 @@ class ImportSummary(msgspec.Struct, frozen=True):
 def export_records(
     store: Store, path: str | Path, *, workloads: Iterable[str] | None = None, run_id: str | None = None
 ) -> int:
-    """Write the measurements of some workloads, of a run, or all, with all they name; the answer is how many.
+    """Write the measurements of some workloads, of a run, or all, with the rows they refer to; returns how many.
 
-    Failures of a run that failed as a whole stay: they say nothing of their candidates, which nobody knows elsewhere.
-    The file appears when it is whole.
+    Failures of a run that failed as a whole are left out: they say nothing of their candidates, and an importer could
+    not tell, since runs are not exported.  The file appears when it is complete.
 
     Raises:
         DamagedRecord: a record is damaged.
@@ -146,11 +146,10 @@ def _encoded(record: _Header | _Content | _End) -> bytes:
 
 
 def import_records(store: Store, path: str | Path) -> ImportSummary:
-    """Add what an exported file holds; what is known already stays as it is.
+    """Add the content of an exported file; records that are known already stay as they are.
 
     Raises:
-        RecordsError: naming the record, when anything in the file is damaged, missing or makes no sense; then nothing
-            of it is kept.
+        RecordsError: a record is damaged, missing or invalid; the message names it, and nothing of the file is kept.
     """
     source = Path(path)
     read = 0
@@ -273,7 +272,7 @@ class ImportChecks:
         return "" if sketch.workload in self._workloads else f"its workload {sketch.workload} is missing"
 
     def measurement(self, measurement: Measurement) -> str:
-        """Checks that a measurement names known records, decides its sketch's axes and has valid times and features."""
+        """Checks that a measurement names known records, fits its sketch's axes, and has valid times and features."""
         candidate = measurement.candidate
         if measurement.device_type not in self._device_types:
             return f"its device type {measurement.device_type} is missing"
@@ -305,7 +304,7 @@ class ImportChecks:
         if not np.isfinite(np.frombuffer(features, dtype="<f4")).all():
             return "its features are not all finite"
         width = len(features) // 4
-        if version not in self._widths:  # it is counted over all measurements
+        if version not in self._widths:  # looked up once, since that reads all measurements of the version
             self._widths[version] = self._width_of(version) or width
         expected = self._widths[version]
         return "" if width == expected else f"it has {width} features, others of version {version!r} have {expected}"

@@ -56,9 +56,10 @@ def _gaps(connection: Connection) -> Iterator[Damage]:
 
 
 def remove_damage(database: Database) -> list[Damage]:
-    """Remove every damaged row with all that depends on it; the answer is the damage that no removal can help.
+    """Remove every damaged row with the rows that refer to it; returns the damage that is left.
 
-    A run with a damaged event loses its events and is abandoned; measurements outlive the run that made them.
+    A run with a damaged event loses its events and, unless it is over, is abandoned.  Measurements of a removed run
+    stay (`_detach`).
     """
     with database.transaction() as connection:
         for damage in check(database):
@@ -78,7 +79,7 @@ def _row_is(table: Table, row_id: str) -> ColumnElement[bool]:
 
 
 def _remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> None:
-    """Delete rows, after those that name them."""
+    """Delete rows, after the rows that refer to them."""
     for child in METADATA.sorted_tables:
         for key in child.foreign_keys:
             if key.column.table is table:
@@ -91,9 +92,9 @@ def _remove(connection: Connection, table: Table, which: ColumnElement[bool]) ->
 
 
 def _detach(connection: Connection, which: ColumnElement[bool]) -> None:
-    """Let measurements forget the run that made them; those that are damaged themselves go, and so do failures.
+    """Set the run of measurements to none; delete those that are damaged themselves, or failed.
 
-    Without the run nobody knows whether all of it failed, which would say nothing of the candidates.
+    If a run failed as a whole, failures in it say nothing of their candidates.  Without the run, that cannot be known.
     """
     for row in connection.execute(select(measurements).where(which)).all():
         values = row._asdict()
@@ -107,7 +108,7 @@ def _detach(connection: Connection, which: ColumnElement[bool]) -> None:
 
 
 def _abandon(connection: Connection, run_id: str) -> None:
-    """Forget a run's events; unless it was over, it is now."""
+    """Delete a run's events, and mark it as abandoned unless its state is final."""
     connection.execute(delete(events).where(events.c.run_id == run_id))
     row = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
     if row is None or find_damage(runs, row._asdict()) or RunState(row.state).final:

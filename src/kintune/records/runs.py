@@ -37,9 +37,9 @@ class RunState(str, Enum):
 class Run(msgspec.Struct, frozen=True):
     """One run.
 
-    `key` is the digest of what makes two runs the same work (model, target, deciding options); `spec` is what the job
-    is opened with; `created` and `updated` are times of day; `active_seconds` counts only time in which it was worked
-    on.
+    `key` is a digest of the model, the target and the options on which the result depends: a run continues an
+    unfinished one of the same key.  `spec` is the encoded `JobSpec` of its job.  `created` and `updated` are times of
+    day; `active_seconds` counts only time in which a process worked on it.
     """
 
     run_id: str
@@ -148,7 +148,7 @@ class Runs:
         raise RecordsError(f"records: no run {run_id}; `kintune records list` names all")
 
     def find_unfinished(self, key: str, passing_over: Collection[str] = ()) -> Run | None:
-        """Returns the latest run of this key that can be resumed, and has none of these ids; None if there is none.
+        """Returns the latest run of this key that can be resumed, except the ids `passing_over`; None without one.
 
         Raises:
             DamagedRecord: its row changed.
@@ -189,7 +189,7 @@ def _run(row: Mapping[str, Any]) -> Run:
 
 
 class Events:
-    """Events by run, numbered from 0 without a gap, from which a job can be restored.  None is ever changed."""
+    """Events by run, numbered from 0 without a gap, from which a job can be restored.  They are never changed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

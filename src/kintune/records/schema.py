@@ -44,7 +44,7 @@ FORMAT = "kintune-records"
 """Value of `meta.format`, by which a database is known to be ours."""
 
 NEIGHBOURS = "service_"
-"""How the tables begin that may lie beside these: those of a service that keeps everything in one database."""
+"""Prefix of the names of a service's tables, which may be in the same database."""
 
 SCHEMA_VERSION = 2
 """Version of the tables below and of `meta`; every change raises it and adds a step to `kintune.records.migrations`."""

@@ -1,7 +1,8 @@
 """SQLite: the file of the records, and the mark beside it that counts commits.
 
-Write-ahead log, so that readers never wait; `synchronous=FULL`, so that what was committed survives a loss of power;
-the `user_version` of the file counts commits, which the mark repeats (`CommitMark`).
+The file has a write-ahead log, so that readers never wait, and `synchronous=FULL`, so that committed transactions
+survive a loss of power.  Its `user_version` counts commits; the mark has the same number (`CommitMark`), so that a lost
+log is noticed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kintune.records.schema import METADATA
 
 __all__ = ["CommitMark", "SQLiteFile", "SQLiteMemory"]
 
-_WRITES = "kintune_writes"  # execution option: the transaction will write, and takes the lock for that at once
+_WRITES = "kintune_writes"  # execution option: the transaction will write, and takes the write lock at its beginning
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100  # bytes of the file header
 _EXAMINED_WHOLE = 64 << 20  # bytes: smaller files are checked whole when opened, which takes less than half a second
@@ -47,11 +48,14 @@ class SQLiteMemory(DatabaseSystem):
         return engine
 
     def options(self, *, writes: bool) -> dict[str, Any]:
-        """SQLite's transactions see one state anyway; one that writes takes the lock for that at its beginning."""
+        """Returns the option that has a writing transaction take the write lock at its beginning.
+
+        Transactions that only read see one state in any case.
+        """
         return {_WRITES: writes}
 
     def structural_damage(self, connection: Connection) -> list[Damage]:
-        """What SQLite's own check of pages, indices and references finds."""
+        """Returns the damage that SQLite's own check of pages, indices and references finds."""
         found = connection.exec_driver_sql("PRAGMA integrity_check(100)").scalars()
         damages = [Damage("database", self.where, str(problem)) for problem in found if problem != "ok"]
         for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
@@ -77,7 +81,7 @@ class SQLiteMemory(DatabaseSystem):
 
 
 def _key_of(connection: Connection, table: str, row: int) -> str:
-    """A row's primary key, as it is written in `Damage`, from the number that SQLite has for it."""
+    """Return a row's primary key, as it is written in `Damage`, from SQLite's `rowid` of it."""
     known = METADATA.tables.get(table)
     if known is None:
         return str(row)
@@ -100,7 +104,13 @@ class SQLiteFile(SQLiteMemory):
         self._marked: int | None = None  # what the mark told when the file was opened
 
     def connect(self, *, create: bool, verify: bool) -> Engine:
-        """An engine for the file, after a look at it from outside that changes nothing."""
+        """Returns an engine for the file, after checks of the file that change nothing.
+
+        Raises:
+            RecordsError: it is a directory or not a database, is missing without `create`, or with `verify` is cut
+                short.
+            StorageError: it cannot be read or written.
+        """
         path = self._path
         if path.is_dir():
             raise RecordsError(f"{path}: a directory; name a file with --records")
@@ -145,9 +155,9 @@ class SQLiteFile(SQLiteMemory):
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
-        """One process at a time opens or creates the file.
+        """Returns a context in which no other process opens or creates the file.
 
-        Others may write to it all the while, so the mark is read before the file is: it is never ahead of that.
+        Others may write to it meanwhile.  So the mark is read before the file: its number is at most the file's.
         """
         if self._mark is None:
             yield
@@ -157,7 +167,11 @@ class SQLiteFile(SQLiteMemory):
             yield
 
     def adopt(self, engine: Engine) -> None:
-        """Switch the file to the write-ahead log; it remembers."""
+        """Switch the file to a write-ahead log, which SQLite keeps as a property of the file.
+
+        Raises:
+            StorageError: the file system does not allow it.
+        """
         with contextlib.closing(engine.raw_connection()) as connection:
             try:
                 mode = connection.cursor().execute("PRAGMA journal_mode=WAL").fetchone()[0]
@@ -167,7 +181,13 @@ class SQLiteFile(SQLiteMemory):
             raise StorageError(f"{self.where}: this file system cannot hold it safely; name another with --records")
 
     def examine(self, connection: Connection, *, verify: bool) -> str | None:
-        """Compare the commits the file knows of with the mark; check a small file, or one that lost commits, whole."""
+        """Compare the commits counted in the file with the mark; returns a line for people when some were lost.
+
+        With `verify`, a small file, or one that lost commits, is checked as a whole.
+
+        Raises:
+            RecordsError: that check finds damage.
+        """
         marked = self._marked
         lost = max(0, (marked or 0) - self._count(connection))
         if verify and (lost or self._path.stat().st_size <= _EXAMINED_WHOLE):
@@ -183,13 +203,13 @@ class SQLiteFile(SQLiteMemory):
         )
 
     def before_commit(self, connection: Connection) -> int:
-        """Count the transaction."""
+        """Count the transaction in the file; returns its number."""
         number = self._count(connection) + 1
         connection.exec_driver_sql(f"PRAGMA user_version={number}")
         return number
 
     def after_commit(self, number: int) -> None:
-        """Note the count beside the file."""
+        """Write the number of commits to the mark."""
         if self._mark:
             self._mark.write(number)
 
@@ -204,7 +224,7 @@ class SQLiteFile(SQLiteMemory):
 
 
 def _configure(engine: Engine, busy_seconds: float) -> None:
-    """Make the driver leave transactions to us, and set what SQLite keeps per connection."""
+    """Let SQLAlchemy begin the transactions instead of the driver, and set the options of each connection."""
 
     @event.listens_for(engine, "connect")
     def _on_connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -221,17 +241,17 @@ def _configure(engine: Engine, busy_seconds: float) -> None:
 
 
 def _decode(text: bytes) -> str:
-    """Text as it was written, or marked as damaged: a checksum must be able to tell, so a bad byte may not raise."""
+    """Decode a text; bad bytes are replaced and do not raise, so that the checksum finds the damage."""
     return text.decode("utf-8", "replace")
 
 
 def _lower(text: object) -> object:
-    """Text in small letters; those of SQLite itself are the ASCII ones alone."""
+    """Return a text in small letters, of all alphabets; SQLite's own function changes ASCII letters only."""
     return text.lower() if isinstance(text, str) else text
 
 
 class CommitMark:
-    """The file `path`, made when missing, with the number of commits: a smaller number in the database shows a loss."""
+    """The file `path`, created when missing, with the number of commits; a smaller one in the database shows a loss."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -42,11 +42,11 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """The records: `blobs`, `devices`, `workloads`, `measurements`, `runs`, `events` and `models`, one noun each.
+    """The records: `blobs`, `devices`, `workloads`, `measurements`, `runs`, `events` and `models`.
 
-    Every operation is atomic by itself; those inside `with store.transaction():` are atomic together, and what one
-    wrote the next one sees.  Whatever leaves the block as an exception takes all of it back.  After any error, the
-    store can be used on.  What is committed has reached the disk.
+    Every operation is atomic by itself; those inside `with store.transaction():` are atomic together, and each sees
+    what earlier ones wrote.  An exception that leaves the block undoes all of them.  After any error, the store can
+    still be used.  Committed transactions have reached the disk.
 
     One process writes; a second writer waits until the first one's transaction is over.  Any number may read.  Threads
     of a process may share a store (each has its own transactions), except one in memory.
@@ -116,11 +116,11 @@ class Store:
         return self._database.system.where
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """A block whose writes are kept together or not at all; one inside another belongs to the outer one."""
+        """Returns a context whose writes are kept together or not at all; an inner one belongs to the outer one."""
         return self._database.transaction()
 
     def snapshot(self) -> AbstractContextManager[Connection]:
-        """A block whose reads all see the same state, whatever others write meanwhile."""
+        """Returns a context whose reads all see the same state, even if others write meanwhile."""
         return self._database.snapshot()
 
     def counts(self) -> Counts:

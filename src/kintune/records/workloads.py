@@ -38,7 +38,7 @@ class Workloads:
         self._blobs = blobs
 
     def add(self, subgraph: Subgraph, module: bytes) -> None:
-        """Keep the workload of `subgraph` with its serialised program; the first one with its digest stays."""
+        """Store the workload of `subgraph` with its serialised program, unless one with its digest is stored."""
         with self._database.transaction() as connection:
             row = sealed(
                 workloads,
@@ -52,7 +52,11 @@ class Workloads:
             insert_or_keep(connection, workloads, row)
 
     def add_sketch(self, sketch: Sketch) -> None:
-        """Keep a sketch of a workload that was added before; the first one with its digest stays."""
+        """Store a sketch, unless one with its digest is stored.
+
+        Raises:
+            RecordsError: its workload is not in the records.
+        """
         with self._database.transaction() as connection:
             blob = self._blobs.put(msgspec.msgpack.encode(sketch))
             row = sealed(sketches, digest=sketch.digest, workload=sketch.workload, blob=blob)
@@ -77,12 +81,21 @@ class Workloads:
             return tuple(_workload(row) for row in verified(workloads, rows, on_damage))
 
     def module(self, digest: str) -> bytes:
-        """The serialised program of a workload."""
+        """The serialised program of a workload.
+
+        Raises:
+            RecordsError: there is no such workload.
+            DamagedRecord: its row or its program changed.
+        """
         with self._database.snapshot():
             return self._blobs.get(self.get(digest).blob)
 
     def sketches(self, of: Iterable[str]) -> tuple[Sketch, ...]:
-        """The sketches of the workloads `of`, by workload in the order given, then by digest."""
+        """The sketches of the workloads `of`, by workload in the order given, then by digest.
+
+        Raises:
+            DamagedRecord: a sketch changed.
+        """
         found: list[Sketch] = []
         with self._database.snapshot() as connection:
             for workload in of:

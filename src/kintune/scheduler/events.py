@@ -236,6 +236,7 @@ Decision: TypeAlias = Start | RetryAt | GiveUp | Cancel
 
 
 RECORDING_VERSION = 1
+"""Version of the format of recordings."""
 
 
 class ScheduleHeader(msgspec.Struct, frozen=True, tag="schedule"):

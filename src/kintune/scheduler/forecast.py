@@ -36,8 +36,10 @@ class Forecast:
         self._demands: dict[str, Demand] = {}  # by duration key
         self._load: dict[str, int] = {}  # stages still expected, by duration key
         self._capacity: dict[str | None, int] = {}  # cores, and devices by type
-        self._seconds: dict[str | None, float] = {}  # of expected stages whose keys are known, by what they need
-        self._unseen: dict[str | None, float] = {}  # how many others are expected, times what each takes of it
+        # By device type, None for cores: seconds of the expected stages of known duration, times the amount that each
+        # takes of the resource; and the sum of these amounts over the expected stages of unknown duration.
+        self._seconds: dict[str | None, float] = {}
+        self._unseen: dict[str | None, float] = {}
 
     def count(self, resource: Resource, sign: int) -> None:
         """Add (`sign` 1) or remove (`sign` -1) a host's cores or a device."""

@@ -43,6 +43,12 @@ class InvariantError(SchedulerError):
 
 @dataclass
 class _Seen:
+    """A live stage: `order` is its position in order of arrival, `placement` what it holds while it runs.
+
+    `overtaken` counts the stages with the same demand that started while this one could have started.  It may reach
+    twice `bound`, the largest bound that was computed at any of these starts.
+    """
+
     stage: Stage
     order: int
     attempt: int = -1
@@ -50,7 +56,7 @@ class _Seen:
     retry_at: float | None = None
     cancelled: bool = False
     overtaken: int = 0
-    most: float = 0.0
+    bound: float = 0.0
 
 
 @dataclass
@@ -159,7 +165,7 @@ class Auditor:
                 self._check_start(key, seen, decision)
                 if self.starvation_free:
                     self._count_overtaken(key, seen.stage)
-                seen.overtaken, seen.most = 0, 0.0
+                seen.overtaken, seen.bound = 0, 0.0
                 seen.placement, seen.attempt = decision.placement, decision.attempt
             case RetryAt():
                 _require(seen is not None and seen.placement is None, f"{key} is retried but has not failed")
@@ -211,9 +217,9 @@ class Auditor:
         priorities = sum(priority for job, priority in self._priorities.items() if job not in self._closed)
         for other, seen in passed:
             seen.overtaken += 1
-            seen.most = max(seen.most, 8 + 4 * priorities / self._priorities[other[0]] + len(passed))
+            seen.bound = max(seen.bound, 8 + 4 * priorities / self._priorities[other[0]] + len(passed))
             _require(
-                seen.overtaken <= 2 * seen.most,
+                seen.overtaken <= 2 * seen.bound,
                 f"{other} waits while {seen.overtaken} others that need the same have started",
             )
 

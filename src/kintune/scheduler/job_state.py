@@ -65,9 +65,10 @@ def _seq(state: StageState) -> int:
 class ScheduledJob:
     """A job.
 
-    `closing` is the reason why no more of its stages start, None while they may.  With `over`, the job is removed once
-    none of its stages runs.  `held` is the placement that is reserved for its next stage.  `kept` has the reservations
-    that last until the job needs them again, by the name of the booking.
+    `since` is the time at which it was added.  `begun` says that a stage of it was started.  `closing` is the reason
+    why no more of its stages start, None while they may.  With `over`, the job is removed once none of its stages runs.
+    `held` is the placement that is reserved for its next stage.  `kept` has the reservations that last until the job
+    needs them again, by the name of the booking.
 
     `running` counts the stages that hold resources.  `waiting` has the other live stages by kind, in order of arrival,
     and `heads` the startable ones, at most one of each kind.  `waiters` has, by stage id, the stages that wait for that

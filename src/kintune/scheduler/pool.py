@@ -393,7 +393,11 @@ def _type_token(name: str) -> str:
 
 @dataclass
 class _HostState:
-    """A host; `tokens` become free with it, `claimed_by` is the owner of the claim on it, if any."""
+    """A host.
+
+    `devices` are attached to it; `core_devices` are those that run on its cores.  `tokens` stand for it and its
+    devices.  `claimed_by` is the owner of the claim on it, if any.
+    """
 
     host: Host
     order: int

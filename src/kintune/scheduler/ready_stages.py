@@ -82,9 +82,9 @@ class ReadyQueues:
     def __init__(self) -> None:
         self._queues: dict[tuple[Demand, str | None, str | None], ReadyQueue] = {}
         self._groups: dict[tuple[Demand, str | None], _Group] = {}
-        self._open: dict[ReadyQueue, None] = {}
-        self._blocked: dict[str, dict[ReadyQueue, None]] = {}
-        self._bound: dict[str, int] = {}
+        self._open: dict[ReadyQueue, None] = {}  # non-empty and not blocked, in order of insertion
+        self._blocked: dict[str, dict[ReadyQueue, None]] = {}  # by token
+        self._bound: dict[str, int] = {}  # by host, the number of non-empty queues that are bound to it
         self._issued = 0
 
     def queue_for(self, demand: Demand, home: str | None, then: str | None) -> ReadyQueue:
@@ -193,8 +193,7 @@ class ReadyQueues:
                     self._blocked.setdefault(name, {})[other] = None
 
     def freed(self, names: Iterable[str], cores: int | None = None) -> None:
-        """Unblock the queues that wait for these tokens; with `cores`, only those that demand no more cores than
-        that."""
+        """Unblock the queues that wait for these tokens; with `cores`, only those that demand at most so many."""
         for name in names:
             waiting = self._blocked.get(name)
             for queue in list(waiting) if waiting else ():
@@ -203,8 +202,7 @@ class ReadyQueues:
                     self._open[queue] = None
 
     def passed_by(self, names: Iterable[str]) -> Iterable[tuple[ReadyQueue, int]]:
-        """Count that another stage got some of these resources; returns the queues that wait for them with their
-        counts."""
+        """Note that a stage got some of these resources; returns the queues that wait for them with their counts."""
         seen: dict[ReadyQueue, None] = {}
         for name in names:
             seen.update(self._blocked.get(name, ()))

@@ -49,10 +49,11 @@ __all__ = ["RetryLimits", "Scheduler"]
 class RetryLimits(msgspec.Struct, frozen=True):
     """The limits of retries, and the options of the scheduler.
 
-    A failed stage is tried up to `retries` more times, `backoff_s`, twice that, four times that ... seconds after each
-    failure.  A job's history has its last `history_length` events and decisions.  Unless `resources_may_join`, a stage
-    that no resource could ever run fails its job at once instead of waiting for ever.  With `bundling`, the resources
-    of a finished stage are held for the next stage of its job, if that will need the same.
+    A failed stage is tried up to `retries` more times: `backoff_s` seconds after the first failure, twice as long after
+    the second, and so on.  A job's history has its last `history_length` events and decisions.  Unless
+    `resources_may_join`, a stage that no resource could ever run fails its job at once instead of waiting for ever.
+    With `bundling`, the resources of a finished stage are held for the next stage of its job, if that will need the
+    same.
     """
 
     retries: int = 3

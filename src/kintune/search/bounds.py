@@ -20,13 +20,13 @@ from kintune.core.candidate import Decision, Sketch, Tile
 __all__ = ["TileBound", "admits", "bounds_of", "divisors", "repair"]
 
 
-_VIRTUAL, _THREADS = "vthread", "threadIdx"
+_VIRTUAL, _THREADS = "vthread", "threadIdx"  # kinds of threads that loops are bound to
 
 
-_MOST_VIRTUAL = 8  # as MetaSchedule's post-processor VerifyGPUCode has it
+_MOST_VIRTUAL = 8  # as in MetaSchedule's post-processor VerifyGPUCode
 
 
-_MOST_THREADS = 1024
+_MOST_THREADS = 1024  # of a block
 
 
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"

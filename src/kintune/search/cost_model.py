@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["CostModel", "Trees", "Trust", "relative_speeds"]
 
 
-_OF_PRIOR = 200
+_OF_PRIOR = 200  # trees of a prior that training continues from, at most
 
 
-_COLUMNS = "columns"
+_COLUMNS = "columns"  # the booster's attribute with the indices of the features that it reads
 
 
 class CostModel(Protocol):
@@ -76,7 +76,8 @@ class Trees:
 
         columns = _telling(features) if prior is None else prior._columns
         data = xgb.DMatrix(_scaled(features[:, columns]), label=labels, nthread=threads)
-        before = None if prior is None else bytearray(prior._first(_OF_PRIOR).to_bytes())  # use changes a booster
+        # a copy, since XGBoost changes the booster that it continues from
+        before = None if prior is None else bytearray(prior._first(_OF_PRIOR).to_bytes())
         return cls(xgb.train(parameters, data, num_boost_round=rounds, xgb_model=before), columns)
 
     @classmethod

@@ -49,7 +49,7 @@ def gpu_rule_candidates(sketches: Sequence[Sketch], limit: int) -> list[Candidat
     plain_first = sorted(sketches, key=lambda sketch: _PIPELINED in sketch.trace)
     filled = [(sketch, _fill(sketch, shape)) for shape in _shapes() for sketch in plain_first]
     admitted = [(sketch, each) for sketch, each in filled if admits(sketch, each.decisions)]
-    admitted.sort(key=lambda pair: _halvings(*pair))  # stable: else in the order of shapes
+    admitted.sort(key=lambda pair: _missing_doublings(*pair))  # stable: else in the order of shapes
     return list(dict.fromkeys(candidate for _, candidate in admitted))[:limit]
 
 
@@ -61,7 +61,7 @@ def _shapes() -> Iterator[_Shape]:
         yield _Shape(threads, rows, columns, virtual, piece, fetch, unroll)
 
 
-def _halvings(sketch: Sketch, candidate: Candidate) -> int:
+def _missing_doublings(sketch: Sketch, candidate: Candidate) -> int:
     """Return how often the blocks of a candidate would have to double until all multiprocessors have one."""
     tiles = [i for i, axis in enumerate(sketch.axes) if _is_spatial(axis)]
     blocks = math.prod(candidate.decisions[i][0] for i in tiles) if tiles else _BLOCKS

@@ -9,7 +9,7 @@ import msgspec
 __all__ = ["Processor"]
 
 
-_CACHES = (32 << 10, 512 << 10, 8 << 20)
+_CACHES = (32 << 10, 512 << 10, 8 << 20)  # bytes by level, where the sizes are not known
 
 
 class Processor(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ _MADE_PER_PICK = 0.75  # the same if every draft must be replayed to get its fea
 _GENERATIONS = 2
 _FRESH = (0.1, 0.05)  # share of each generation that is drawn at random
 _RULES = 512  # candidates of the rule that may be in the first generation, at most
-_SOWN = 0.4  # share of the first generation for them, at most
+_SEEDED = 0.4  # share of the first generation for them, at most
 _CARRIED_FIRST = 0.125  # share of a round for the best transferred candidates, whatever their scores
 _LEADERS = 3  # fastest programs whose equivalent variants are drafts as well
 _CHEAP = 0.9  # discount below which a draft is drawn after all others
@@ -87,14 +87,14 @@ def propose(
     per_pick = _drafts_per_pick(space, workload) if drafts is None else drafts
     wanted = math.ceil(count * (per_pick if model is not None else max(1.0, per_pick)))
     pool = Drafts(space, workload, state.times_us, state.fastest(_LEADERS))
-    fertile = {sketch.digest for sketch in sketches}
-    parents = [parent for parent in state.fastest(_PARENTS) if parent.sketch in fertile]
+    digests = {sketch.digest for sketch in sketches}
+    parents = [parent for parent in state.fastest(_PARENTS) if parent.sketch in digests]
     seeds = [s for s in space.rules(workload, _RULES) if s not in pool.seen] if rules else []
     scores: dict[Candidate, float] = {}
     for generation in range(_GENERATIONS):
         children = breed(sketches, parents, wanted, pool.seen | pool.drafts.keys(), rng, fresh=_FRESH[generation])
         if generation == 0:
-            children = _sown(seeds, children, int(wanted * _SOWN), rng)
+            children = _with_seeds(seeds, children, int(wanted * _SEEDED), rng)
             children = [*((candidate, "carried") for candidate in carried if candidate not in pool.seen), *children]
         pool.add(children)
         unscored = [c for c in pool.drafts if c not in scores]
@@ -164,7 +164,7 @@ def breed(
     return list(children.items())
 
 
-def _sown(
+def _with_seeds(
     seeds: Sequence[Candidate], children: list[tuple[Candidate, str]], count: int, rng: np.random.Generator
 ) -> list[tuple[Candidate, str]]:
     """Return the children with up to `count` of them replaced by random `seeds`."""

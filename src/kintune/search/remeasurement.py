@@ -1,6 +1,6 @@
 """Re-measurement: the known programs that are timed again in each round of a subgraph.
 
-The fastest known programs are in part those that were timed while the machine was fast.  Timing them again corrects
+Some programs are among the fastest only because they were timed while the machine was fast.  Timing them again corrects
 that.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["leaders"]
 
 
 def leaders(state: SubgraphState, count: int) -> list[Proposal]:
-    """Return the `count` fastest known programs of a subgraph, without the untuned one, to be timed again."""
+    """Return the programs to be timed again: the `count` fastest known ones of a subgraph, except the untuned one."""
     fastest = [candidate for candidate in state.fastest(count) if candidate.sketch != UNTUNED]
     nothing = np.zeros(0, np.float32)
     return [Proposal(Draft(c, state.features.get(c, nothing)), None, "again") for c in fastest]

@@ -46,7 +46,14 @@ _LEADERS = 8  # fastest programs, whose median build time is not expensive
 
 
 class SearchSession:
-    """The search over the subgraphs of one network."""
+    """The search over the subgraphs of one network.
+
+    `seed` determines all random choices, and `threads` is the number of threads that train models.  `proposer` chooses
+    the candidates of full and foresee rounds; by default it is `draft` or `propose`, as `strategy` says.
+
+    `states` has the subgraphs by workload digest, `models` the trained models by family.  `begun` is the number of the
+    next round, `round` the number of rounds that are measured.
+    """
 
     def __init__(
         self,

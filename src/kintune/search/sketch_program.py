@@ -1,6 +1,6 @@
-"""Which program of our own a sketch is of, and how precisely it computes.
+"""The hand-written program of a sketch, if it has one, and the precision in which it computes.
 
-A trace says so; the rest of a trace stays opaque to the search.
+Both are read from the sketch's trace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["by_program", "in_turns", "narrow", "precision_of", "program_of"]
 
 
 def program_of(sketch: Sketch) -> str:
-    """Return the name of the sketch's program with its version and variant; empty for one of MetaSchedule's."""
+    """Return the name of the sketch's hand-written program with its version and variant; empty for other sketches."""
     return _named(sketch.trace, "program")
 
 
@@ -47,6 +47,7 @@ def in_turns(lists: Sequence[Sequence[Candidate]], limit: int) -> list[Candidate
 
 @lru_cache(maxsize=4096)
 def _named(trace: bytes, key: str) -> str:
+    """Return the text under a key of a trace (JSON); empty without one."""
     try:
         return str(json.loads(trace).get(key, ""))
     except (ValueError, AttributeError):

@@ -49,7 +49,7 @@ class Warmup:
             entries = [
                 RoundEntry(state.subject.workload, size, "rule")
                 for state in ordered
-                if (size := self._missing(state, level)) > 0 and self._anything(state, states)
+                if (size := self._missing(state, level)) > 0 and self._has_candidates(state, states)
             ]
             if entries:
                 return level, tuple(entries)
@@ -66,15 +66,16 @@ class Warmup:
         """Return at most `count` candidates of a subgraph, and the number of invalid drafts.
 
         Suggestions come first.  The family's model chooses among the others, if there is one; otherwise transferred
-        candidates and those of the rule alternate.  Where some compute narrower than the workload's own types, one that
-        does not is measured early: an error budget may leave the subgraph no other.
+        candidates and those of the rule alternate.  If all chosen candidates would compute in a narrower precision than
+        the workload's types, and none in these types was measured, one takes the last place: an error budget may allow
+        no other for this subgraph.
         """
         origins = self._origins(state, states)
         if len(origins) < count and not self._strategy.rules:
             origins.update((c, "random") for c in self._draw(state, count, rng) if c not in origins)
         wanted = count * _CHOICE if model is not None and state.features else count + 2
         narrower = {} if self._has_full_precision(state) else narrow(self._space.sketches(state.subject.workload))
-        tried = _with_one_beside(list(origins.items()), wanted, narrower)
+        tried = _with_one_outside(list(origins.items()), wanted, narrower)
         drafts: dict[Candidate, tuple[Draft, str]] = {}
         invalid = 0
         for (_, origin), draft in zip(tried, self._space.verify([c for c, _ in tried]), strict=True):
@@ -83,7 +84,7 @@ class Warmup:
             elif draft.candidate not in state.times_us:
                 drafts.setdefault(draft.candidate, (draft, origin))
         ranked = [(p.draft.candidate, p) for p in _best(list(drafts.values()), model, len(drafts))]
-        return [proposal for _, proposal in _with_one_beside(ranked, count, narrower)], invalid
+        return [proposal for _, proposal in _with_one_outside(ranked, count, narrower)], invalid
 
     def _has_full_precision(self, state: SubgraphState) -> bool:
         """Whether a program in the workload's own types was measured, beside the untuned one."""
@@ -98,7 +99,8 @@ class Warmup:
         size = self._levels[level] + (extra if level == 0 else 0)
         return max(suggested, min(sum(self._levels[: level + 1]) + extra - state.tried, size))
 
-    def _anything(self, state: SubgraphState, states: Sequence[SubgraphState]) -> bool:
+    def _has_candidates(self, state: SubgraphState, states: Sequence[SubgraphState]) -> bool:
+        """Return whether `choose` may find a candidate that was not measured yet."""
         if not self._strategy.rules and self._space.sketches(state.subject.workload):
             return True
         return bool(self._origins(state, states))
@@ -120,10 +122,13 @@ class Warmup:
         return list(dict.fromkeys(drawn))[: count * 2]
 
 
-def _with_one_beside(
+def _with_one_outside(
     ranked: Sequence[tuple[Candidate, T]], count: int, sketches: Container[str]
 ) -> list[tuple[Candidate, T]]:
-    """Return the first `count`, the last of them of other sketches than these, if all would be of these."""
+    """Return the first `count` of `ranked`.
+
+    If all of them are of the given sketches (digests), the last one gives way to the best one of another sketch.
+    """
     chosen = list(ranked[:count])
     if count > 1 and all(candidate.sketch in sketches for candidate, _ in chosen):
         other = next((each for each in ranked[count:] if each[0].sketch not in sketches), None)
@@ -135,12 +140,14 @@ def _with_one_beside(
 def _turns(
     left: Sequence[tuple[Candidate, str]], right: Sequence[tuple[Candidate, str]]
 ) -> Iterable[tuple[Candidate, str]]:
+    """Yield the elements of both in turns, then the rest of the longer one."""
     for i in range(max(len(left), len(right))):
         yield from left[i : i + 1]
         yield from right[i : i + 1]
 
 
 def _best(drafts: Sequence[tuple[Draft, str]], model: CostModel | None, count: int) -> list[Proposal]:
+    """Return at most `count` drafts: suggested ones first, then by the model's score, without a model in order."""
     if model is None or not drafts:
         return [Proposal(draft, None, origin) for draft, origin in drafts[:count]]
     scores = [float(score) for score in model.predict(np.stack([draft.features for draft, _ in drafts]))]

@@ -1,1 +1,1 @@
-"""Fakes, scripted processes and conformance suites, for this project's tests and for users'."""
+"""Conformance suites, a synthetic search space and test services, for this project's tests and for users' tests."""

@@ -1,4 +1,4 @@
-"""Whether decisions are valid for the axes they answer."""
+"""Assertions that decisions are valid for their axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_candidate(sketch: Sketch, candidate: Candidate, *, drawn: bool) -> Non
 
 
 def check_decision(axis: Axis, decision: Decision, *, drawn: bool) -> None:
-    """Assert that the decision is one that the axis has."""
+    """Assert that the decision is valid for the axis; a `drawn` one also keeps to the limit of drawing."""
     assert all(type(part) is int for part in decision)
     if isinstance(axis, Tile):
         assert len(decision) == axis.parts

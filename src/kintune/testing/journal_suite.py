@@ -1,4 +1,4 @@
-"""What every journal must do.  A journal's tests inherit `JournalSuite` and say how one is made and opened again."""
+"""The conformance suite of journals: the tests of a journal inherit `JournalSuite` and make and reopen journals."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = ["JournalSuite"]
 
 
 class JournalSuite(ABC):
-    """The contract as tests; `job` must be a job that the journal takes events of."""
+    """The contract as tests; `job` and `other_job` must be jobs whose events the journal accepts."""
 
     job: str = "job"
     other_job: str = "other"
 
     @abstractmethod
     def make(self) -> Journal:
-        """An empty journal."""
+        """Return an empty journal."""
 
     @abstractmethod
     def reopen(self, journal: Journal) -> Journal:
-        """The journal as another process would find it now, after the death of the one that wrote."""
+        """Return the journal as another process would find it if the writing one died now."""
 
     def entry(self, at: float = 0.0, index: int = 0, status: ItemStatus = ItemStatus.OK) -> JournalEntry:
-        """An entry that the journal takes."""
+        """Return an entry that the journal accepts."""
         payload = bytes([index]) * 10 if status is ItemStatus.OK else b""
         cause = "" if status is ItemStatus.OK else "killed by SIGSEGV"
         return JournalEntry(at, "stage", 0, "kind", index, status, payload, cause, seconds=0.25)
 
     def test_a_new_job_has_no_past(self) -> None:
-        """Nothing is made up."""
+        """Its history is empty, and its active time is 0."""
         journal = self.make()
         assert tuple(journal.history(self.job)) == ()
         assert journal.active_seconds(self.job) == 0.0
@@ -65,7 +65,7 @@ class JournalSuite(ABC):
         assert more[0].seq == len(events)
 
     def test_what_is_committed_together_is_there_afterwards(self) -> None:
-        """As if it had been committed one by one, of several jobs, also when one entry is refused within."""
+        """Entries of several jobs are there as if they had been committed one by one."""
         journal = self.make()
         events = [*journal.commit(self.job, self.entry(0.0, 0))]
         with journal.together():
@@ -79,7 +79,7 @@ class JournalSuite(ABC):
         assert again.active_seconds(self.job) >= 2.0
 
     def test_what_is_committed_together_is_kept_whole_or_not_at_all(self) -> None:
-        """An exception within leaves what was there before."""
+        """After an exception in the block, the journal holds what it held before."""
         journal = self.make()
         before = list(journal.commit(self.job, self.entry(1.0, 0)))
 

@@ -1,6 +1,6 @@
-"""What every kind of records must do: a suite that the tests of each backend inherit, and values to fill records with.
+"""The conformance suite of records, and values to fill records with.
 
-A backend's tests subclass `RecordsConformance` and give it the fixture `store`, an empty `Store`.
+The tests of a database system subclass `RecordsConformance` and define the fixture `store`, an empty `Store`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ DEVICE = DeviceType('{"kind":"llvm"}', "A processor", ("avx2", "fma"), 2, "1-col
 
 
 def subgraph(name: str = "conv") -> Subgraph:
-    """A workload's description."""
+    """Return a subgraph; equal names give equal ones."""
     return Subgraph(name, digest_of(name.encode()), 2, 1e6, "conv2d", "conv2d+relu", True)
 
 
 def sketch_of(workload: str) -> Sketch:
-    """The one sketch of a workload: a tile and a choice are open."""
+    """Return a sketch of a workload with two axes, a tile and a choice."""
     axes = (Tile(extent=64, parts=2, loop="i"), Choice(tuple(range(64)), (1 / 64,) * 64))
     return Sketch(workload, digest_of(workload.encode(), b"sketch"), b"trace" * 100, axes)
 
 
 def add_workload(store: Store, name: str = "conv") -> str:
-    """Add the device type, a workload and its sketch; the answer is the workload's digest."""
+    """Add the device type, a workload and its sketch; returns the workload's digest."""
     described = subgraph(name)
     with store.transaction():
         store.devices.add(DEVICE)
@@ -54,7 +54,7 @@ def measurement(
     run_id: str | None = None,
     compiler: str = COMPILER,
 ) -> Measurement:
-    """The measurement of the `index`-th candidate of a workload (0 to 63 differ)."""
+    """Return a measurement of the `index`-th candidate of a workload; candidates 0 to 63 are different."""
     candidate = Candidate(workload, sketch_of(workload).digest, ((64 // 2 ** (index % 7), 2 ** (index % 7)), (index,)))
     return Measurement(
         device_type=DEVICE.digest,
@@ -70,16 +70,16 @@ def measurement(
 
 
 def event(seq: int, payload: bytes = b"payload", **changed: object) -> Committed:
-    """The `seq`-th event of a run."""
+    """Return the `seq`-th event of a run, with fields `changed`."""
     first = Committed(seq, seq * 0.5, f"profile-{seq}", 0, "profile", 0, ItemStatus.OK, payload)
     return msgspec.structs.replace(first, **changed)
 
 
 class RecordsConformance:
-    """The suite."""
+    """The contract of `Store` as tests."""
 
     def test_new_records_are_empty_and_sound(self, store: Store) -> None:
-        """Nothing is there, and nothing is wrong."""
+        """There are no rows and no damage."""
         assert set(msgspec.structs.astuple(store.counts())) == {0}
         assert store.check() == []
         assert store.notice is None
@@ -108,7 +108,7 @@ class RecordsConformance:
             store.workloads.get("00")
 
     def test_the_first_measurement_of_a_candidate_stays(self, store: Store) -> None:
-        """The second is answered with the first one's id; another compiler's is another fact."""
+        """Adding a second one returns the first one's id; one of another compiler is stored beside it."""
         workload = add_workload(store)
         first = measurement(workload, 1, 10.0, 11.0, 12.5)
         number = store.measurements.add(first)
@@ -118,7 +118,7 @@ class RecordsConformance:
         assert kept == msgspec.structs.replace(first, id=number, created=kept.created)
 
     def test_many_measurements_are_kept_as_each_alone_would_be(self, store: Store) -> None:
-        """The first of a candidate stays, of those in one call, too; one that is refused takes all with it."""
+        """The first one of a candidate stays, also within one call; if one is refused, none of the call is stored."""
         workload = add_workload(store)
         store.measurements.add(measurement(workload, 1, 10.0))
         many = [measurement(workload, index, time) for index, time in ((1, 5.0), (2, 6.0), (3, 7.0), (2, 8.0))]
@@ -144,7 +144,7 @@ class RecordsConformance:
         assert find(workloads=[]) == find(device_type="00") == find(compiler="other") == []
 
     def test_one_candidate_is_found_by_its_digest(self, store: Store) -> None:
-        """Under the conditions of its measurement, and no others."""
+        """It is found under the conditions of its measurement only."""
         workload = add_workload(store)
         added = measurement(workload, 1, 5.0)
         store.measurements.add(added)
@@ -179,7 +179,7 @@ class RecordsConformance:
             store.measurements.confirm(DEVICE.digest, COMPILER, Candidate.untuned(workload), lucky.outcome)
 
     def test_named_and_wide(self, store: Store) -> None:
-        """Measurements by id, under which conditions there are features, and how many they are."""
+        """Measurements are found by id; conditions with features, and the number of features, are known."""
         workload = add_workload(store)
         ids = [store.measurements.add(measurement(workload, index, 1.0)) for index in range(3)]
         store.measurements.add(msgspec.structs.replace(measurement(workload, 3, 1.0), features=b"", feature_version=""))
@@ -260,7 +260,7 @@ class RecordsConformance:
             store.runs.update("two", state=RunState.FAILED)
 
     def test_model_versions_come_latest_first(self, store: Store) -> None:
-        """By device type and family; the same version is kept once."""
+        """They are found by device type and family; the same version is stored once."""
         add_workload(store)
         versions = [
             ModelVersion(store.blobs.put(bytes([n])), family, DEVICE.digest, "1", n)
@@ -282,7 +282,7 @@ class RecordsConformance:
         assert fact.value == {"rpm": 340.5}
 
     def test_the_peak_of_a_device_type_is_kept_and_never_made_up(self, store: Store) -> None:
-        """What cannot be read as a peak is none."""
+        """A later peak replaces an earlier one; a value that is not a peak is read as None."""
         assert store.devices.peak(DEVICE.digest) is None
         peak = Peak(gflops=335.0, gbytes_per_s=20.0, threads=2, read_gbytes_per_s=25.0)
         store.devices.note_peak(DEVICE.digest, Peak(1.0, 1.0, 1))
@@ -311,7 +311,7 @@ class RecordsConformance:
         assert (store.counts().events, store.counts().blobs) == (1, 1)
 
     def test_a_failed_statement_ends_its_transaction(self, store: Store) -> None:
-        """Whoever swallows the error cannot commit half of a transaction."""
+        """If the error is caught inside the block, the rest of the transaction is not committed either."""
         workload = add_workload(store)
 
         def write() -> None:

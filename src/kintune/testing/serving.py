@@ -1,4 +1,4 @@
-"""A `kintune serve` of one's own, for tests and benchmarks."""
+"""Runs `kintune serve` in a process of its own, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE_S = 120.0
 
 
 class Serving:
-    """A service that runs: where it answers, where its data lies, and its supervisor."""
+    """A running service: its URL, its data directory, and the process of its supervisor."""
 
     def __init__(self, url: str, data: Path, process: subprocess.Popen[bytes]) -> None:
         self.url = url
@@ -28,7 +28,11 @@ class Serving:
         self.process = process
 
     def wait_until(self, path: str = "/readyz") -> None:
-        """Wait until this address answers with success; raises AssertionError when the service does not come up."""
+        """Wait until a request of `path` succeeds.
+
+        Raises:
+            AssertionError: the service has ended, or does not answer within two minutes.
+        """
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -39,13 +43,19 @@ class Serving:
         raise AssertionError(f"the service does not come up: {self.log()[-2000:]}")
 
     def log(self) -> str:
-        """What its processes have said."""
+        """Return what its processes wrote to standard error."""
         return (self.data / "serve.log").read_text(errors="replace")
 
 
 @contextmanager
 def serving(data: Path, *options: str, ready: str = "/readyz") -> Iterator[Serving]:
-    """Serve from the directory `data` at a port of its own, with these options, until the block ends."""
+    """Serve from the directory `data` on a free port, with these options, until the block ends.
+
+    The block begins once `ready` answers.
+
+    Raises:
+        AssertionError: the service does not come up.
+    """
     data.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

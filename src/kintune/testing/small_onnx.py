@@ -17,10 +17,10 @@ _SIDE, _CLASSES = 16, 10
 def write_small_onnx(
     path: str | os.PathLike[str], *, operator: str = "Relu", channels: int = 16, seed: int = 0, is_open: bool = False
 ) -> Path:
-    """Write a network of two convolutions and a dense layer: `y` [1, 10] of `x` [1, `channels`, 16, 16], both float32.
+    """Write a network of two convolutions and a dense layer, from `x` [1, `channels`, 16, 16] to `y` [1, 10], float32.
 
-    `operator` is applied after the first convolution: one that does not exist makes the file a valid one that cannot be
-    imported.  Where it `is_open`, height and width of `x` are not fixed, but equal.
+    `operator` is applied after the first convolution; with one that does not exist, the file is valid but cannot be
+    imported.  If `is_open`, height and width of `x` are one dynamic dimension.
     """
     generator = np.random.default_rng(seed)
 

@@ -1,4 +1,4 @@
-"""A search space without a compiler: an analytic machine whose programs have a structure that can be learnt."""
+"""A search space without a compiler: the times of its programs are formulas that a cost model can learn."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LOCATIONS = 12
 _LANES = 16
 _REGISTERS = 28
 _CORES = 8
-_LARGEST_TILE = 1024  # a register tile with more elements is no program
-_LARGEST_UNROLL = 2048  # programs unrolled further do not build in time
+_LARGEST_TILE = 1024  # elements of a register tile; candidates with more are invalid
+_LARGEST_UNROLL = 2048  # programs that are unrolled further exceed the time limit of builds
 _PEAK = 100_000.0  # FLOPs per microsecond
 
 
 class Product(msgspec.Struct, frozen=True):
-    """A workload of the analytic machine: a matrix product of these extents, `weight` times in its network."""
+    """A workload of the synthetic space: a matrix product of these extents that its network has `weight` times."""
 
     name: str
     rows: int
@@ -49,21 +49,21 @@ class Product(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Subject:
-        """What the search is told of it."""
+        """The workload as the search knows it; its name is its digest."""
         return Subject(self.name, self.weight, self.flops, self.operator, self.operator)
 
 
 def tiny_product(name: str) -> Product:
-    """A workload whose few programs can all be measured."""
+    """Return a workload with so few programs that all of them can be measured."""
     return Product(name, 1, 2, 1)
 
 
 class SyntheticSpace:
-    """Implements `kintune.search.space.SearchSpace`, and measures its candidates without measuring.
+    """Implements `kintune.search.space.SearchSpace`, with a formula in place of measurements.
 
-    Three sketches a workload: two with equal axes, the second of which is slower, and one that splits the reduction.
-    Register tiles beyond a limit are no programs; a compute location that the loops do not have becomes the root;
-    programs unrolled too far fail when built.
+    There are three sketches for each workload: two with equal axes, the second of which is slower, and one that splits
+    the reduction.  Candidates with register tiles beyond a limit are invalid; a compute location that the loops do not
+    have becomes the root; programs that are unrolled too far fail when built.
     """
 
     def __init__(self, products: Iterable[Product], machine: Processor | None = None) -> None:
@@ -71,42 +71,42 @@ class SyntheticSpace:
         self._machine = machine or Processor(_LANES, _REGISTERS + 4, _CORES)
         self._sketches = {name: _sketches(product) for name, product in self.products.items()}
         self._fields = {
-            name: fields_of(self._sketches[name], _anatomy(product), self._machine)
+            name: fields_of(self._sketches[name], _access_patterns(product), self._machine)
             for name, product in self.products.items()
         }
         self._by_digest = {sketch.digest: sketch for sketches in self._sketches.values() for sketch in sketches}
 
     peak_gflops = _PEAK / 1e3
-    """What no program of the machine exceeds."""
+    """The GFLOP/s that no program exceeds."""
 
     def subjects(self) -> list[Subject]:
-        """All workloads, as the search is told of them."""
+        """Return all workloads as the search knows them."""
         return [product.subject for product in self.products.values()]
 
     def sketches(self, workload: str) -> Sequence[Sketch]:
-        """The sketches of a workload."""
+        """Return the sketches of a workload."""
         return self._sketches[workload]
 
     def fields(self, workload: str) -> Sequence[Field]:
-        """The sketches that tile the product at several levels."""
+        """Return the fields of a workload: the sketches that tile the product at several levels."""
         return self._fields[workload]
 
     def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
-        """At most `limit` candidates of the rule that real workloads get, too."""
+        """Return at most `limit` candidates of the rule, which is that of real workloads."""
         return rule_candidates(self._sketches[workload], self._machine, limit)
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
-        """The programs that the candidates make."""
-        taken = [self._taken(candidate) for candidate in candidates]
+        """Return each candidate with its features, perhaps with another compute location, or None if it is invalid."""
+        replayed = [self._replayed(candidate) for candidate in candidates]
         rows: dict[Candidate, NDArray[np.float32]] = {}
-        for workload in dict.fromkeys(c.workload for c in taken if c is not None):
+        for workload in dict.fromkeys(c.workload for c in replayed if c is not None):
             for field in self._fields[workload]:
-                own = [c for c in dict.fromkeys(taken) if c is not None and c in field.encoding]
+                own = [c for c in dict.fromkeys(replayed) if c is not None and c in field.encoding]
                 rows.update(zip(own, field.features(field.encoding.encode(own)), strict=True) if own else ())
-        return [None if c is None else Draft(c, rows[c] if c in rows else self._features(c)) for c in taken]
+        return [None if c is None else Draft(c, rows[c] if c in rows else self._features(c)) for c in replayed]
 
     def measure(self, candidate: Candidate) -> Outcome:
-        """What building and timing the candidate would give: always the same."""
+        """Return the outcome of building and timing the candidate, always the same one."""
         product = self.products[candidate.workload]
         if candidate.sketch == UNTUNED:
             return Outcome(Status.OK, (20 * product.flops / _PEAK,))
@@ -114,7 +114,8 @@ class SyntheticSpace:
             return Outcome(Status.BUILD_TIMED_OUT, cause="timed out: unrolled too far")
         return Outcome(Status.OK, (self._time_us(candidate),))
 
-    def _taken(self, candidate: Candidate) -> Candidate | None:
+    def _replayed(self, candidate: Candidate) -> Candidate | None:
+        """Return the candidate with a compute location that exists; None if it is invalid."""
         sketch = self._by_digest.get(candidate.sketch)
         if sketch is None or len(sketch.axes) != len(candidate.decisions):
             return None
@@ -128,7 +129,7 @@ class SyntheticSpace:
         return Candidate(candidate.workload, candidate.sketch, decisions)
 
     def _features(self, candidate: Candidate) -> NDArray[np.float32]:
-        """A row for what has no traits: what the time depends on, and the size of the workload."""
+        """Return features of a candidate without analytic ones: what its time depends on, and its workload's size."""
         sketch = self._by_digest[candidate.sketch]
         product = self.products[candidate.workload]
         inner = _inner(sketch, candidate)
@@ -152,7 +153,7 @@ class SyntheticSpace:
         return tile * limit / 64
 
     def _time_us(self, candidate: Candidate) -> float:
-        """The roofline, slowed down by idle lanes, spilt registers, idle cores, loops not unrolled, and the sketch."""
+        """Return the time in microseconds: that of the peak, times factors for idle lanes, idle cores and the like."""
         sketch = self._by_digest[candidate.sketch]
         inner = _inner(sketch, candidate)
         columns = inner[-1] if inner else 1
@@ -168,8 +169,8 @@ class SyntheticSpace:
         return 1.0 + self.products[candidate.workload].flops / _PEAK * slow
 
 
-def _anatomy(product: Product) -> AccessPatterns:
-    """Two matrices are read, the second of them laid out as a program wants it, and one is written."""
+def _access_patterns(product: Product) -> AccessPatterns:
+    """Return the access patterns: two matrices are read, the second of which is a weight, and one is written."""
     rows, columns, depth = product.rows, product.columns, product.depth
     return AccessPatterns(
         block="product",
@@ -196,19 +197,19 @@ def _sketches(product: Product) -> tuple[Sketch, ...]:
 
 
 def _trace(*steps: str) -> bytes:
-    """The instructions of a sketch, as far as anybody reads them; a consumer is computed at the second level."""
+    """Return a trace with the instructions that the search reads; each step refers to a loop of the second level."""
     order = ["i0", "j0", "i1", "j1", "k0", "i2", "j2", "k1", "i3", "j3"]
     instructions = [["Reorder", order, [], []], *([step, ["b", "j1"], [], []] for step in steps)]
     return json.dumps({"insts": instructions}).encode()
 
 
 def _inner(sketch: Sketch, candidate: Candidate) -> list[int]:
-    """The innermost factors of the spatial tiles."""
+    """Return the innermost factors of the spatial tiles."""
     pairs = zip(sketch.axes, candidate.decisions, strict=True)
     return [decision[-1] for axis, decision in pairs if isinstance(axis, Tile) and axis.parts > 2]
 
 
 def _chunks(sketch: Sketch, candidate: Candidate) -> int:
-    """How many pieces the outermost loops give to the cores."""
+    """Return the number of parallel chunks: the iterations of the two outermost spatial levels."""
     pairs = zip(sketch.axes, candidate.decisions, strict=True)
     return math.prod(decision[0] * decision[1] for axis, decision in pairs if isinstance(axis, Tile) and axis.parts > 2)

@@ -29,7 +29,7 @@ _WORKLOADS = 48  # in all
 class TransferChoice(msgspec.Struct, frozen=True):
     """Programs as (id of the measurement, speed relative to the fastest known of its workload), and model versions.
 
-    `peak` is what the device reaches at its best, as far as that was known.
+    `peak` is the peak of the device, None if it was not measured.
     """
 
     programs: tuple[tuple[int, float], ...] = ()
@@ -53,8 +53,10 @@ def choose(
 ) -> TransferChoice:
     """Chooses programs and models for a job on these subgraphs, whose families are those of `algorithm`.
 
-    `without` are workloads whose programs are left out, `hidden` runs of which none is offered.  Damaged records are
-    left out as well.
+    Programs of the workloads `without`, measurements of the runs `hidden` and damaged records are left out.
+
+    Raises:
+        InputError: there is no such algorithm.
     """
     programs = choose_programs(store, conditions, subjects, without=without, hidden=hidden)
     return TransferChoice(programs, _choose_models(store, conditions, subjects, algorithm))
@@ -68,9 +70,10 @@ def choose_programs(
     without: Collection[str] = (),
     hidden: Collection[str] = (),
 ) -> tuple[tuple[int, float], ...]:
-    """Chooses the best few programs of the workloads nearest to the job's subgraphs, which themselves are left out.
+    """Chooses the best few programs of the workloads nearest to the job's subgraphs.
 
-    What `hidden` runs have measured is left out, too.
+    The job's own workloads, those in `without` and measurements of the runs `hidden` are left out.  Each program is the
+    id of its measurement, and its speed relative to the fastest known program of its workload.
     """
     own = {subject.workload for subject in subjects} | set(without)
     foreign = _measured(store, conditions) - own
@@ -86,7 +89,7 @@ def choose_programs(
 
 
 def expand(store: Store, offer: TransferChoice) -> Taught:
-    """Loads the choice from the records; what is damaged or gone meanwhile is left out and counted."""
+    """Loads the choice from the records; programs and models that are damaged or gone are left out and counted."""
     found = {m.id: m for m in store.measurements.named([number for number, _ in offer.programs], on_damage=_leave_out)}
     described = {w: _described(store, w) for w in dict.fromkeys(m.candidate.workload for m in found.values())}
     programs = [_program(found[number], speed, described) for number, speed in offer.programs if number in found]
@@ -130,7 +133,7 @@ def _choose_models(
 ) -> tuple[ModelVersion, ...]:
     """Chooses one version a family: that with the most samples, of equal ones the latest.
 
-    Families that are found from measurements are offered all that are known of their kind, and those by operator.
+    If the families are found from measurements, all models of this algorithm are chosen, and those by operator.
     """
     grouping = families(algorithm)
     nothing = [Samples(s, np.zeros((0, 0), np.float32), np.zeros(0, np.float32)) for s in subjects]

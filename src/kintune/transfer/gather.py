@@ -20,15 +20,15 @@ from kintune.transfer.choice import TransferChoice, choose, choose_programs, exp
 __all__ = ["UninformativeFailures", "gather_knowledge", "is_uninformative", "samples"]
 
 _KILLED = frozenset(f"killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"))
-"""The engine's words for a worker killed by hand, with its service, or when memory ran out."""
+"""The engine's causes for a worker that was killed by hand, with its service, or because memory ran out."""
 
 _SCARCE = re.compile(
     "No space left on device|Disk quota exceeded|Too many open files|Resource temporarily unavailable"
     "|can't start new thread|fork: Cannot allocate memory"
 )
-"""What the machine had none of; programs and compilers say it alike."""
+"""Error messages of programs and compilers that lack space, files, processes or memory."""
 
-_NO_REFERENCE = "no reference"  # how the device worker begins when the reference was not built
+_NO_REFERENCE = "no reference"  # beginning of the device worker's cause when the reference was not built
 
 
 def gather_knowledge(
@@ -45,9 +45,9 @@ def gather_knowledge(
 ) -> Knowledge:
     """Returns programs of other workloads with the core operators of `subjects`, and models of their families.
 
-    `device_type` is a digest, `families` the algorithm that the job goes by.  Workloads in `exclude` count as never
-    measured: their programs are left out, and models are trained here, from the samples of all others, since those in
-    the records may have seen them.  Damaged records are left out.
+    `device_type` is a digest, `families` the job's family algorithm.  Workloads in `exclude` count as never measured:
+    their programs are left out, and models are trained here from the samples of all other workloads, since the models
+    in the records may have been trained on the excluded ones.  Damaged records are left out.
 
     Raises:
         InputError: for an unknown algorithm.
@@ -108,7 +108,7 @@ def _is_sample(measurement: Measurement, feature_version: str) -> bool:
 
 
 def is_uninformative(outcome: Outcome) -> bool:
-    """Returns whether this is a failure that comes from elsewhere than from the candidate."""
+    """Returns whether this is a failure whose cause is not the candidate."""
     cause = outcome.cause
     elsewhere = cause in _KILLED or cause.startswith(_NO_REFERENCE) or _SCARCE.search(cause) is not None
     return not outcome.ok and elsewhere
@@ -137,6 +137,6 @@ class UninformativeFailures:
         if run_id not in self._failed:
             try:
                 self._failed[run_id] = self._store.runs.get(run_id).state is RunState.FAILED
-            except (RecordsError, StorageError):  # damaged: nobody knows
+            except (RecordsError, StorageError):  # damaged, so it may have failed
                 self._failed[run_id] = True
         return self._failed[run_id]

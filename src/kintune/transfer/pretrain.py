@@ -27,11 +27,11 @@ _Features = NDArray[np.float32]
 
 
 class Pretrained(msgspec.Struct, frozen=True):
-    """A family's model, trained on all its samples, and how well such a model ranks what it has not seen.
+    """A family's model, trained on all its samples, and how well such a model ranks samples that it has not seen.
 
-    Both accuracies are shares of pairs of one workload's candidates in the right order, each pair held out once:
-    `accuracy` with the rest of the workload's samples known, `unseen` with none of them (None for a family of one
-    workload).  They are None when no two held-out candidates differ.
+    Both accuracies are shares of pairs of one workload's held-out candidates in the right order, by cross-validation.
+    For `accuracy`, the model has seen other samples of the workload; for `unseen` it has seen none (None for a family
+    of one workload).  They are None when no two held-out candidates differ.
     """
 
     known: KnownModel
@@ -121,7 +121,7 @@ def train_all(
 
 
 def pack(known: KnownModel) -> bytes:
-    """Returns the bytes that the model's version names."""
+    """Returns the bytes whose digest is `known.version.blob`."""
     return TrainedModel(known.blob, known.subjects).to_bytes()
 
 
@@ -163,6 +163,6 @@ def _accuracy(
 
 
 def _times(labels: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Times in units of the fastest: infinite for failures."""
+    """Return times relative to the fastest from relative speeds; infinite for failures."""
     with np.errstate(divide="ignore"):
         return np.where(labels > 0, 1 / labels.astype(np.float64), np.inf)

@@ -27,7 +27,7 @@ _DONE = Finished(False, "", b"")
 
 
 class RefreshSpec(msgspec.Struct, frozen=True):
-    """Where the records are, under which conditions they count, and how workloads are grouped."""
+    """The path of the records, the conditions of the measurements to train on, and the family algorithm."""
 
     records: str
     conditions: TrainingConditions
@@ -36,7 +36,7 @@ class RefreshSpec(msgspec.Struct, frozen=True):
 
 
 class FreshModel(msgspec.Struct, frozen=True):
-    """A trained family, and the bytes that its version names."""
+    """The version of a family's trained model, and the bytes whose digest it has."""
 
     version: ModelVersion
     blob: bytes
@@ -81,8 +81,9 @@ class RefreshJob:
 
 @contextmanager
 def _records(path: str) -> Iterator[str]:
-    """Where the records are; those that were brought are copied first: others read them, and a database is written to
-    when it is opened.
+    """Yield the path of the records.
+
+    A copy in the staging directory is copied again: other processes read it, and opening a database writes to it.
     """
     brought = find(path)
     if brought == path:

@@ -42,9 +42,9 @@ DEFAULT_LIMIT = 512 * 1024 * 1024
 """The largest body, in bytes, that is sent or accepted unless a caller says otherwise."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises where bytes are no message; msgspec lets the last two of these through."""
+"""The exceptions that decoding raises for bytes that are no message; msgspec does not convert the last two."""
 
-_LONGEST = 400  # characters of somebody else's text
+_LONGEST = 400  # characters of a text from another process
 _CHUNK = 1 << 18
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -95,10 +95,10 @@ class FrameReader:
         return bodies
 
     def finish(self) -> None:
-        """The stream has ended.
+        """Check, at the end of the stream, that nothing is left of a frame.
 
         Raises:
-            WireError: it ended inside a frame.
+            WireError: the stream ended inside a frame.
         """
         if self._buffer:
             raise WireError(f"the stream ended inside a frame, {len(self._buffer)} bytes after its start")
@@ -111,7 +111,7 @@ def tidy(text: str) -> str:
 
 
 class MessageReader(Generic[Received]):
-    """Messages from a stream of bytes, fed in pieces of any size; `Received` is what the other end may say."""
+    """Messages from a stream of bytes, fed in pieces of any size; `Received` is the type of the messages."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[Any], limit: int = DEFAULT_LIMIT) -> None:
         self._decoder = decoder
@@ -126,10 +126,10 @@ class MessageReader(Generic[Received]):
         return [self._decode(body) for body in self._frames.feed(data)]
 
     def finish(self) -> None:
-        """The stream has ended.
+        """Check, at the end of the stream, that nothing is left of a message.
 
         Raises:
-            WireError: it ended inside a message.
+            WireError: the stream ended inside a message.
         """
         self._frames.finish()
 
@@ -151,10 +151,10 @@ def encoded(message: msgspec.Struct, limit: int = DEFAULT_LIMIT) -> bytes:
 
 
 class Channel(Generic[Received]):
-    """One end of a conversation; `Received` is what the other end may say.
+    """One end of a connection; `Received` is the type of the messages that the other end may send.
 
-    Not safe for use from several threads.  After a `WireError` while receiving, the stream has lost its place and the
-    channel can only be closed.
+    Not safe for use from several threads.  After a `WireError` while receiving, the start of the next message is not
+    known, and the channel can only be closed.
     """
 
     def __init__(self, sock: socket.socket, decoder: msgspec.msgpack.Decoder[Any], limit: int = DEFAULT_LIMIT) -> None:
@@ -267,20 +267,20 @@ def child_end(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[ToWork
 
 
 def front_end_of_worker(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[FromWorker]:
-    """The end that the front holds of a worker, which may not send what only jobs say."""
+    """The front's end of a connection to a worker, which may not send the messages that only jobs send."""
     return Channel(sock, _FROM_WORKER, limit)
 
 
 def front_end_of_job(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[FromJob]:
-    """The end that the front holds of a job process."""
+    """The front's end of a connection to a job process."""
     return Channel(sock, _FROM_JOB, limit)
 
 
 def reader_of_worker(limit: int = DEFAULT_LIMIT) -> MessageReader[FromWorker]:
-    """What a worker says, where its bytes come by another way than a socket of this process."""
+    """Return a reader of a worker's messages whose bytes do not come over a socket of this process."""
     return MessageReader(_FROM_WORKER, limit)
 
 
 def reader_of_job(limit: int = DEFAULT_LIMIT) -> MessageReader[FromJob]:
-    """What a job process says, likewise."""
+    """Return a reader of a job process's messages whose bytes do not come over a socket of this process."""
     return MessageReader(_FROM_JOB, limit)

@@ -1,4 +1,4 @@
-"""What every process that the front starts does first, so that it neither outlives the front nor starves it."""
+"""The first steps of every process that the front starts: so it cannot outlive the front, and keeps its limits."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class ResourceLimits(msgspec.Struct, frozen=True):
 
 
 def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[str]]:
-    """Take the place of a child: the channel to the front, and the arguments that are not about it.
+    """Set up this process as a child of the front; returns the channel to it, and the arguments that are not about it.
 
-    Signals that ask for an end are left to the front, which ends its children as it sees fit: what comes to all
-    processes of a terminal or a service would else look like a failure of the work in hand.  The kernel kills this
-    process when the front dies (even where native code never returns to look at its socket), it is the first to go
-    when memory runs out, and it keeps the limits that it finds in its environment.
+    SIGINT, SIGTERM and SIGHUP are ignored, since the front ends its children.  A terminal or a service sends them to
+    all its processes, and they would look like failures of the items at work.  The kernel kills this process when the
+    front dies, even if native code never returns, and kills it before others when memory runs out.  The process applies
+    the `ResourceLimits` of its environment to itself.
 
     Args:
         argv: the arguments, by default those of the process.
@@ -95,9 +95,10 @@ def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """While a process loads what it needs: nothing of that is garbage, so it is not searched for any, then or later.
+    """Switch garbage collection off while a process loads its modules, and never collect the objects made meanwhile.
 
-    Searching takes a quarter of the time that a process with the compiler needs to start and to end.
+    None of them is garbage.  Searching them takes a quarter of the time that a process with the compiler needs to start
+    and to end.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -126,7 +127,7 @@ def _lower(kind: int, value: int) -> None:
 
 
 def describe_end(code: int) -> str:
-    """In a few words; `code` is the exit code, or minus the number of the signal that ended it."""
+    """Return in words how a process ended, from its exit code, or minus the number of the signal that ended it."""
     if code >= 0:
         return f"exited with code {code}"
     try:

@@ -1,4 +1,4 @@
-"""The loop of a job process: a worker for its own stages that is told what was committed and says what to do next."""
+"""The loop of a job process: a worker for its own stages that is told the committed events and offers new stages."""
 
 from __future__ import annotations
 
@@ -31,32 +31,35 @@ JOB_WORKER = "job"
 """The kind of worker that a job's own process is, in `Work.worker` and `Hello.worker`."""
 
 Saying: TypeAlias = OfferStages | Progress | Finished
-"""What a job says of itself."""
+"""The messages of a job about itself."""
 
 
 class JobHandler(Handler, Protocol):
-    """A job as its process runs it.  Whatever a method returns is sent, in order.
+    """A job as its process runs it.  The messages that a method returns are sent, in order.
 
-    An exception from any of these but `begin` and `item` ends the process: the engine starts another from the events
-    committed so far, and fails the job when that does not help.  An `InputError` from `open` refuses the job for good;
-    one that says that a file could not be written (`unwritten`) ends it so that it can be gone on with.
+    An exception from any method but `begin` and `item` ends the process.  The engine then starts another one from the
+    events committed so far, and fails the job when that does not help.  An `InputError` from `open` refuses the job for
+    good; an error for which `unwritten` is true ends it so that it can be resumed.
     """
 
     def open(self, job: str, spec: bytes, history: Sequence[Committed]) -> Iterable[Saying]:
-        """Fold `history`, then say what is to be done.
+        """Restore the job from the events `history`, and return its next messages.
 
         A stage of which `history` holds only some items is offered again whole, under the same id and with the same
         items: the engine runs those that are missing.
         """
 
     def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
-        """One more event is committed; with `more` to be told at once, what is to be shown can wait for the last."""
+        """Take in one more committed event.
+
+        With `more`, the next message is here already, so that a progress report can wait for the last event.
+        """
 
     def closed(self, closed: StageClosed) -> Iterable[Saying]:
-        """A stage is over; items of a droppable work for which no event came were dropped."""
+        """Take in the end of a stage; items of a droppable work for which no event came were dropped."""
 
     def stop(self, reason: str) -> Iterable[Saying]:
-        """Finish with what there is."""
+        """Finish with the results so far."""
 
 
 def job_main(start: Callable[[list[str]], JobHandler], argv: Sequence[str] | None = None) -> None:
@@ -68,7 +71,7 @@ def job_main(start: Callable[[list[str]], JobHandler], argv: Sequence[str] | Non
 
 
 def serve_job(channel: Channel[ToWorker], greeting: Hello, handler: JobHandler) -> None:
-    """Greet, then do what comes until `Shutdown` or the end of the stream."""
+    """Send the greeting, then handle messages until `Shutdown` or the end of the stream."""
     runner = StageRunner(handler)
     try:
         channel.send(greeting)

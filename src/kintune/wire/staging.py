@@ -1,8 +1,8 @@
-"""Where a process finds files that the front names, and leaves those that it makes, when it runs elsewhere.
+"""File transfer as seen by a process that may run on another machine than the front.
 
-The front names a file by its path on its own machine.  Whoever runs the process on another machine puts a copy into the
-process's staging directory beforehand, and the process looks there instead.  What the process makes for the front it
-writes into a directory of its own and hands over from there.
+The front names a file by its path on its own machine.  On another machine, a copy is put into the process's staging
+directory before it starts work, and the process reads that one.  It writes files for the front into a directory of its
+own, from which they are brought to the front.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ __all__ = [
 ]
 
 STAGING_VARIABLE = "KINTUNE_DEPOT"
-"""The environment variable under which a process is told its staging directory; without it, files are where the front
-says."""
+"""The environment variable with a process's staging directory; without it, files are read at the front's paths."""
 
 MADE_VARIABLE = "KINTUNE_MADE"
-"""The environment variable under which a process is told where to write files for the front; without it, where the
-front says."""
+"""The environment variable with the directory for files for the front; without it, they go to the front's paths."""
 
 READY = ".handed-over"
-"""The suffix of the files that say, each of another file, that it is complete (`HandedOver`)."""
+"""The suffix of a file that is written beside another one once that one is complete; it holds a `HandedOver`."""
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """A file that a process has made: its name where it was written, its path at the front, and what is in it."""
+    """A file that a process has made: its name in the process's directory, its path at the front, its size in bytes,
+    and the SHA-256 digest of its content in hexadecimal.
+    """
 
     name: str
     path: str
@@ -51,8 +51,10 @@ class HandedOver(msgspec.Struct, frozen=True):
 
 
 def staged_name(path: str) -> str:
-    """What a file of the front is called in a staging directory: nothing of its path but the suffix, which loaders
-    look at.  The file for a board is called as the one beside which it lies, with its suffix."""
+    """Return the name of a front's file in a staging directory: a digest of its path, and its suffix for loaders.
+
+    The network for a board is named after the file beside which it lies, with `BOARD_FILE` at the end.
+    """
     if path.endswith(BOARD_FILE):
         return staged_name(path.removesuffix(BOARD_FILE)) + BOARD_FILE
     suffix = Path(path).suffix
@@ -60,32 +62,32 @@ def staged_name(path: str) -> str:
 
 
 def locate(path: str) -> str:
-    """Where a file of the front is for this process."""
+    """Return the path at which this process finds a file of the front."""
     staging = os.environ.get(STAGING_VARIABLE)
     return path if staging is None else os.path.join(staging, staged_name(path))
 
 
 def find(path: str) -> str:
-    """The same for a file that may not have been brought: the path itself then."""
+    """Return the path of the copy in the staging directory, or `path` itself if there is no copy."""
     staged = locate(path)
     return staged if os.path.exists(staged) else path
 
 
 def is_apart() -> bool:
-    """Whether files that this process makes have to be handed over."""
+    """Return whether the front does not see the files that this process writes, so that they must be handed over."""
     return MADE_VARIABLE in os.environ
 
 
 def place_of(path: str) -> str:
-    """Where this process writes what the front wants under this path."""
+    """Return the path at which this process writes the front's file `path`."""
     made = os.environ.get(MADE_VARIABLE)
     return path if made is None else os.path.join(made, os.path.basename(path))
 
 
 def hand_over(path: str) -> None:
-    """Have the file that was written to `place_of(path)` brought to the front, before what is said next.
+    """Have the file at `place_of(path)` brought to the front before this process's next message arrives there.
 
-    Where the front sees it already, nothing is done.
+    Nothing is done where the front sees the file already.
 
     Raises:
         OSError: it cannot be read.

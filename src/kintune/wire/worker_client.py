@@ -1,5 +1,4 @@
-"""A worker process without an engine: started by module, asked under deadlines, stopped and resumed with its
-children."""
+"""A worker process that its caller drives without an engine: start, items with deadlines, stop, resume, end."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ class WorkerRefused(EngineError):
 class WorkerProcess:
     """A worker in a session of its own, whose process group can be stopped and killed as one.
 
-    Errors begin with `name`, unless it is empty.  `about` is what its `Hello` said, once it was greeted.  Use as a
-    context manager.
+    Errors begin with `name`, unless it is empty.  `about` is `Hello.about` after `greet`.  Use as a context manager.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class WorkerProcess:
         return self._process.pid
 
     def greet(self, seconds: float | None = _HELLO_S) -> bytes:
-        """Wait until it has started; returns what it says of itself (`about`).
+        """Wait until it has started; returns `Hello.about`, its description of itself.
 
         Raises:
             WorkerRefused: it refuses its arguments.
@@ -129,7 +127,7 @@ class WorkerProcess:
         return self.about
 
     def begin(self, kind: str, context: bytes) -> None:
-        """The items that follow belong to a stage of this kind and share this context."""
+        """Begin a stage: the items that follow are of this kind and share this context."""
         self._stage = (kind, self._stage[1] + 1)
         self._send(Begin(*self._stage, kind, context))
 
@@ -148,19 +146,21 @@ class WorkerProcess:
         return answer.payload
 
     def ask(self, kind: str, context: bytes = b"", payload: bytes = b"") -> bytes:
-        """Have it do the one item of a stage, without a deadline; raises as `order` does."""
+        """Run a stage of one item without a deadline, and return the result; raises as `order` does."""
         self.begin(kind, context)
         return self.order(payload)
 
     def first_work(self, job: str, spec: bytes) -> bytes:
-        """Open a job, do the one item of the work that it offers first, and return the result; raises as `order`
-        does."""
+        """Open a job, run the first item of the first work that it offers, and return the result.
+
+        Raises as `order` does.
+        """
         self._send(Open(job=job, spec=spec))
         (work, *_) = self._expect(OfferStages, None).works
         return self.ask(work.stage.kind, work.context, work.items[0])
 
     def stop(self) -> None:
-        """Stop all its threads and children, and return once its own have; nothing where it has ended."""
+        """Stop the process and its children; returns once the process has stopped.  Nothing is done if it has ended."""
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.killpg(self.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -188,7 +188,7 @@ class WorkerProcess:
         self._channel.close()
 
     def tail(self) -> str:
-        """The end of what its log holds."""
+        """Return the last 2000 bytes of its log; empty without one."""
         try:
             return self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace") if self._log else ""
         except OSError:
@@ -200,7 +200,7 @@ class WorkerProcess:
             self._channel.send(message)
 
     def _expect(self, kind: type[_Answer], seconds: float | None) -> _Answer:
-        """The next message, which must be of this kind; what a job only wants shown is passed over."""
+        """Return the next message, which must be of this kind; progress reports are skipped."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while isinstance(message := self._receive(deadline), Progress):
             pass
@@ -244,10 +244,11 @@ def interview(
 ) -> Iterator[WorkerProcess]:
     """Start `python -m module` as a worker and greet it; at the end of the block it is asked to leave.
 
-    `threads` is how many the compiler's runtime takes, unless the worker knows better; `limits` are laid on it.
+    `threads` is the number of threads of the compiler's runtime, unless the worker sets it; `limits` apply to the
+    worker.
 
     Raises:
-        InputError: the worker refuses its arguments, or what it was asked.
+        InputError: the worker refuses its arguments, or an item.
         EngineError: the worker fails or dies; the message ends with the last line that it printed.
     """
     environment = {"TVM_NUM_THREADS": str(threads), **(limits.to_environment() if limits else {})}

@@ -15,18 +15,18 @@ from kintune.wire.child import connect, starting
 __all__ = ["WIRE_VERSION", "Handler", "StageRunner", "hello", "main", "one_line", "refusal", "serve", "unwritten"]
 
 WIRE_VERSION = "1"
-"""What `Hello.version` says; the engine refuses a worker that says something else."""
+"""The value of `Hello.version`; the engine refuses a worker of another version."""
 
 
 class Handler(Protocol):
-    """What a kind of worker can do.
+    """The work of one kind of worker.
 
-    Any exception fails the item, an `InputError` refuses it for good.  One that says that a file could not be written
-    (`unwritten`) lets the item be done again later.
+    Any exception fails the item; an `InputError` refuses it for good.  After an exception for which `unwritten` is
+    true, the item can be done again later.
     """
 
     def begin(self, kind: str, context: bytes) -> None:
-        """The items that follow belong to a stage of this kind and share `context`."""
+        """Begin a stage: the items that follow are of this kind and share `context`."""
 
     def item(self, payload: bytes) -> bytes:
         """Do one item; return its result."""
@@ -42,7 +42,7 @@ def main(worker: str, start: Callable[[list[str]], tuple[bytes, Handler]], argv:
 
     Args:
         worker: the kind, as the engine's commands name it.
-        start: given the arguments other than the channel's, it returns what the worker says of itself
+        start: takes the arguments that are not about the channel, and returns the worker's description of itself
             (`Hello.about`) and the handler.  An `InputError` from it is handed to the front, which raises it.
         argv: the arguments, by default those of the process.
     """
@@ -57,7 +57,7 @@ def main(worker: str, start: Callable[[list[str]], tuple[bytes, Handler]], argv:
 
 
 def serve(channel: Channel[ToWorker], greeting: Hello, handler: Handler) -> None:
-    """Greet, then run what comes until `Shutdown` or the end of the stream.
+    """Send the greeting, then handle messages until `Shutdown` or the end of the stream.
 
     Raises:
         WireError: a message came that is not for a worker.
@@ -88,7 +88,7 @@ class StageRunner:
         self._unusable: Exception | None = None
 
     def begin(self, begin: Begin) -> None:
-        """Enter a stage.  If its context cannot be used, each of its items will say so."""
+        """Begin a stage.  If its context cannot be used, each of its items fails with that error."""
         self._stage = (begin.stage, begin.attempt)
         self._unusable = None
         try:
@@ -117,18 +117,21 @@ class StageRunner:
 
 
 def refusal(error: Exception) -> ItemFailed:
-    """What a process says instead of `Hello` when it cannot begin, by its arguments for one: an answer to no stage."""
+    """Return the message that a process sends instead of `Hello` when it cannot begin; its stage is empty."""
     return _failed(Item(stage="", attempt=0, index=0, payload=b""), error)
 
 
 def unwritten(error: BaseException) -> bool:
-    """Whether a file could not be written for now: the same can be done once there is room."""
+    """Return whether a file could not be written for lack of space, or because storage fails for now."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return full or isinstance(error, StorageError)
 
 
 def one_line(error: BaseException) -> str:
-    """The error as one short line: the first line that says something, with the type's name unless it is the user's."""
+    """Return the first line of the error's text that is not empty, shortened.
+
+    The name of its type comes before it, except for an `InputError` or a `StorageError`, which are written for users.
+    """
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if not isinstance(error, InputError | StorageError):
         name = type(error).__name__

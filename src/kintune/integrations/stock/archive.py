@@ -1,8 +1,8 @@
-"""Family models in a file: samples, members and trained trees, without pickle.
+"""The file format of family models: samples, members and trained trees, without pickle.
 
-A zip of numpy arrays: `header` is a JSON document, and for the n-th workload there are `rows_n` (the stores of all its
-candidates, one below the other), `stores_n` (how many each candidate has) and `costs_n` (seconds); for the n-th family
-`trees_n` (XGBoost's UBJSON, empty when it was never trained).
+A zip of numpy arrays: `header` is a JSON document.  For the n-th workload there are `rows_n` (the feature rows of the
+stores of all its candidates), `stores_n` (the number of stores of each candidate) and `costs_n` (seconds).  For the
+n-th family there is `trees_n` (XGBoost's UBJSON, empty when it was never trained).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DAMAGE = (
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """What is kept: the family algorithm, each member with its family, the members' samples, the families' trees."""
+    """The content of a file: the family algorithm, each member with its family, samples by member, trees by family."""
 
     algorithm: str
     members: dict[str, tuple[TaskMember, str]]
@@ -50,7 +50,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is no array; `samples` and `trees` name what the arrays with their position are about."""
+    """The content beside the arrays; `samples` and `trees` have the keys of members and families in their order."""
 
     format: str
     compiler: str
@@ -84,7 +84,7 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     """Read a file.
 
     Raises:
-        InputError: it is none of ours, is damaged, or was written with another compiler.
+        InputError: it is not a file of family models, is damaged, or was written with another version of TVM.
     """
     source = check_readable(path, "the cost model's file")
     try:

@@ -22,9 +22,10 @@ __all__ = ["FamilyCostModel"]
 
 @derived_object
 class _FamilyRouter(ms.cost_model.PyCostModel):  # type: ignore[misc]
-    """Hands each task's samples and questions to the model of its family.
+    """Passes each task's samples and predictions to the model of its family.
 
-    What was measured may change the families; then samples move, and the models that they leave or join train anew.
+    Measurements may change the families.  Then the samples of the tasks that changed theirs move to the new family's
+    model, and both models are trained again.
     """
 
     def __init__(self, algorithm: str, settings: FamilyModelSettings) -> None:
@@ -45,7 +46,7 @@ class _FamilyRouter(ms.cost_model.PyCostModel):  # type: ignore[misc]
         return self._families[member.subject.workload]
 
     def is_ready(self, context: ms.TuneContext) -> bool:
-        """Whether a task's family has samples enough for its model to be asked."""
+        """Whether the model of a task's family has enough samples to predict."""
         model = self._models.get(self.family(context))
         return model is not None and model.is_ready
 
@@ -75,13 +76,13 @@ class _FamilyRouter(ms.cost_model.PyCostModel):  # type: ignore[misc]
         return self._models[self.family(context)].predict(context, candidates)
 
     def archive(self) -> Archive:
-        """All that it knows."""
+        """The state to be saved: members, samples and trees."""
         members = {m.key: (m, self._families[m.subject.workload]) for m in self._members.all()}
         trees = {family: model.to_bytes() for family, model in self._models.items()}
         return Archive(self.algorithm, members, self._samples(), trees)
 
     def restore(self, archive: Archive) -> None:
-        """Forget all, and know what an archive knows; what is now another family than it was is trained anew."""
+        """Replace the state by an archive's; models of families whose members differ from the archive's are trained."""
         members = TaskMembers()
         models: dict[str, FamilyModel] = {}
         for member, _ in archive.members.values():
@@ -110,7 +111,7 @@ class _FamilyRouter(ms.cost_model.PyCostModel):  # type: ignore[misc]
         return {key: group for model in self._models.values() for key, group in model.groups.items()}
 
     def _regroup(self) -> None:
-        """Ask for the families again; the samples of those that changed theirs move."""
+        """Group the tasks again; the samples of tasks that changed their family move to its model."""
         before = self._families
         self._families = self._grouping.group(_evidence(self._members, self._samples()), before)
         changed: set[str] = set()
@@ -133,7 +134,7 @@ def _grouping_of(algorithm: str, settings: FamilyModelSettings) -> Families:
 
 
 def _evidence(members: TaskMembers, samples: Mapping[str, FeatureGroup]) -> list[Samples]:
-    """What is known of each workload, in the order in which they were seen."""
+    """The samples of each workload, perhaps none, in the order in which the workloads were seen."""
     found = {m.subject.workload: samples_of(m.subject, samples.get(m.key)) for m in members.all()}
     return list(found.values())
 
@@ -175,7 +176,7 @@ class FamilyCostModel(_FamilyRouter):
         write_archive(path, self._inst.archive())
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Know what was saved, and nothing else.
+        """Replace the state by that of a file.
 
         Raises:
             InputError: the file is damaged, or no file of family models.

@@ -1,6 +1,6 @@
 """One family's cost model: stock's XGBoost model, trained on that family's samples alone.
 
-Features, training and labels are stock's own, so that the split into families is all that differs.
+Features, training and labels are stock's own, so that the split into families is the only difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FamilyModel", "FamilyModelSettings"]
 
 
 class FamilyModelSettings(NamedTuple):
-    """What all families' models share; `threads` None is stock's default, one a physical core."""
+    """The settings of all families' models; `threads` None is stock's default, one thread a physical core."""
 
     warmup_samples: int
     seed: int
@@ -28,7 +28,7 @@ class FamilyModelSettings(NamedTuple):
 
 
 class FamilyModel:
-    """The samples of a family, by workload, and the model they train."""
+    """The samples of a family, by workload, and the model that is trained on them."""
 
     def __init__(self, settings: FamilyModelSettings) -> None:
         self._warmup = settings.warmup_samples
@@ -40,12 +40,12 @@ class FamilyModel:
 
     @property
     def samples(self) -> int:
-        """How many measured candidates it knows."""
+        """The number of its samples, each of a measured candidate."""
         return int(self._stock.data_size)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has samples enough to be asked."""
+        """Whether it is trained, on enough samples to predict."""
         return self._stock.booster is not None and self.samples >= self._warmup
 
     @property
@@ -59,21 +59,24 @@ class FamilyModel:
         candidates: Sequence[ms.MeasureCandidate],
         results: Sequence[ms.runner.RunnerResult],
     ) -> None:
-        """Take in measured candidates, and train again when they are a fifth of all, as stock does."""
+        """Add measured candidates, and train again if enough are new.
+
+        As in stock, these are a fifth of the number of samples at the last training.
+        """
         self._stock.update(context, candidates, results)
 
     def predict(self, context: ms.TuneContext, candidates: Sequence[ms.MeasureCandidate]) -> NDArray[np.float64]:
-        """Scores, shape (len(candidates),); only when it is ready."""
+        """Return scores, shape (len(candidates),), higher is faster; only if `is_ready`."""
         scores: NDArray[np.float64] = self._stock.predict(context, candidates)
         return scores
 
     def give(self, workload: str, group: FeatureGroup) -> None:
-        """Add a workload's samples; `train` has to follow."""
+        """Add a workload's samples; `train` or `adopt` must be called afterwards."""
         self._stock.data[workload] = group
         self._stock.data_size += len(group.costs)
 
     def take(self, workload: str) -> FeatureGroup | None:
-        """Remove a workload's samples, if it has any; `train` has to follow."""
+        """Remove a workload's samples and return them, if it has any; `train` must be called afterwards."""
         group = self._stock.data.pop(workload, None)
         if group is not None:
             self._stock.data_size -= len(group.costs)
@@ -95,7 +98,7 @@ class FamilyModel:
         return b"" if booster is None else bytes(booster.save_raw("ubj"))
 
     def adopt(self, blob: bytes) -> None:
-        """Use the model of `to_bytes`, which was trained on the samples that it has now.
+        """Use a model that `to_bytes` returned and that was trained on the samples that it has now.
 
         Raises:
             InputError: the bytes are no model.

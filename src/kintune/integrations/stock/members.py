@@ -19,7 +19,7 @@ __all__ = ["TaskMember", "TaskMembers", "samples_of"]
 
 
 class TaskMember(msgspec.Struct, frozen=True):
-    """A task: the structural hash that stock files its samples under, its name, and what a family algorithm is told."""
+    """A task: `key` is the structural hash under which stock has its samples, `subject` what family algorithms read."""
 
     key: str
     name: str
@@ -27,13 +27,13 @@ class TaskMember(msgspec.Struct, frozen=True):
 
 
 class TaskMembers:
-    """All tasks seen so far, described once each."""
+    """All tasks seen so far; each is described once."""
 
     def __init__(self) -> None:
         self._known: dict[str, TaskMember] = {}
 
     def of(self, context: ms.TuneContext) -> TaskMember:
-        """The member that a tuning context is about; its weight is not known here and is 1."""
+        """Return the member of a tuning context's task; its number of occurrences is not known here and is 1."""
         key = str(shash2hex(context.mod))
         member = self._known.get(key)
         if member is None:
@@ -45,7 +45,7 @@ class TaskMembers:
         return member
 
     def add(self, member: TaskMember) -> None:
-        """A member known from elsewhere."""
+        """Add a member that was described before, in a saved file."""
         self._known[member.key] = member
 
     def all(self) -> tuple[TaskMember, ...]:
@@ -53,11 +53,11 @@ class TaskMembers:
         return tuple(self._known.values())
 
 
-_FAILED_SECONDS = 1e9  # stock notes a failure as a run of 1e10 seconds
+_FAILED_SECONDS = 1e9  # stock records a failure as a run of 1e10 seconds
 
 
 def samples_of(subject: Subject, group: FeatureGroup | None) -> Samples:
-    """Stock's samples of one task with features and labels as our search has them: shapes (n, `STORES`) and (n,)."""
+    """Return stock's samples of one task as Kintune's: features of shape (n, `STORES`) and labels of shape (n,)."""
     if group is None:
         return Samples(subject, np.zeros((0, STORES), np.float32), np.zeros(0, np.float32))
     features = np.stack([pooled(stores) for stores in group.features])

@@ -38,7 +38,7 @@ class Rounds(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
         self._limit = size
 
     def left(self) -> int:
-        """How many candidates the task may still measure."""
+        """Return how many candidates the task may still measure."""
         return self._left
 
     def _initialize_with_tune_context(self, context: ms.TuneContext) -> None:
@@ -53,18 +53,18 @@ class Rounds(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
         database: ms.Database | None = None,
         cost_model: ms.CostModel | None = None,
     ) -> None:
-        """Begin; see the stock strategies."""
+        """Begin tuning; see `SearchStrategy.pre_tuning` of stock."""
         self._left, self._round_size, self._model = max_trials, num_trials_per_iter, cost_model
         self._limit, self._reserve = None, []
         self._inner.pre_tuning(max_trials, num_trials_per_iter, design_spaces, database, cost_model)
 
     def post_tuning(self) -> None:
-        """End; the context, which holds this strategy, is let go."""
+        """End tuning; the reference to the context, which refers to this strategy, is dropped."""
         self._context, self._reserve = None, []
         self._inner.post_tuning()
 
     def generate_measure_candidates(self) -> list[ms.MeasureCandidate] | None:
-        """The next round, best first where it was ranked; None when the search space has no more to offer."""
+        """Return the next round, best first where it was ranked; None when the search space is exhausted."""
         limit, self._limit = self._limit, None
         proposed = self._inner.generate_measure_candidates()
         fresh = list(proposed or ())
@@ -80,12 +80,12 @@ class Rounds(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
     def notify_runner_results(
         self, measure_candidates: Sequence[ms.MeasureCandidate], results: Sequence[ms.runner.RunnerResult]
     ) -> None:
-        """A round was measured."""
+        """Count a measured round, and pass it to the inner strategy."""
         self._left -= len(results)
         self._inner.notify_runner_results(measure_candidates, results)
 
     def clone(self) -> Rounds:
-        """Another of these, around a clone of the inner strategy."""
+        """Return another such strategy, with a clone of the inner one."""
         return Rounds(self._inner.clone())
 
     def _ranked(self, candidates: list[ms.MeasureCandidate]) -> list[ms.MeasureCandidate]:
@@ -96,10 +96,10 @@ class Rounds(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
 
 
 def with_rounds(contexts: Sequence[ms.TuneContext]) -> tuple[list[ms.TuneContext], list[Rounds]]:
-    """Contexts equal to the given ones, each with a strategy of ours around a clone of its own; those stay as they are.
+    """Return copies of the contexts with `Rounds` around clones of their strategies, and these `Rounds`.
 
     Raises:
-        InputError: a context has nothing to tune, or no way of tuning it.
+        InputError: a context lacks its module, target, space generator or search strategy.
     """
     copies, strategies = [], []
     for position, context in enumerate(contexts):
@@ -124,7 +124,7 @@ def with_rounds(contexts: Sequence[ms.TuneContext]) -> tuple[list[ms.TuneContext
 
 
 def _logger(position: int, count: int, name: str) -> logging.Logger:
-    """The task's own log as stock names it, if it has one; a context does not tell."""
+    """Return the logger of the task under stock's name for it, if there is one; a context does not have it."""
     own = f"{ms.logging.__name__}.task_{position:0{len(str(count - 1))}d}_{name[:100]}"
     known = own in logging.root.manager.loggerDict
     return logging.getLogger(own if known else ms.tune_context.__name__)

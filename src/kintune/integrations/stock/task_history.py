@@ -1,7 +1,7 @@
-"""How steeply a task's rounds pay, by the rule of stock MetaSchedule's gradient scheduler.
+"""The expected gain of a task's next round, by the rule of stock MetaSchedule's gradient scheduler.
 
-Zheng et al., "Ansor", OSDI 2020, section 6, without its guess from similar tasks: what the last rounds brought, mixed
-with the time that is left to save if it falls as one over the number of rounds.
+The rule is that of Zheng et al., "Ansor", OSDI 2020, section 6, without its estimate from similar tasks.  It mixes the
+gain of the last rounds with the gain of one more round if the time falls as one over the number of rounds.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ class TaskHistory:
         return min(self.times_ms, default=math.inf)
 
     def close_round(self, times_ms: Sequence[float], share: float) -> None:
-        """Take in a round's times, infinite for failures; `share` is 1.0 for a full round."""
+        """Add a round's times, infinite for failures; `share` is its size over that of a full round."""
         self.times_ms += times_ms
         self.rounds += share
         self._bests.append((self.rounds, self.best_ms))
 
     def gradient(self, alpha: float, window: int) -> float:
-        """Milliseconds a network run that one more full round is expected to save; minus infinity if nothing ran.
+        """Return the milliseconds that one more full round is expected to save per run of the network.
 
-        `alpha` is the weight of what the last `window` rounds brought.
+        `alpha` is the share of the mean gain of the last `window` rounds in the result.  Minus infinity if no candidate
+        ran.
         """
         best = self.best_ms
         if math.isinf(best):
@@ -49,7 +50,7 @@ class TaskHistory:
 
 
 class RoundReason(Enum):
-    """Why a task got a round: the first pass over all tasks, the steepest gradient, or kinship."""
+    """Why a task got a round: the first pass over all tasks, the largest gradient, or a foresee round in its family."""
 
     FIRST = "first"
     FULL = "full"
@@ -57,9 +58,9 @@ class RoundReason(Enum):
 
 
 class RoundTaken(msgspec.Struct, frozen=True):
-    """A finished round: the task's position, why it was chosen, candidates measured, and its best time so far.
+    """A finished round: the task's position, why it was chosen, the candidates measured, and its best time so far.
 
-    `best_ms` is infinite while no candidate of the task could be run.
+    `best_ms` is infinite while no candidate of the task has run.
     """
 
     task: int

@@ -21,13 +21,13 @@ from kintune.search.cost_model import Trust
 __all__ = ["FamilyTaskScheduler"]
 
 _DONE = -1
-_WORTHWHILE = 4  # candidates below which a doubted round is not worth what stock spends on any round
+_WORTHWHILE = 4  # with fewer candidates, a foresee round of a doubted model costs more than it can gain
 _log = logging.getLogger(ms.task_scheduler.__name__)
 
 
 @derived_object
 class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
-    """Tells stock's tuning loop which task comes next; the loop itself, and all its records, are stock's."""
+    """Chooses the next task for stock's tuning loop; the loop itself, and all its records, are stock's."""
 
     def __init__(self, foresee: Foresee, foresee_size: int, alpha: float, window: int) -> None:
         super().__init__()
@@ -45,7 +45,15 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         round_size: int,
         model: FamilyCostModel | None,
     ) -> None:
-        """Start anew, with one strategy and one weight a task, and `trials` for all of them."""
+        """Reset the state for a tuning run.
+
+        Args:
+            strategies: the search strategy of each task.
+            weights: how often each task occurs in the network.
+            trials: candidates of all tasks together.
+            round_size: candidates of a full round.
+            model: the cost model, which knows the families; None without foresee rounds.
+        """
         self.turns = []
         self._strategies = list(strategies)
         self._histories = [TaskHistory(weight) for weight in weights]
@@ -58,7 +66,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         self._first_pass = iter(range(len(weights)))
 
     def next_task_id(self) -> int:
-        """The position of the task to tune next, -1 when none is left; what ran before has been taken in then."""
+        """Wait for the running round; returns the position of the task to tune next, -1 when none is left."""
         tuned = self._take_in()
         first = next(self._first_pass, None)
         if first is not None:
@@ -83,7 +91,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         return task
 
     def foretell(self, task: int, candidates: Sequence[ms.MeasureCandidate]) -> None:
-        """A round is about to be learnt from: what the model that has chosen it thinks of it, if it will be judged."""
+        """Note the model's scores of a measured round, before the model learns from it; used to judge the model."""
         self._predicted = []
         if candidates and self._foresee == "guarded" and self._model is not None:
             context = self._context(task)
@@ -91,7 +99,11 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
                 self._predicted = [float(score) for score in self._model.predict(context, candidates)]
 
     def note(self, task: int, results: Sequence[ms.runner.RunnerResult]) -> None:
-        """A round was measured, and the cost model has learnt from it."""
+        """Take in the times of a measured round, after the cost model has learnt from it.
+
+        Raises:
+            EngineError: another task's round was begun.
+        """
         if self._running is None or self._running[0] != task:
             raise EngineError(f"task #{task} was measured, but {self._running} was begun")
         _, how, size = self._running
@@ -106,7 +118,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         self.turns.append(RoundTaken(task, how, len(times), history.best_ms))
 
     def _take_in(self) -> int | None:
-        """Wait for the running round; the task, if it was a full one of the gradient's choice."""
+        """Wait for the running round; returns its task if it was a full round after the first pass, else None."""
         if self._running is None:
             return None
         task, how, _ = self._running
@@ -117,7 +129,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         return task if measured and how is RoundReason.FULL else None
 
     def _sibling(self, tuned: int) -> tuple[int, int] | None:
-        """The steepest other member of the tuned task's family, and how many candidates it gets."""
+        """Return the other task of the family with the largest gradient, and its number of candidates; None without."""
         if self._model is None or self._foresee == "none" or not self._model.is_ready(self._context(tuned)):
             return None
         family = self._family(tuned)
@@ -131,7 +143,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         return task, size
 
     def _trusted(self, family: str) -> int:
-        """How many candidates a family's foresee round gets, for all that is known of its model."""
+        """Return the number of candidates of a family's foresee round, as its model's predictions deserve."""
         if self._foresee == "published":
             return self._foresee_size
         size = self._trust.size(family, self._foresee_size)
@@ -144,7 +156,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         return self._histories[task].gradient(self._alpha, self._window)
 
     def _steepness(self, task: int) -> tuple[float, int]:
-        """By gradient, and then by position, the first of equals being the steepest."""
+        """Sort key: the gradient; of equal ones, the first task is the largest."""
         return self._gradient(task), -task
 
     def _context(self, task: int) -> ms.TuneContext:
@@ -158,9 +170,10 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
 
 @derived_object
 class _Listener(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
-    """Hears of every round, the last one, which stock itself waits for, included.
+    """A measure callback that tells the chooser of every round, also of the last one, for which stock itself waits.
 
-    One stands before all other callbacks, while the cost model does not know the results yet, and one after them.
+    There are two: one before all other callbacks, when the cost model has not learnt from the results yet, and one
+    (`learnt`) after them.
     """
 
     def __init__(self, chooser: _Chooser, *, learnt: bool) -> None:
@@ -176,7 +189,7 @@ class _Listener(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
         builder_results: Sequence[ms.builder.BuilderResult],
         runner_results: Sequence[ms.runner.RunnerResult],
     ) -> None:
-        """A round was measured."""
+        """Pass the round to the chooser."""
         del task_scheduler, builder_results
         if self._learnt:
             self._chooser.note(int(task_id), runner_results)
@@ -187,12 +200,13 @@ class _Listener(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
 class FamilyTaskScheduler(_Chooser):
     """A task scheduler for `tune_relax(task_scheduler=...)`, to be used with a `FamilyCostModel`.
 
-    Every task gets a round, then always the one with the steepest gradient by stock's rule (`alpha`, `window`).  After
-    each of these, and the update of the family's model, the steepest sibling gets a small round with only the
-    `foresee_size` candidates that the model ranks best.  `foresee` is `published` for that, `guarded` for
-    smaller and fewer such rounds where the predictions do not hold, `none` for none.
+    Every task gets a round, and from then on the task with the largest gradient by stock's rule (`alpha`, `window`).
+    After each of these rounds, and the update of the family's model, the other task of the family with the largest
+    gradient gets a foresee round: only the `foresee_size` candidates that the model ranks best.  `foresee` is
+    `published` for that, `guarded` for smaller and fewer foresee rounds where the predictions do not hold, `none` for
+    none.
 
-    `turns` lists what was done.  Results are waited for before the next task is chosen.
+    `turns` lists the finished rounds (`RoundTaken`).  The next task is chosen when the results of a round are known.
     """
 
     def __init__(
@@ -232,7 +246,7 @@ class FamilyTaskScheduler(_Chooser):
         """Tune; see stock's `TaskScheduler.tune`.
 
         Raises:
-            InputError: `cost_model` knows no families, and foresee is not off.
+            InputError: `cost_model` is not a `FamilyCostModel`, and `foresee` is not `none`; or a task is incomplete.
         """
         chooser: Any = self._inst
         families = isinstance(cost_model, FamilyCostModel)

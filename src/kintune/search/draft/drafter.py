@@ -27,7 +27,7 @@ __all__ = ["draft"]
 
 _SPARE = 1.1  # candidates that are verified, for each one to be measured
 _EXPLORED = 0.15  # additional ones from the better half at random: the model must learn from others, too
-_BATCHES = 4  # batches that are verified until there are enough valid candidates, at most
+_BATCHES = 4  # batches that are verified at most until there are enough valid candidates
 _POPULATION = 4096  # candidates of a generation, at most
 _PER_PICK = (3.0, 64.0)  # candidates of a generation for each to be measured: with few samples, with many
 _GENERATIONS = (1, 5)  # with few samples, with many
@@ -61,14 +61,14 @@ def draft(
     fields = space.fields(state.subject.workload)
     if not fields:
         return propose(state, space, model, count, rng, explore=explore, rules=rules, carried=carried, price=price)
-    origins = {**_sown(state, space, rules=rules), **dict.fromkeys(carried, "carried")}
+    origins = {**_rule_seeds(state, space, rules=rules), **dict.fromkeys(carried, "carried")}
     first = {c: "carried" for c in carried if c not in state.times_us}
-    first.update(_otherwise(state, space, fields, count, rng))
+    first.update(_without_features(state, space, fields, count, rng))
     best: list[tuple[float, Candidate]] = []
     for field in fields:
         ranked = _rank(field, state, list(origins), model, count / len(fields), experience, rng)
-        best += _different(field.encoding, ranked, _LOOKED_AT * count, state)
-        first.update(dict.fromkeys(_anywhere(field.encoding, ranked, count, state, rng) if explore else (), "drafted"))
+        best += _diversified(field.encoding, ranked, _LOOKED_AT * count, state)
+        first.update(dict.fromkeys(_explored(field.encoding, ranked, count, state, rng) if explore else (), "drafted"))
     best.sort(key=lambda pair: (-pair[0], pair[1]))
     survivors = {c: origins.get(c, "drafted") for _, c in best}
     pool, invalid = _verified(first, survivors, math.ceil(count * _SPARE), state, space)
@@ -102,7 +102,7 @@ def _verified(
     return pool, invalid
 
 
-def _sown(state: SubgraphState, space: SearchSpace, *, rules: bool) -> dict[Candidate, str]:
+def _rule_seeds(state: SubgraphState, space: SearchSpace, *, rules: bool) -> dict[Candidate, str]:
     """Return candidates of the rule, which are seeds whether they were measured or not."""
     return dict.fromkeys(space.rules(state.subject.workload, _RULES), "rule") if rules else {}
 
@@ -141,7 +141,7 @@ def _judge(field: Field, model: CostModel | None) -> Judge:
     return judge
 
 
-def _different(encoding: Encoding, ranked: Ranked, most: int, state: SubgraphState) -> list[tuple[float, Candidate]]:
+def _diversified(encoding: Encoding, ranked: Ranked, most: int, state: SubgraphState) -> list[tuple[float, Candidate]]:
     """Return at most `most` unmeasured candidates, best first, but with register tiles taking turns.
 
     The best `_A_TURN` of each register tile come first, then the next as many, and so on: otherwise most candidates
@@ -163,7 +163,7 @@ def _different(encoding: Encoding, ranked: Ranked, most: int, state: SubgraphSta
     return [(float(ranked.scores[number]) - turn, candidate) for turn, number, candidate in ordered]
 
 
-def _anywhere(
+def _explored(
     encoding: Encoding, ranked: Ranked, count: int, state: SubgraphState, rng: np.random.Generator
 ) -> list[Candidate]:
     """Return some random unmeasured candidates of the better half."""
@@ -172,7 +172,7 @@ def _anywhere(
     return [c for c in encoding.candidates(ranked.population.take(numbers)) if c not in state.times_us]
 
 
-def _otherwise(
+def _without_features(
     state: SubgraphState, space: SearchSpace, fields: Sequence[Field], count: int, rng: np.random.Generator
 ) -> dict[Candidate, str]:
     """Return candidates of the sketches without analytic features; more of them if the best program is theirs."""

@@ -20,10 +20,7 @@ FOLDS = 3
 _MOST_SAMPLES = 64  # of a subgraph; few enough to compare all subgraphs after each round
 
 
-_ROUNDS = 24
-
-
-_DEPTH = 4
+_ROUNDS, _DEPTH = 24, 4  # trees of a small model, and their levels
 
 
 class Excerpt:

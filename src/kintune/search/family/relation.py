@@ -58,9 +58,9 @@ class Relations:
         own = {workload: self.shared([workload])[0] for workload in sorted(self._excerpts)}
         workloads = tuple(workload for workload, accuracy in own.items() if np.isfinite(accuracy))
         matrix = np.zeros((len(workloads), len(workloads)))
-        for i, teacher in enumerate(workloads):
-            matrix[i] = self._taught(teacher, workloads)
-            matrix[i, i] = own[teacher]
+        for i, workload in enumerate(workloads):
+            matrix[i] = self._accuracy_across(workload, workloads)
+            matrix[i, i] = own[workload]
         return Relation(workloads, matrix)
 
     def shared(self, workloads: Sequence[str]) -> tuple[float, ...]:
@@ -72,7 +72,7 @@ class Relations:
         excerpts = [self._excerpts[workloads[at]] for at in order]
         key = tuple(excerpt.digest for excerpt in excerpts)
         if key not in self._shared:
-            self._shared[key] = self._tried(excerpts)
+            self._shared[key] = self._cross_validated(excerpts)
         found = dict(zip(order, self._shared[key], strict=True))
         return tuple(found[at] for at in range(len(workloads)))
 
@@ -82,10 +82,10 @@ class Relations:
         self._across = {key: found for key, found in self._across.items() if current.issuperset(key)}
         self._shared = {key: found for key, found in self._shared.items() if current.issuperset(key)}
 
-    def _taught(self, teacher: str, pupils: Sequence[str]) -> list[float]:
-        """Return how well a model of the samples of `teacher` ranks those of each of the `pupils`."""
-        source = self._excerpts[teacher]
-        excerpts = [self._excerpts[pupil] for pupil in pupils]
+    def _accuracy_across(self, workload: str, others: Sequence[str]) -> list[float]:
+        """Return how well a model of the samples of `workload` ranks those of each of `others`."""
+        source = self._excerpts[workload]
+        excerpts = [self._excerpts[other] for other in others]
         new = [excerpt for excerpt in excerpts if (source.digest, excerpt.digest) not in self._across]
         if new:
             model = Small([source], seed=self._seed, threads=self._threads)
@@ -93,7 +93,8 @@ class Relations:
                 self._across[source.digest, excerpt.digest] = pair_accuracy(scores, excerpt.times)[0]
         return [self._across[source.digest, excerpt.digest] for excerpt in excerpts]
 
-    def _tried(self, excerpts: Sequence[Excerpt]) -> tuple[float, ...]:
+    def _cross_validated(self, excerpts: Sequence[Excerpt]) -> tuple[float, ...]:
+        """Return, for each excerpt, the share of pairs of unseen samples that models of all excerpts order rightly."""
         right, pairs = np.zeros(len(excerpts)), np.zeros(len(excerpts))
         for fold in range(FOLDS):
             unseen = [excerpt.fold == fold for excerpt in excerpts]

@@ -13,6 +13,7 @@ from kintune.core.candidate import Axis, Candidate, Sketch, Tile
 __all__ = ["Encoding", "Population", "Rows", "encodings"]
 
 Rows: TypeAlias = NDArray[np.int64]
+"""Encoded decisions, one candidate a row."""
 
 
 class Population(NamedTuple):

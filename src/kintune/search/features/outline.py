@@ -49,6 +49,7 @@ def outline_of(sketch: Sketch, patterns: AccessPatterns) -> Outline | None:
 
 @lru_cache(maxsize=4096)
 def _fixed(trace: bytes, reduces: tuple[bool, ...]) -> tuple[int, bool]:
+    """Return `Outline.epilogue` and `Outline.buffered` of a trace."""
     try:
         instructions: list[Any] = json.loads(trace)["insts"]
     except (ValueError, KeyError, TypeError):
