@@ -31,6 +31,8 @@ def test_the_policies_are_those_of_the_scheduler() -> None:
     [
         ({"trials": 0}, "trials must be 1 or more, and is 0"),
         ({"trials": 1 << 63}, "trials must be less than 2"),
+        ({"trials": 10**5000}, "trials is out of range"),
+        ({"minutes": 10**400}, "minutes is out of range"),
         ({"trials": 2.0}, "trials must be a whole number, and is 2.0"),
         ({"trials": True}, "trials must be a whole number, and is True"),
         ({"minutes": math.inf}, "minutes must be more than 0, and is inf"),

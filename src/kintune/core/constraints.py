@@ -17,6 +17,7 @@ from kintune.errors import InputError
 
 __all__ = ["Field", "check_fields", "fields_of"]
 
+_MOST_BITS = 1000  # of an integer: a float holds it, and it can be spelled
 
 class Field(NamedTuple):
     """A field of a struct: `kind` is its type without None, `choices` are the values of a `Literal`."""
@@ -94,6 +95,8 @@ def _check_number(field: Field, value: Any) -> None:
     name, meta = field.name, field.meta
     if isinstance(value, bool) or not isinstance(value, int if field.kind is int else (int, float)):
         raise InputError(f"{name} must be a {'whole ' if field.kind is int else ''}number, and is {value!r}")
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise InputError(f"{name} is out of range: it has {value.bit_length()} bits")
     shown = value if field.kind is int else f"{value:g}"
     finite = math.isfinite(value)
     most = "" if meta.le is None else f" and at most {meta.le:g}"

@@ -130,7 +130,8 @@ class DeviceLock:
                 if self._lock(fd, on_wait, waits=waits):
                     on_wait = None
                 if _is_at(fd, self._path):
-                    _write(fd, f"{os.getpid()} {' '.join(sys.argv)}"[:_HOLDER_LIMIT])
+                    with contextlib.suppress(OSError):  # a full disk: others are not told who holds the lock
+                        _write(fd, f"{os.getpid()} {' '.join(sys.argv)}"[:_HOLDER_LIMIT])
                     _held.add(_inode(fd))
                     self._fd = fd
             finally:

@@ -76,6 +76,8 @@ def _draw_tile(axis: Tile, rng: np.random.Generator) -> Decision:
         fitting = [d for d in divisors(left) if part > 0 or d <= axis.max_inner]
         factors.append(fitting[int(rng.integers(len(fitting)))])
         left //= factors[-1]
+    if not factors:
+        return (left,)
     inner, *outer = factors
     rng.shuffle(outer)
     return (left, *outer, inner)
