@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from kintune_runtime.dtypes import numpy_dtype
 
 

@@ -47,7 +47,8 @@ def written_out(model: ModelProto) -> ModelProto:
 COUNTED = """counted (float[2, 3] x) => (float[2, 3] y, float[4, 2, 3] all) {
     n = Constant <value = int64 {4}> ()
     yes = Constant <value = bool {1}> ()
-    y, all = Loop (n, yes, x) <body = step (int64 i, bool go, float[2, 3] s) => (bool on, float[2, 3] t, float[2, 3] o) {
+    y, all = Loop (n, yes, x) <
+            body = step (int64 i, bool go, float[2, 3] s) => (bool on, float[2, 3] t, float[2, 3] o) {
         two = Constant <value = float {2}> ()
         on = Identity (go)
         at = Cast <to = 1> (i)

@@ -19,6 +19,7 @@ __all__ = ["Field", "check_fields", "fields_of"]
 
 _MOST_BITS = 1000  # of an integer: a float holds it, and it can be spelled
 
+
 class Field(NamedTuple):
     """A field of a struct: `kind` is its type without None, `choices` are the values of a `Literal`."""
 

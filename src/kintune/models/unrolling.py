@@ -32,7 +32,8 @@ def unroll(model: ModelProto, opset: int) -> ModelProto | None:
     """A copy of `model` without the loops whose number of steps is known; None where it has no such loop.
 
     `opset` is the version of the default operator set.  All loops together become 2000 nodes at most; one that would go
-    beyond stays, and so do those in the branches of an If.  Tensors and nodes of a step are named after the loop and the number of the step.
+    beyond stays, and so do those in the branches of an If.  Tensors and nodes of a step are named after the loop and
+    the number of the step.
     """
     if not any(_is_loop(node) for node in model.graph.node):
         return None

@@ -83,10 +83,17 @@ def _common_size(offsets: Any, bags: int, places: int) -> int:
 
 
 def _searchsorted(t: Translation, a: SimpleNamespace) -> Expression:
-    """Where values belong in sorted sequences: how many elements of the sequence are before each."""
     if a.sorter is not None:
         raise NotConvertible("a sorter")
-    sequence, values = a.sorted_sequence, a.self
+    return _count_before(t, a.sorted_sequence, a.self, right=a.right or a.side == "right")
+
+
+def _bucketize(t: Translation, a: SimpleNamespace) -> Expression:
+    return _count_before(t, a.boundaries, a.self, right=a.right)
+
+
+def _count_before(t: Translation, sequence: Expression, values: Any, *, right: bool) -> Expression:
+    """Where values belong in sorted sequences: how many elements of the sequence are before each."""
     if not isinstance(values, relax.Expr):
         values = t.const(values, dtype_of(sequence))
     if 0 in (*shape_of(sequence), *t.result.shape):
@@ -94,7 +101,6 @@ def _searchsorted(t: Translation, a: SimpleNamespace) -> Expression:
     *lead, size = shape_of(sequence)
     sequence = t.reshape(sequence, [*lead, *([1] if lead else []), size])
     values = t.reshape(values, [*shape_of(values), 1])
-    right = a.right or a.side == "right"
     after = t.emit((relax.op.greater if right else relax.op.greater_equal)(sequence, values))
     before = t.cast(t.emit(relax.op.logical_not(after)), t.result.dtype)  # not-a-number is after all others
     return t.emit(relax.op.sum(before, axis=[-1]))
@@ -103,6 +109,7 @@ def _searchsorted(t: Translation, a: SimpleNamespace) -> Expression:
 CONVERTERS: dict[str, Converter] = {
     "embedding.default": _embedding,
     **dict.fromkeys(("_embedding_bag.default", "_embedding_bag_forward_only.default"), _embedding_bag),
+    **dict.fromkeys(("bucketize.Tensor", "bucketize.Scalar"), _bucketize),
     **dict.fromkeys(("searchsorted.Tensor", "searchsorted.Scalar"), _searchsorted),
 }
 """Operator of aten -> its converter."""

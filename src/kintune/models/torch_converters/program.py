@@ -30,12 +30,7 @@ _LARGEST_FOLDED = 1 << 24  # bytes of a folded constant; it may always have twic
 _RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform", "exponential")
 _CHECKS = ("_assert", "sym_constrain_range", "_guards_fn")
 _SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
-_STOCK = frozenset(
-    {
-        *("adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default"),
-        "bucketize.Tensor",
-    }
-)
+_STOCK = frozenset({"adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default"})
 """Operators that TVM's own importer converts."""
 
 

@@ -214,8 +214,9 @@ def _kth(t: Translation, value: Expression, k: int, axis: int, keep: bool) -> tu
     shape[axis : axis + 1] = [1] if keep else []
     found, where = (t.reshape(t.slice(t.emit(both[i]), axis, k - 1, k), shape) for i in range(2))
     if is_float(dtype_of(value)):
-        largest = t.emit(relax.op.max(value, axis=[axis], keepdims=keep))
-        found = t.emit(relax.op.where(t.emit(relax.op.isnan(largest)), largest, found))
+        unknown = t.cast(t.emit(relax.op.isnan(value)), "int8")
+        any_unknown = t.cast(t.emit(relax.op.max(unknown, axis=[axis], keepdims=keep)), "bool")
+        found = t.emit(relax.op.where(any_unknown, t.const(math.nan, dtype_of(value)), found))
     return found, where
 
 

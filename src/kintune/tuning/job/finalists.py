@@ -310,8 +310,7 @@ class Finalists:
         return [
             candidate
             for rank, candidate in enumerate(state.fastest(most + replaced, among))
-            if candidate not in failed
-            and (rank < _ALWAYS + replaced or state.times_us[candidate] <= _NEAR * best_us)
+            if candidate not in failed and (rank < _ALWAYS + replaced or state.times_us[candidate] <= _NEAR * best_us)
         ]
 
     def _precision(self, candidate: Candidate) -> str:
