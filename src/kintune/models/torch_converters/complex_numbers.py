@@ -126,13 +126,13 @@ def _product(name: str, other: str = "other") -> Converter:
 _times = _product("mul.Tensor")
 
 
-def _square(t: Translation, a: SimpleNamespace) -> Complex:
+def _square(t: Translation, a: SimpleNamespace) -> Any:
     if a.exponent != 2:
         raise NotConvertible("powers of complex numbers other than the square")
     return _times(t, SimpleNamespace(self=a.self, other=a.self))
 
 
-def _quotient(t: Translation, a: SimpleNamespace) -> Complex:
+def _quotient(t: Translation, a: SimpleNamespace) -> Any:
     divide = _REAL["div.Tensor"]
     if not _is_complex(a.other):
         return Complex(*(divide(t, SimpleNamespace(self=part, other=a.other)) for part in _parts(a.self)))
@@ -196,7 +196,7 @@ def _cast(t: Translation, a: SimpleNamespace) -> Any:
     return Complex(*(t.finish(part) for part in _with_parts(t, a.self)))
 
 
-def _transform_of_reals(t: Translation, a: SimpleNamespace) -> Complex:
+def _transform_of_reals(t: Translation, a: SimpleNamespace) -> Any:
     """The last of the axes is transformed first; half of its spectrum is enough for real values."""
     sizes = [shape_of(a.self)[axis] for axis in a.dim]
     scale = _scale(a.normalization, sizes)
@@ -206,7 +206,7 @@ def _transform_of_reals(t: Translation, a: SimpleNamespace) -> Complex:
     return value
 
 
-def _transform(t: Translation, a: SimpleNamespace) -> Complex:
+def _transform(t: Translation, a: SimpleNamespace) -> Any:
     sizes = [shape_of(a.self.real)[axis] for axis in a.dim]
     value, scale = a.self, _scale(a.normalization, sizes)
     for axis, size in zip(a.dim, sizes, strict=True):
@@ -227,7 +227,7 @@ def _transform_to_reals(t: Translation, a: SimpleNamespace) -> Expression:
 
 def _scale(normalization: int, sizes: Sequence[int]) -> float:
     """The factor of PyTorch's normalization: none, by the root of the number of values, by their number."""
-    return math.prod(sizes) ** (0.0, -0.5, -1.0)[normalization]
+    return float(math.prod(sizes) ** (0.0, -0.5, -1.0)[normalization])
 
 
 def _transformed(
