@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.models.converters.transforms import _matrix
+from kintune.models.fourier import fourier_matrix
 
 pytestmark = pytest.mark.tvm
 
@@ -60,7 +60,7 @@ def test_transforms_of_windows(compare: Any, make_case: Any, window: str) -> Non
 
 @given(st.integers(1, 24), st.booleans(), st.booleans(), st.integers(1, 2))
 def test_matrices_are_numpys_transforms(length: int, is_half: bool, is_inverse: bool, parts: int) -> None:
-    matrix = _matrix(length, parts, is_half=is_half, is_inverse=is_inverse)
+    matrix = fourier_matrix(length, parts, is_half=is_half, is_inverse=is_inverse)
     data = np.random.default_rng(length).standard_normal(matrix.shape[:2])
     values = data[:, 0] + (1j * data[:, 1] if parts == 2 else 0)
     if is_inverse:
@@ -76,4 +76,4 @@ def test_matrices_are_numpys_transforms(length: int, is_half: bool, is_inverse: 
 @pytest.mark.parametrize(("length", "parts", "said"), [(5000, 1, "too long"), (0, 1, "is none"), (8, 3, "is none")])
 def test_what_is_no_short_transform_is_refused(length: int, parts: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        _matrix(length, parts, is_half=False, is_inverse=False)
+        fourier_matrix(length, parts, is_half=False, is_inverse=False)
