@@ -152,7 +152,7 @@ DEPENDS = """depends (float[3] x) => (float[3] y) {
     }>
 }"""
 
-LONG = COUNTED.replace("int64 {4}", "int64 {900}").replace("float[4, 2, 3]", "float[900, 2, 3]")
+LONG = COUNTED.replace("int64 {4}", "int64 {2500}").replace("float[4, 2, 3]", "float[2500, 2, 3]")
 
 RANDOM = COUNTED.replace("o = Sub (t, x)", "o = RandomNormalLike (t)")
 

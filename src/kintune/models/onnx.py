@@ -86,7 +86,7 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
     proto = slim(file.assemble(outside=outside_weights.keys()), str(file.path), outside_weights)
     opset = next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
     graph = file.graph.graph
-    if unrolled := unroll(proto, opset):
+    while unrolled := unroll(proto, opset):  # again, since what a loop computes may tell how often another one runs
         graph = unrolled.graph
         proto = slim(unrolled, str(file.path), outside_weights)
     check_constant_indices(str(file.path), proto, outside_weights)

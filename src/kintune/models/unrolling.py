@@ -19,21 +19,25 @@ from kintune.models.onnx_nodes import DEFAULT_DOMAINS, subgraphs
 
 __all__ = ["unroll"]
 
-_MOST_NODES = 2000  # that all loops of a model may become: each is a kernel call, or a part of one
+_MOST_NODES = 5000  # that all loops of a model may become: each is a kernel call, or a part of one
 _MOST_KNOWN_BYTES = 1 << 12  # of a value that is followed: counters, conditions and indices are small
 _OLDEST_SCAN = 9  # the operator set before which Scan has a batch axis
 
 
 class _Unknown(Exception):
-    """How often the loop runs depends on the data, or it becomes too many nodes."""
+    """How often the loop runs depends on the data."""
+
+
+class _TooMany(Exception):
+    """The loops of the model become more than `_MOST_NODES` nodes."""
 
 
 def unroll(model: ModelProto, opset: int) -> ModelProto | None:
     """A copy of `model` without the loops whose number of steps is known; None where it has no such loop.
 
-    `opset` is the version of the default operator set.  All loops together become 2000 nodes at most; one that would go
-    beyond stays, and so do those in the branches of an If.  Tensors and nodes of a step are named after the loop and
-    the number of the step.
+    `opset` is the version of the default operator set.  Where the loops would become more than 5000 nodes together,
+    all of them stay; those in the branches of an If always do.  Tensors and nodes of a step are named after the loop
+    and the number of the step.
     """
     if not any(_is_loop(node) for node in model.graph.node):
         return None
@@ -41,13 +45,13 @@ def unroll(model: ModelProto, opset: int) -> ModelProto | None:
     written: list[NodeProto] = []
     loops = 0
     for node in model.graph.node:
-        left = writer.left
         try:
             steps = writer.steps(node) if _is_loop(node) else [node]
             loops += _is_loop(node)
         except _Unknown:
-            writer.left = left
             steps = [node]
+        except _TooMany:
+            return None
         written.extend(steps)
     if not loops:
         return None
@@ -88,10 +92,10 @@ def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 class _Writer:
-    """Writes loops out.  `left` is how many nodes they may still become; `known` has the values that are followed."""
+    """Writes loops out; `known` has the values that are followed, `shapes` those of tensors outside of loops."""
 
     def __init__(self, opset: int, known: Mapping[str, NDArray[Any]], shapes: Mapping[str, Sequence[int]]) -> None:
-        self.left = _MOST_NODES
+        self._left = _MOST_NODES
         self._opset = opset
         self._known = dict(known)
         self._shapes = shapes
@@ -100,7 +104,8 @@ class _Writer:
         """The nodes that compute what the loop computes.
 
         Raises:
-            _Unknown: the number of steps is not known, or too large, or a step draws random numbers.
+            _Unknown: the number of steps is not known, or a step draws random numbers.
+            _TooMany: there would be too many nodes.
         """
         return self._loop(node) if node.op_type == "Loop" else self._scan(node)
 
@@ -172,9 +177,9 @@ class _Writer:
         return [names.get(value.name, value.name) for value in body.graph.output]
 
     def _count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise _Unknown
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMany
 
     def _shared(self, body: _Body) -> list[NodeProto]:
         """The constants of the body, as nodes; small ones are followed."""
