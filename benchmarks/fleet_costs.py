@@ -114,14 +114,14 @@ def main() -> None:
     options = parser.parse_args()
     one, two = Device("first", "type"), Device("second", "type")
     raw: dict[str, object] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    raw |= {"cpu": inspect_machine().cpu, "date": time.strftime("%Y-%m-%d")}
+    where = {"cpu": inspect_machine().cpu, "date": time.strftime("%Y-%m-%d")}  # of each part: they may be run apart
     if options.only != "ray":
         planned = jobs(1.0, 2 * options.rounds)
         found = compare(
             {"one device": lambda: local((*HOSTS, one), planned), "two": lambda: local((*HOSTS, one, two), planned)},
             options.repeats,
         )
-        raw["devices"] = {"rounds": 2 * options.rounds, "seconds": found}
+        raw["devices"] = {**where, "rounds": 2 * options.rounds, "seconds": found}
         ratio = statistics.median(found["two"]) / statistics.median(found["one device"])
         print(f"two devices take {ratio:.3f} of the time that one takes (asked for: at most 0.55)")
     if options.only != "devices":
@@ -135,7 +135,7 @@ def main() -> None:
             options.repeats,
         )
         cluster.shutdown()
-        raw["ray"] = {"rounds": options.rounds, "seconds": found}
+        raw["ray"] = {**where, "rounds": options.rounds, "seconds": found}
         ratio = statistics.median(found["ray"]) / statistics.median(found["local"])
         print(f"the Ray engine takes {ratio:.3f} of the local engine's time (asked for: at most 1.05)")
     RESULTS.write_text(json.dumps(raw, indent=1) + "\n")

@@ -342,9 +342,8 @@ def main() -> None:
                 continue
             found = measure(name, source, options, arguments.before, arguments.minutes)
             results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            results["cpu"] = inspect_machine().cpu
-            results["date"] = datetime.date.today().isoformat()
-            results.setdefault("networks", {})[name] = found
+            where = {"cpu": inspect_machine().cpu, "date": datetime.date.today().isoformat()}
+            results.setdefault("networks", {})[name] = {**where, **found}
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
             times = found["median_ms"]
             print(

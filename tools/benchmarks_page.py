@@ -397,6 +397,7 @@ def service(results: Path, headline: dict[str, Any]) -> list[str]:
     local, ray = (statistics.median(fleet["ray"]["seconds"][name]) for name in ("local", "ray"))
     pages = load["pages_ms"]
     lost = kills["lost_or_changed"] + kills["doubled"]
+    dates = ", ".join(dict.fromkeys(fleet[part]["date"] for part in ("devices", "ray")))
     body = [
         ["processes killed; measurements lost, changed or doubled", f"{sum(kills['killed'].values())}; {lost}"],
         ["jobs ended after these kills", f"{kills['jobs']['done']} of {sum(kills['jobs'].values())}"],
@@ -417,7 +418,7 @@ def service(results: Path, headline: dict[str, Any]) -> list[str]:
         "## The service",
         "",
         f"Service: machine {headline['service']['machine']}; {kills['date']}. "
-        f"Devices and Ray: {headline['fleet']['machine']}; {fleet['date']}. "
+        f"Devices and Ray: {headline['fleet']['machine']}; {dates}. "
         f"Trouble: {headline['soak']['machine']}; {soak['date']}.",
         "",
         *table(["what", "measured"], body),

@@ -126,7 +126,13 @@ class ReleaseCheck:
                 f"{self.dist} holds {', '.join(found) or 'nothing'}: a wheel and a source of each package are expected"
                 f", of version {version}"
             )
-        return ", ".join(found)
+        others = sorted(path.name for path in (self.dist / "other_machines").glob("*"))
+        if not others or fnmatch.filter(others, f"kintune_runtime-{version}-*.whl") != others:
+            raise Failed(
+                f"{self.dist}/other_machines holds {', '.join(others) or 'nothing'}: wheels of the runtime are expected"
+                f", of version {version}"
+            )
+        return ", ".join([*found, *(f"other_machines/{name}" for name in others)])
 
     def build_sources(self) -> str:
         """Builds a wheel of each source, in an environment of its own that pip makes."""

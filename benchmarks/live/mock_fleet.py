@@ -14,6 +14,7 @@ from typing import IO
 import msgspec
 
 from kintune.wire.worker_loop import WIRE_VERSION
+from kintune.workers.fleet.content_cache import CACHE_VARIABLE
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
 from kintune.workers.fleet.sockets import SocketTransport
 
@@ -50,7 +51,7 @@ class MockMachine:
                     join,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, "TMPDIR": str(self._folder)},
+                    env={**os.environ, "TMPDIR": str(self._folder), CACHE_VARIABLE: str(self._folder / "files")},
                 )
                 await self._agent.wait()
                 await asyncio.sleep(_RESTART_S)

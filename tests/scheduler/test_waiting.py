@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.events import Event, JobAdded, ResourceJoined, StageDone, StageReady, Start
+from kintune.scheduler.events import Event, JobAdded, ResourceJoined, ResourceLost, StageDone, StageReady, Start
 from kintune.scheduler.invariants import Auditor, InvariantError
 from kintune.scheduler.policy import JobFacts, RankedPolicy
 from kintune.scheduler.resources import Device, Host
@@ -74,3 +74,24 @@ def test_a_bounded_policy_lets_everybody_go(demand: Demand, leads: bool, bundlin
 def test_the_auditor_sees_it_when_one_does_not() -> None:
     with pytest.raises(InvariantError, match="waits while"):
         starts_before_late(Unkind(), GPU, leads=False)
+
+
+@pytest.mark.parametrize("lost_after", [0, 20])
+def test_a_stage_that_waits_for_a_lost_device_keeps_no_host_from_others(lost_after: int) -> None:
+    """Neither when the device was lost before the stage claims its host, nor when it is lost later."""
+    scheduler = Scheduler(UnkindButBounded())
+    scheduler.handle(ResourceJoined(0.0, Host("h", 1, 0)))
+    scheduler.handle(ResourceJoined(0.0, Device("g", "gpu", host="h")))
+    for job in ("a", "b", "late"):
+        scheduler.handle(JobAdded(0.0, job))
+    for job in ("b", "late"):
+        scheduler.handle(StageReady(0.0, Stage("0", job, "profile", GPU)))
+    started: list[str] = []
+    for n in range(40):
+        decisions = scheduler.handle(ResourceLost(float(n), "g", "gone")) if n == lost_after else []
+        decisions += scheduler.handle(StageReady(float(n), Stage(str(n), "a", "build", CORE)))
+        while starts := [each for each in decisions if isinstance(each, Start)]:
+            started.append(starts[0].stage)
+            decisions = scheduler.handle(StageDone(float(n), "a", starts[0].stage, 0))
+        assert n < lost_after or started[-1] == str(n)
+    assert started == [str(n) for n in range(40)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import RemoteCommand
@@ -30,7 +32,8 @@ class LocalProcessHost:
         self._engine = engine
         self._loop = asyncio.new_event_loop()
         self._digests = FileDigests()
-        self._supervisor = ProcessSupervisor(self, FileFetcher(ContentCache(), _refuse), programs)
+        fetcher = FileFetcher(ContentCache(Path(tempfile.gettempdir())), _refuse)
+        self._supervisor = ProcessSupervisor(self, fetcher, programs)
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 

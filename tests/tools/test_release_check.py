@@ -42,12 +42,14 @@ def test_the_steps_that_fail_are_told_in_the_last_line(tmp_path: Path) -> None:
 FILES = (
     *("kintune-{}-py3-none-any.whl", "kintune_runtime-{}-py3-none-manylinux_2_17_x86_64.whl"),
     *("kintune-{}.tar.gz", "kintune_runtime-{}.tar.gz"),
+    "other_machines/kintune_runtime-{}-py3-none-manylinux_2_17_aarch64.whl",
 )
 
 
 def test_files_of_another_version_are_not_what_is_released(tmp_path: Path) -> None:
     check = tool("release_check")
     release = check.ReleaseCheck(tmp_path, tmp_path, [])
+    (tmp_path / "other_machines").mkdir()
     for name in FILES:
         (tmp_path / name.format(kintune.__version__)).touch()
     assert "kintune_runtime" in release.build()
@@ -57,6 +59,9 @@ def test_files_of_another_version_are_not_what_is_released(tmp_path: Path) -> No
         with pytest.raises(check.Failed, match=f"are expected, of version {kintune.__version__}"):
             release.build()
         wrong.rename(right)
+    right.unlink()
+    with pytest.raises(check.Failed, match="other_machines holds nothing"):
+        release.build()
 
 
 @pytest.mark.parametrize(

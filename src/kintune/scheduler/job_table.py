@@ -288,7 +288,9 @@ class JobTable:
             SchedulerError: the resource is unknown or lost already.
         """
         hit: list[tuple[ScheduledJob, StageState]] = []
-        for id, name in sorted(self._pool.lose(resource)):
+        users = self._pool.lose(resource)
+        self._queues.freed(self._pool.drop_claim(resource))
+        for id, name in sorted(users):
             job = self._known[id]
             if not self.reservations.lost(job, name):
                 hit.append((job, job.stages[name]))

@@ -201,15 +201,19 @@ class ResourcePool:
     def claim(self, who: Hashable, demand: Demand, home: str | None = None) -> None:
         """Reserve a whole host for a demand that does not fit now; until `unclaim`, nothing else starts there.
 
-        The host is `home`, the host of a device of the demanded type, or the freest one that is large enough.  Nothing
-        is claimed if all of these are claimed already or `who` has a claim.
+        The host is `home`, the host of a usable device of the demanded type, or the freest one that is large enough.
+        Nothing is claimed if there is no such host, all of these are claimed already, or `who` has a claim.
         """
         if who in self._claims:
             return
-        if home is not None:
+        if demand.device is not None:
+            of_type = (state for state in self._devices.values() if state.device.type == demand.device)
+            usable = [state.device.host for state in of_type if self._device_usable(state)]
+            hosts = [host for host in usable if host]
+            if home is not None:
+                hosts = [home] if home in usable or None in usable else []
+        elif home is not None:
             hosts = [home]
-        elif demand.device is not None:
-            hosts = [s.device.host for s in self._devices.values() if s.device.type == demand.device and s.device.host]
         else:
             first = self._freest.first()
             hosts = [] if first is None else [first]
@@ -235,6 +239,15 @@ class ResourcePool:
         self._hosts[id].claimed_by = None
         self._index_host(id)
         return self.tokens(id)
+
+    def drop_claim(self, id: str) -> tuple[str, ...]:
+        """Drop the claim on the host of a device that was lost; returns the tokens that became available.
+
+        A stage that waits for this device must not keep the host from others; any other stage claims a host again.
+        """
+        state = self._devices.get(id)
+        host = None if state is None else self._hosts.get(state.device.host or "")
+        return () if host is None or host.claimed_by is None else self.unclaim(host.claimed_by)
 
     def could_ever(self, demand: Demand) -> bool:
         """Return whether any resource that has joined, including busy and lost ones, could satisfy `demand`."""

@@ -69,17 +69,26 @@ def command(
         records=records,
         on_wait=lambda holder: click.echo(f"waiting for the cores, held by process {holder}", err=True),
     )
+    given = {
+        "--shape": shapes,
+        "--constant": constants,
+        "--target": () if target == "native" else (target,),
+        "--threads": () if threads is None else (str(threads),),
+        "--records": () if records is None else (records,),
+    }
+    words = [word for option, values in given.items() for value in values for word in (option, value)]
+    tune = shlex.join(["kintune", "tune", model, *words])
     if picture and families.relation is None:
-        raise InputError(f"--picture: {_missing(families, model)}")
+        raise InputError(f"--picture: {_missing(families, tune)}")
     write_document(json_target, families)
-    for line in _lines(families, model):
+    for line in _lines(families, tune):
         echo(line, json_target)
     if picture:
         draw_picture(families, Path(picture))
         echo(f"The picture is {picture}", json_target)
 
 
-def _lines(families: FamiliesDocument, model: str) -> list[str]:
+def _lines(families: FamiliesDocument, tune: str) -> list[str]:
     groups = len(families.families)
     lines = [
         f"{families.model}: {families.subgraphs} distinct subgraphs, {families.tunable} of them worth tuning, in "
@@ -88,7 +97,7 @@ def _lines(families: FamiliesDocument, model: str) -> list[str]:
     lines += _table(families)
     lines.append("")
     if families.relation is None:
-        return [*lines, f"No relationship map: {_missing(families, model)}"]
+        return [*lines, f"No relationship map: {_missing(families, tune)}"]
     return [
         *lines,
         f"How well the samples of one (row) rank those of another (column); {families.samples} samples, "
@@ -122,10 +131,9 @@ def _cells(member: Member) -> tuple[str, ...]:
     return str(member.number), described, f"{member.weight}x", count(member.flops, "FLOP"), samples
 
 
-def _missing(families: FamiliesDocument, model: str) -> str:
-    """Why there is no map, and what to do about it."""
+def _missing(families: FamiliesDocument, tune: str) -> str:
+    """Why there is no map, and what to do about it: the command `tune`, of the same model."""
     enough = sum(member.samples >= LEAST_SAMPLES for member in families.members)
     trials = 4 * LEAST_SAMPLES * max(1, families.tunable)
     said = f"{enough} of {families.tunable} subgraphs have" if enough else "no subgraph has"
-    command = f"kintune tune {shlex.quote(model)} --trials {trials}"
-    return f"{said} {LEAST_SAMPLES} measured programs or more; measure them with: {command}"
+    return f"{said} {LEAST_SAMPLES} measured programs or more; measure them with: {tune} --trials {trials}"

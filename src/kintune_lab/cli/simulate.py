@@ -46,7 +46,7 @@ _MEASURED_COLUMNS = (Column("measured", right=True), Column("difference", right=
 @click.option("--picture", metavar="FILE", default="", help="Draw a Gantt chart: a .png or .svg for each setup.")
 @click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", help="End of the chart in seconds.")
 @click.option("--live", is_flag=True, help="Also run real processes that sleep.")
-@click.option("--speed", type=FiniteRange(min=0, min_open=True), default=1.0, help="Speed-up of --live.")
+@click.option("--speed", type=FiniteRange(min=0, min_open=True), help="Speed-up of --live.")
 @json_option
 def command(
     source: str,
@@ -56,7 +56,7 @@ def command(
     picture: str,
     until: float | None,
     live: bool,
-    speed: float,
+    speed: float | None,
     json_target: JsonTarget,
 ) -> None:
     """Simulate the jobs of SPEC.toml under each of its setups, and compare the results.
@@ -75,11 +75,19 @@ def command(
             draw_gantt(f"{title}: {name}", history, scenario.resources, path, until)
             drawn.append(f"The picture of {name} is {path}")
 
+    if until is not None and not picture:
+        raise InputError("--until is the end of a chart; name its file with --picture")
+    if speed is not None and not live:
+        raise InputError("--speed is for --live; virtual time has none")
     if live and audit:
         raise InputError("--audit checks simulated schedules; leave it or --live out")
+    if live and seeds is not None and seeds > 1:
+        raise InputError(f"--seeds {seeds}: --live plays one seed; leave one of them out")
     if source.endswith(".jsonl"):
         if live:
             raise InputError("--live runs specs only, not recordings")
+        if seeds is not None:
+            raise InputError(f"--seeds {seeds}: nothing is drawn in a recording; leave it out")
         recorded = read_recording(source)
         setups = _chosen(again(recorded), labels, source)
         alone, title = False, ", ".join(dict.fromkeys(recorded.header.names.values()))
@@ -98,7 +106,7 @@ def command(
                 bar.update(1)
 
             if live:
-                simulated = simulate_live(spec, speed=speed, on_progress=advance, on_history=draw)
+                simulated = simulate_live(spec, speed=speed or 1.0, on_progress=advance, on_history=draw)
             else:
                 simulated = simulate(spec, audit=audit, on_progress=advance, on_history=draw)
     write_document(json_target, simulated)

@@ -48,7 +48,9 @@ def draw_picture(families: FamiliesDocument, path: Path) -> None:
     """
     import matplotlib
 
-    settings: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": families.model, "font.family": "DejaVu Sans"}
+    settings: dict[str, Any] = {
+        "svg.fonttype": "none", "svg.hashsalt": families.model, "font.family": "DejaVu Sans", "text.parse_math": False,
+    }  # fmt: skip
     with matplotlib.rc_context(settings):
         figure = _figure(families)
         written = io.BytesIO()

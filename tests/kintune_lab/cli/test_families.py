@@ -55,6 +55,12 @@ def test_without_samples_the_command_that_brings_them_is_said(kintune: Kintune, 
         "No relationship map: no subgraph has 24 measured programs or more; "
         "measure them with: kintune tune 'zoo:bert_base?layers=2' --trials 384"
     )
+    given = ("--shape", "ids=1x{8,16}", "--constant", "flag=true", "--threads", 1, "--records", "here.sqlite")
+    said = kintune("families", "zoo:bert_base", *given)
+    assert said.out.splitlines()[-1].endswith(
+        "kintune tune zoo:bert_base --shape 'ids=1x{8,16}' --constant flag=true --threads 1 --records here.sqlite"
+        " --trials 384"
+    )
 
 
 def test_the_picture_is_drawn(kintune: Kintune, answers: dict[str, Any], tmp_path: Path) -> None:

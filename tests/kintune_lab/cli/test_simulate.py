@@ -106,6 +106,10 @@ def test_a_recording_is_played_under_other_policies(kintune: Kintune) -> None:
     [
         (["missing.toml"], "missing.toml does not exist"),
         (["missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["two.toml", "--until", "10"], "--until is the end of a chart; name its file with --picture"),
+        (["two.toml", "--speed", "10"], "--speed is for --live; virtual time has none"),
+        (["any.jsonl", "--seeds", "3"], "--seeds 3: nothing is drawn in a recording; leave it out"),
+        (["two.toml", "--live", "--seeds", "2"], "--seeds 2: --live plays one seed; leave one of them out"),
         (["two.toml", "--setup", "fair"], "there is no such setup in two; there are 'sequential'"),
         (["two.toml", "--seeds", "0"], "0 is not in the range"),
         (["two.toml", "--speed", "0"], "0.0 is not in the range"),

@@ -31,6 +31,11 @@ def test_the_labels_say_which_subgraph_it_is(tmp_path: Path) -> None:
     assert ">95<" in text
 
 
+def test_a_model_s_name_is_no_formula(tmp_path: Path) -> None:
+    draw_picture(msgspec.structs.replace(example_families(), model=r"a $\frac$ b"), tmp_path / "map.svg")
+    assert r"a $\frac$ b" in (tmp_path / "map.svg").read_text()
+
+
 def test_there_must_be_a_map() -> None:
     with pytest.raises(InputError, match="no relationship map"):
         draw_picture(msgspec.structs.replace(example_families(), relation=None), Path("map.png"))

@@ -166,6 +166,21 @@ class TestBeforeTuning:
         summary = ended(Rehearsal(TwoWays, with_limits(trials=3), judge, journal=PlainJournal(known=known)).run())
         assert (lowered, summary.reused) == ([False, True], 3)
 
+    def test_the_curve_begins_with_the_lowering_of_the_result(self) -> None:
+        lowered: list[bool] = []
+
+        class TwoWays(ToyTools):
+            def prepare(self, spec: JobSpec) -> Prepared:
+                lowered.append(spec.conservative)
+                return super().prepare(spec)
+
+        rules = [c for workload in ("w0", "w1", "w2") for c in toy_space().rules(workload, 3)]
+        known = [KnownCandidate(c, toy_space().measure(c)) for c in rules]
+        judge = Judge(lambda draft: not lowered[-1])
+        rehearsal = Rehearsal(TwoWays, with_limits(trials=3), judge, journal=PlainJournal(known=known)).run()
+        _, second = [event.at for event in rehearsal.history if event.kind == StageName.PREPARE]
+        assert ended(rehearsal).curve[0][:2] == (second, 0)
+
     def test_a_draft_that_cannot_be_compiled_is_no_accident(self) -> None:
         class Picky(ToyTools):
             def draft(

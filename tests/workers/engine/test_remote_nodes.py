@@ -174,6 +174,7 @@ def test_a_place_joins_once_and_as_what_it_was(bench: Bench) -> None:
     assert changed is not None
     assert twice == "there is a node 'neighbour' already"
     assert changed.startswith("'there' comes back as something else")
+    assert changed.endswith("; give it another name, or start the service again")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.wanted: list[Want] = []
         self.fetcher = FileFetcher(ContentCache(folder / "cache"), self.wanted.append)
-        self.staging = StagingDirectory(), StagingDirectory()
+        self.staging = StagingDirectory(folder / "staging"), StagingDirectory(folder / "staging")
 
     def placed(self, number: int, path: str = NEED.path) -> Path:
         return self.staging[number].path / staged_name(path)

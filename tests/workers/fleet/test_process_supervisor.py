@@ -19,9 +19,9 @@ import pytest
 from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
 from kintune.errors import WireError
 from kintune.wire.channel import encoded, reader_of_worker
-from kintune.workers.fleet.content_cache import ContentCache
+from kintune.workers.fleet.content_cache import CACHE_VARIABLE, ContentCache
 from kintune.workers.fleet.file_fetcher import FileFetcher
-from kintune.workers.fleet.file_transfer import sweep
+from kintune.workers.fleet.file_transfer import StagingDirectory, sweep
 from kintune.workers.fleet.messages import Collect, Gone, Launch, Made, Need, Part, Want
 from kintune.workers.fleet.ownership import owner
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
@@ -79,7 +79,7 @@ def play(act: Callable[[ProcessSupervisor, Notes], Awaitable[None]], cache: Path
             loop.call_soon(fetcher.part, Part(want.digest, 0, b"one"))
             loop.call_soon(fetcher.part, Part(want.digest, 3, b"two"))
 
-        fetcher = FileFetcher(ContentCache(cache), bring)
+        fetcher = FileFetcher(ContentCache(cache or Path(tempfile.gettempdir())), bring)
         supervisor = ProcessSupervisor(notes, fetcher, {WORKER})
         await act(supervisor, notes)
         await supervisor.close()
@@ -203,9 +203,9 @@ DIGEST = hashlib.sha256(b"onetwo").hexdigest()
 
 
 def test_files_are_a_processs_own_and_gone_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, cache = tmp_path / "staging", tmp_path / "cache"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    temporary, cache = tmp_path / "temporary", tmp_path / "cache"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
 
     async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
         supervisor.start(Launch(1, WORKER))
@@ -214,7 +214,9 @@ def test_files_are_a_processs_own_and_gone_with_it(tmp_path: Path, monkeypatch: 
         for process in (1, 2):
             supervisor.say(process, order(Deed(Act.READ, text="/there/net.kt")))
         await notes.until(lambda: all(len(notes.messages(process)) == 2 for process in (1, 2)))
-        (kept,) = place.glob("kintune-staging-*/*.kt")
+        (kept,) = cache.glob("kintune-staging-*/*.kt")
+        assert kept.samefile(cache / DIGEST)  # no copy, and none in memory if temporary files lie there
+        assert list(temporary.iterdir()) == []
         supervisor.clear(1)
         assert not kept.exists()
 
@@ -223,7 +225,7 @@ def test_files_are_a_processs_own_and_gone_with_it(tmp_path: Path, monkeypatch: 
     assert isinstance(found, ItemDone)
     assert found.payload == b"onetwo"
     assert isinstance(missing, ItemFailed)
-    assert list(place.iterdir()) == []
+    assert [path.name for path in cache.iterdir()] == [DIGEST]
     assert notes.wanted == [Want(DIGEST)]
     notes = play(act, cache)
     assert notes.wanted == []  # it is kept on this machine
@@ -268,13 +270,23 @@ def test_a_process_writes_where_the_front_wants_it_if_that_is_to_be_seen(tmp_pat
 
 
 def test_what_killed_agents_have_left_is_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    processes = owner().partition("-")[0]
-    mine, dead = (tmp_path / f"kintune-staging-{processes}-{number}-a" for number in (os.getpid(), 999999999))
-    for path in (mine, dead):
-        path.mkdir()
+    folders = tmp_path / "temporary", tmp_path / "cache"
+    monkeypatch.setattr(tempfile, "tempdir", str(folders[0]))
+    monkeypatch.setenv(CACHE_VARIABLE, str(folders[1]))
+    mine, dead = (f"kintune-staging-{owner().partition('-')[0]}-{number}-a" for number in (os.getpid(), 999999999))
+    for folder in folders:
+        for name in (mine, dead):
+            (folder / name).mkdir(parents=True)
     sweep()
-    assert [path.name for path in tmp_path.iterdir()] == [mine.name]
+    assert [[path.name for path in folder.iterdir()] for folder in folders] == [[mine], [mine]]
+
+
+def test_where_the_cache_cannot_be_written_to_files_are_temporary_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "cache").touch()
+    assert StagingDirectory(tmp_path / "cache").made.parent.parent == tmp_path
 
 
 def test_a_front_says_little_of_a_programs_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,28 +362,24 @@ def test_a_number_is_not_killed_once_its_process_is_gone(monkeypatch: pytest.Mon
     assert killed
 
 
-def test_a_directory_that_somebody_has_cleaned_up_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "staging"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
+def test_a_directory_that_somebody_has_cleaned_up_is_made_again(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
 
     async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
         supervisor.start(Launch(1, WORKER))
         await notes.until(lambda: bool(notes.messages(1)))
-        (directory,) = place.iterdir()
+        (directory,) = cache.iterdir()
         shutil.rmtree(directory)
         supervisor.clear(1)
         assert directory.stat().st_mode & 0o777 == 0o700
         supervisor.need(Need(1, "/there/net.kt", 6, DIGEST))
         supervisor.say(1, order(Deed(Act.READ, text="/there/net.kt")))
         await notes.until(lambda: len(notes.messages(1)) == 2)
-        shutil.rmtree(place)
+        shutil.rmtree(cache)
         supervisor.clear(1)
         await notes.until(lambda: 1 in notes.how)
 
-    notes = play(act, tmp_path / "cache")
+    notes = play(act, cache)
     answer = notes.messages(1)[1]
     assert isinstance(answer, ItemDone)
     assert answer.payload == b"onetwo"

@@ -258,7 +258,7 @@ class JobState:
         self.spec = msgspec.structs.replace(
             self.spec, conservative=prepared.conservative, handed_over=prepared.handed_over
         )
-        self.is_wrong, self.culprit, self.check, self.draft = False, None, None, None
+        self.is_wrong, self.culprit, self.check, self.draft, self.statistics.curve = False, None, None, None, []
         if not self._is_prepared_here and (change := prepare_again(self._backend, self.spec, prepared)):
             self.failure = change
             return

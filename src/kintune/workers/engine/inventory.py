@@ -32,7 +32,10 @@ class Inventory:
         if known is not None and _GONE not in self._absent.get(resource.id, ()):
             return f"there is a {resource.id!r} already"
         if known not in (None, resource):
-            return f"{resource.id!r} comes back as something else: it was {known}, and is {resource}"
+            return (
+                f"{resource.id!r} comes back as something else: it was {known}, and is {resource}; "
+                "give it another name, or start the service again"
+            )
         return None
 
     def join(self, resource: Resource) -> None:

@@ -38,6 +38,7 @@ class FileFetcher:
     def __init__(self, cache: ContentCache, ask: Callable[[Want], None]) -> None:
         """`ask` asks the front for a file."""
         self._cache = cache
+        self.directory = cache.directory
         self._ask = ask
         self._coming: dict[str, _Coming] = {}
         self._closed = False

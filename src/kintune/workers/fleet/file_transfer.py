@@ -19,6 +19,7 @@ import msgspec
 
 from kintune.errors import InputError, WireError
 from kintune.wire.staging import READY, HandedOver, staged_name
+from kintune.workers.fleet.content_cache import cache_directory
 from kintune.workers.fleet.messages import Collect, Made
 from kintune.workers.fleet.ownership import is_abandoned, owner
 
@@ -35,13 +36,19 @@ _TOKEN = ".kintune-visible"
 class StagingDirectory:
     """A directory for the files of one process: those that it needs, and below `made` those that it makes."""
 
-    def __init__(self) -> None:
-        """Make it.
+    def __init__(self, cache: Path) -> None:
+        """Make it in the directory of the cache, where files of the cache can be linked: temporary files may lie in
+        memory.  Where nothing can be written there, it is one of the temporary files.
 
         Raises:
             OSError: it cannot be made.
         """
-        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner()}-"))
+        prefix = f"{_PREFIX}{owner()}-"
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=cache.absolute()))
+        except OSError:
+            self.path = Path(tempfile.mkdtemp(prefix=prefix))
         self.made = self.path / "made"
         self.made.mkdir()
 
@@ -227,7 +234,8 @@ def _arriving(process: int, path: str) -> str:
 
 def sweep() -> None:
     """Remove the directories of agents that were killed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+    folders = (cache_directory(), Path(tempfile.gettempdir()))
+    for path in chain.from_iterable(folder.glob(f"{_PREFIX}*-*") for folder in folders):
         with contextlib.suppress(OSError):
             if is_abandoned(path, _PREFIX):
                 shutil.rmtree(path, ignore_errors=True)

@@ -16,7 +16,7 @@ import psutil
 
 __all__ = ["is_abandoned", "owner"]
 
-_FOREIGN_S = 24 * 3600.0  # how long files of processes that cannot be seen here must have lain untouched
+_FOREIGN_S = 7 * 24 * 3600.0  # how long files of processes that cannot be seen here must have lain untouched
 
 
 def owner() -> str:

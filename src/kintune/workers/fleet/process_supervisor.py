@@ -74,7 +74,7 @@ class ProcessSupervisor:
     def start(self, launch: Launch) -> None:
         """Start a process; if it cannot be started, the listener is told that it ended."""
         try:
-            staging = StagingDirectory()
+            staging = StagingDirectory(self._fetcher.directory)
         except OSError as error:
             self._listener.ended(launch.process, f"no place for its files: {error.strerror}")
             return

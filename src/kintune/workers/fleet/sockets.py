@@ -29,7 +29,8 @@ _MOST = 1 << 28  # bytes of a message: a stage with all of its programs
 _OPEN_S = 20.0
 Guest = TypeVar("Guest")
 
-_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_ELSEWHERE = f"agents come in at {PATH}"  # what our own listener says of other paths
 
 
 class SocketTransport:
@@ -79,11 +80,11 @@ async def call(url: str, token: str) -> AsyncIterator[Transport]:
         raise InputError(f"{url}: is no address of a service: {error}") from error
     except InvalidStatus as error:
         code, text = error.response.status_code, bytes(error.response.body or b"").decode(errors="replace").strip()
-        if code in _REFUSED:
+        if code in _REFUSED or text == _ELSEWHERE:
             raise InputError(
                 f"{url}: the service refuses this machine: {text[:200] or HTTPStatus(code).phrase}"
             ) from error
-        raise ConnectionError(f"it answered {code}") from error
+        raise ConnectionError(f"{url} answered {code} {error.response.reason_phrase}".rstrip()) from error
     except ImportError as error:  # a package that a proxy named by the environment would need
         raise InputError(f"{url}: {error}") from error
     except (WebSocketException, asyncio.TimeoutError, EOFError) as error:
@@ -108,7 +109,7 @@ def open_door(
 
     async def ask(connection: ServerConnection, request: Request) -> Response | None:
         if request.path.partition("?")[0] != PATH:
-            return connection.respond(HTTPStatus.NOT_FOUND, f"agents come in at {PATH}\n")
+            return connection.respond(HTTPStatus.NOT_FOUND, f"{_ELSEWHERE}\n")
         try:
             guest = await asyncio.to_thread(check, _token(request.headers))
         except StorageError:
