@@ -152,6 +152,22 @@ def test_order_and_sums_along_axes(compare: Compare) -> None:
     compare(net, draw(3, 5))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_values_are_put_with_a_reduction(compare: Compare, dtype: Any) -> None:
+    def net(x: Any, i: Any, values: Any) -> Any:
+        kinds = ("sum", "prod", "amin", "amax", *(("mean",) if x.is_floating_point() else ()))
+        return tuple(x.scatter_reduce(1, i, values, kind, include_self=own) for kind in kinds for own in (True, False))
+
+    x, values = (10 * draw(3, 6)).to(dtype), (10 * draw(3, 4, seed=1)).to(dtype)
+    compare(net, x, torch.tensor([[0, 0, 3, 5], [1, 1, 1, 1], [2, 4, 2, 0]]), values, tolerance=1e-4)
+
+
+def test_distances_and_products_of_three(compare: Compare) -> None:
+    bilinear = torch.nn.Bilinear(4, 5, 3)
+    compare(lambda x, y: (torch.dist(x, x * 2), torch.dist(x, x.flip(0), 1)), draw(3, 4), draw(3, 5))
+    compare(bilinear, draw(2, 4), draw(2, 5))
+
+
 def test_running_extremes_and_medians(compare: Compare) -> None:
     def net(x: Any, i: Any, gap: Any) -> Any:
         return (

@@ -42,6 +42,18 @@ def _linear(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(result)
 
 
+def _product_of_three(t: Translation, a: SimpleNamespace) -> Expression:
+    """The sum over some axes of the product of three tensors, each with axes of size 1 put in."""
+    factors = []
+    for value, axes in ((a.i1, a.expand1), (a.i2, a.expand2), (a.i3, a.expand3)):
+        shape = [*shape_of(value)]
+        for axis in axes:
+            shape.insert(axis, 1)
+        factors.append(t.reshape(t.wide(value), shape))
+    whole = t.emit(relax.op.multiply(t.emit(relax.op.multiply(factors[0], factors[1])), factors[2]))
+    return t.finish(t.emit(relax.op.sum(whole, axis=list(a.sumdim))))
+
+
 def _sum_of_product(t: Translation, a: SimpleNamespace) -> Expression:
     """beta * self + alpha * (a @ b)."""
     left, right = _named(a, "mat1", "batch1", "mat"), _named(a, "mat2", "batch2", "vec")
@@ -257,6 +269,7 @@ CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(("mm.default", "bmm.default", "matmul.default", "mv.default"), _matmul),
     "linear.default": _linear,
     **dict.fromkeys(("addmm.default", "baddbmm.default", "addmv.default"), _sum_of_product),
+    "_trilinear.default": _product_of_three,
     "convolution.default": _convolution,
     "scaled_dot_product_attention.default": _attention,
     **dict.fromkeys(("_softmax.default", "softmax.int"), _softmax),

@@ -118,6 +118,9 @@ class _Program:
         placeholders = {node.name: node for node in nodes if node.op == "placeholder"}
         for spec in self.program.graph_signature.input_specs:
             node = placeholders[spec.arg.name]
+            if spec.kind == InputKind.TOKEN:  # orders side effects; operators that have some are refused by name
+                self.values[node] = None
+                continue
             if spec.kind == InputKind.USER_INPUT:
                 if not isinstance(spec.arg, TensorArgument):
                     self.values[node] = getattr(spec.arg, "value", None)

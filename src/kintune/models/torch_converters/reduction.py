@@ -153,6 +153,12 @@ def _vector_norm(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(t.emit(relax.op.power(total, t.const(1 / order, dtype))))
 
 
+def _distance(t: Translation, a: SimpleNamespace) -> Expression:
+    """The norm of the difference of two tensors."""
+    apart = t.emit(relax.op.subtract(a.self, a.other))
+    return _vector_norm(t, SimpleNamespace(self=apart, ord=a.p, dim=None, keepdim=False))
+
+
 def _distances(t: Translation, a: SimpleNamespace) -> Expression:
     """The distance of each row of one matrix from each row of another."""
     *batch, rows, width = shape_of(a.x1)
@@ -278,6 +284,7 @@ CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(("var.correction", "var.default", "var.dim"), _var),
     **dict.fromkeys(("std.correction",), _std),
     **dict.fromkeys(("var_mean.correction",), _var_mean),
+    "dist.default": _distance,
     "_cdist_forward.default": _distances,
     "linalg_vector_norm.default": _vector_norm,
     "cumsum.default": _scan(relax.op.cumsum),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,14 @@ import numpy as np
 import torch
 from tvm import relax
 
-from kintune.models.expressions import along_axis, dtype_of, is_integer, scatter_elements, shape_of
-from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
+from kintune.models.expressions import along_axis, dtype_of, is_float, is_integer, scatter_elements, shape_of
+from kintune.models.torch_converters.translation import (
+    Converter,
+    Expression,
+    NotConvertible,
+    Translation,
+    torch_type,
+)
 
 __all__ = ["CONVERTERS"]
 
@@ -254,6 +261,7 @@ _REDUCTIONS = {
     None: "update",
     "add": "add",
     "sum": "add",
+    "mean": "add",
     "multiply": "mul",
     "prod": "mul",
     "amin": "min",
@@ -264,31 +272,55 @@ _REDUCTIONS = {
 
 def _scatter(t: Translation, a: SimpleNamespace) -> Expression:
     """Elements replaced, or combined, each at its own coordinates but for one, which an index gives."""
-    where = shape_of(a.index)
-    reduction = _REDUCTIONS.get(getattr(a, "reduce", None))
-    if reduction is None or not getattr(a, "include_self", True):
-        raise NotConvertible(f"the reduction {a.reduce!r}, or one without the elements that are there")
+    where, dtype = shape_of(a.index), dtype_of(a.self)
+    name = getattr(a, "reduce", None)
+    if name == "mean" and not is_float(dtype):
+        raise NotConvertible("means of integers")
     if 0 in where:
         return a.self
-    dtype = dtype_of(a.self)
-    source = getattr(a, "src", None)
-    if source is None:
-        source = (
-            t.expand(t.cast(a.value, dtype), where)
-            if isinstance(a.value, relax.Expr)
-            else t.full(where, a.value, dtype)
-        )
-    source = t.cast(source, dtype)
-    for i, size in enumerate(where):
-        source = t.slice(source, i, 0, size)
+    source = _scattered(t, a, where, dtype)
     shape = shape_of(a.self)
     data = a.self
     if not shape:
-        shape = (1,)
+        shape = where = (1,)
         data, source, a.index = (t.reshape(value, [1]) for value in (a.self, source, a.index))
     axis = a.dim % len(shape)
     index = t.index(a.index, shape[axis], axis)
-    return t.reshape(scatter_elements(t.emit, data, index, source, axis, reduction), t.result.shape)
+
+    def put(data: Expression, values: Expression, reduction: str) -> Expression:
+        return scatter_elements(t.emit, data, index, values, axis, reduction)
+
+    one, ones = t.const(1, dtype), t.full(where, 1, dtype)
+    count = t.full(shape, 1, dtype)
+    if not getattr(a, "include_self", True):  # what is there counts only where nothing is put
+        reached = t.cast(put(t.full(shape, 0, dtype), ones, "update"), "bool")
+        data = t.emit(relax.op.where(reached, t.const(_neutral(name, dtype), dtype), data))
+        count = t.emit(relax.op.where(reached, t.const(0, dtype), one))
+    found = put(data, source, _REDUCTIONS[name])
+    if name == "mean":
+        found = t.emit(relax.op.divide(found, put(count, ones, "add")))
+    return t.reshape(found, t.result.shape)
+
+
+def _scattered(t: Translation, a: SimpleNamespace, where: Sequence[int], dtype: str) -> Expression:
+    """The values to put, one for each index: a part of a tensor, or one number."""
+    source = getattr(a, "src", None)
+    if source is None and not isinstance(a.value, relax.Expr):
+        return t.full(where, a.value, dtype)
+    source = t.expand(t.cast(a.value, dtype), where) if source is None else t.cast(source, dtype)
+    for axis, size in enumerate(where):
+        source = t.slice(source, axis, 0, size)
+    return source
+
+
+def _neutral(reduction: str, dtype: str) -> float:
+    """The number that changes nothing in a reduction of PyTorch."""
+    if reduction in ("amin", "amax"):
+        if is_float(dtype):
+            return math.inf if reduction == "amin" else -math.inf
+        limits = torch.iinfo(torch_type(dtype))
+        return limits.max if reduction == "amin" else limits.min
+    return 1 if reduction == "prod" else 0
 
 
 def _scatter_add(t: Translation, a: SimpleNamespace) -> Expression:
