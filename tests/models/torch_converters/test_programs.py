@@ -286,6 +286,19 @@ def test_signals_are_enlarged_and_distances_taken(compare: Compare) -> None:
     compare(net, draw(2, 3, 4), draw(2, 5, 4, seed=1))
 
 
+def test_pools_tell_where_the_largest_is(compare: Compare) -> None:
+    def net(x: Any, volume: Any, whole: Any) -> Any:
+        pool = functional.max_pool2d
+        halves, places = pool(x, 2, return_indices=True)
+        return (
+            *(*pool(x, 3, 2, 1, return_indices=True), *pool(x[0], (2, 3), 1, 1, 2, return_indices=True)),
+            *(*pool(x, 4, 3, 2, ceil_mode=True, return_indices=True), *pool(whole, 3, 2, 1, return_indices=True)),
+            *(functional.max_unpool2d(halves, places, 2), *functional.max_pool3d(volume, 2, return_indices=True)),
+        )
+
+    compare(net, draw(2, 3, 6, 8), draw(1, 2, 4, 4, 4), draw(1, 2, 5, 5).round())
+
+
 def test_pools_count_what_pytorch_counts(compare: Compare) -> None:
     average, largest = functional.avg_pool2d, functional.max_pool2d
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -12,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.models.expressions import along_axis, dtype_of, shape_of
+from kintune.models.expressions import along_axis, dtype_of, is_float, shape_of
 from kintune.models.interpolation import resized
-from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
+from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
 
 __all__ = ["CONVERTERS"]
 
@@ -61,12 +62,13 @@ def _with_batch(t: Translation, value: Expression, rank: int) -> Expression:
 
 
 def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
-    if 1 in t.used:
-        raise NotConvertible("the indices of a pooling as a result")
     stated = t.results[0]
     assert stated is not None
     rank = len(a.kernel_size)
     windows = _Windows.of(a, shape_of(a.self)[-rank:], stated.shape[-rank:])
+    if 1 in t.used:
+        largest, places = _largest_and_places(t, _with_batch(t, a.self, rank), windows)
+        return (t.reshape(largest, stated.shape), t.reshape(places, stated.shape))
     pooled = t.emit(
         getattr(relax.op.nn, f"max_pool{rank}d")(
             _with_batch(t, a.self, rank),
@@ -77,6 +79,39 @@ def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
         )
     )
     return (t.reshape(pooled, stated.shape), None)
+
+
+def _largest_and_places(t: Translation, value: Expression, windows: _Windows) -> tuple[Expression, Expression]:
+    """The largest element of each window, and where it is: its number among those of its image and channel.
+
+    Tap by tap: an element takes the place of the largest before it where it is larger, or not a number.
+    """
+    sizes = shape_of(value)[2:]
+    shape = (*shape_of(value)[:2], *windows.outputs)
+    dtype = dtype_of(value)
+    least = t.const(-math.inf if is_float(dtype) else torch.iinfo(torch_type(dtype)).min, dtype)
+    largest = places = None
+    for taps in itertools.product(*map(range, windows.kernel)):
+        part = value
+        inside, number = np.array(True), np.array(0)
+        for axis, size in enumerate(sizes):
+            at = np.arange(windows.outputs[axis]) * windows.strides[axis]
+            at = at + taps[axis] * windows.dilations[axis] - windows.before[axis]
+            nearest = np.clip(at, 0, size - 1)
+            part = t.take(part, nearest, axis + 2)
+            inside = inside[..., None] & (at == nearest)
+            number = number[..., None] * size + nearest
+        if not inside.all():
+            part = t.emit(relax.op.where(t.const(inside, "bool"), part, least))
+        place = t.expand(t.const(number, "int64"), shape)
+        if largest is None:
+            largest, places = part, place
+            continue
+        larger = t.emit(relax.op.greater(part, largest))
+        if is_float(dtype):
+            larger = t.emit(relax.op.logical_or(larger, t.emit(relax.op.isnan(t.wide(part)))))
+        largest, places = (t.emit(relax.op.where(larger, *pair)) for pair in ((part, largest), (place, places)))
+    return largest, places
 
 
 def _average_pool(rank: int) -> Converter:
