@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from kintune.terminal.formatting import duration
 from kintune.terminal.table import Column, table_lines
 from kintune_lab.families.relation_map import check_picture
 from kintune_lab.simulate.gantt import draw_gantt
-from kintune_lab.simulate.history import ScheduleHistory
+from kintune_lab.simulate.history import Ending, ScheduleHistory
 from kintune_lab.simulate.live import simulate_live
 from kintune_lab.simulate.metrics import Simulated, SimulationOutcome
 from kintune_lab.simulate.recorded import read_recording
@@ -135,7 +136,20 @@ def _lines(simulated: Simulated) -> list[str]:
     measured = any(outcome.measured_s is not None for outcome in simulated.outcomes)
     columns = [*_COLUMNS, *(_MEASURED_COLUMNS if measured else ())]
     rows = [_row(outcome, measured) for outcome in simulated.outcomes]
-    return [*lines, *table_lines(columns, rows, output_width())]
+    return [*lines, *table_lines(columns, rows, output_width()), *_not_done(simulated)]
+
+
+def _not_done(simulated: Simulated) -> list[str]:
+    """A line for each setup under which jobs failed or were cancelled, over all seeds."""
+    lines = []
+    for setup in dict.fromkeys(played.setup for played in simulated.played):
+        endings = sum((Counter(p.accounts.endings) for p in simulated.played if p.setup == setup), Counter[str]())
+        others = [f"{count} {ending}" for ending, count in sorted(endings.items()) if ending != Ending.DONE.value]
+        if others:
+            lines.append(
+                f"Of {endings.total()} jobs under {setup}: {', '.join(others)}; their ends are no part of 'mean job'"
+            )
+    return lines
 
 
 def _row(outcome: SimulationOutcome, measured: bool) -> list[str]:

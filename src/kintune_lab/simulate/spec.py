@@ -168,6 +168,10 @@ class _Reader:
         for index, device in enumerate(self._content.get("device", [])):
             if device.get("host") not in (None, *hosts):
                 self._document.refuse(("device", index, "host"), f"there is no host {device['host']!r}")
+            if device.get("on_host_cores") and device.get("host") is None:
+                self._document.refuse(
+                    ("device", index, "on_host_cores"), "on_host_cores: name the host whose cores they are"
+                )
         for index, job in enumerate(spec.jobs):
             place = ("job", index)
             if job.device not in types:
@@ -194,14 +198,19 @@ class _Reader:
             ):
                 if not 0 <= getattr(job, key) < float("inf"):
                     self._document.refuse((*place, key), f"{key} = {getattr(job, key):g}: must be 0 or more")
-            if job.priority <= 0:
-                self._document.refuse((*place, "priority"), f"priority = {job.priority:g}: must be above 0")
+            self._check_priority(place, job.priority, job.deadline)
         for index, graph in enumerate(spec.graphs):
             self._check_graph(("graph", index), graph, types, room)
         self._check_distinct("host", [host.id for host in spec.hosts])
-        self._check_distinct("device", [device.id for device in spec.devices])
+        self._check_distinct("device", [*hosts, *(device.id for device in spec.devices)])
         self._check_distinct("job", _names(spec.jobs))
         self._check_distinct("graph", [*_names(spec.jobs), *_names(spec.graphs)])
+
+    def _check_priority(self, place: tuple[str | int, ...], priority: float, deadline: float | None) -> None:
+        if not 0 < priority < float("inf"):
+            self._document.refuse((*place, "priority"), f"priority = {priority:g}: must be above 0")
+        if deadline is not None and not 0 <= deadline < float("inf"):
+            self._document.refuse((*place, "deadline"), f"deadline = {deadline:g}: must be 0 or more")
 
     def _check_distinct(self, what: str, names: Sequence[str]) -> None:
         twice = next((name for name, many in Counter(names).items() if many > 1), None)
@@ -228,7 +237,7 @@ class _Reader:
                 self._document.refuse(("mix", key), f"{key} = {getattr(mix, key)}: must be 1 or more")
         if not mix.types or min(mix.types) < 0 or max(mix.types) < 1:
             self._document.refuse(("mix", "types"), "types: how many devices of each type, of one at least one")
-        if not mix.priorities or min(mix.priorities) <= 0:
+        if not mix.priorities or not all(0 < priority < float("inf") for priority in mix.priorities):
             self._document.refuse(("mix", "priorities"), "priorities: must be above 0, and at least one")
         if not 0 < mix.crowd < float("inf"):
             self._document.refuse(("mix", "crowd"), f"crowd = {mix.crowd:g}: must be above 0")
@@ -245,8 +254,7 @@ class _Reader:
     def _check_graph(self, place: tuple[str | int, ...], graph: GraphEntry, types: set[str], room: int) -> None:
         """Its stages can run, and each stands after those that it waits for: so none waits in a circle."""
         before: set[str] = set()
-        if not graph.priority > 0:
-            self._document.refuse((*place, "priority"), f"priority = {graph.priority:g}: must be above 0")
+        self._check_priority(place, graph.priority, graph.deadline)
         for number, stage in enumerate(graph.stage):
             here = (*place, "stage", number)
             if stage.id in before:

@@ -78,6 +78,13 @@ def test_pictures_are_drawn(kintune: Kintune) -> None:
     assert Path("alone.png").exists()
 
 
+def test_jobs_that_were_not_done_are_counted(kintune: Kintune) -> None:
+    Path("bad.toml").write_text(f"{SPEC}[faults]\nfailing = 1.0\n")
+    said = kintune("simulate", "bad.toml", "--setup", "sequential")
+    assert said.code == 0
+    assert said.out.splitlines()[-1] == "Of 4 jobs under sequential: 4 failed; their ends are no part of 'mean job'"
+
+
 def test_jobs_are_played_live_beside(kintune: Kintune) -> None:
     said = kintune("simulate", "two.toml", "--live", "--speed", 200)
     assert said.code == 0
