@@ -313,9 +313,9 @@ class JobSpec(msgspec.Struct, frozen=True):
         """The same, with protocol and device type as they are for networks of these subgraphs, the largest of which
         counts.
         """
-        kinds = {operands_for(network, self.cool_bytes) for network in by_combination(subgraphs)}
-        if "cold" in kinds:
+        if not self.cool_bytes:
             return self
-        (operands,) = kinds
+        kinds = {operands_for(network, self.cool_bytes) for network in by_combination(subgraphs)}
+        operands = "cold" if "cold" in kinds else "cool"  # also after a network that was smaller
         protocol, device_type = self.protocol.with_operands(operands), self.device_type.with_operands(operands)
         return msgspec.structs.replace(self, protocol=protocol, device_type=device_type)
