@@ -107,7 +107,6 @@ def orchestrate(settings: ServiceSettings) -> None:
         tuning_journal = TuningJournal(store, FEATURES)
         journal = OrchestratorJournal(tuning_journal, store, refresher, tuning_journal.conditions)
         log = EngineLog(settings.directory / "engine.log")
-        log.set_aside()
         stage_tracker, backlog = (
             StageTracker(lambda run: controller.job_of(run), time.time, bus.publish, journal.tally, look_around),
             Backlog(),
@@ -123,7 +122,7 @@ def orchestrate(settings: ServiceSettings) -> None:
                 journal,
                 place.commands(settings.target, urgent=True),
                 job_hosts.resources(),
-                log=log.path,
+                log=log,
                 elsewhere={"build", "device"} if settings.grows else (),
                 observe=observe,
             )
