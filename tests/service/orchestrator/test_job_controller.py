@@ -261,6 +261,8 @@ def test_wishes_reach_the_engine(case: ControllerCase) -> None:
     case.controller.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
     assert case.state(job) == (JobStatus.CANCELLED, "cancelled")
     assert case.tuning_runs[job.id].was_interrupted
+    log = case.jobs.get(case.anna, job.id).log or ""
+    assert case.content.path(log).read_bytes() == f"what {run} said after 7".encode()
     assert case.jobs.pending_commands() == []
 
 

@@ -332,7 +332,7 @@ class JobController:
     def _conclude(self, underway: _Underway, tuning_run: TuningRun, end: JobEnd) -> _Conclusion:
         if end.ending is JobEnding.CANCELLED:
             tuning_run.interrupted()
-            return _Conclusion(JobStatus.CANCELLED, end.cause, {})
+            return _Conclusion(JobStatus.CANCELLED, end.cause, {"log": self._keep_log(underway, tuning_run.run_id)})
         try:
             report = tuning_run.conclude(end)
         except StorageError:  # the next orchestrator goes on from here
