@@ -91,6 +91,19 @@ def test_the_report_of_a_job_is_shown(kintune: Kintune, service: FakeClient, tmp
     assert "resnet18" in (tmp_path / "page.html").read_text()
 
 
+def test_a_result_or_an_export_of_it_is_downloaded(
+    kintune: Kintune, service: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(job: str, path: str, what: str = "executable") -> str:
+        service.asked.append(what)
+        return path
+
+    monkeypatch.setattr(service, "download", download)
+    assert kintune("job", "download", "j1", "--output", "net.kt").out == "The executable is net.kt\n"
+    assert kintune("job", "download", "j1", "--to", "wheel", "--output", ".").out == "The export is .\n"
+    assert service.asked == ["executable", "export/wheel"]
+
+
 def test_a_report_of_another_version_is_one_line(kintune: Kintune, service: FakeClient) -> None:
     service.document = {"schema_version": 99}
     said = kintune("job", "report", "j1")

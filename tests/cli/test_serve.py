@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from kintune.cli.serve import _url
 from kintune.service.settings import ServiceSettings
 
 
@@ -70,3 +72,11 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     ended = serve("--data", str(tmp_path), "--port", free_port())
     assert ended.returncode == 2
     assert "settings.json cannot be read" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "http://127.0.0.1:8190"), ("::1", "http://[::1]:8190"), ("a.example", "http://a.example:8190")],
+)
+def test_the_address_that_is_told_can_be_opened(host: str, url: str) -> None:
+    assert _url(host, 8190) == url

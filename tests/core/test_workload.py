@@ -36,6 +36,14 @@ def test_weights_stay_in_the_cache_if_those_of_the_largest_network_do() -> None:
     assert spec.of_network(larger).protocol.operands == "cold"
 
 
+def test_a_network_that_is_lowered_again_and_larger_has_cold_weights() -> None:
+    spec = msgspec.structs.replace(toy_spec(), cool_bytes=100)
+    small = [subgraph("a", weight=1, weight_bytes=40.0, bytes=40.0)]
+    large = [subgraph("a", weight=1, weight_bytes=140.0, bytes=140.0)]
+    assert spec.of_network(small).of_network(large) == spec.of_network(large)
+    assert spec.of_network(large).of_network(small) == spec.of_network(small)
+
+
 def test_the_combination_is_no_part_of_the_name_that_records_keep() -> None:
     assert [subgraph(name).own_name for name in ("fused_matmul", "fused_matmul@1x32")] == ["fused_matmul"] * 2
 

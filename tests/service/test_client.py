@@ -369,6 +369,23 @@ def test_who_has_no_valid_token_is_told_how_to_give_one() -> None:
         client.jobs()
 
 
+def test_an_export_is_waited_for_and_has_the_name_that_the_service_gives_it(tmp_path: Path) -> None:
+    waited: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        waited.append(request.extensions["timeout"]["read"])
+        named = 'attachment; filename="../net-1-py3-none-any.whl"'
+        return httpx.Response(200, content=b"wheel", headers={"Content-Disposition": named})
+
+    with Client("http://service", transport=httpx.MockTransport(answer)) as client:
+        made = client.download("j1", tmp_path, "export/wheel")
+        assert (made, made.read_bytes()) == (tmp_path / "net-1-py3-none-any.whl", b"wheel")
+        assert client.download("j1", tmp_path / "net.kt") == tmp_path / "net.kt"
+    assert waited[0] > waited[1]
+    with answering(200, content=b"text") as client:
+        assert client.download("j1", tmp_path, "log") == tmp_path / "j1"
+
+
 def test_a_download_from_a_service_that_is_not_there(tmp_path: Path) -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError, match="is `kintune serve` running there"):
         client.download("j1", tmp_path / "net.kt")

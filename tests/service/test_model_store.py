@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.errors import InputError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, Quota, Visitor
 from kintune.service.model_store import INPUTS, ModelStore, Storage
@@ -34,3 +35,13 @@ def test_what_is_deleted_leaves_room(database: Database, cora: Visitor) -> None:
     store.add(cora.user, "two", "2" * 64, 10 * MB, 103.0, None)
     with pytest.raises(Forbidden):
         store.add(cora.user, "one", "1" * 64, 10 * MB, 104.0, None)
+
+
+def test_a_set_of_inputs_that_is_uploaded_as_a_model_stays_one(database: Database, cora: Visitor) -> None:
+    store = ModelStore(database)
+    inputs = store.add(cora.user, "x", "1" * 64, MB, 100.0, None, INPUTS)
+    with pytest.raises(InputError, match=f"is your set of inputs {inputs.id}, and no model"):
+        store.add(cora.user, "x", "1" * 64, MB, 101.0, 3701.0)
+    assert store.get(cora, inputs.id, INPUTS).expires is None
+    mistaken = store.add(cora.user, "y", "2" * 64, MB, 100.0, 3700.0)
+    assert store.add(cora.user, "y", "2" * 64, MB, 101.0, None, INPUTS).id == mistaken.id

@@ -164,11 +164,19 @@ def retry(job: str, token: str | None, service: str | None, json_target: JsonTar
 @click.command("download", short_help="Download the result of a job.")
 @click.argument("job")
 @service_options
-@click.option("-o", "--output", metavar="FILE.kt", required=True, help="The file to write.")
-def download(job: str, token: str | None, service: str | None, output: str) -> None:
-    """Download the executable of JOB."""
+@click.option("-o", "--output", metavar="FILE.kt|DIR", required=True, help="The file to write, or its directory.")
+@click.option(
+    "--to",
+    type=click.Choice(["c", "onnx", "wheel"]),
+    help="What 'kintune export' makes of the executable instead: a wheel, or a zip file.",
+)
+def download(job: str, token: str | None, service: str | None, output: str, to: str | None) -> None:
+    """Download the executable of JOB, or an export of it.  In a directory it has the name that the service gives it."""
     with Client(service, token) as client:
-        click.echo(f"The executable is {client.download(job, output)}")
+        if to is None:
+            click.echo(f"The executable is {client.download(job, output)}")
+        else:
+            click.echo(f"The export is {client.download(job, output, f'export/{to}')}")
 
 
 @click.command("jobs", short_help="List your jobs at a service.")

@@ -167,7 +167,7 @@ def command(
     if part != "orchestrator":
         _check_port(f"--host {host} --port {port}", host, port)
         _check_access(settings)
-        click.echo(f"Kintune serves on http://{host}:{port}, data in {settings.data}; Ctrl-C ends it.", err=True)
+        click.echo(f"Kintune serves on {_url(host, port)}, data in {settings.data}; Ctrl-C ends it.", err=True)
     parts = PARTS if part == "all" else (part,)
     Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
 
@@ -203,6 +203,10 @@ def _address(text: str | None) -> tuple[str, int]:
     if not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise InputError(f"--agents {text!r}: must be HOST:PORT, such as 0.0.0.0:8191")
     return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _check_port(option: str, host: str, port: int) -> None:

@@ -314,9 +314,9 @@ class JobSpec(msgspec.Struct, frozen=True):
 
         With several combinations of shapes, they are cold if they are cold for the network of any combination.
         """
-        kinds = {operands_for(network, self.cool_bytes) for network in by_combination(subgraphs)}
-        if "cold" in kinds:
+        if not self.cool_bytes:
             return self
-        (operands,) = kinds
+        kinds = {operands_for(network, self.cool_bytes) for network in by_combination(subgraphs)}
+        operands = "cold" if "cold" in kinds else "cool"  # also after a network that was smaller
         protocol, device_type = self.protocol.with_operands(operands), self.device_type.with_operands(operands)
         return msgspec.structs.replace(self, protocol=protocol, device_type=device_type)

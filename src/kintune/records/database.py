@@ -193,10 +193,10 @@ def _without_nul(value: Any) -> Any:
     return value
 
 
-def insert_or_keep(connection: Connection, table: Table, *rows: Mapping[str, Any]) -> bool:
-    """Inserts the rows (at least one) whose unique key is new; returns whether any was inserted."""
+def insert_or_keep(connection: Connection, table: Table, *rows: Mapping[str, Any]) -> None:
+    """Inserts the rows (at least one) whose unique key is new."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return connection.execute(dialect.insert(table).on_conflict_do_nothing(), [dict(row) for row in rows]).rowcount > 0
+    connection.execute(dialect.insert(table).on_conflict_do_nothing(), [dict(row) for row in rows])
 
 
 def now() -> str:

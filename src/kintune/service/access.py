@@ -71,6 +71,11 @@ class Visitor(msgspec.Struct, frozen=True):
         if not self.scope.covers(scope):
             raise Forbidden(f"this token may {self.scope.value}; what was asked takes one that may {scope.value}")
 
+    @property
+    def may_submit(self) -> bool:
+        """Whether they may change something."""
+        return self.scope.covers(Scope.SUBMIT)
+
     def sees(self, owner: int) -> bool:
         """Whether the visitor may see what belongs to this owner."""
         return owner == self.user or self.scope is Scope.ADMIN

@@ -22,6 +22,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from email.message import Message
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +42,7 @@ SERVICE_VARIABLE, TOKEN_VARIABLE = "KINTUNE_SERVICE", "KINTUNE_TOKEN"
 
 _TRIES = 4
 _TIMEOUT_S = 60.0
-_UPLOAD_TIMEOUT = httpx.Timeout(_TIMEOUT_S, read=600.0)  # the service inspects a file before it answers
+_PATIENT = httpx.Timeout(_TIMEOUT_S, read=600.0)  # uploads are inspected and exports made before it answers
 _CHUNK = 1 << 20
 _A_PAGE = 200  # jobs or uploads that the service lists at once
 _ID = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -59,7 +60,7 @@ class Client:
 
     Requests other than downloads are tried four times while the service does not answer, with pauses of at least half a
     second.  A submission carries an idempotency key, so that trying again makes one job.
-    An upload is waited for up to ten minutes, since the service inspects it before it answers.
+    Uploads and exports are waited for up to ten minutes, since the service inspects or makes them before it answers.
     """
 
     def __init__(
@@ -248,21 +249,23 @@ class Client:
     def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
         """Writes a job's `executable` or `log` to a file, whole or not at all; returns the file's path.
 
-        `what` may also be `export/wheel`, or `export/onnx` or `export/c` for a zip of what `kintune export` writes.  A
-        report beside an executable that was there before is removed.
+        In a directory it has the name that the service gives it.  `what` may also be `export/wheel`, or `export/onnx`
+        or `export/c` for a zip of what `kintune export` writes.  A report beside an earlier executable is removed.
 
         Raises:
             StorageError: the file cannot be written.
             InputError: the service refuses the request, or the file cannot be written there.
             ServiceError: the service does not answer, or breaks off.
         """
-        target = check_writable(path, "the output")
+        asked, folder, is_made = _path(job, what), Path(path).expanduser(), what.startswith("export/")
+        target = check_writable(folder / job if folder.is_dir() else path, "the output")
         part = target.with_name(f".{target.name}.part")
         try:
-            with self._http.stream("GET", _path(job, what)) as response:
+            with self._http.stream("GET", asked, timeout=_PATIENT if is_made else _TIMEOUT_S) as response:
                 if not response.is_success:
                     response.read()
                     raise self._error(response)
+                target = target.with_name(_file_name(response) or job) if folder.is_dir() else target
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
                         file.write(chunk)
@@ -387,8 +390,7 @@ class Client:
 
     def _upload(self, path: str, name: str, file: Path) -> Any:
         """Uploads a file; returns what the service says of it."""
-        content, timeout = partial(_chunks, file), _UPLOAD_TIMEOUT
-        return self._ask("POST", path, params={"name": name}, content=content, timeout=timeout)
+        return self._ask("POST", path, params={"name": name}, content=partial(_chunks, file), timeout=_PATIENT)
 
     def _command(
         self, job: str, command: str, body: dict[str, Any] | None = None, done_in: Collection[str] = ()
@@ -476,6 +478,13 @@ def _path(job: str, what: str = "") -> str:
     if not _ID.fullmatch(job):
         raise InputError(f"{job!r} is no id of a job; `kintune jobs` lists yours")
     return f"/api/v1/jobs/{job}/{what}" if what else f"/api/v1/jobs/{job}"
+
+
+def _file_name(response: httpx.Response) -> str:
+    """The name that the service gives a file; empty where it gives none."""
+    about = Message()
+    about["Content-Disposition"] = response.headers.get("content-disposition", "")
+    return Path(about.get_filename() or "").name.lstrip(".")
 
 
 def _said(response: httpx.Response) -> str:

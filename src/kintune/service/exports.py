@@ -20,6 +20,7 @@ from kintune.errors import InputError, StorageError
 from kintune.runtime.exports.c_library import export_c
 from kintune.runtime.exports.onnx_operator import export_onnx
 from kintune.runtime.exports.wheel import export_wheel
+from kintune.service.access import Forbidden, Visitor
 
 __all__ = ["ExportKind", "Exports"]
 _AT_ONCE = 2
@@ -37,7 +38,8 @@ class ExportKind(str, Enum):
 class Exports:
     """Exports in a folder, each kept until nobody has asked for it for an hour.
 
-    At most two are made at a time.  Who waits for one takes no thread.
+    Those of one user may take as much as his uploads may.  At most two are made at a time.  Who waits for one takes no
+    thread.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,21 +48,23 @@ class Exports:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._using = threading.Lock()
 
-    async def get(self, executable: Path, kind: ExportKind, name: str) -> Path:
-        """Returns the file with the export of an executable, a wheel or a zip.
+    async def get(self, visitor: Visitor, executable: Path, kind: ExportKind, name: str) -> Path:
+        """Returns the file with the export of an executable, a wheel or a zip, for a visitor.
 
         The executable is called by its digest, as in the blob store; `name` is that of the model.
 
         Raises:
+            Forbidden: the exports that are kept for the visitor take too much already.
             InputError: the executable cannot be exported so.
             StorageError: the export cannot be written.
         """
-        place = self._folder / f"kept-{executable.name}-{kind.value}-{name}"
+        place = self._folder / f"kept-{visitor.user}-{executable.name}-{kind.value}-{name}"
         lock = self._locks.setdefault(place.name, asyncio.Lock())
         async with lock:  # it is made once, however many ask for it
             if (kept := await asyncio.to_thread(self._kept, place)) is not None:
                 return kept
             async with self._turns:
+                await asyncio.to_thread(self._check_room, visitor)
                 return await asyncio.to_thread(self._make, executable, kind, name, place)
 
     def sweep(self, now: float) -> None:
@@ -82,6 +86,16 @@ class Exports:
             except FileNotFoundError:
                 return None
             return next(place.iterdir(), None)
+
+    def _check_room(self, visitor: Visitor) -> None:
+        with self._using:
+            sizes = [file.stat().st_size for file in self._folder.glob(f"kept-{visitor.user}-*/*")]
+        if sum(sizes) > visitor.quota.storage_mb << 20:
+            used, most = sum(sizes) / (1 << 20), visitor.quota.storage_mb
+            raise Forbidden(
+                f"the exports that were made for you take {used:.1f} of the {most} MB that may be kept; each is "
+                "removed within two hours after it was last asked for"
+            )
 
     def _make(self, executable: Path, kind: ExportKind, name: str, place: Path) -> Path:
         try:

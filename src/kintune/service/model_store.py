@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from sqlalchemy import Connection, func, insert, select, update
 
-from kintune.errors import OrderError
+from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Visitor
 from kintune.service.database import plain
@@ -98,12 +98,16 @@ class ModelStore:
 
         Raises:
             Forbidden: the owner's uploads would take more than they may.
+            InputError: it is to be a model, and is a set of inputs.
         """
         name = _clean(name)
         with self._database.transaction() as connection:
             connection.execute(select(users.c.id).where(users.c.id == owner).with_for_update())
             mine = (models.c.owner == owner) & (models.c.file == file)
-            before = connection.execute(select(models.c.id, models.c.deleted).where(mine)).one_or_none()
+            columns = (models.c.id, models.c.deleted, models.c.kind)
+            before = connection.execute(select(*columns).where(mine)).one_or_none()
+            if before is not None and before.deleted is None and (before.kind, kind) == (INPUTS, MODEL):
+                raise InputError(f"this file is your set of inputs {before.id}, and no model")
             if (before is None or before.deleted is not None) and size > (storage := self.storage(owner)).left:
                 raise storage.refusal
             if before is None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -39,6 +40,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.added: list[JobLaunch] = []
         self.asked: list[tuple[object, ...]] = []
+        self.post: Callable[[Callable[[], None]], None] = lambda act: act()
 
     def devices(self, type: str) -> int:
         return 0
@@ -113,11 +115,11 @@ class ControllerCase:
         self.at_once = at_once
         self.controller = self.another_controller()
 
-    def another_controller(self) -> JobController:
+    def another_controller(self, aside: Callable[[Callable[[], None]], None] = lambda act: act()) -> JobController:
         """As it is when the orchestrator starts."""
         log: Any = SimpleNamespace(size=7, of=lambda run, since: f"what {run} said after {since}".encode())
         return JobController(
-            *self.parts, at_once=self.at_once, now=lambda: self.time, publish=self.news.append, log=log
+            *self.parts, at_once=self.at_once, now=lambda: self.time, publish=self.news.append, log=log, aside=aside
         )
 
     def tuning_run(self, job: Job, usable: Callable[[str], int]) -> tuple[Any, FakeTuningRun]:
@@ -259,6 +261,8 @@ def test_wishes_reach_the_engine(case: ControllerCase) -> None:
     case.controller.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
     assert case.state(job) == (JobStatus.CANCELLED, "cancelled")
     assert case.tuning_runs[job.id].was_interrupted
+    log = case.jobs.get(case.anna, job.id).log or ""
+    assert case.content.path(log).read_bytes() == f"what {run} said after 7".encode()
     assert case.jobs.pending_commands() == []
 
 
@@ -520,6 +524,41 @@ def test_a_fault_of_ours_at_the_end_of_a_job_ends_it_alone(case: ControllerCase)
     case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     assert case.state(job) == (JobStatus.FAILED, "internal error: ValueError('no reason of ours')")
     assert (case.state(other)[0], case.cleaned) == (JobStatus.CHECKING, [job.id])
+
+
+def test_a_result_is_published_aside_and_then_recorded_by_the_engine(case: ControllerCase) -> None:
+    job = case.submit()
+    acts, posted = list[Callable[[], None]](), list[Callable[[], None]]()
+    controller, case.engine.post = case.another_controller(acts.append), posted.append
+    controller.look_around()
+    case.conclusion = done(case, StopReason.CONVERGED)
+    controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    case.jobs.command(job, JobCommand.CANCEL, 1.0)  # too late
+    controller.look_around()
+    assert (case.state(job)[0], len(case.engine.added), posted) == (JobStatus.CHECKING, 1, [])
+    thread = threading.Thread(target=acts.pop())
+    thread.start()
+    thread.join()
+    assert (case.state(job)[0], case.cleaned, controller.jobs) == (JobStatus.CHECKING, [], [job.id])
+    posted.pop()()
+    assert case.state(job) == (JobStatus.DONE, "no gain is left to be expected")
+    assert (case.cleaned, controller.jobs, case.jobs.pending_commands()) == ([job.id], [], [])
+
+
+def test_what_fails_aside_ends_the_engine(case: ControllerCase) -> None:
+    job = case.submit()
+    acts, posted = list[Callable[[], None]](), list[Callable[[], None]]()
+    controller, case.engine.post = case.another_controller(acts.append), posted.append
+    controller.look_around()
+
+    def full(end: JobEnd) -> Any:
+        raise StorageFull("the disk is full")
+
+    case.conclusion = full
+    controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    acts.pop()()
+    with pytest.raises(StorageFull):
+        posted.pop()()
 
 
 def test_a_result_that_cannot_be_written_now_is_written_by_the_next_orchestrator(case: ControllerCase) -> None:

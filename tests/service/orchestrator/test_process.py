@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,6 +12,7 @@ import pytest
 from kintune.errors import EngineError, KintuneError, StorageError
 from kintune.service.orchestrator import process
 from kintune.service.settings import ServiceSettings
+from kintune.tuning.front.placement import Placement
 
 
 @pytest.mark.parametrize(
@@ -25,3 +28,16 @@ def test_what_passes_is_told_from_what_does_not(
     monkeypatch.setattr(process.logs, "configure", lambda part: None)
     monkeypatch.setattr(process, "orchestrate", fails)
     assert process.main([str(tmp_path / "settings.json")]) == code
+
+
+def test_results_are_published_in_a_thread_on_the_host_s_cores_unless_these_measure() -> None:
+    seen: list[tuple[int, set[int]]] = []
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    with ExitStack() as stack:
+        for place in (Placement(((core,),), (core,)), Placement(((core + 1,),), (core,))):
+            aside = process.publishing_aside(place, stack)
+            aside(lambda: seen.append((threading.get_ident(), os.sched_getaffinity(0))))
+    (here, unchanged), (elsewhere, cores) = seen
+    assert (here, unchanged, cores) == (threading.get_ident(), before, {core})
+    assert elsewhere != here

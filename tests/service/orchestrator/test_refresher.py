@@ -108,6 +108,16 @@ def test_records_that_cannot_be_copied_cost_a_refresh_and_no_more(tmp_path: Path
     assert "cannot be copied for the nodes of the cluster" in complaints[0]
 
 
+def test_a_copy_that_was_begun_and_not_finished_goes(tmp_path: Path) -> None:
+    records = tmp_path / "records.sqlite"
+    records.write_bytes(b"no database" * 100)
+    complaints: list[str] = []
+    refresher = Refresher(str(records), 1, Anywhere("train"), None, pytest.fail, complaints.append, lambda act: act())
+    refresher.measured(HERE)
+    assert len(complaints) == 1
+    assert list(tmp_path.iterdir()) == [records]
+
+
 def test_a_database_server_is_asked_by_the_process_itself() -> None:
     launched: list[JobLaunch] = []
     address = "postgresql+psycopg://database/kintune"

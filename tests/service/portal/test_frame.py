@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +21,13 @@ from selenium.webdriver.common.keys import Keys
 from kintune.errors import StorageError
 from kintune.service.access import NotFound, Scope, Unauthorized, Visitor
 from kintune.service.portal import frame
-from kintune.service.portal.frame import ago
+from kintune.service.portal.frame import READ_ONLY, ago
+from kintune.service.settings import ServiceSettings
+from kintune.service.web.application_state import ApplicationState
+from kintune.testing.serving import serving
 from tests.service.portal.conftest import Pages
 from tests.support.browsing import click, picture, prefer, text, violations, wait_for, wait_until_shown, widen
+from tests.support.portal_jobs import PortalJobs
 
 pytestmark = pytest.mark.timeout(300)
 browsed = pytest.mark.needs("chromium")
@@ -206,3 +211,28 @@ def test_a_page_that_cannot_be_shown_says_so(
     assert asyncio.run(frame.page("/x", "X")(build)(request)) is None
     assert said in "".join(shown)
     assert "service.sqlite" not in "".join(shown)
+
+
+@browsed
+def test_who_may_only_read_is_offered_no_changes(tmp_path: Path, browser: webdriver.Chrome) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    with ApplicationState(ServiceSettings(data=str(data))) as application:
+        made = PortalJobs(application, tmp_path)
+        model = made.model("resnet50")
+        made.inputs("pictures")
+        tuning, failed = made.tuning(model), made.failed(model, "no memory is left")
+        user, now = application.users.user("local"), application.now()
+        token = application.users.add_token(user, "", Scope.READ, now, None).text
+    with serving(data, "--part", "web", ready="/healthz") as running:
+        browser.get(f"{running.url}/sign-in")
+        wait_until_shown(browser)
+        browser.find_element(By.NAME, "token").send_keys(token, Keys.ENTER)
+        wait_for(browser, "no memory is left")
+        for path in ("/", f"/jobs/{tuning.id}", f"/jobs/{failed.id}", "/new", f"/new?model={model}", "/models"):
+            browser.get(running.url + path)
+            wait_for(browser, READ_ONLY)
+            said = text(browser)
+            refused = ("Cancel", "Try again", "Finish with", "New job with", "Drop an ONNX", "Make it fast", "Forget")
+            assert [words for words in refused if words in said] == [], path
+    browser.delete_all_cookies()

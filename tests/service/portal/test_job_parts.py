@@ -6,7 +6,7 @@ import pytest
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
-from kintune.service.portal.job_parts import stand
+from kintune.service.portal.job_parts import failures, stand
 
 JOB = Job("a1", 1, 1, JobRequest(), 1.0, None, JobStatus.QUEUED, "", None, None, None, None, None, 1.0, None, None)
 
@@ -23,3 +23,10 @@ JOB = Job("a1", 1, 1, JobRequest(), 1.0, None, JobStatus.QUEUED, "", None, None,
 def test_a_job_says_what_it_does_or_waits_for(state: JobStatus, reason: str, doing: str, said: str) -> None:
     job = msgspec.structs.replace(JOB, state=state, reason=reason)
     assert f"Now: {said}<" in stand(job, "", doing, "pi5")
+
+
+@pytest.mark.parametrize("log", [None, "0" * 64])
+def test_a_failure_leads_to_the_log_if_there_is_one(log: str | None) -> None:
+    said = failures(msgspec.structs.replace(JOB, state=JobStatus.FAILED, reason="no device", log=log))
+    assert "a retry continues from them." in said
+    assert ("The log below" in said) is (log is not None)

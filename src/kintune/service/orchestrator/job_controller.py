@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -71,6 +72,14 @@ class _Underway:
     said_before: int = 0
 
 
+class _Conclusion(NamedTuple):
+    """What is to be recorded of a run that is over: the state of its job, why, and its files and times."""
+
+    state: JobStatus
+    reason: str
+    facts: dict[str, str | float | None]
+
+
 def _meets(report: RunReport, target: LatencyTarget) -> bool:
     """Whether a result takes no longer than the target with each of its combinations of shapes."""
     for each in report.combinations or (report,):
@@ -94,6 +103,7 @@ class JobController:
     """The jobs of one orchestrator.  All methods are called in the engine's thread.
 
     `now` gives seconds since 1970, `publish` sends events to listeners, `log` holds the output of runs' processes.
+    `aside` does what rewrites and copies large files, at once or in another thread.
     """
 
     def __init__(
@@ -109,6 +119,7 @@ class JobController:
         now: Callable[[], float],
         publish: Callable[[News], None],
         log: EngineLog,
+        aside: Callable[[Callable[[], None]], object],
     ) -> None:
         self._jobs = jobs
         self._webhooks = webhooks
@@ -120,6 +131,7 @@ class JobController:
         self._now = now
         self._publish = publish
         self._log = log
+        self._aside = aside
         self._runs: dict[str, _Underway] = {}
         self._unanswered: set[str] = set()  # jobs for which no earlier result serves
 
@@ -177,18 +189,20 @@ class JobController:
             self._jobs.progressed(underway.job.id, report)
 
     def ended(self, run: str, end: JobEnd) -> None:
-        """Records the result of a run that is over, and looks for the next job."""
-        underway = self._runs.pop(run)
+        """Publishes the result of a run that is over, aside; then it is recorded, and the next job looked for."""
+        underway = self._runs[run]
         self._journal.leave(run)
         tuning_run = underway.tuning_run
         assert tuning_run is not None  # the engine has only what was launched
-        if end.ending is JobEnding.CANCELLED:
-            tuning_run.interrupted()
-            self._step(underway, JobStatus.CANCELLED, end.cause)
-        else:
-            self._conclude(underway, tuning_run, end)
-        self._factory.clean_up(underway.job)
-        self.look_around()
+
+        def conclude() -> None:
+            try:
+                conclusion: _Conclusion | Exception = self._conclude(underway, tuning_run, end)
+            except Exception as error:  # the engine's thread is to end with it
+                conclusion = error
+            self._engine.post(lambda: self._concluded(run, conclusion))
+
+        self._aside(conclude)
 
     # inside ---------------------------------------------------------------------------------------------------------
 
@@ -252,12 +266,11 @@ class JobController:
         except StorageError:
             raise
         except KintuneError as error:
-            self._fail(underway, str(error), job.run_id)
-        else:
-            if report is None:
-                return False
-            self._succeed(underway, report, job.run_id)
-        self._factory.clean_up(job)
+            self._record(underway, self._failure(underway, str(error), job.run_id))
+            return True
+        if report is None:
+            return False
+        self._record(underway, self._success(underway, report, job.run_id))
         return True
 
     def _launch(self, job: Job) -> None:
@@ -306,31 +319,43 @@ class JobController:
             self._step(_Underway(job, None, job.state), JobStatus.CANCELLED, reason)
             self._factory.clean_up(going.pop(job.id))
 
-    def _conclude(self, underway: _Underway, tuning_run: TuningRun, end: JobEnd) -> None:
+    def _concluded(self, run: str, conclusion: _Conclusion | Exception) -> None:
+        if isinstance(conclusion, Exception):
+            raise conclusion
+        self._record(self._runs.pop(run), conclusion)
+        self.look_around()
+
+    def _record(self, underway: _Underway, conclusion: _Conclusion) -> None:
+        self._step(underway, conclusion.state, conclusion.reason, **conclusion.facts)
+        self._factory.clean_up(underway.job)
+
+    def _conclude(self, underway: _Underway, tuning_run: TuningRun, end: JobEnd) -> _Conclusion:
+        if end.ending is JobEnding.CANCELLED:
+            tuning_run.interrupted()
+            return _Conclusion(JobStatus.CANCELLED, end.cause, {"log": self._keep_log(underway, tuning_run.run_id)})
         try:
             report = tuning_run.conclude(end)
         except StorageError:  # the next orchestrator goes on from here
             raise
         except Exception as error:  # as in `_launch`
-            self._fail(underway, _cause_of(error, underway.job, "cannot be concluded"), tuning_run.run_id)
-        else:
-            self._succeed(underway, report, tuning_run.run_id)
+            return self._failure(underway, _cause_of(error, underway.job, "cannot be concluded"), tuning_run.run_id)
+        return self._success(underway, report, tuning_run.run_id)
 
-    def _fail(self, underway: _Underway, cause: str, run: str) -> None:
-        self._step(underway, JobStatus.FAILED, cause, log=self._keep_log(underway, run))
+    def _failure(self, underway: _Underway, cause: str, run: str) -> _Conclusion:
+        return _Conclusion(JobStatus.FAILED, cause, {"log": self._keep_log(underway, run)})
 
-    def _succeed(self, underway: _Underway, report: RunReport, run: str) -> None:
+    def _success(self, underway: _Underway, report: RunReport, run: str) -> _Conclusion:
         known = not underway.measured and report.reason is StopReason.TARGET_MET
         reason = _ALREADY_MET if known else _WORDS[report.reason]
         output = Path(report.output)
         shown = msgspec.structs.replace(report, output=output.name, log=None)  # users are not told paths of the service
-        files = {
+        facts: dict[str, str | float | None] = {
             "report": self._blobs.put_bytes(msgspec.json.encode(shown)),
             "executable": self._blobs.keep(output),
             "log": self._keep_log(underway, run),
+            **gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline),
         }
-        gain = gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline)
-        self._step(underway, JobStatus.DONE, reason, **files, **gain)
+        return _Conclusion(JobStatus.DONE, reason, facts)
 
     def _keep_log(self, underway: _Underway, run: str) -> str:
         return self._blobs.put_bytes(self._log.of(run, underway.said_before))

@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -48,7 +49,7 @@ from kintune.workers.engine.job_run import JobEnd
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.backlog import Backlog
 
-__all__ = ["main", "orchestrate"]
+__all__ = ["main", "orchestrate", "publishing_aside"]
 _log = logging.getLogger(__name__)
 
 
@@ -104,10 +105,10 @@ def orchestrate(settings: ServiceSettings) -> None:
             lambda launch: engine.add(launch),
             lambda cause: _log.warning("family models could not be refreshed: %s", cause),
         )
+        aside = publishing_aside(place, stack)
         tuning_journal = TuningJournal(store, FEATURES)
         journal = OrchestratorJournal(tuning_journal, store, refresher, tuning_journal.conditions)
         log = EngineLog(settings.directory / "engine.log")
-        log.set_aside()
         stage_tracker, backlog = (
             StageTracker(lambda run: controller.job_of(run), time.time, bus.publish, journal.tally, look_around),
             Backlog(),
@@ -123,7 +124,7 @@ def orchestrate(settings: ServiceSettings) -> None:
                 journal,
                 place.commands(settings.target, urgent=True),
                 job_hosts.resources(),
-                log=log.path,
+                log=log,
                 elsewhere={"build", "device"} if settings.grows else (),
                 observe=observe,
             )
@@ -144,6 +145,7 @@ def orchestrate(settings: ServiceSettings) -> None:
             now=time.time,
             publish=bus.publish,
             log=log,
+            aside=aside,
         )
 
         def began(job: str, work: Work) -> None:
@@ -165,6 +167,16 @@ def orchestrate(settings: ServiceSettings) -> None:
         engine.post(controller.look_around)  # whatever was poked about until now
         _log.info("ready, with device %s", settings.device)
         engine.serve(on_progress=controller.progressed, on_stage=began, on_end=ended)
+
+
+def publishing_aside(place: Placement, stack: ExitStack) -> Callable[[Callable[[], None]], object]:
+    """Returns what publishes results: a thread on the host's cores, which ends with `stack` when all is published.
+
+    Where the host is the device, results are published at once: nothing else runs while it measures.
+    """
+    if place.shared:
+        return lambda act: act()
+    return stack.enter_context(ThreadPoolExecutor(1, "publishing", os.sched_setaffinity, (0, place.host))).submit
 
 
 def _allow_many_files() -> None:

@@ -97,6 +97,7 @@ class Refresher:
                 live.backup(target)
         except (OSError, sqlite3.Error) as error:
             self._running = False
+            copy.unlink(missing_ok=True)
             self._failed(f"{self._records}: cannot be copied for the nodes of the cluster ({error})")
             return
         self._copy = copy

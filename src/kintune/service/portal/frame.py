@@ -25,6 +25,7 @@ from kintune.service.web.live_state import LiveState
 from kintune.service.web.use_cases import UseCases
 
 __all__ = [
+    "READ_ONLY",
     "PageContext",
     "Region",
     "ago",
@@ -43,6 +44,9 @@ _PAGES = ("jobs", "job", "models", "new_job", "devices", "compare")
 _ROUTERS = ("sign_in", "bulk", "models", "devices")
 _LINKS = (("Jobs", "/"), ("New job", "/new"), ("Models", "/models"), ("Devices", "/devices"), ("Compare", "/compare"))
 _BUILT_WITHIN_S = 30.0
+
+READ_ONLY = "Your token may only read: what changes something takes one that may submit."
+"""What stands where others have buttons."""
 
 Read = TypeVar("Read")
 

@@ -19,7 +19,16 @@ from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.orchestrator.engine_log import lines_of
 from kintune.service.portal import job_parts as parts
 from kintune.service.portal.charts import Curve, Line, curves
-from kintune.service.portal.frame import PageContext, Region, early_heading, keep_up_to_date, page, telling
+from kintune.service.portal.frame import (
+    READ_ONLY,
+    PageContext,
+    Region,
+    early_heading,
+    keep_up_to_date,
+    markup,
+    page,
+    telling,
+)
 from kintune.service.portal.job_words import headline, outlook_of, saved_progress, target_ms
 from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.operators import families_of, manifests_in, operators_of
@@ -105,6 +114,7 @@ class JobView:
         self._context = context
         self._job = job
         self._name = context.application.models.of_job(job.model).name
+        self._may_submit = context.visitor.may_submit
         self._offered: bool | None = None
         self.title = self._name
         self._timer = keep_up_to_date(
@@ -228,19 +238,25 @@ class JobView:
         self._offered = offered
         self._buttons.clear()
         with self._buttons:
-            if job.state.over:
+            if not self._may_submit:
+                markup(tag("p", READ_ONLY, class_="faint small"))
+            elif job.state.over:
                 if job.state is not JobStatus.DONE:
                     _button("Try again", self._retry, "main")
                 _button("New job with this model", lambda: ui.navigate.to(f"/new?model={job.model}"))
-                if job.state is JobStatus.DONE:
-                    _button("Compare with others", lambda: ui.navigate.to(f"/compare?job={job.id}"))
-                return
-            if can_finish:
-                _button("Finish with the best result", lambda: self._command(JobCommand.FINISH))
-            _button("Cancel", lambda: self._command(JobCommand.CANCEL), "danger")
-            field = ui.number("Priority", value=job.priority, min=0.01, max=MOST_PRIORITY)
-            field.props("outlined dense stack-label").classes("short").mark("priority")
-            field.on("change", lambda: self._command(JobCommand.PRIORITY, field.value))
+            else:
+                self._offer_commands(can_finish=can_finish)
+            if job.state is JobStatus.DONE:
+                _button("Compare with others", lambda: ui.navigate.to(f"/compare?job={job.id}"))
+
+    def _offer_commands(self, *, can_finish: bool) -> None:
+        """What can be done with a job that is not over."""
+        if can_finish:
+            _button("Finish with the best result", lambda: self._command(JobCommand.FINISH))
+        _button("Cancel", lambda: self._command(JobCommand.CANCEL), "danger")
+        field = ui.number("Priority", value=self._job.priority, min=0.01, max=MOST_PRIORITY)
+        field.props("outlined dense stack-label").classes("short").mark("priority")
+        field.on("change", lambda: self._command(JobCommand.PRIORITY, field.value))
 
     def _command(self, kind: JobCommand, value: float | None = None) -> None:
         with telling():

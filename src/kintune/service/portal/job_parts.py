@@ -68,10 +68,9 @@ def stand(job: Job, said: str, doing: str, device: str) -> str:
 def failures(job: Job) -> str:
     """Why it has no result, and what to do."""
     if job.state is JobStatus.FAILED:
-        return notice(f"It failed: {job.reason or 'no cause is known'}", "bad") + tag(
-            "p", "Its measurements are kept, and a retry continues from them. The log below has the details.",
-            class_="faint",
-        )  # fmt: skip
+        details = "" if job.log is None else " The log below has the details."
+        kept = f"Its measurements are kept, and a retry continues from them.{details}"
+        return notice(f"It failed: {job.reason or 'no cause is known'}", "bad") + tag("p", kept, class_="faint")
     if job.state is JobStatus.CANCELLED:
         return notice(f"It was cancelled{f': {job.reason}' if job.reason not in ('', 'cancelled') else ''}.")
     return ""

@@ -12,7 +12,17 @@ from kintune.core.report import ProgressReport
 from kintune.service.access import Scope, Visitor
 from kintune.service.job_listing import SORTED_BY, JobFilter, ListedJob
 from kintune.service.job_status import JobStatus
-from kintune.service.portal.frame import PageContext, Region, ago, heading, keep_up_to_date, markup, moment, page
+from kintune.service.portal.frame import (
+    READ_ONLY,
+    PageContext,
+    Region,
+    ago,
+    heading,
+    keep_up_to_date,
+    markup,
+    moment,
+    page,
+)
 from kintune.service.portal.job_words import saved_progress
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
 from kintune.terminal.comparison import describe_against
@@ -110,17 +120,18 @@ async def jobs_page(context: PageContext) -> None:
     visitor, query = context.visitor, JobQuery(context.query, context.values("state"))
     with ui.element("div").classes("line between"):
         heading("Jobs")
-        markup(link("New job", "/new", class_="button main"))
+        if visitor.may_submit:
+            markup(link("New job", "/new", class_="button main"))
     for words, kind in _told(context.query):
         markup(notice(words, kind))
     markup(_form(context, query, visitor), "card")
     found = await asyncio.to_thread(_find, context, query)
 
     def show(found: tuple[list[ListedJob], int]) -> None:
-        place.show(_list(context, query, *found))
+        place.show(_list(context, query, *found, may_submit=visitor.may_submit))
 
     keep_up_to_date(2.0, lambda: _find(context, query), show)
-    place = Region(_list(context, query, *found), "card stack")
+    place = Region(_list(context, query, *found, may_submit=visitor.may_submit), "card stack")
 
 
 def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -174,18 +185,21 @@ def _find(context: PageContext, query: JobQuery) -> tuple[list[ListedJob], int]:
     return listing.find(context.visitor, query.filter(), offset=query.offset, limit=_A_PAGE)
 
 
-def _list(context: PageContext, query: JobQuery, found: list[ListedJob], total: int) -> str:
+def _list(context: PageContext, query: JobQuery, found: list[ListedJob], total: int, *, may_submit: bool) -> str:
     if not total:
         return _nothing(query)
     now = context.application.now()
     headings = [Heading(tag("span", "Choose", class_="hidden")), *(_heading(query, *each) for each in _COLUMNS)]
     rows = (_row(context, listed, now) for listed in found)
     shown = table("Jobs", headings, rows, class_="cards")
-    actions = [
-        tag("span", "none chosen", id="chosen", class_="faint", role="status"),
+    changes = [
         _action("Finish with the best result", "finish", "1-99"),
         _action("Try again", "retry", "1-99"),
         _action("Cancel", "cancel", "1-99", danger=True),
+    ]
+    actions = [
+        tag("span", "none chosen", id="chosen", class_="faint", role="status"),
+        *(changes if may_submit else [tag("span", READ_ONLY, class_="faint small")]),
         tag(
             "button", "Compare", type="submit", class_="button", formmethod="get", formaction="/compare",
             data_needs="2-5", disabled=True, id="do-compare",

@@ -13,7 +13,7 @@ from kintune.errors import KintuneError, OrderError
 from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized
 from kintune.service.job_listing import BestResult
 from kintune.service.model_store import INPUTS, MODEL, Findings, Storage, StoredModel
-from kintune.service.portal.frame import PageContext, ago, heading, markup, moment, page
+from kintune.service.portal.frame import READ_ONLY, PageContext, ago, heading, markup, moment, page
 from kintune.service.portal.markup import Heading, link, notice, table, tag, text
 from kintune.service.portal.shape_words import spelled
 from kintune.service.web.authentication import ApplicationOf, address_of, require_own_origin, visitor_of
@@ -43,6 +43,8 @@ async def models_page(context: PageContext) -> None:
     heading("Models")
     if (why := context.query.get("refused", "")) in _REFUSED:
         markup(notice(_REFUSED[why], "bad"))
+    if not found.may_submit:
+        markup(notice(READ_ONLY))
     now = context.application.now()
     if found.models:
         markup(_models(found, now), "card stack")
@@ -54,7 +56,7 @@ async def models_page(context: PageContext) -> None:
         ]
         markup(tag("div", parts, class_="card empty"))
     if found.inputs or last["before_inputs"] is not None:
-        markup(_inputs(found.inputs, now), "card stack")
+        markup(_inputs(found, now), "card stack")
     storage = found.storage
     if storage.used:
         said = f"Your uploads take {storage.used / (1 << 20):.1f} of {storage.most >> 20} MB."
@@ -68,6 +70,7 @@ class _Found(NamedTuple):
     best: dict[int, BestResult]
     inputs: list[StoredModel]
     storage: Storage
+    may_submit: bool
 
 
 def _number(said: str) -> int | None:
@@ -79,7 +82,7 @@ def _read(context: PageContext, before: int | None, before_inputs: int | None) -
     models = application.models.page(visitor, before, _A_PAGE)
     best = application.listing.best(visitor, (model.id for model in models))
     inputs = application.models.page(visitor, before_inputs, _A_PAGE, INPUTS)
-    return _Found(models, best, inputs, application.models.storage(visitor.user))
+    return _Found(models, best, inputs, application.models.storage(visitor.user), visitor.may_submit)
 
 
 def _models(found: _Found, now: float) -> str:
@@ -91,14 +94,14 @@ def _models(found: _Found, now: float) -> str:
         ("submitted", True),
         ("", False),
     )
-    rows = [_model_row(model, found.best.get(model.id), now) for model in found.models]
+    rows = [_model_row(model, found, now) for model in found.models]
     return table("Models", _headings(names), rows, class_="cards") + _older(found.models, "before")
 
 
-def _inputs(found: Sequence[StoredModel], now: float) -> str:
+def _inputs(found: _Found, now: float) -> str:
     names = (("set of inputs", False), ("size", True), ("arrays", False), ("submitted", True), ("", False))
-    rows = [_inputs_row(one, now) for one in found]
-    shown = table("Sets of inputs", _headings(names), rows, class_="cards") + _older(found, "before_inputs")
+    rows = [_inputs_row(one, found, now) for one in found.inputs]
+    shown = table("Sets of inputs", _headings(names), rows, class_="cards") + _older(found.inputs, "before_inputs")
     return tag("h2", "Sets of inputs") + shown
 
 
@@ -113,8 +116,8 @@ def _older(found: Sequence[StoredModel], name: str) -> str:
     return tag("nav", link("Older", f"/models?{name}={found[-1].id}", class_="button"), aria_label="Pages")
 
 
-def _model_row(model: StoredModel, result: BestResult | None, now: float) -> str:
-    found = model.findings or Findings()
+def _model_row(model: StoredModel, shown: _Found, now: float) -> str:
+    found, result = model.findings or Findings(), shown.best.get(model.id)
     name = link(model.name, f"/new?model={model.id}") if not found.problem else text(model.name)
     if found.problem:
         name += tag("span", text(f"cannot be used: {found.problem}"), class_="under bad")
@@ -129,12 +132,12 @@ def _model_row(model: StoredModel, result: BestResult | None, now: float) -> str
         tag("td", _size(model.size), class_="num", data_label="size"),
         tag("td", count(found.parameters) if found.parameters else "", class_="num", data_label="weights"),
         tag("td", best, class_="num", data_label=label or None),
-        *_last_cells(model, "models", now),
+        *_last_cells(model, "models", shown, now),
     ]
     return tag("tr", cells)
 
 
-def _inputs_row(stored: StoredModel, now: float) -> str:
+def _inputs_row(stored: StoredModel, shown: _Found, now: float) -> str:
     arrays = stored.findings.inputs if stored.findings is not None else ()
     named = ", ".join(f"{each.name}: {spelled(each)}" for each in arrays[:_MOST_ARRAYS])
     more = f" and {len(arrays) - _MOST_ARRAYS} more" if len(arrays) > _MOST_ARRAYS else ""
@@ -142,18 +145,18 @@ def _inputs_row(stored: StoredModel, now: float) -> str:
         tag("td", text(stored.name), class_="name"),
         tag("td", _size(stored.size), class_="num", data_label="size"),
         tag("td", text(f"{named}{more}"), class_="reason"),
-        *_last_cells(stored, "inputs", now),
+        *_last_cells(stored, "inputs", shown, now),
     ]
     return tag("tr", cells)
 
 
-def _last_cells(stored: StoredModel, kind: str, now: float) -> list[str]:
-    """When something was uploaded, and the button that deletes it."""
+def _last_cells(stored: StoredModel, kind: str, shown: _Found, now: float) -> list[str]:
+    """When something was uploaded, and the button that deletes it, for who may."""
     forget = tag("button", "Forget", type="submit", class_="button danger", aria_label=f"Forget {stored.name}")
     kept = "" if stored.expires is None else f"kept until {moment(stored.expires)} UTC"
     return [
         tag("td", tag("time", ago(stored.created, now), title=kept or None), class_="num", data_label="submitted"),
-        tag("td", tag("form", forget, method="post", action=f"/{kind}/{stored.id}/forget")),
+        tag("td", tag("form", forget, method="post", action=f"/{kind}/{stored.id}/forget") if shown.may_submit else ""),
     ]
 
 

@@ -16,7 +16,7 @@ from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.known_operators import left_to_onnxruntime
 from kintune.service.model_store import Findings, StoredModel
-from kintune.service.portal.frame import PageContext, heading, markup, page, telling
+from kintune.service.portal.frame import READ_ONLY, PageContext, heading, markup, page, telling
 from kintune.service.portal.job_form import JobForm
 from kintune.service.portal.job_words import headline
 from kintune.service.portal.markup import link, notice, tag, text
@@ -34,9 +34,13 @@ _MOST_OPERATORS = 12
 async def new_job_page(context: PageContext) -> None:
     """First the model, then the options of the job."""
     heading("New job")
+    may_submit = context.visitor.may_submit
+    if not may_submit:
+        markup(notice(READ_ONLY))
     chosen = context.query.get("model", "")
     if not chosen:
-        markup(upload_zone(context))
+        if may_submit:
+            markup(upload_zone(context))
         markup(await asyncio.to_thread(_known_models, context))
         return
     if not (chosen.isascii() and chosen.isdigit() and len(chosen) < 18):
@@ -48,6 +52,8 @@ async def new_job_page(context: PageContext) -> None:
         markup(link("Submit another file", "/new", class_="button main"))
         return
     markup(tag("div", await asyncio.to_thread(_past, context, model), class_="stack"))
+    if not may_submit:
+        return
     with ui.element("section").classes("card stack"):
         form, opened = JobForm(context, model), secrets.token_hex(16)
 

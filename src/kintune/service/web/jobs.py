@@ -119,7 +119,7 @@ def executable(job: str, visitor: Reader, application: ApplicationOf) -> FileRes
 async def export(job: str, kind: ExportKind, visitor: Reader, application: ApplicationOf) -> FileResponse:
     """The tuned model for programs without Kintune: a wheel, or a zip with what onnxruntime or a program in C needs."""
     path, name = await asyncio.to_thread(_executable, application, visitor, job)
-    made = await application.exports.get(path, kind, name)
+    made = await application.exports.get(visitor, path, kind, name)
     return FileResponse(made, media_type="application/octet-stream", filename=made.name)
 
 

@@ -54,7 +54,7 @@ class LocalEngine:
         commands: Mapping[str, AnyCommand],
         resources: Sequence[Resource],
         *,
-        log: Path | None = None,
+        log: Path | ProcessLog | None = None,
         settings: EngineSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
         observe: Observe | None = None,
@@ -68,7 +68,7 @@ class LocalEngine:
             journal: commits results before anybody is told of them.
             commands: how workers are started, by kind ("build"), or by kind and device ("device@gpu0").
             resources: the hosts, and after them the devices, of this machine.
-            log: the file to which the output of all processes is appended.
+            log: what the output of all processes is appended to, or its path.
             settings: its time-outs, and how many failures it tolerates.
             clock: seconds, never going back.
             observe: gets every event of the scheduler, with the decisions it led to.
@@ -78,7 +78,7 @@ class LocalEngine:
         self._journal = journal
         self._settings = settings or EngineSettings()
         self._clock = clock
-        self._log = ProcessLog(log)
+        self._log = log if isinstance(log, ProcessLog) else ProcessLog(log)
         self._reactor = Reactor(clock)
         self._launcher = Launcher(self._reactor, self._log, clock)
         self._drivers: dict[str, JobDriver] = {}
