@@ -11,11 +11,10 @@ from collections.abc import Mapping
 __all__ = ["LEFT", "left_to_onnxruntime"]
 
 LEFT = frozenset({
-    "ImageDecoder", "Loop", "MelWeightMatrix", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike", "RegexFullMatch", "Scan", "StringConcat", "StringNormalizer", "StringSplit",
-    "TfIdfVectorizer",
+    "ImageDecoder", "MelWeightMatrix", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer",
 })  # fmt: skip
-"""ONNX's own operators that are not imported."""
+"""ONNX's own operators that are not imported.  Loops are not among them: many are written out step by step."""
 
 _DOMAINS = ("com.microsoft", "ai.onnx")
 
