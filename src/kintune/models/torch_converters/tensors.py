@@ -313,13 +313,13 @@ def _scattered(t: Translation, a: SimpleNamespace, where: Sequence[int], dtype: 
     return source
 
 
-def _neutral(reduction: str, dtype: str) -> float:
+def _neutral(reduction: str | None, dtype: str) -> float:
     """The number that changes nothing in a reduction of PyTorch."""
     if reduction in ("amin", "amax"):
         if is_float(dtype):
             return math.inf if reduction == "amin" else -math.inf
         limits = torch.iinfo(torch_type(dtype))
-        return limits.max if reduction == "amin" else limits.min
+        return int(limits.max if reduction == "amin" else limits.min)
     return 1 if reduction == "prod" else 0
 
 
