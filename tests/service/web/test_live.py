@@ -61,7 +61,7 @@ def test_who_is_no_longer_let_in_hears_no_more_however_much_there_is_to_say(
 
     async def listen() -> int:
         heard = 0
-        answer = await live.events(job.id, request, anna, application)
+        answer = live.events(job.id, request, anna, application)
         async for _ in answer.body_iterator:
             if heard == 0:
                 application.users.revoke(anna.token or 0, 3.0)
