@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from kintune.models.evaluation import open_session
+from kintune.models.onnx import read
 from kintune.models.onnx_nodes import nodes
 from kintune.models.unrolling import unroll
 
@@ -160,6 +161,25 @@ RANDOM = COUNTED.replace("o = Sub (t, x)", "o = RandomNormalLike (t)")
 @pytest.mark.parametrize("text", [DEPENDS, LONG, RANDOM])
 def test_what_is_not_known_or_too_much_stays(text: str) -> None:
     assert unroll(parsed(text), 17) is None
+
+
+def test_a_loop_that_runs_as_often_as_another_has_results(tmp_path: Path) -> None:
+    head = COUNTED.partition("{")[0]
+    text = COUNTED.replace(head, "rows (float[2, 3] x) => (float[2, 3] z) ")
+    body = """
+        sizes = Shape (all)
+        first = Constant <value = int64 {0}> ()
+        often = Gather (sizes, first)
+        z = Loop (often, , y) <body = again (int64 j, bool g, float[2, 3] a) => (bool h, float[2, 3] b) {
+            h = Identity (g)
+            b = Add (a, a)
+        }>
+    }"""
+    model = parsed(text[: text.rindex("}")] + body)
+    onnx.save(model, tmp_path / "rows.onnx")
+    found = read(tmp_path / "rows.onnx", {}).proto
+    assert not any(node.op_type == "Loop" for node in nodes(found))
+    np.testing.assert_allclose(outputs(found)[0], outputs(model)[0], rtol=1e-6)
 
 
 @pytest.mark.tvm
