@@ -14,20 +14,19 @@ import argparse
 import datetime
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import onnx
+from contestants import Contestant, in_turns
 from numpy.typing import NDArray
 from one_run import tune
 from onnx import TensorProto, helper, numpy_helper
@@ -38,60 +37,7 @@ from kintune.hardware.cpu import inspect_machine
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/native_runtime.json"
 _ROUNDS = 12
-_TURN_MS = 150.0
 _SILERO = ("--shape", "input=1x576", "--shape", "state=2x1x128", "--constant", "sr=16000")
-
-
-class Contestant:
-    """One runtime in a process of its own, stopped except in its turns."""
-
-    def __init__(self, kind: str, file: Path, inputs: Path, threads: int, before: Path | None = None) -> None:
-        tree = before or ROOT
-        environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree / 'runtime/src'}"}
-        command = [sys.executable, str(ROOT / "benchmarks/contestant.py"), kind, str(file), str(inputs), str(threads)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self._read("ready")
-        self._process.send_signal(signal.SIGSTOP)
-
-    def turn(self, runs: int) -> list[float]:
-        """Milliseconds of as many runs."""
-        self._process.send_signal(signal.SIGCONT)
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{runs}\n")
-        self._process.stdin.flush()
-        times: list[float] = json.loads(self._read(""))
-        self._process.send_signal(signal.SIGSTOP)
-        return times
-
-    def _read(self, wanted: str) -> str:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(wanted or "["):
-                return line
-        raise SystemExit("a contestant ended early; its messages are above")
-
-    def __enter__(self) -> Contestant:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-def in_turns(contestants: Mapping[str, Contestant]) -> dict[str, list[float]]:
-    """The median of each turn in milliseconds, by contestant and round; every round begins with another one."""
-    medians: dict[str, list[float]] = {name: [] for name in contestants}
-    runs = {name: max(3, int(_TURN_MS / statistics.median(each.turn(5)))) for name, each in contestants.items()}
-    names = list(contestants)
-    for number in range(_ROUNDS):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            medians[name].append(statistics.median(contestants[name].turn(runs[name])))
-    return medians
 
 
 def _node(operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
