@@ -26,7 +26,7 @@ def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy of an array at a multiple of 64 bytes."""
     memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % _ALIGNMENT
-    copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy: np.ndarray[Any, Any] = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
 

@@ -5,7 +5,8 @@
 
 All large products of matrices are quantised, the output layer too: blocks of 32 weights with a scale each, as
 `kintune tune --weights` makes them.  The file of each width, and the one in fp32, are tuned cold.  Then all take turns,
-each in a process of its own that is stopped meanwhile, with the same number of threads.  The error is the norm of the
+each in a process of its own that is stopped meanwhile, with the same number of threads.  onnxruntime also runs files
+that let it round data to bytes (`accuracy_level` 4), which Kintune never does.  The error is the norm of the
 difference to the file in fp32 over the norm of its output, both run by onnxruntime.  Nothing else should run.
 Results go to FOLDER/decode_weights.json.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from contestants import Contestant, in_turns
 from one_run import tune
 
@@ -42,7 +44,10 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     files = {"fp32": options.model} | {f"{bits} bits": quantised(options.model, bits, options.out) for bits in _BITS}
-    tuned = {name: tuned_once(file, options.minutes, options.out / name.replace(" ", "-")) for name, file in files.items()}
+    tuned = {
+        name: tuned_once(file, options.minutes, options.out / name.replace(" ", "-")) for name, file in files.items()
+    }
+    rival = files | {f"{bits} bits, bytes": rounding(files[f"{bits} bits"]) for bits in _BITS}
     arrays = dict(draw_inputs(read_manifest(tuned["fp32"]).inputs, 0))
     inputs = options.out / "inputs.npz"
     np.savez(inputs, allow_pickle=False, **arrays)
@@ -50,7 +55,7 @@ def main() -> None:
     with ExitStack() as processes:
         contestants = {
             f"{kind}, {name}": processes.enter_context(Contestant(kind, file, inputs, threads))
-            for kind, found in (("kintune", tuned), ("onnxruntime", files))
+            for kind, found in (("kintune", tuned), ("onnxruntime", rival))
             for name, file in found.items()
         }
         times = in_turns(contestants)
@@ -60,7 +65,7 @@ def main() -> None:
         "date": datetime.date.today().isoformat(),
         "threads": threads,
         "minutes": options.minutes,
-        "errors": {name: error(options.model, file, arrays) for name, file in files.items()},
+        "errors": {name: error(options.model, file, arrays) for name, file in rival.items()},
         "median_ms": {name: statistics.median(each) for name, each in times.items()},
         "medians_ms": times,
     }
@@ -70,7 +75,9 @@ def main() -> None:
         print(f"{name}: {ours[name]:.2f} ms ({min(each):.2f} to {max(each):.2f})")
     for name in files:
         against = (ours["kintune, fp32"], ours[f"onnxruntime, {name}"])
-        print(name, *(f"{ours[f'kintune, {name}'] / other:.2f}" for other in against), "of Kintune fp32, of onnxruntime")
+        print(
+            name, *(f"{ours[f'kintune, {name}'] / other:.2f}" for other in against), "of Kintune fp32, of onnxruntime"
+        )
 
 
 def quantised(model: Path, bits: int, folder: Path) -> Path:
@@ -78,6 +85,17 @@ def quantised(model: Path, bits: int, folder: Path) -> Path:
     written = folder / f"{model.stem}_{bits}.onnx"
     quantiser = WeightQuantiser(model, bits)
     quantiser.save([layer.name for layer in quantiser.layers], written)
+    return written
+
+
+def rounding(file: Path) -> Path:
+    """The same file, except that onnxruntime may round the data of these products to bytes."""
+    written = file.with_stem(f"{file.stem}_bytes")
+    model = onnx.load(file)
+    for node in model.graph.node:
+        if node.op_type == "MatMulNBits":
+            node.attribute.append(onnx.helper.make_attribute("accuracy_level", 4))
+    onnx.save(model, written)
     return written
 
 
@@ -91,7 +109,7 @@ def tuned_once(file: Path, minutes: float, folder: Path) -> Path:
 
 
 def error(model: Path, other: Path, arrays: dict[str, Any]) -> float:
-    """The error of a file, run by onnxruntime: norm of the difference over norm of the fp32 output, the worst output."""
+    """The error of a file in onnxruntime: norm of the difference over that of the fp32 output, the worst output."""
     import onnxruntime
 
     found = []

@@ -160,7 +160,10 @@ def _undated(path: Path) -> str:
 
 
 def comparisons(results: Path) -> list[str]:
-    """The runs of `experiment = "compare"`, the last of each name, a line each; nothing where none is kept."""
+    """The runs of `experiment = "compare"`, the last of each name, a line each; nothing where none is kept.
+
+    Comparisons of one file are left out: these networks have lines of their own in other tables.
+    """
     body = []
     last = {_undated(path): path for path in sorted(results.glob("*/comparison.json"))}
     for name in SUPERSEDED:
@@ -177,6 +180,8 @@ def comparisons(results: Path) -> list[str]:
                 means += [f"{each['mean']:.2f}" if each else "", whole]
             first = beside.get("onnxruntime")
             counted = first or next(iter(beside.values()), {"files": 0})
+            if counted["files"] < 2:
+                continue
             body.append([name, document["days"][-1], str(counted["files"]), *means, *_verdicts(first)])
     if not body:
         return []
