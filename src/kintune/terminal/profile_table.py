@@ -83,7 +83,7 @@ def _table(profile: Profile, top: int, width: int) -> Iterator[str]:
     if beside and any(row[-1].startswith("(") for row in rows):
         yield "(in brackets: for several calls together; --json and --html say which)"
     if profile.prefix:
-        yield f"Names are without {profile.prefix}"
+        yield f"All names begin with {profile.prefix}, which is left out"
 
 
 def _cells(call: ProfiledCall, profile: Profile) -> list[str]:

@@ -97,7 +97,7 @@ def test_where_the_time_goes_is_shown_and_taken_along(pages: Pages, browser: web
     wait_for(browser, "compiled as conv2d + add + relu")
     trace, page = (
         read(browser, lambda part, words=words: part.find_element(By.LINK_TEXT, words).get_attribute("href"))
-        for words in ("Trace for Perfetto", "Page")
+        for words in ("Trace for Perfetto", "Profile (HTML)")
     )
     assert trace is not None
     assert page is not None

@@ -101,7 +101,7 @@ def test_a_newcomer_gets_a_fast_model(service: Serving, chromium: webdriver.Chro
 def test_the_same_again_is_answered_at_once(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
     chromium.get(f"{service.url}/models")
     click(chromium, "dense")
-    wait_for(chromium, "Until, ms or a share")
+    wait_for(chromium, "Target latency")
     wait_for(chromium, "Earlier: dense")
     field = chromium.find_element(By.CSS_SELECTOR, "input[placeholder*=onnxruntime]")
     field.send_keys("1000")

@@ -67,12 +67,12 @@ def _until(form: JobForm) -> Reader:
     del form
     field = _outlined(
         ui.input(
-            "Until, ms or a share",
+            "Target latency",
             placeholder="8, or onnxruntime*0.8",
             validation=until_problem,
         )
     ).mark("until")
-    field.props('clearable hint="Empty: as fast as it gets"')
+    field.props('clearable hint="Milliseconds, or a share of a runtime. Empty: as fast as it gets"')
 
     def read(wanted: dict[str, Any]) -> None:
         wanted["until"] = str(field.value).strip() or None if field.value else None

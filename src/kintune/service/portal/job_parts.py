@@ -41,6 +41,7 @@ _MOST_TITLES = 12
 _MOST_ROWS = 200
 _MOST_CAUSES = 8
 _SHADES = 6
+_FADES = "linear-gradient(to right, var(--faint) 60%, transparent)"
 
 
 def stand(job: Job, said: str, doing: str, device: str) -> str:
@@ -60,7 +61,7 @@ def stand(job: Job, said: str, doing: str, device: str) -> str:
         parts.append(tag("ol", steps, class_="stage-step", aria_label="Progress of the job"))
         waiting = (job.reason if job.state is JobStatus.QUEUED else "") or "waiting for its turn"
         parts.append(tag("p", text(f"Now: {doing or waiting}"), class_="faint small"))
-    asked = f"{describe_request(job.wanted)}; on {device}; handed in {moment(job.created)} UTC"
+    asked = f"{describe_request(job.wanted)}; on {device}; submitted {moment(job.created)} UTC"
     parts.append(tag("p", text(asked), class_="faint small"))
     return tag("div", parts, class_="stack")
 
@@ -77,7 +78,7 @@ def failures(job: Job) -> str:
 
 
 def latencies(report: RunReport) -> str:
-    """Latencies by runtime, as bars, timed in turns; an untuned network that is far slower has no bar of its length."""
+    """Latencies by runtime, as bars, timed in turns; the bar of an untuned network that is far slower fades out."""
     latency = report.latency_ms
     medians = {"Kintune": latency.tuned, **latency.rivals, "untuned": latency.untuned}
     ran = {name: value for name, value in medians.items() if value is not None}
@@ -91,7 +92,7 @@ def latencies(report: RunReport) -> str:
         between = "" if spread is None else f"{milliseconds(spread.p10)} to {milliseconds(spread.p90)}"
         share = "" if name == "Kintune" or not latency.tuned else f"{latency.tuned / value:.2f} of that"
         wide = f"width:{100 * min(1.0, value / longest):.1f}%"
-        colour = "" if name == "Kintune" else ";background:var(--faint)"
+        colour = "" if name == "Kintune" else f";background:{_FADES if value > longest else 'var(--faint)'}"
         cells = [
             tag("td", text(name) + tag("i", class_="share", style=wide + colour), class_="name"),
             *(tag("td", cell, class_="num") for cell in (milliseconds(value), between, share)),

@@ -169,14 +169,16 @@ def _form(context: PageContext, query: JobQuery, visitor: Visitor) -> str:
         parts.append(tag("label", [tag("span", "Device"), chosen], class_="field"))
     if visitor.scope is Scope.ADMIN:
         box = tag("input", type="checkbox", name="everybody", value="1", checked=query.everybody, data_submits="")
-        parts.append(tag("fieldset", [tag("legend", "Whose"), tag("label", [box, "everybody's"], class_="line")]))
+        parts.append(
+            tag("fieldset", [tag("legend", "Whose"), tag("div", tag("label", [box, "everybody's"]), class_="choices")])
+        )
     sort = query.address().partition("sort=")[2].partition("&")[0]
     if sort:
         parts.append(tag("input", type="hidden", name="sort", value=sort))
     parts.append(tag("button", "Search", type="submit", class_="button"))
     if query.is_narrow:
         parts.append(link("All jobs", "/"))
-    return tag("form", tag("div", parts, class_="line"), method="get", action="/", role="search")
+    return tag("form", tag("div", parts, class_="line filters"), method="get", action="/", role="search")
 
 
 def _find(context: PageContext, query: JobQuery) -> tuple[list[ListedJob], int]:

@@ -46,10 +46,10 @@ def profile_part(profile: Profile, job: str) -> str:
     if rest > 0:
         under.append(tag("p", f"{rest} faster ones are left out.", class_="faint small"))
     if profile.prefix:
-        under.append(tag("p", text(f"Names are without {profile.prefix}"), class_="faint small"))
+        under.append(tag("p", text(f"All names begin with {profile.prefix}, which is left out"), class_="faint small"))
     base = f"/api/v1/jobs/{job}/profile"
     links = [
-        link("Page", f"{base}/page", class_="button", download=""),
+        link("Profile (HTML)", f"{base}/page", class_="button", download=""),
         link("Trace for Perfetto", f"{base}/trace", class_="button", download=""),
     ]
     parts = [

@@ -148,6 +148,7 @@ input.native, select.native { font: inherit; color: var(--text);
 input[type=checkbox] { width: 18px; height: 18px; accent-color: var(--accent); margin: 0; vertical-align: middle; }
 fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .choices { display: flex; flex-wrap: wrap; gap: 2px 14px; }
 a.button:hover { text-decoration: none; }
+.filters { align-items: flex-end; } .filters .choices { min-height: 36px; align-items: center; }
 .choices label, td label { display: inline-flex; gap: 6px; align-items: center; padding: 3px 0; cursor: pointer; }
 .drop { border: 2px dashed var(--faint); border-radius: 12px; padding: 28px 16px; text-align: center;
   background: var(--surface); display: flex; flex-direction: column; gap: 8px; align-items: center; }
@@ -188,6 +189,10 @@ ul.legend.only-narrow { display: none; }
 body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--surface); }
 .short { width: 7rem; }
 .q-field__focusable-action { opacity: 1; color: var(--faint); }
+.q-field--with-bottom { padding-bottom: 0; }
+.q-field__bottom, .q-field__bottom--animated { position: static; transform: none; padding: 4px 12px 0; min-height: 0;
+  line-height: 1.35; }
+.q-field__messages { line-height: 1.35; }
 .q-field__bottom { color: var(--faint); } .q-field--error .q-field__bottom { color: var(--bad); }
 .q-field--float .q-field__label, .q-field__label { color: var(--faint); }
 .q-field--highlighted .q-field__label { color: var(--accent); }
