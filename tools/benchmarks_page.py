@@ -180,7 +180,7 @@ def comparisons(results: Path) -> list[str]:
                 means += [f"{each['mean']:.2f}" if each else "", whole]
             first = beside.get("onnxruntime")
             counted = first or next(iter(beside.values()), {"files": 0})
-            if counted["files"] < 2:
+            if counted["files"] == 1:
                 continue
             body.append([name, document["days"][-1], str(counted["files"]), *means, *_verdicts(first)])
     if not body:

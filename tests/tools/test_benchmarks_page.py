@@ -69,7 +69,8 @@ def test_a_comparison_without_onnxruntime_claims_nothing_beside_it(tmp_path: Pat
         "other": "openvino", "files": 2, "mean": 0.5, "whole": 2, "mean_whole": 0.5, "worst": 1.5, "worst_file": "gru",
         "won": ["a"], "level": [], "lost": ["gru"],
     }  # fmt: skip
-    for name, against in (("one", [openvino]), ("other", [])):
+    of_one_file = {**openvino, "files": 1}
+    for name, against in (("one", [openvino]), ("other", []), ("single", [of_one_file])):
         (tmp_path / name).mkdir()
         comparison = {"setting": "", "summary": {"against": against}}
         document = {"days": ["2026-11-26"], "comparisons": [comparison]}
