@@ -29,8 +29,7 @@ TVM_FFI_RANGE = ((0, 1, 14), (0, 1, 15))
 _TVM_FFI_REQUIREMENT = "apache-tvm-ffi>=0.1.14.post0,<0.1.15"
 _REQUIRED = ("msgspec", "numpy", "onnx", "onnxruntime", "onnxslim", "sqlalchemy", "xgboost-cpu")
 _OPTIONAL = ("openvino", "torch")
-_PYTHONS = ((3, 10), (3, 13))  # the first and the last that were tried
-_INSTALLABLE = (3, 14)  # all packages that are needed have wheels for it
+_PYTHONS = ((3, 10), (3, 14))  # the first and the last that were tried
 _LOAD_TIMEOUT_S = 120
 
 
@@ -72,8 +71,7 @@ def _python() -> Check:
     found = ".".join(str(part) for part in sys.version_info[:3])
     if _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]:
         return Check("python", Verdict.GOOD, found)
-    verdict = Verdict.NOTE if sys.version_info[:2] == _INSTALLABLE else Verdict.PROBLEM
-    return Check("python", verdict, f"{found} was not tried", "use Python 3.10 to 3.13")
+    return Check("python", Verdict.PROBLEM, f"{found} was not tried", "use Python 3.10 to 3.14")
 
 
 def _tvm(version_of: VersionOf) -> Check:
