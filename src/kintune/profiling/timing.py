@@ -84,12 +84,12 @@ def read_original(ref: ModelRef, combination: Combination) -> Original:
     if sorted(theirs) != sorted(own):
         raise ModelError(
             f"{path}: has the inputs {', '.join(theirs) or 'none'}, the executable {', '.join(own) or 'none'}; "
-            "name the model that it was made of, and --constant for inputs that were fixed"
+            "name the model that it was made of with --model, and --constant for inputs that were fixed"
         )
     shapes = {tensor.name: tensor.shape for tensor in combination.inputs}
     if (apart := contradicting(str(path), file.graph, shapes)) is not None:
         raise ModelError(
-            f"{path}: {apart} in the executable; name the model that it was made of, as in zoo:NAME?batch=8"
+            f"{path}: {apart} in the executable; name the model that it was made of, as in --model zoo:NAME?batch=8"
         )
     constants = {name: store_constant(name, array, typed=True) for name, array in values.items()}
     return Original(str(path), constants, onnx_graph(file.graph.graph))
