@@ -1,4 +1,7 @@
-"""An upload on its way into the blob store: as large as its owner may still keep, and examined before it is kept."""
+"""An upload on its way into the blob store: as large as its owner may still keep, and examined before it is kept.
+
+A file that its owner has stored takes no more room when it comes again.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,31 @@ async def receive_upload(
         TooLarge: the upload is larger than the visitor's quota allows.
         StorageError: it cannot be written.
     """
-    most, storage = visitor.quota.upload_mb << 20, application.models.storage(visitor.user)
-    if most <= 0:
-        raise Forbidden(f"you may not upload {called}")
+    most = _largest_allowed(visitor, called)
+    longest = min(most, application.models.storage(visitor.user).longest_upload)
+
+    async def admit(path: pathlib.Path, digest: Digest, size: int) -> None:
+        stored = application.models.of_file(visitor.user, digest)
+        storage = application.models.storage(visitor.user)
+        if (stored is None or stored.deleted is not None) and size > storage.left:
+            raise storage.refusal
+        if examine is not None:
+            await examine(path)
+
     try:
-        return await application.blobs.receive(chunks, min(most, storage.left), examine)
+        return await application.blobs.receive(chunks, longest, admit)
     except TooLarge as error:
-        if storage.left < most:
-            raise storage.refusal from error
+        if longest < most:
+            raise application.models.storage(visitor.user).refusal from error
         raise
+
+
+def _largest_allowed(visitor: Visitor, called: str) -> int:
+    """Returns how many bytes one upload of a visitor may have.
+
+    Raises:
+        Forbidden: none.
+    """
+    if (most := visitor.quota.upload_mb << 20) <= 0:
+        raise Forbidden(f"you may not upload {called}")
+    return most
