@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import io
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -177,3 +178,44 @@ def test_what_is_no_model_is_kept_for_an_hour(anna: TestClient, application: App
     assert application.models.expire(application.now() + 3599) == []
     assert application.models.expire(application.now() + 3600) == [useless]
     assert anna.get(f"/api/v1/models/{useful}").status_code == 200
+
+
+def inspected_by(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a shell script inspect uploads."""
+    program = folder / "inspection"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+@pytest.mark.parametrize(
+    ("script", "look_s", "said"),
+    [
+        ("exit 1", 120.0, "its inspection needs more memory than is allowed, or it is damaged"),
+        ("kill -XCPU $$", 120.0, "its inspection takes too long"),
+        ("exec sleep 600", 0.1, "its inspection took more than 0.1 seconds"),
+    ],
+)
+def test_a_good_model_stays_one_when_another_inspection_fails(
+    anna: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, look_s: float, said: str
+) -> None:
+    model = upload(anna)
+    found = anna.get(f"/api/v1/models/{model}").json()
+    monkeypatch.setattr(models, "_LOOK_S", look_s)
+    inspected_by(script, tmp_path, monkeypatch)
+    assert upload(anna) == model
+    assert anna.get(f"/api/v1/models/{model}").json() == found
+    assert anna.delete(f"/api/v1/models/{model}").status_code == 204
+    assert upload(anna) == model
+    assert anna.get(f"/api/v1/models/{model}").json() == found
+    assert problem(anna, b"hello, world") == said
+
+
+def test_an_inspection_that_cannot_be_started_is_named(
+    anna: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = upload(anna)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    assert upload(anna) == model
+    assert anna.get(f"/api/v1/models/{model}").json()["findings"]["problem"] == ""
+    assert problem(anna, b"hello") == "its inspection could not be started (No such file or directory); upload it again"
