@@ -137,14 +137,90 @@ def test_an_upload_is_waited_for_as_long_as_it_is_inspected(model: Path, tmp_pat
     waits: dict[str, float] = {}
 
     def answer(request: httpx.Request) -> httpx.Response:
-        waits[request.url.path] = request.extensions["timeout"]["read"]
-        return httpx.Response(200, json={"findings": None, "jobs": []})
+        waits[f"{request.method} {request.url.path.rpartition('/sha256/')[0] or request.url.path}"] = (
+            request.extensions["timeout"]["read"]
+        )
+        return httpx.Response(404 if request.method == "PUT" else 200, json={"findings": None, "jobs": []})
 
     with Client("http://service", transport=httpx.MockTransport(answer)) as client:
         client.upload(model)
         client.upload_inputs(tmp_path / "one.npz")
         client.jobs()
-    assert waits == {"/api/v1/models": 600.0, "/api/v1/inputs": 600.0, "/api/v1/jobs": 60.0}
+    assert waits == {
+        "PUT /api/v1/models": 600.0,  # a model that had a problem is inspected again
+        "POST /api/v1/models": 600.0,
+        "PUT /api/v1/inputs": 600.0,
+        "POST /api/v1/inputs": 600.0,
+        "GET /api/v1/jobs": 60.0,
+    }
+
+
+class Remembers(httpx.HTTPTransport):
+    """Passes every request on, and keeps the method, the path up to a digest, and the body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[tuple[str, str, bytes]] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        data = request.read()
+        self.requests.append((request.method, request.url.path.rpartition("/sha256/")[0] or request.url.path, data))
+        return super().handle_request(request)
+
+
+def test_a_file_that_is_uploaded_already_is_not_sent_again(server: Server, model: Path) -> None:
+    data, transport = model.read_bytes(), Remembers()
+    with Client(server.url, transport=transport) as client:
+        first = client.upload(model)
+        assert transport.requests == [("PUT", "/api/v1/models", b""), ("POST", "/api/v1/models", data)]
+        transport.requests.clear()
+        assert client.upload(model, "again")["id"] == first["id"]
+        assert transport.requests == [("PUT", "/api/v1/models", b"")]
+        assert [each["name"] for each in client.models()] == ["again"]
+        client.delete_model(first["id"])
+        transport.requests.clear()
+        assert client.upload(model)["id"] == first["id"]
+        assert transport.requests == [("PUT", "/api/v1/models", b""), ("POST", "/api/v1/models", data)]
+
+
+def test_a_set_of_inputs_that_is_uploaded_already_is_not_sent_again(server: Server, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        np.savez(tmp_path / f"{name}.npz", x=np.zeros((1, 4), np.float32))
+    data = (tmp_path / "first.npz").read_bytes()
+    (tmp_path / "second.npz").write_bytes(data)
+    transport = Remembers()
+    with Client(server.url, transport=transport) as client:
+        first, second = client.upload_inputs(tmp_path)
+        assert (first["id"], second["name"], second["arrays"]) == (second["id"], "second", first["arrays"])
+    assert transport.requests == [
+        ("PUT", "/api/v1/inputs", b""), ("POST", "/api/v1/inputs", data), ("PUT", "/api/v1/inputs", b""),
+    ]  # fmt: skip
+
+
+def test_a_model_that_cannot_be_used_is_refused_without_sending_it_again(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"nonsense")
+    transport = Remembers()
+    with Client(server.url, transport=transport) as client:
+        for _ in range(2):
+            with pytest.raises(InputError, match=r"broken\.onnx: it is no ONNX file"):
+                client.upload(tmp_path / "broken.onnx")
+    assert [method for method, _, _ in transport.requests] == ["PUT", "POST", "PUT"]
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_an_older_service_is_sent_every_file(model: Path, status: int) -> None:
+    sent: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            return httpx.Response(status, html="<p>Not found</p>")
+        sent.append(request.read())
+        return httpx.Response(201, json={"id": 5, "findings": {"problem": ""}})
+
+    with Client("http://service", transport=httpx.MockTransport(answer)) as client:
+        for _ in range(2):
+            assert client.upload(model)["id"] == 5
+    assert sent == [model.read_bytes()] * 2
 
 
 def test_a_job_is_finished_and_given_another_priority(server: Server, model: Path) -> None:

@@ -104,6 +104,13 @@ def test_a_file_is_sent_whole_with_every_try(tmp_path: Path, monkeypatch: pytest
     assert sent == [b"network", b"network"]
 
 
+def test_a_status_may_mean_that_there_is_nothing() -> None:
+    with answering(404, json={"error": "there is no model"}) as connection:
+        assert connection.ask("GET", "/api/v1/models/5", none_for=(404, 405)) is None
+        with pytest.raises(InputError, match="there is no model"):
+            connection.ask("GET", "/api/v1/models/5", none_for=(405,))
+
+
 def test_a_service_that_has_moved_is_said_to_be_elsewhere() -> None:
     with answering(308, headers={"Location": "https://service/api/v1/jobs/j1"}) as connection:
         for ask in asks(connection):

@@ -4,8 +4,8 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.records.database import Database
-from kintune.service.access import Forbidden, Quota, Visitor
-from kintune.service.model_store import INPUTS, ModelStore, Storage
+from kintune.service.access import Forbidden, NotFound, Quota, Visitor
+from kintune.service.model_store import INPUTS, MODEL, ModelStore, Storage
 from tests.support.service_users import visitor
 
 MB = 1 << 20
@@ -61,3 +61,21 @@ def test_an_upload_is_found_by_its_file_and_its_owner(database: Database, cora: 
     found = store.of_file(cora.user, "1" * 64)
     assert found is not None
     assert (found.id, found.deleted) == (inputs.id, 101.0)
+
+
+def test_an_upload_is_renewed_by_its_owner_until_it_is_deleted(
+    database: Database, cora: Visitor, boris: Visitor
+) -> None:
+    store = ModelStore(database)
+    model = store.add(cora.user, "one", "1" * 64, 10 * MB, 100.0, 200.0)
+    renewed = store.renew(cora.user, "folder/two.onnx", "1" * 64, 300.0)
+    assert (renewed.id, renewed.name, renewed.created, renewed.expires) == (model.id, "two", 100.0, 300.0)
+    for owner, file, kind in ((boris.user, "1", MODEL), (cora.user, "1", INPUTS), (cora.user, "2", MODEL)):
+        with pytest.raises(NotFound):
+            store.renew(owner, "three", file * 64, None, kind)
+    store.delete(cora, model.id, 102.0)
+    with pytest.raises(NotFound, match="you have no model with this content; upload the file"):
+        store.renew(cora.user, "three", "1" * 64, None)
+    found = store.of_file(cora.user, "1" * 64)
+    assert found is not None
+    assert (found.name, found.expires) == ("two", 300.0)

@@ -30,7 +30,7 @@ import httpx
 
 from kintune.core.failure_report import remove_report
 from kintune.errors import InputError, JobFailed, StorageError
-from kintune.files import check_readable, check_writable, move_into_place, readable_files
+from kintune.files import check_readable, check_writable, move_into_place, readable_files, sha256_of
 from kintune.service.client_connection import (
     PATIENT,
     SERVICE_VARIABLE,
@@ -45,6 +45,7 @@ __all__ = ["SERVICE_VARIABLE", "TOKEN_VARIABLE", "Client", "ServiceError"]
 _CHUNK = 1 << 20
 _ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 _OVER = ("done", "failed", "cancelled")
+_NOT_THERE = (404, 405)  # the service has no such file of the user; an older one does not know the request
 
 
 class Client:
@@ -93,7 +94,8 @@ class Client:
     def upload(self, path: str | os.PathLike[str], name: str | None = None) -> dict[str, Any]:
         """Uploads an ONNX file; returns the model: `id`, `name`, `size` in bytes, `findings` and more.
 
-        `name` is what the model is called; None takes the file's name.
+        `name` is what the model is called; None takes the file's name.  A file that the user has there already is not
+        sent again: the model gets the new name, and is kept as long as a new one.
 
         Raises:
             InputError: the file cannot be read, or the service finds that it cannot be tuned.
@@ -108,7 +110,7 @@ class Client:
     def upload_inputs(self, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         """Uploads an `.npz` file with a set of inputs, or those in a directory; returns them: `id`, `arrays` and more.
 
-        Their ids are for `calibrate` or `inputs` of a job.
+        Their ids are for `calibrate` or `inputs` of a job.  Files that the user has there already are not sent again.
 
         Raises:
             InputError: a file cannot be read, or the service finds that it holds no inputs.
@@ -308,8 +310,14 @@ class Client:
         return last
 
     def _upload(self, path: str, name: str, file: Path) -> Any:
-        """Uploads a file; returns what the service says of it."""
-        return self._connection.send_file(path, file, params={"name": name})
+        """Uploads a file, without sending it if the user has it there; returns what the service says of it."""
+        with file.open("rb") as opened:
+            digest = sha256_of(opened).hex()
+        named = {"name": name}
+        known = self._connection.ask(
+            "PUT", f"{path}/sha256/{digest}", none_for=_NOT_THERE, params=named, timeout=PATIENT
+        )
+        return known or self._connection.send_file(path, file, params=named)
 
     def _command(
         self, job: str, command: str, body: dict[str, Any] | None = None, done_in: Collection[str] = ()

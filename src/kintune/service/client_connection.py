@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -60,13 +60,15 @@ class ServiceConnection:
         path: str,
         done_before: Callable[[], Any] = lambda: None,
         *,
+        none_for: Collection[int] = (),
         content: Callable[[], Iterator[bytes]] | None = None,
         **more: Any,
     ) -> Any:
         """Sends a request, again while the service does not answer; returns its JSON answer, None where it is empty.
 
         `content` makes the body anew for each try.  `done_before` returns an answer, if there is one, where the service
-        refuses a second try because the first, whose answer was lost, was carried out.
+        refuses a second try because the first, whose answer was lost, was carried out.  A status of `none_for` is no
+        error: None is returned.
 
         Raises:
             InputError: the service refuses the request.
@@ -86,7 +88,7 @@ class ServiceConnection:
                         return answer
                     if number and method == "DELETE" and response.status_code == _NOT_FOUND:
                         return None  # the first try did it
-                    return self._document(response)
+                    return None if response.status_code in none_for else self._document(response)
             time.sleep(waits.next_wait())
         raise AssertionError("unreachable")
 

@@ -132,6 +132,21 @@ class ModelStore:
             row = connection.execute(select(models).where(mine)).one_or_none()
         return None if row is None else _model(plain(row))
 
+    def renew(self, owner: int, name: str, file: str, expires: float | None, kind: str = MODEL) -> StoredModel:
+        """Gives an upload of a kind that is not deleted another name and time to live; returns it.
+
+        Raises:
+            NotFound: the owner has none with this file.
+        """
+        mine = (models.c.owner == owner) & (models.c.file == file) & (models.c.kind == kind)
+        values = {"name": _clean(name), "expires": expires}
+        renewal = update(models).where(mine, models.c.deleted.is_(None)).values(**values).returning(models.c.id)
+        with self._database.transaction() as connection:
+            known = connection.execute(renewal).scalar_one_or_none()
+            if known is None:
+                raise NotFound(f"you have no {_CALLED[kind]} with this content; upload the file")
+            return self._get(known)
+
     def get(self, visitor: Visitor, model: int, kind: str = MODEL) -> StoredModel:
         """Returns an upload of a kind, a model as a rule, that the visitor may see.
 

@@ -1,6 +1,7 @@
 """`/api/v1/models`: uploads, and what inspecting an uploaded file has found.
 
-An upload is streamed to the blob store and inspected in a process of its own.
+An upload is streamed to the blob store and inspected in a process of its own.  One that is stored need not be sent
+again: its digest names it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from kintune.service.model_store import MODEL, Findings, StoredModel
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
-from kintune.service.web.uploads import receive_upload
+from kintune.service.web.uploads import DigestInPath, receive_upload, stored_upload
 
-__all__ = ["InspectionFailed", "inspect_upload", "receive", "router"]
+__all__ = ["InspectionFailed", "inspect_upload", "receive", "reuse", "router"]
 _LOOK_S = 120.0
 _DAY_S = 86400.0
 _PROBLEM_S = 3600.0  # what cannot be used is kept for this long
@@ -55,6 +56,21 @@ async def upload(
 ) -> ModelOut:
     """Hand in an ONNX file as the body of the request; answered with what looking at it has found."""
     return ModelOut.of(await receive(application, visitor, name, request.stream(), address_of(request)))
+
+
+@router.put("/sha256/{digest}")
+async def upload_again(
+    digest: DigestInPath,
+    request: Request,
+    visitor: Submitter,
+    application: ApplicationOf,
+    name: ModelName = "model",
+) -> ModelOut:
+    """Hand in a file that you have uploaded before, without sending it; 404 where it is to be sent by POST.
+
+    The answer is that of an upload: the model has the new name, and is kept as long as a new one.
+    """
+    return ModelOut.of(await reuse(application, visitor, name, digest, address_of(request)))
 
 
 @router.get("")
@@ -103,6 +119,30 @@ async def receive(
         model = application.models.add(visitor.user, name, file, size, now, expires)
         application.models.found(model.id, findings)
         application.audit_log.note(now, "upload", f"model {model.id}", visitor, address, {"sha256": file, "size": size})
+    return msgspec.structs.replace(model, findings=findings)
+
+
+async def reuse(
+    application: ApplicationState, visitor: Visitor, name: str, digest: Digest, address: str
+) -> StoredModel:
+    """Does as if a model that the visitor has uploaded before were uploaded again; inspects it if it had a problem.
+
+    Raises:
+        NotFound: the visitor has no model with this digest, or has deleted it.
+        Forbidden: the visitor may upload nothing.
+        TooLarge: it is larger than the visitor's quota allows.
+    """
+    stored = stored_upload(application, visitor, "models", digest)
+    findings = stored.findings
+    if findings is None or findings.problem:
+        findings = await _findings(application, visitor, digest)
+    now = application.now()
+    expires = _end_of_life(application, findings, now)
+    details = {"sha256": digest, "size": stored.size, "sent": False}
+    with application.database.transaction():
+        model = application.models.renew(visitor.user, name, digest, expires)
+        application.models.found(model.id, findings)
+        application.audit_log.note(now, "upload", f"model {model.id}", visitor, address, details)
     return msgspec.structs.replace(model, findings=findings)
 
 

@@ -1,18 +1,25 @@
 """An upload on its way into the blob store: as large as its owner may still keep, and examined before it is kept.
 
-A file that its owner has stored takes no more room when it comes again.
+A file that its owner has stored takes no more room when it comes again, and need not even be sent: its digest names it.
 """
 
 from __future__ import annotations
 
 import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated
 
-from kintune.service.access import Forbidden, Visitor
+from fastapi import Path
+
+from kintune.service.access import Forbidden, NotFound, Visitor
 from kintune.service.blob_store import Digest, TooLarge
+from kintune.service.model_store import MODEL, StoredModel
 from kintune.service.web.application_state import ApplicationState
 
-__all__ = ["receive_upload"]
+__all__ = ["DigestInPath", "receive_upload", "stored_upload"]
+
+DigestInPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file, in hexadecimal.")]
+"""The parameter of a path that names a file by its content."""
 
 
 async def receive_upload(
@@ -48,6 +55,25 @@ async def receive_upload(
         if longest < most:
             raise application.models.storage(visitor.user).refusal from error
         raise
+
+
+def stored_upload(
+    application: ApplicationState, visitor: Visitor, called: str, digest: Digest, kind: str = MODEL
+) -> StoredModel:
+    """Returns the visitor's own upload of a file, which need not be sent again; `called` says what such uploads are.
+
+    Raises:
+        NotFound: the visitor has none of this kind, or its file is gone.
+        Forbidden: the visitor may upload nothing.
+        TooLarge: the file is larger than the visitor's quota allows.
+    """
+    most = _largest_allowed(visitor, called)
+    found = application.models.of_file(visitor.user, digest)
+    if found is None or found.deleted is not None or found.kind != kind or not application.blobs.has(digest):
+        raise NotFound(f"none of your {called} has this content; upload the file")
+    if found.size > most:
+        raise TooLarge(f"the file is larger than the {most >> 20} MB that are allowed")
+    return found
 
 
 def _largest_allowed(visitor: Visitor, called: str) -> int:
