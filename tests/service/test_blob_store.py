@@ -76,6 +76,19 @@ def test_what_comes_in_pieces_is_kept_whole(content: BlobStore) -> None:
     assert content.path(digest).read_bytes() == b"hello"
 
 
+def test_what_is_complete_is_examined_before_it_is_kept(content: BlobStore, tmp_path: Path) -> None:
+    seen: list[tuple[bytes, str, int]] = []
+
+    async def examine(path: Path, digest: str, size: int) -> None:
+        seen.append((path.read_bytes(), digest, size))
+        raise InputError("not wanted")
+
+    with pytest.raises(InputError, match="not wanted"):
+        asyncio.run(content.receive(chunks(b"he", b"llo"), most=5, examine=examine))
+    assert seen == [(b"hello", hashlib.sha256(b"hello").hexdigest(), 5)]
+    assert (list(content.digests()), left(content, tmp_path)) == ([], [])
+
+
 def test_what_is_too_large_leaves_nothing(content: BlobStore, tmp_path: Path) -> None:
     with pytest.raises(TooLarge, match="larger than"):
         asyncio.run(content.receive(chunks(b"hello", b"!"), most=5))

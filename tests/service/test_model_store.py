@@ -4,8 +4,8 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.records.database import Database
-from kintune.service.access import Forbidden, Quota, Visitor
-from kintune.service.model_store import INPUTS, ModelStore, Storage
+from kintune.service.access import Forbidden, NotFound, Quota, Visitor
+from kintune.service.model_store import INPUTS, MODEL, ModelStore, Storage
 from tests.support.service_users import visitor
 
 MB = 1 << 20
@@ -23,7 +23,7 @@ def test_all_uploads_of_a_user_together_have_a_limit(database: Database, cora: V
     with pytest.raises(Forbidden, match=refused):
         store.add(cora.user, "two", "2" * 64, 4 * MB + 1, 100.0, None, INPUTS)
     store.add(cora.user, "two", "2" * 64, 4 * MB, 100.0, None, INPUTS)
-    assert store.storage(cora.user) == Storage(10 * MB, 10 * MB)
+    assert store.storage(cora.user) == Storage(used=10 * MB, most=10 * MB, largest=6 * MB)
     store.add(boris.user, "three", "3" * 64, 100 * MB, 100.0, None)
 
 
@@ -45,3 +45,37 @@ def test_a_set_of_inputs_that_is_uploaded_as_a_model_stays_one(database: Databas
     assert store.get(cora, inputs.id, INPUTS).expires is None
     mistaken = store.add(cora.user, "y", "2" * 64, MB, 100.0, 3700.0)
     assert store.add(cora.user, "y", "2" * 64, MB, 101.0, None, INPUTS).id == mistaken.id
+
+
+@pytest.mark.parametrize(("used", "largest", "longest"), [(0, 0, 10), (7, 6, 6), (7, 2, 3), (10, 4, 4), (12, 0, 0)])
+def test_an_upload_is_as_long_as_what_is_left_or_what_is_stored(used: int, largest: int, longest: int) -> None:
+    assert Storage(used, 10, largest).longest_upload == longest
+
+
+def test_an_upload_is_found_by_its_file_and_its_owner(database: Database, cora: Visitor, boris: Visitor) -> None:
+    store = ModelStore(database)
+    inputs = store.add(cora.user, "x", "1" * 64, MB, 100.0, None, INPUTS)
+    assert store.of_file(cora.user, "1" * 64) == inputs
+    assert store.of_file(boris.user, "1" * 64) is None
+    store.delete(cora, inputs.id, 101.0, INPUTS)
+    found = store.of_file(cora.user, "1" * 64)
+    assert found is not None
+    assert (found.id, found.deleted) == (inputs.id, 101.0)
+
+
+def test_an_upload_is_renewed_by_its_owner_until_it_is_deleted(
+    database: Database, cora: Visitor, boris: Visitor
+) -> None:
+    store = ModelStore(database)
+    model = store.add(cora.user, "one", "1" * 64, 10 * MB, 100.0, 200.0)
+    renewed = store.renew(cora.user, "folder/two.onnx", "1" * 64, 300.0)
+    assert (renewed.id, renewed.name, renewed.created, renewed.expires) == (model.id, "two", 100.0, 300.0)
+    for owner, file, kind in ((boris.user, "1", MODEL), (cora.user, "1", INPUTS), (cora.user, "2", MODEL)):
+        with pytest.raises(NotFound):
+            store.renew(owner, "three", file * 64, None, kind)
+    store.delete(cora, model.id, 102.0)
+    with pytest.raises(NotFound, match="you have no model with this content; upload the file"):
+        store.renew(cora.user, "three", "1" * 64, None)
+    found = store.of_file(cora.user, "1" * 64)
+    assert found is not None
+    assert (found.name, found.expires) == ("two", 300.0)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from onnx import AttributeProto, ModelProto, SparseTensorProto, TensorProto, helper
 
+from kintune.service import upload_inspection
 from kintune.service.upload_inspection import examine
 from tests.support.service_users import dynamic_onnx
 from tests.support.string_models import write_classifier, write_text_model
@@ -92,3 +93,16 @@ def test_weights_in_other_files_are_a_problem_wherever_they_are(
     assert examine(tmp_path / "net.onnx").problem == (
         "its weights lie in other files; save it as one file and upload that"
     )
+
+
+def test_an_inspection_without_memory_finds_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def out_of_memory(path: Path) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(upload_inspection, "examine", out_of_memory)
+    monkeypatch.setattr("kintune.service.upload_inspection.resource.setrlimit", lambda *_: None)
+    with pytest.raises(SystemExit):
+        upload_inspection.main(["net.onnx"])
+    assert capsys.readouterr().out == ""

@@ -118,11 +118,15 @@ class BlobStore:
             return incoming.finish([data])
 
     async def receive(
-        self, chunks: AsyncIterator[bytes], most: int, examine: Callable[[Path], Awaitable[None]] | None = None
+        self,
+        chunks: AsyncIterator[bytes],
+        most: int,
+        examine: Callable[[Path, Digest, int], Awaitable[None]] | None = None,
     ) -> tuple[Digest, int]:
         """Keeps chunks as they come; returns their digest and their size in bytes.
 
-        `examine` is given the complete file before it is kept; where it raises an error, nothing is.
+        `examine` is given the complete file, its digest and its size before it is kept; where it raises an error,
+        nothing is.
 
         Raises:
             TooLarge: there are more than `most` bytes; nothing of them is kept.
@@ -137,7 +141,7 @@ class BlobStore:
                 incoming.write(chunk)
             if examine is not None:
                 incoming.flush()
-                await examine(incoming.path)
+                await examine(incoming.path, incoming.digest, size)
             return await asyncio.to_thread(incoming.finish, []), size  # the disk may take long over it
 
     def remove(self, digest: Digest) -> None:
@@ -209,13 +213,17 @@ class _Incoming:
     def flush(self) -> None:
         self._file.flush()
 
+    @property
+    def digest(self) -> Digest:
+        return self._hash.hexdigest()
+
     def finish(self, rest: Iterable[bytes]) -> Digest:
         """Writes the rest, and moves the complete file to its place."""
         for chunk in rest:
             self.write(chunk)
         self._file.flush()
         os.fsync(self._file.fileno())
-        digest = self._hash.hexdigest()
+        digest = self.digest
         place = self._content.path(digest)
         place.parent.mkdir(exist_ok=True)
         os.replace(self.path, place)

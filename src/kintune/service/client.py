@@ -16,43 +16,36 @@ milliseconds, sizes in bytes.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from email.message import Message
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import httpx
 
-from kintune.core.backoff import BackOff
 from kintune.core.failure_report import remove_report
-from kintune.errors import InputError, JobFailed, KintuneError, StorageError
-from kintune.files import check_readable, check_writable, move_into_place, readable_files
+from kintune.errors import InputError, JobFailed, StorageError
+from kintune.files import check_readable, check_writable, move_into_place, readable_files, sha256_of
+from kintune.service.client_connection import (
+    PATIENT,
+    SERVICE_VARIABLE,
+    TIMEOUT,
+    TOKEN_VARIABLE,
+    ServiceConnection,
+    ServiceError,
+)
 
 __all__ = ["SERVICE_VARIABLE", "TOKEN_VARIABLE", "Client", "ServiceError"]
 
-SERVICE_VARIABLE, TOKEN_VARIABLE = "KINTUNE_SERVICE", "KINTUNE_TOKEN"
-"""The environment variables that name the service and the token."""
-
-_TRIES = 4
-_TIMEOUT_S = 60.0
-_PATIENT = httpx.Timeout(_TIMEOUT_S, read=600.0)  # uploads are inspected and exports made before it answers
 _CHUNK = 1 << 20
-_A_PAGE = 200  # jobs or uploads that the service lists at once
 _ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 _OVER = ("done", "failed", "cancelled")
-_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
-_AWAY = (502, 503, 504)  # what a service answers, or a proxy for it, that is being started again
-
-
-class ServiceError(KintuneError):
-    """The service cannot be reached, or could not do what was asked."""
+_NOT_THERE = (404, 405)  # the service has no such file of the user; an older one does not know the request
 
 
 class Client:
@@ -77,10 +70,8 @@ class Client:
         Raises:
             InputError: the address or the token cannot be one.
         """
-        self.address = _address(address or os.environ.get(SERVICE_VARIABLE) or "http://127.0.0.1:8190")
-        token = _token(token or os.environ.get(TOKEN_VARIABLE) or "")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=self.address, headers=headers, timeout=_TIMEOUT_S, transport=transport)
+        self._connection = ServiceConnection(address, token, transport)
+        self.address = self._connection.address
 
     def __enter__(self) -> Client:
         return self
@@ -88,7 +79,7 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._http.close()
+        self._connection.close()
 
     def user(self) -> dict[str, Any]:
         """Returns who the token is of: `name`, `scope`, `quota`, and what is `used` of it.
@@ -97,13 +88,14 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("GET", "/api/v1/me")
+        answer: dict[str, Any] = self._connection.ask("GET", "/api/v1/me")
         return answer
 
     def upload(self, path: str | os.PathLike[str], name: str | None = None) -> dict[str, Any]:
         """Uploads an ONNX file; returns the model: `id`, `name`, `size` in bytes, `findings` and more.
 
-        `name` is what the model is called; None takes the file's name.
+        `name` is what the model is called; None takes the file's name.  A file that the user has there already is not
+        sent again: the model gets the new name, and is kept as long as a new one.
 
         Raises:
             InputError: the file cannot be read, or the service finds that it cannot be tuned.
@@ -118,7 +110,7 @@ class Client:
     def upload_inputs(self, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         """Uploads an `.npz` file with a set of inputs, or those in a directory; returns them: `id`, `arrays` and more.
 
-        Their ids are for `calibrate` or `inputs` of a job.
+        Their ids are for `calibrate` or `inputs` of a job.  Files that the user has there already are not sent again.
 
         Raises:
             InputError: a file cannot be read, or the service finds that it holds no inputs.
@@ -138,7 +130,7 @@ class Client:
             ServiceError: the service does not answer, or fails.
         """
         body = {"model": model, "wanted": {name: value for name, value in wanted.items() if value is not None}}
-        answer: dict[str, Any] = self._ask(
+        answer: dict[str, Any] = self._connection.ask(
             "POST", "/api/v1/jobs", json=body, headers={"Idempotency-Key": secrets.token_hex(16)}
         )
         return answer
@@ -152,7 +144,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        return self._pages("/api/v1/jobs", "jobs", limit, parameters)
+        return self._connection.pages("/api/v1/jobs", "jobs", limit, parameters)
 
     def models(self, limit: int = 50) -> list[dict[str, Any]]:
         """Returns the user's latest models, at most `limit`, newest first.
@@ -161,7 +153,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        return self._pages("/api/v1/models", "models", limit)
+        return self._connection.pages("/api/v1/models", "models", limit)
 
     def inputs(self, limit: int = 50) -> list[dict[str, Any]]:
         """Returns the user's latest sets of inputs, at most `limit`, newest first.
@@ -170,7 +162,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        return self._pages("/api/v1/inputs", "inputs", limit)
+        return self._connection.pages("/api/v1/inputs", "inputs", limit)
 
     def delete_model(self, model: int) -> None:
         """Deletes an uploaded model; the results of its jobs stay.
@@ -179,7 +171,7 @@ class Client:
             InputError: there is no such model, or a job that is not over needs it.
             ServiceError: the service does not answer, or fails.
         """
-        self._ask("DELETE", f"/api/v1/models/{int(model)}")
+        self._connection.ask("DELETE", f"/api/v1/models/{int(model)}")
 
     def delete_inputs(self, inputs: int) -> None:
         """Deletes an uploaded set of inputs.
@@ -188,7 +180,7 @@ class Client:
             InputError: there is no such set, or a job that is not over needs it.
             ServiceError: the service does not answer, or fails.
         """
-        self._ask("DELETE", f"/api/v1/inputs/{int(inputs)}")
+        self._connection.ask("DELETE", f"/api/v1/inputs/{int(inputs)}")
 
     def job(self, job: str) -> dict[str, Any]:
         """Returns one job, with its steps.
@@ -197,7 +189,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("GET", _path(job))
+        answer: dict[str, Any] = self._connection.ask("GET", _path(job))
         return answer
 
     def cancel(self, job: str) -> dict[str, Any]:
@@ -243,7 +235,7 @@ class Client:
             InputError: the service refuses the request.
             ServiceError: the service does not answer, or fails.
         """
-        answer: dict[str, Any] = self._ask("GET", _path(job, "report"))
+        answer: dict[str, Any] = self._connection.ask("GET", _path(job, "report"))
         return answer
 
     def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
@@ -261,10 +253,7 @@ class Client:
         target = check_writable(folder / job if folder.is_dir() else path, "the output")
         part = target.with_name(f".{target.name}.part")
         try:
-            with self._http.stream("GET", asked, timeout=_PATIENT if is_made else _TIMEOUT_S) as response:
-                if not response.is_success:
-                    response.read()
-                    raise self._error(response)
+            with self._connection.receiving(asked, PATIENT if is_made else TIMEOUT) as response:
                 target = target.with_name(_file_name(response) or job) if folder.is_dir() else target
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
@@ -272,10 +261,6 @@ class Client:
             move_into_place(part, target)
             if what == "executable":
                 remove_report(target)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise self._silent(error) from error
-        except httpx.TransportError as error:
-            raise ServiceError(f"{self.address} closed the connection ({error}); try again") from error
         except OSError as error:
             raise StorageError(f"{path}: cannot be written ({error.strerror})") from error
         finally:
@@ -295,7 +280,7 @@ class Client:
         reached = False
         while True:
             try:
-                for kind, data in self._events(job):
+                for kind, data in self._connection.events(_path(job, "events")):
                     reached = True
                     yield kind, data
                     if kind == "job" and data["state"] in _OVER:
@@ -324,73 +309,15 @@ class Client:
             raise JobFailed(f"job {job} is {last.get('state')}: {last.get('reason') or 'no reason is known'}")
         return last
 
-    def _pages(
-        self, path: str, what: str, limit: int, parameters: Mapping[str, Any] | None = None
-    ) -> list[dict[str, Any]]:
-        """Asks for one page of a list after the other, until there are `limit` entries, or no more."""
-        found: list[dict[str, Any]] = []
-        asked = dict(parameters or {})
-        while len(found) < limit:
-            page = self._ask("GET", path, params={**asked, "limit": min(limit - len(found), _A_PAGE)})
-            found += page[what]
-            if (following := page.get("next")) is None:
-                break
-            asked["after"] = following
-        return found
-
-    def _document(self, response: httpx.Response) -> Any:
-        """The JSON answer of the service, None where it is empty.
-
-        Raises:
-            InputError: the service refuses the request, or is elsewhere.
-            ServiceError: it has failed, or what answers is no service.
-        """
-        if not response.is_success:
-            raise self._error(response)
-        if not response.content:
-            return None
-        try:
-            return response.json()
-        except ValueError as error:
-            raise self._stranger() from error
-
-    def _silent(self, error: Exception) -> ServiceError:
-        return ServiceError(f"{self.address} does not answer ({error}); is `kintune serve` running there?")
-
-    def _stranger(self) -> ServiceError:
-        return ServiceError(f"{self.address} does not answer as a service of Kintune; is the address right?")
-
-    def _error(self, response: httpx.Response) -> KintuneError:
-        """Returns the error that an answer without success stands for."""
-        if response.has_redirect_location:
-            place = str(response.url.join(response.headers["location"])).partition("/api/")[0]
-            return InputError(f"{self.address} has moved to {place}; name that address")
-        said = _said(response)
-        if response.status_code == _UNAUTHORIZED:
-            return InputError(
-                f"{self.address} takes a valid token: give one with --token (in Python token=...) or ${TOKEN_VARIABLE}"
-            )
-        return InputError(said) if response.is_client_error else ServiceError(said)
-
-    def _events(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        with self._http.stream("GET", _path(job, "events")) as response:  # it speaks every 15 seconds
-            if response.status_code in _AWAY:
-                return
-            if not response.is_success:
-                response.read()
-                raise self._error(response)
-            if response.headers.get("content-type", "").startswith("text/html"):
-                raise self._stranger()
-            kind = ""
-            for line in response.iter_lines():
-                if line.startswith("event: "):
-                    kind = line.removeprefix("event: ")
-                elif line.startswith("data: "):
-                    yield kind, json.loads(line.removeprefix("data: "))
-
     def _upload(self, path: str, name: str, file: Path) -> Any:
-        """Uploads a file; returns what the service says of it."""
-        return self._ask("POST", path, params={"name": name}, content=partial(_chunks, file), timeout=_PATIENT)
+        """Uploads a file, without sending it if the user has it there; returns what the service says of it."""
+        with file.open("rb") as opened:
+            digest = sha256_of(opened).hex()
+        named = {"name": name}
+        known = self._connection.ask(
+            "PUT", f"{path}/sha256/{digest}", none_for=_NOT_THERE, params=named, timeout=PATIENT
+        )
+        return known or self._connection.send_file(path, file, params=named)
 
     def _command(
         self, job: str, command: str, body: dict[str, Any] | None = None, done_in: Collection[str] = ()
@@ -404,69 +331,8 @@ class Client:
             found = self.job(job)
             return found if found["state"] in done_in else None
 
-        answer: dict[str, Any] = self._ask("POST", _path(job, command), job_if_done, json=body)
+        answer: dict[str, Any] = self._connection.ask("POST", _path(job, command), job_if_done, json=body)
         return answer
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        done_before: Callable[[], Any] = lambda: None,
-        *,
-        content: Callable[[], Iterator[bytes]] | None = None,
-        **more: Any,
-    ) -> Any:
-        """Sends a request, again while the service does not answer; returns its JSON answer, None where it is empty.
-
-        `content` makes the body anew for each try.  `done_before` returns an answer, if there is one, where the service
-        refuses a second try because the first, whose answer was lost, was carried out.
-
-        Raises:
-            InputError: the service refuses the request.
-            ServiceError: the service does not answer, or fails.
-        """
-        waits = BackOff(0.5)
-        for number in range(_TRIES):
-            try:
-                body = None if content is None else content()
-                response = self._http.request(method, path, content=body, **more)
-            except httpx.TransportError as error:
-                if number == _TRIES - 1:
-                    raise self._silent(error) from error
-            else:
-                if response.status_code not in _AWAY or number == _TRIES - 1:
-                    if number and response.status_code == _CONFLICT and (answer := done_before()) is not None:
-                        return answer
-                    if number and method == "DELETE" and response.status_code == _NOT_FOUND:
-                        return None  # the first try did it
-                    return self._document(response)
-            time.sleep(waits.next_wait())
-        raise AssertionError("unreachable")
-
-
-def _chunks(file: Path) -> Iterator[bytes]:
-    """The content of a file, piece by piece."""
-    with file.open("rb") as opened:
-        while chunk := opened.read(_CHUNK):
-            yield chunk
-
-
-def _address(text: str) -> str:
-    try:
-        url = httpx.URL(text)
-        fine = url.scheme in ("http", "https") and bool(url.host) and not any(each.isspace() for each in text)
-    except httpx.InvalidURL:
-        fine = False
-    if not fine:
-        raise InputError(f"{text!r} is no address of a service; name it as http://HOST:PORT or https://HOST")
-    return text.rstrip("/")
-
-
-def _token(text: str) -> str:
-    token = text.strip()
-    if not (token.isascii() and token.isprintable()) or " " in token:
-        raise InputError("the token has characters that no token has; make one with: kintune service add-token")
-    return token
 
 
 def _path(job: str, what: str = "") -> str:
@@ -485,16 +351,3 @@ def _file_name(response: httpx.Response) -> str:
     about = Message()
     about["Content-Disposition"] = response.headers.get("content-disposition", "")
     return Path(about.get_filename() or "").name.lstrip(".")
-
-
-def _said(response: httpx.Response) -> str:
-    """The line in which the service says what is wrong."""
-    try:
-        answer = response.json()
-    except ValueError:
-        answer = None
-    if isinstance(answer, dict) and "error" in answer:
-        return str(answer["error"])
-    details = answer.get("detail") if isinstance(answer, dict) else None
-    reason = f" ({details})" if isinstance(details, str) else ""
-    return f"the service answers {response.status_code}{reason}"

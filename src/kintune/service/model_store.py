@@ -65,15 +65,21 @@ class StoredModel(msgspec.Struct, frozen=True):
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """How many bytes a user's uploads take, and how many they may."""
+    """How many bytes a user's uploads take, how many they may, and how many the largest of them takes."""
 
     used: int
     most: int
+    largest: int = 0
 
     @property
     def left(self) -> int:
         """How many more there may be; negative where there are too many already."""
         return self.most - self.used
+
+    @property
+    def longest_upload(self) -> int:
+        """As many bytes as are left, or as the largest upload has: the same file again takes no more."""
+        return max(self.left, self.largest)
 
     @property
     def refusal(self) -> Forbidden:
@@ -119,6 +125,28 @@ class ModelStore:
                 connection.execute(update(models).where(models.c.id == known).values(**values))
             return self._get(known)
 
+    def of_file(self, owner: int, file: str) -> StoredModel | None:
+        """Returns the owner's upload of a file, of whatever kind, be it deleted or not; None if there never was one."""
+        mine = (models.c.owner == owner) & (models.c.file == file)
+        with self._database.snapshot() as connection:
+            row = connection.execute(select(models).where(mine)).one_or_none()
+        return None if row is None else _model(plain(row))
+
+    def renew(self, owner: int, name: str, file: str, expires: float | None, kind: str = MODEL) -> StoredModel:
+        """Gives an upload of a kind that is not deleted another name and time to live; returns it.
+
+        Raises:
+            NotFound: the owner has none with this file.
+        """
+        mine = (models.c.owner == owner) & (models.c.file == file) & (models.c.kind == kind)
+        values = {"name": _clean(name), "expires": expires}
+        renewal = update(models).where(mine, models.c.deleted.is_(None)).values(**values).returning(models.c.id)
+        with self._database.transaction() as connection:
+            known = connection.execute(renewal).scalar_one_or_none()
+            if known is None:
+                raise NotFound(f"you have no {_CALLED[kind]} with this content; upload the file")
+            return self._get(known)
+
     def get(self, visitor: Visitor, model: int, kind: str = MODEL) -> StoredModel:
         """Returns an upload of a kind, a model as a rule, that the visitor may see.
 
@@ -138,9 +166,11 @@ class ModelStore:
         """What the uploads of a user take that are not deleted."""
         live = (models.c.owner == owner) & models.c.deleted.is_(None)
         with self._database.snapshot() as connection:
-            used = connection.scalar(select(func.sum(models.c.size)).where(live)) or 0
+            sizes = select(func.sum(models.c.size), func.max(models.c.size)).where(live)
+            used, largest = connection.execute(sizes).one()
             quota = connection.execute(select(users.c.quota).where(users.c.id == owner)).scalar_one()
-        return Storage(int(used), msgspec.json.decode(quota, type=Quota).storage_mb << 20)
+        most = msgspec.json.decode(quota, type=Quota).storage_mb << 20
+        return Storage(int(used or 0), most, int(largest or 0))
 
     def names(self, ids: Iterable[int]) -> dict[int, str]:
         """Returns the names of models by id, be they deleted or not."""

@@ -132,15 +132,15 @@ def _count(dims: Sequence[int]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print what is found, as JSON."""
+    """Print what is found, as JSON; nothing where memory or time do not suffice."""
     (path,) = sys.argv[1:] if argv is None else argv
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S + 1))  # at the first SIGXCPU ends it, at the second SIGKILL
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         findings = examine(Path(path))
     except MemoryError:
-        findings = Findings(problem="looking at it needs more memory than is allowed")
+        sys.exit(1)
     sys.stdout.buffer.write(msgspec.json.encode(findings))
 
 

@@ -73,7 +73,8 @@ def test_no_request_is_answered_with_a_500(browser: TestClient, described: dict[
         for method, operation in methods.items()
         if not path.endswith("/events")
     ]
-    known = {"model": str(model), "job": job, "token": "1"}
+    digest = browser.get(f"/api/v1/models/{model}").json()["sha256"]
+    known = {"model": str(model), "job": job, "token": "1", "digest": digest}
 
     @compiled_examples(250, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.data())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import struct
 import zipfile
@@ -13,6 +14,7 @@ from fastapi.testclient import TestClient
 from kintune.service.access import Quota
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import upload
+from tests.support.web_service import NOW
 
 
 @pytest.fixture
@@ -124,3 +126,37 @@ def test_what_a_job_needs_that_is_not_over_stays(anna: TestClient, application: 
     )
     assert application.models.expire(1e12) == []
     assert anna.post(f"/api/v1/jobs/{job}/cancel").status_code == 202
+
+
+def test_a_set_that_is_stored_need_not_be_sent(
+    anna: TestClient,
+    client: Callable[..., TestClient],
+    application: ApplicationState,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = npz(x=np.zeros((1, 4), np.float32))
+    hand_in(anna, data)
+    (before,) = anna.get("/api/v1/inputs").json()["inputs"]
+    path = f"/api/v1/inputs/sha256/{hashlib.sha256(data).hexdigest()}"
+    monkeypatch.setattr(application, "now", lambda: NOW + 86400.0)
+    answer = anna.put(path, params={"name": "calibration/second.npz"})
+    assert answer.status_code == 200
+    assert answer.json() == {**before, "name": "second", "expires": before["expires"] + 86400.0}
+    assert anna.get("/api/v1/inputs").json()["inputs"] == [answer.json()]
+    assert [(note.action, note.subject) for note in application.audit_log.read()] == [
+        ("upload", f"inputs {before['id']}")
+    ] * 2
+    assert client("boris").put(path).status_code == 404
+    assert anna.put(path.replace("inputs", "models")).status_code == 404
+    assert anna.delete(f"/api/v1/inputs/{before['id']}").status_code == 204
+    assert anna.put(path).status_code == 404
+
+
+def test_a_set_that_holds_more_than_may_be_by_now_is_refused(anna: TestClient, application: ApplicationState) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, x=np.zeros(1_000_000, np.float32))
+    hand_in(anna, buffer.getvalue())
+    application.users.change_user("anna", quota=Quota(upload_mb=1))
+    answer = anna.put(f"/api/v1/inputs/sha256/{hashlib.sha256(buffer.getvalue()).hexdigest()}")
+    assert answer.status_code == 422
+    assert "than the 1 MB that you may upload" in answer.json()["error"]

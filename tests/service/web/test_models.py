@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import onnx
 import pytest
 from fastapi.testclient import TestClient
@@ -16,6 +20,7 @@ from kintune.service.access import Quota
 from kintune.service.web import models
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import dynamic_onnx, upload
+from tests.support.web_service import NOW
 
 
 @pytest.fixture
@@ -177,3 +182,82 @@ def test_what_is_no_model_is_kept_for_an_hour(anna: TestClient, application: App
     assert application.models.expire(application.now() + 3599) == []
     assert application.models.expire(application.now() + 3600) == [useless]
     assert anna.get(f"/api/v1/models/{useful}").status_code == 200
+
+
+def inspected_by(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a shell script inspect uploads."""
+    program = folder / "inspection"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+@pytest.mark.parametrize(
+    ("script", "look_s", "said"),
+    [
+        ("exit 1", 120.0, "its inspection needs more memory than is allowed, or it is damaged"),
+        ("kill -XCPU $$", 120.0, "its inspection takes too long"),
+        ("exec sleep 600", 0.1, "its inspection took more than 0.1 seconds"),
+    ],
+)
+def test_a_good_model_stays_one_when_another_inspection_fails(
+    anna: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, look_s: float, said: str
+) -> None:
+    model = upload(anna)
+    found = anna.get(f"/api/v1/models/{model}").json()
+    monkeypatch.setattr(models, "_LOOK_S", look_s)
+    inspected_by(script, tmp_path, monkeypatch)
+    assert upload(anna) == model
+    assert anna.get(f"/api/v1/models/{model}").json() == found
+    assert anna.delete(f"/api/v1/models/{model}").status_code == 204
+    assert upload(anna) == model
+    assert anna.get(f"/api/v1/models/{model}").json() == found
+    assert problem(anna, b"hello, world") == said
+
+
+def test_an_inspection_that_cannot_be_started_is_named(
+    anna: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = upload(anna)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    assert upload(anna) == model
+    assert anna.get(f"/api/v1/models/{model}").json()["findings"]["problem"] == ""
+    assert problem(anna, b"hello") == "its inspection could not be started (No such file or directory); upload it again"
+
+
+def again(client: TestClient, data: bytes, name: str = "again.onnx") -> Any:
+    """The answer to a file that is named by its content, and not sent."""
+    answer = client.put(f"/api/v1/models/sha256/{hashlib.sha256(data).hexdigest()}", params={"name": name})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_model_that_is_stored_need_not_be_sent(
+    anna: TestClient, application: ApplicationState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = dynamic_onnx().SerializeToString()
+    before = anna.get(f"/api/v1/models/{upload(anna, data)}").json()
+    later = NOW + 3 * 86400.0
+    monkeypatch.setattr(application, "now", lambda: later)
+    inspected_by("exit 1", tmp_path, monkeypatch)  # what was found to be good is not inspected again
+    answer = again(anna, data)
+    assert answer == {**before, "name": "again", "expires": before["expires"] + 3 * 86400.0}
+    assert anna.get(f"/api/v1/models/{before['id']}").json() == answer
+    note = application.audit_log.read()[0]
+    assert (note.at, note.action, note.subject) == (later, "upload", f"model {before['id']}")
+    details = {"sha256": before["sha256"], "size": len(data), "sent": False}
+    assert msgspec.json.decode(note.details) == details
+
+
+def test_a_model_with_a_problem_is_inspected_again(
+    anna: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = dynamic_onnx().SerializeToString()
+    with monkeypatch.context() as busy:
+        inspected_by("exit 1", tmp_path, busy)
+        model = upload(anna, data)
+        assert again(anna, data)["expires"] == NOW + 3600.0
+    answer = again(anna, data)
+    assert (answer["id"], answer["findings"]["problem"]) == (model, "")
+    assert answer["expires"] > NOW + 3600.0
+    assert again(anna, data)["findings"] == answer["findings"]

@@ -15,14 +15,15 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from kintune.errors import InputError
 from kintune.service.access import Visitor
+from kintune.service.blob_store import Digest
 from kintune.service.model_store import INPUTS, Findings, Input, StoredModel
 from kintune.service.npz_headers import read_headers
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.schemas import ErrorOut, InputsOut, InputsPage
-from kintune.service.web.uploads import receive_upload
+from kintune.service.web.uploads import DigestInPath, receive_upload, stored_upload
 
-__all__ = ["receive_inputs", "router"]
+__all__ = ["receive_inputs", "reuse_inputs", "router"]
 
 _DAY_S = 86400.0
 
@@ -33,6 +34,7 @@ router = APIRouter(
 )
 
 InputsId = Annotated[int, Path(ge=1, lt=1 << 62)]
+InputsName = Annotated[str, Query(max_length=256, description="A name for the set of inputs.")]
 
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
@@ -42,10 +44,25 @@ async def upload(
     request: Request,
     visitor: Submitter,
     application: ApplicationOf,
-    name: Annotated[str, Query(max_length=256, description="A name for the set of inputs.")] = "inputs",
+    name: InputsName = "inputs",
 ) -> InputsOut:
     """Hand in an .npz file with a set of inputs as the body of the request; jobs name it in `calibrate` or `inputs`."""
     return InputsOut.of(await receive_inputs(application, visitor, name, request.stream(), address_of(request)))
+
+
+@router.put("/sha256/{digest}")
+async def upload_again(
+    digest: DigestInPath,
+    request: Request,
+    visitor: Submitter,
+    application: ApplicationOf,
+    name: InputsName = "inputs",
+) -> InputsOut:
+    """Hand in a file that you have uploaded before, without sending it; 404 where it is to be sent by POST.
+
+    The answer is that of an upload: the set has the new name, and is kept as long as a new one.
+    """
+    return InputsOut.of(await reuse_inputs(application, visitor, name, digest, address_of(request)))
 
 
 @router.get("")
@@ -85,18 +102,53 @@ async def receive_inputs(
 
     async def examine(path: pathlib.Path) -> None:
         nonlocal arrays
-        try:
-            arrays = await asyncio.to_thread(read_headers, path, visitor.quota.upload_mb << 20)
-        except InputError as error:
-            raise InputError(f"{name[:64]}: {error}") from error
+        arrays = await _arrays(visitor, name, path)
 
     file, size = await receive_upload(application, visitor, "inputs", chunks, examine)
-    now, days = application.now(), application.settings.keep_days
+    now, findings = application.now(), Findings(inputs=arrays)
     with application.database.transaction():
-        expires = now + days * _DAY_S if days else None
-        stored = application.models.add(visitor.user, name, file, size, now, expires, INPUTS)
-        findings = Findings(inputs=arrays)
+        stored = application.models.add(visitor.user, name, file, size, now, _end_of_life(application, now), INPUTS)
         application.models.found(stored.id, findings)
         details = {"sha256": file, "size": size}
         application.audit_log.note(now, "upload", f"inputs {stored.id}", visitor, address, details)
     return msgspec.structs.replace(stored, findings=findings)
+
+
+async def reuse_inputs(
+    application: ApplicationState, visitor: Visitor, name: str, digest: Digest, address: str
+) -> StoredModel:
+    """Does as if a set of inputs that the visitor has uploaded before were uploaded again.
+
+    Raises:
+        NotFound: the visitor has no set of inputs with this digest, or has deleted it.
+        Forbidden: the visitor may upload nothing.
+        TooLarge: it is larger than the visitor's quota allows.
+        InputError: it holds more than the quota allows once it is unpacked.
+    """
+    stored = stored_upload(application, visitor, "inputs", digest, INPUTS)
+    findings = Findings(inputs=await _arrays(visitor, name, application.blobs.path(digest)))
+    now = application.now()
+    details = {"sha256": digest, "size": stored.size, "sent": False}
+    with application.database.transaction():
+        renewed = application.models.renew(visitor.user, name, digest, _end_of_life(application, now), INPUTS)
+        application.models.found(renewed.id, findings)
+        application.audit_log.note(now, "upload", f"inputs {renewed.id}", visitor, address, details)
+    return msgspec.structs.replace(renewed, findings=findings)
+
+
+async def _arrays(visitor: Visitor, name: str, path: pathlib.Path) -> tuple[Input, ...]:
+    """Returns what a set of inputs holds.
+
+    Raises:
+        InputError: it is no .npz file of plain arrays, or holds more than the quota allows once it is unpacked.
+    """
+    try:
+        return await asyncio.to_thread(read_headers, path, visitor.quota.upload_mb << 20)
+    except InputError as error:
+        raise InputError(f"{name[:64]}: {error}") from error
+
+
+def _end_of_life(application: ApplicationState, now: float) -> float | None:
+    """Returns until when a set of inputs is kept that is uploaded now; None is for ever."""
+    days = application.settings.keep_days
+    return now + days * _DAY_S if days else None

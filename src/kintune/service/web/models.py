@@ -1,12 +1,14 @@
 """`/api/v1/models`: uploads, and what inspecting an uploaded file has found.
 
-An upload is streamed to the blob store and inspected in a process of its own.
+An upload is streamed to the blob store and inspected in a process of its own.  One that is stored need not be sent
+again: its digest names it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import pathlib
+import signal
 import sys
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -14,14 +16,16 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from kintune.errors import KintuneError
 from kintune.service.access import Visitor
-from kintune.service.model_store import Findings, StoredModel
+from kintune.service.blob_store import Digest
+from kintune.service.model_store import MODEL, Findings, StoredModel
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
-from kintune.service.web.uploads import receive_upload
+from kintune.service.web.uploads import DigestInPath, receive_upload, stored_upload
 
-__all__ = ["inspect_upload", "receive", "router"]
+__all__ = ["InspectionFailed", "inspect_upload", "receive", "reuse", "router"]
 _LOOK_S = 120.0
 _DAY_S = 86400.0
 _PROBLEM_S = 3600.0  # what cannot be used is kept for this long
@@ -37,6 +41,7 @@ router = APIRouter(
 )
 
 ModelId = Annotated[int, Path(ge=1, lt=1 << 62)]
+ModelName = Annotated[str, Query(max_length=256, description="A name for the model.")]
 
 
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -47,10 +52,25 @@ async def upload(
     request: Request,
     visitor: Submitter,
     application: ApplicationOf,
-    name: Annotated[str, Query(max_length=256, description="A name for the model.")] = "model",
+    name: ModelName = "model",
 ) -> ModelOut:
     """Hand in an ONNX file as the body of the request; answered with what looking at it has found."""
     return ModelOut.of(await receive(application, visitor, name, request.stream(), address_of(request)))
+
+
+@router.put("/sha256/{digest}")
+async def upload_again(
+    digest: DigestInPath,
+    request: Request,
+    visitor: Submitter,
+    application: ApplicationOf,
+    name: ModelName = "model",
+) -> ModelOut:
+    """Hand in a file that you have uploaded before, without sending it; 404 where it is to be sent by POST.
+
+    The answer is that of an upload: the model has the new name, and is kept as long as a new one.
+    """
+    return ModelOut.of(await reuse(application, visitor, name, digest, address_of(request)))
 
 
 @router.get("")
@@ -92,37 +112,92 @@ async def receive(
         StorageError: it cannot be written.
     """
     file, size = await receive_upload(application, visitor, "models", chunks)
-    findings = await inspect_upload(application.blobs.path(file))
+    findings = await _findings(application, visitor, file)
     now = application.now()
-    kept_s = _PROBLEM_S if findings.problem else application.settings.keep_days * _DAY_S
+    expires = _end_of_life(application, findings, now)
     with application.database.transaction():
-        model = application.models.add(visitor.user, name, file, size, now, now + kept_s if kept_s else None)
+        model = application.models.add(visitor.user, name, file, size, now, expires)
         application.models.found(model.id, findings)
         application.audit_log.note(now, "upload", f"model {model.id}", visitor, address, {"sha256": file, "size": size})
     return msgspec.structs.replace(model, findings=findings)
 
 
+async def reuse(
+    application: ApplicationState, visitor: Visitor, name: str, digest: Digest, address: str
+) -> StoredModel:
+    """Does as if a model that the visitor has uploaded before were uploaded again; inspects it if it had a problem.
+
+    Raises:
+        NotFound: the visitor has no model with this digest, or has deleted it.
+        Forbidden: the visitor may upload nothing.
+        TooLarge: it is larger than the visitor's quota allows.
+    """
+    stored = stored_upload(application, visitor, "models", digest)
+    findings = stored.findings
+    if findings is None or findings.problem:
+        findings = await _findings(application, visitor, digest)
+    now = application.now()
+    expires = _end_of_life(application, findings, now)
+    details = {"sha256": digest, "size": stored.size, "sent": False}
+    with application.database.transaction():
+        model = application.models.renew(visitor.user, name, digest, expires)
+        application.models.found(model.id, findings)
+        application.audit_log.note(now, "upload", f"model {model.id}", visitor, address, details)
+    return msgspec.structs.replace(model, findings=findings)
+
+
+def _end_of_life(application: ApplicationState, findings: Findings, now: float) -> float | None:
+    """Returns until when a model is kept that is uploaded now; None is for ever."""
+    kept_s = _PROBLEM_S if findings.problem else application.settings.keep_days * _DAY_S
+    return now + kept_s if kept_s else None
+
+
+async def _findings(application: ApplicationState, visitor: Visitor, file: Digest) -> Findings:
+    """Inspects a file; where that fails, what was found of the same bytes before holds if it was good."""
+    try:
+        return await inspect_upload(application.blobs.path(file))
+    except InspectionFailed as error:
+        earlier = application.models.of_file(visitor.user, file)
+        if earlier is None or earlier.kind != MODEL or earlier.findings is None or earlier.findings.problem:
+            return Findings(problem=str(error))
+        return earlier.findings
+
+
+class InspectionFailed(KintuneError):
+    """An inspection took too long, needed too much memory, or crashed: on a busy host a good model's may."""
+
+
 async def inspect_upload(path: pathlib.Path) -> Findings:
-    """Returns the findings of an inspection; one that crashes or takes too long is a finding, too."""
+    """Returns the findings of an inspection.
+
+    Raises:
+        InspectionFailed: it ended without any.
+    """
     async with _AT_ONCE:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "kintune.service.upload_inspection", str(path),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "kintune.service.upload_inspection", str(path),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            failure = f"its inspection could not be started ({error.strerror}); upload it again"
+            raise InspectionFailed(failure) from error
         try:
             output = await asyncio.wait_for(_read_output(process), _LOOK_S)
-        except asyncio.TimeoutError:
-            return Findings(problem=f"its inspection took more than {_LOOK_S:g} seconds")
+        except asyncio.TimeoutError as error:
+            raise InspectionFailed(f"its inspection took more than {_LOOK_S:g} seconds") from error
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
     if output is None:
         return Findings(problem="the findings of its inspection are too long: it has too many inputs, outputs or names")
+    if process.returncode == -signal.SIGXCPU:
+        raise InspectionFailed("its inspection takes too long")
     try:
         return msgspec.json.decode(output, type=Findings)
-    except msgspec.MsgspecError:
-        return Findings(problem="its inspection needs more memory than is allowed, or it is damaged")
+    except msgspec.MsgspecError as error:
+        raise InspectionFailed("its inspection needs more memory than is allowed, or it is damaged") from error
 
 
 async def _read_output(process: asyncio.subprocess.Process) -> bytes | None:

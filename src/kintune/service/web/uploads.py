@@ -1,15 +1,25 @@
-"""An upload on its way into the blob store: as large as its owner may still keep, and examined before it is kept."""
+"""An upload on its way into the blob store: as large as its owner may still keep, and examined before it is kept.
+
+A file that its owner has stored takes no more room when it comes again, and need not even be sent: its digest names it.
+"""
 
 from __future__ import annotations
 
 import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated
 
-from kintune.service.access import Forbidden, Visitor
+from fastapi import Path
+
+from kintune.service.access import Forbidden, NotFound, Visitor
 from kintune.service.blob_store import Digest, TooLarge
+from kintune.service.model_store import MODEL, StoredModel
 from kintune.service.web.application_state import ApplicationState
 
-__all__ = ["receive_upload"]
+__all__ = ["DigestInPath", "receive_upload", "stored_upload"]
+
+DigestInPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file, in hexadecimal.")]
+"""The parameter of a path that names a file by its content."""
 
 
 async def receive_upload(
@@ -28,12 +38,50 @@ async def receive_upload(
         TooLarge: the upload is larger than the visitor's quota allows.
         StorageError: it cannot be written.
     """
-    most, storage = visitor.quota.upload_mb << 20, application.models.storage(visitor.user)
-    if most <= 0:
-        raise Forbidden(f"you may not upload {called}")
+    most = _largest_allowed(visitor, called)
+    longest = min(most, application.models.storage(visitor.user).longest_upload)
+
+    async def admit(path: pathlib.Path, digest: Digest, size: int) -> None:
+        stored = application.models.of_file(visitor.user, digest)
+        storage = application.models.storage(visitor.user)
+        if (stored is None or stored.deleted is not None) and size > storage.left:
+            raise storage.refusal
+        if examine is not None:
+            await examine(path)
+
     try:
-        return await application.blobs.receive(chunks, min(most, storage.left), examine)
+        return await application.blobs.receive(chunks, longest, admit)
     except TooLarge as error:
-        if storage.left < most:
-            raise storage.refusal from error
+        if longest < most:
+            raise application.models.storage(visitor.user).refusal from error
         raise
+
+
+def stored_upload(
+    application: ApplicationState, visitor: Visitor, called: str, digest: Digest, kind: str = MODEL
+) -> StoredModel:
+    """Returns the visitor's own upload of a file, which need not be sent again; `called` says what such uploads are.
+
+    Raises:
+        NotFound: the visitor has none of this kind, or its file is gone.
+        Forbidden: the visitor may upload nothing.
+        TooLarge: the file is larger than the visitor's quota allows.
+    """
+    most = _largest_allowed(visitor, called)
+    found = application.models.of_file(visitor.user, digest)
+    if found is None or found.deleted is not None or found.kind != kind or not application.blobs.has(digest):
+        raise NotFound(f"none of your {called} has this content; upload the file")
+    if found.size > most:
+        raise TooLarge(f"the file is larger than the {most >> 20} MB that are allowed")
+    return found
+
+
+def _largest_allowed(visitor: Visitor, called: str) -> int:
+    """Returns how many bytes one upload of a visitor may have.
+
+    Raises:
+        Forbidden: none.
+    """
+    if (most := visitor.quota.upload_mb << 20) <= 0:
+        raise Forbidden(f"you may not upload {called}")
+    return most
