@@ -52,6 +52,9 @@ class FakeClient(StandInClient):
     def cancel(self, job: str) -> dict[str, Any]:
         return {**self.found, "state": "cancelled"}
 
+    def delete_files(self, job: str) -> None:
+        self.asked.append(("delete files", job))
+
     def prioritize(self, job: str, priority: float) -> dict[str, Any]:
         return self.found
 
@@ -160,3 +163,13 @@ def test_who_stops_watching_is_told_that_the_job_goes_on(kintune: Kintune, servi
     said = kintune("job", "watch", "j1")
     assert said.code == 130
     assert said.out == "job j1 goes on: kintune job watch j1 shows it, kintune job cancel j1 ends it\n"
+
+
+def test_the_files_of_a_job_are_deleted(kintune: Kintune, service: FakeClient) -> None:
+    service.found = job("done", model_name="net", wanted={"device": "pi5"}, steps=[], files_removed=86400.0)
+    said = kintune("job", "delete-files", "j1", "--json", "-")
+    assert (said.code, said.err) == (0, "The files of job j1 are deleted.\n")
+    assert json.loads(said.out)["job"]["files_removed"] == 86400.0
+    assert service.asked == [("delete files", "j1")]
+    shown = kintune("job", "show", "j1").out
+    assert shown.endswith("\n  1970-01-02 00:00:00+00:00  its files were removed\n")

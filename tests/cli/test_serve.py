@@ -4,12 +4,17 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from kintune.cli.serve import _url
 from kintune.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from tests.support.command import Kintune
 
 
 def free_port() -> str:
@@ -80,3 +85,18 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 )
 def test_the_address_that_is_told_can_be_opened(host: str, url: str) -> None:
     assert _url(host, 8190) == url
+
+
+def test_results_are_kept_until_they_are_deleted_unless_days_are_given(
+    kintune: Kintune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    served: list[ServiceSettings] = []
+
+    def supervisor(settings: ServiceSettings, *_: object) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda: served.append(settings))
+
+    monkeypatch.setattr("kintune.cli.serve.Supervisor", supervisor)
+    usual = ("serve", "--data", tmp_path, "--part", "orchestrator")
+    assert kintune(*usual).code == kintune(*usual, "--keep-results-days", "60").code == 0
+    assert [settings.keep_results_days for settings in served] == [0.0, 60.0]
+    assert kintune(*usual, "--keep-results-days", "-1").code == 2

@@ -52,6 +52,16 @@ def test_what_nobody_changes_any_more_is_kept_without_a_copy(content: BlobStore,
     assert content.path(digest).read_bytes() == b"hello"
 
 
+def test_an_old_file_is_as_new_again(content: BlobStore) -> None:
+    digest = content.put_bytes(b"hello")
+    os.utime(content.path(digest), (1, 1))
+    assert content.renew(digest)
+    assert content.path(digest).stat().st_mtime > 1
+    content.remove(digest)
+    assert not content.renew(digest)
+    assert not content.has(digest)
+
+
 def test_what_lies_on_another_disk_is_copied(
     content: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,20 @@ def test_a_result_is_downloaded(server: Server, model: Path, tmp_path: Path) -> 
             client.download(job, tmp_path / "log", "log")
 
 
+def test_the_files_of_a_job_are_deleted(server: Server, model: Path, tmp_path: Path) -> None:
+    with Client(server.url) as client:
+        job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
+        with pytest.raises(InputError, match="is queued; its files can be deleted when it has ended"):
+            client.delete_files(job)
+        server.step(job, JobStatus.CHECKING)
+        server.step(job, JobStatus.DONE, "converged", executable=server.application.blobs.put_bytes(b"program"))
+        client.delete_files(job)
+        assert client.job(job)["files_removed"] is not None
+        with pytest.raises(InputError, match=f"the executable of job {job} was removed on "):
+            client.download(job, tmp_path / "net.kt")
+        assert not (tmp_path / "net.kt").exists()
+
+
 def test_a_model_that_cannot_be_used_is_refused(server: Server, tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"nonsense")
     with Client(server.url) as client:

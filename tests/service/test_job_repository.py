@@ -229,3 +229,44 @@ def test_all_runs_of_what_others_keep_to_themselves_are_hidden(
     repository.step(shared.id, JobStatus.CHECKING, "", 1000.0, run_id="shared")
     assert repository.hidden_from(boris.user) == {"private 1", "private 2"}
     assert repository.hidden_from(anna.user) == frozenset()
+
+
+def done(repository: JobRepository, visitor: Visitor, model: int, at: float, **files: str) -> Job:
+    job, _ = repository.submit(visitor, model, JobRequest(), at)
+    repository.step(job.id, JobStatus.CHECKING, "", at)
+    return repository.step(job.id, JobStatus.DONE, "converged", at, latency_ms=1.5, **files)
+
+
+def test_a_job_that_has_ended_forgets_its_files_but_not_its_report(
+    repository: JobRepository, anna: Visitor, model: int, job: Job
+) -> None:
+    files = {"executable": "1" * 64, "log": "2" * 64, "report": "3" * 64}
+    first, second = (done(repository, anna, model, at, **files) for at in (1000.0, 1001.0))
+    assert first.has_files
+    assert repository.remove_files(first, 2000.0)
+    assert not repository.remove_files(first, 3000.0)
+    found = repository.get(anna, first.id)
+    assert found == msgspec.structs.replace(first, executable=None, log=None, files_removed=2000.0)
+    assert not found.has_files
+    assert repository.files() == set(files.values())  # of the second
+    assert repository.get(anna, second.id) == second
+    assert [one.id for one in repository.like(job)] == [second.id]
+    repository.remove_files(second, 2000.0)
+    assert repository.files() == {"3" * 64}
+
+
+def test_files_of_a_job_under_way_stay(repository: JobRepository, job: Job) -> None:
+    with pytest.raises(OrderError, match=f"job {job.id} is queued; its files can be deleted when it has ended"):
+        repository.remove_files(job, 2000.0)
+
+
+def test_files_of_jobs_that_ended_long_ago_expire(
+    repository: JobRepository, anna: Visitor, model: int, job: Job
+) -> None:
+    old, late, new = (done(repository, anna, model, at, executable="1" * 64) for at in (1000.0, 2000.0, 2001.0))
+    going = repository.step(job.id, JobStatus.CHECKING, "", 1000.0, log="2" * 64)
+    failed = through(repository, repository.submit(anna, model, JobRequest(), 900.0)[0], JobStatus.FAILED)
+    assert sorted(repository.expire_files(2000.0, 5000.0)) == sorted([old.id, late.id])
+    assert repository.expire_files(2000.0, 6000.0) == []
+    removed = {each.id: repository.get(anna, each.id).files_removed for each in (old, late, new, going, failed)}
+    assert removed == {old.id: 5000.0, late.id: 5000.0, new.id: None, going.id: None, failed.id: None}

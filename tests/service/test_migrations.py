@@ -98,6 +98,20 @@ def test_the_runs_of_earlier_jobs_stay_private(tmp_path: Path) -> None:
         assert JobRepository(database).hidden_from(boris.user) == {"r1"}
 
 
+def test_earlier_jobs_have_all_their_files(tmp_path: Path) -> None:
+    location = tmp_path / "service.sqlite"
+    with closing(open_database(str(location))) as database:
+        anna: Visitor = visitor(database, "anna")
+        model = ModelStore(database).add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
+        job, _ = JobRepository(database).submit(anna, model, JobRequest(minutes=2.0), 1000.0)
+        failed = JobRepository(database).step(job.id, JobStatus.FAILED, "", 1000.0, log="1" * 64)
+    downgrade(location, "0007")
+    assert "files_removed DOUBLE" not in tables(location)["service_jobs"]
+    with closing(open_database(str(location))) as database:
+        assert JobRepository(database).get(anna, job.id) == failed
+    assert "files_removed DOUBLE" in tables(location)["service_jobs"]
+
+
 def test_a_service_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
     """Its database lies as text in the repository, as that version has written it."""
     location = tmp_path / "service.sqlite"

@@ -1,4 +1,4 @@
-"""`kintune job show | watch | logs | report | finish | cancel | priority | retry | download`, and `kintune jobs`."""
+"""`kintune jobs`, and `kintune job` with all that can be done with one of them."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from kintune.service.orchestrator.engine_log import lines_of
 __all__ = [
     "JobLogDocument",
     "cancel",
+    "delete_files",
     "download",
     "finish",
     "list_jobs",
@@ -61,6 +62,9 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
     for step in found["steps"]:
         at = datetime.fromtimestamp(step["at"], timezone.utc).isoformat(sep=" ", timespec="seconds")
         echo(f"  {at}  {step['state']:10} {step['reason']}".rstrip(), json_target)
+    if found.get("files_removed") is not None:
+        at = datetime.fromtimestamp(found["files_removed"], timezone.utc).isoformat(sep=" ", timespec="seconds")
+        echo(f"  {at}  its files were removed", json_target)
 
 
 @click.command("watch", short_help="Show the progress of a job until it ends.")
@@ -177,6 +181,19 @@ def download(job: str, token: str | None, service: str | None, output: str, to: 
             click.echo(f"The executable is {client.download(job, output)}")
         else:
             click.echo(f"The export is {client.download(job, output, f'export/{to}')}")
+
+
+@click.command("delete-files", short_help="Delete the executable and the log of a job.")
+@click.argument("job")
+@service_options
+@json_option
+def delete_files(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
+    """Delete the executable and the log of JOB, which has ended; its report is kept."""
+    with Client(service, token) as client:
+        client.delete_files(job)
+        found = client.job(job)
+    write_document(json_target, JobDocument(job=found))
+    echo(f"The files of job {job} are deleted.", json_target)
 
 
 @click.command("jobs", short_help="List your jobs at a service.")

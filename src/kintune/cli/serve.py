@@ -29,7 +29,7 @@ __all__ = ["command"]
 _SECTIONS: Sections = (
     ("Data and addresses", ("data", "host", "port", "database", "agents")),
     ("Devices and scheduling", ("device", "device_name", "jobs_at_once", "policy")),
-    ("Limits", ("minutes", "keep_days", "local_webhooks")),
+    ("Limits", ("minutes", "keep_days", "keep_results_days", "local_webhooks")),
     ("Clusters, for experts", ("engine", "cores_a_job", "grow_to", "grow_after", "alike", "part")),
 )
 
@@ -103,6 +103,13 @@ _SECTIONS: Sections = (
     show_default=True,
     help="Days for which models are kept; 0: for ever.",
 )
+@click.option(
+    "--keep-results-days",
+    type=FiniteRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Days for which executables and logs of ended jobs are kept; 0: until they are deleted.",
+)
 @click.option("--local-webhooks", is_flag=True, help="Let webhooks call this machine and its private networks.")
 @click.option(
     "--part",
@@ -128,6 +135,7 @@ def command(
     jobs_at_once: int,
     minutes: float,
     keep_days: float,
+    keep_results_days: float,
     local_webhooks: bool,
     part: str,
 ) -> None:
@@ -155,6 +163,7 @@ def command(
         jobs_at_once=jobs_at_once,
         minutes=minutes,
         keep_days=keep_days,
+        keep_results_days=keep_results_days,
         local_webhooks=local_webhooks,
     )
     _check_kept(settings)

@@ -8,7 +8,7 @@ import msgspec
 
 from kintune.errors import InputError, KintuneError
 
-__all__ = ["TAKES_A_TOKEN", "Forbidden", "NotFound", "Quota", "Scope", "Unauthorized", "Visitor"]
+__all__ = ["TAKES_A_TOKEN", "Forbidden", "Gone", "NotFound", "Quota", "Scope", "Unauthorized", "Visitor"]
 
 TAKES_A_TOKEN = "this takes a token: send it as 'Authorization: Bearer kt_...'"
 """The message to a request that has no token."""
@@ -24,6 +24,10 @@ class Forbidden(KintuneError):
 
 class NotFound(InputError):
     """There is no such thing, or it belongs to another user; the message does not say which."""
+
+
+class Gone(NotFound):
+    """There was such a thing, and it was removed."""
 
 
 class Scope(str, Enum):

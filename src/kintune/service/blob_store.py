@@ -61,6 +61,17 @@ class BlobStore:
         """Whether the file is there."""
         return self.path(digest).is_file()
 
+    def renew(self, digest: Digest) -> bool:
+        """Makes a file as if it were new, so that it is not swept away before somebody refers to it.
+
+        Returns whether it is there.
+        """
+        try:
+            os.utime(self.path(digest))
+        except FileNotFoundError:
+            return False
+        return True
+
     def open(self, digest: Digest) -> IO[bytes]:
         """Returns the open file, to be read.
 

@@ -228,6 +228,15 @@ class Client:
         """
         return self._command(job, "retry")
 
+    def delete_files(self, job: str) -> None:
+        """Deletes the executable and the log of a job that has ended; its report stays.
+
+        Raises:
+            InputError: there is no such job, or it has not ended.
+            ServiceError: the service does not answer, or fails.
+        """
+        self._ask("DELETE", _path(job, "files"))
+
     def report(self, job: str) -> dict[str, Any]:
         """Returns the report of a job that is done: the document of `kintune tune --json`.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import msgspec
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 
 from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.errors import InputError, OrderError
@@ -20,6 +20,7 @@ from kintune.service.schema import commands, job_runs, jobs, models, steps, user
 
 __all__ = ["Job", "JobRepository", "JobStep", "PendingCommand", "baseline_of", "gain_columns", "job_of_row"]
 _OVER = [state.value for state in ENDS]
+_HAS_FILES = jobs.c.executable.is_not(None) | jobs.c.log.is_not(None)
 _DAY_S = 86400.0
 
 
@@ -35,7 +36,7 @@ class Job(msgspec.Struct, frozen=True):
     """A job; `reason` is that of its last step, `progress` JSON that is only to be shown.
 
     `latency_ms` is that of its result, or the estimate while it is under way; `baseline` is the fastest other runtime
-    that was timed for it, and `baseline_ms` what that takes.
+    that was timed for it, and `baseline_ms` what that takes.  `files_removed` is when its executable and its log were.
     """
 
     id: str
@@ -57,6 +58,12 @@ class Job(msgspec.Struct, frozen=True):
     latency_ms: float | None = None
     baseline: str | None = None
     baseline_ms: float | None = None
+    files_removed: float | None = None
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it has an executable or a log."""
+        return self.executable is not None or self.log is not None
 
     @property
     def fastest_baseline(self) -> FastestBaseline | None:
@@ -203,6 +210,25 @@ class JobRepository:
             ):
                 return
             connection.execute(insert(commands).values(job=job.id, wish=command.value, value=value, at=now))
+
+    def remove_files(self, job: Job, now: float) -> bool:
+        """Forgets the executable and the log of a job; returns whether there was one.
+
+        The report stays.  A file goes with the next sweep, unless another job has it as well.
+
+        Raises:
+            OrderError: the job is not over.
+        """
+        with self._database.transaction() as connection:
+            state = self._get(connection, job.id).state
+            if not state.over:
+                raise OrderError(f"job {job.id} is {state.value}; its files can be deleted when it has ended")
+            return bool(_remove_files(connection, jobs.c.id == job.id, now))
+
+    def expire_files(self, before: float, now: float) -> list[str]:
+        """Forgets, as `remove_files` does, those of all jobs that ended `before` this time; returns which jobs."""
+        with self._database.transaction() as connection:
+            return _remove_files(connection, jobs.c.state.in_(_OVER) & (jobs.c.ended <= before), now)
 
     # what the orchestrator does -------------------------------------------------------------------------------------
 
@@ -357,6 +383,12 @@ def baseline_of(name: str | None, baseline_ms: float | None, latency_ms: float |
     if name is None or baseline_ms is None:
         return None
     return FastestBaseline.of({name: baseline_ms}, latency_ms)
+
+
+def _remove_files(connection: Connection, which: ColumnElement[bool], now: float) -> list[str]:
+    """Forgets the executables and the logs of jobs; returns the ids of those that had any."""
+    values = {"executable": None, "log": None, "files_removed": now}
+    return list(connection.scalars(update(jobs).where(which, _HAS_FILES).values(**values).returning(jobs.c.id)))
 
 
 def _note_run(connection: Connection, job: str, run_id: str) -> None:

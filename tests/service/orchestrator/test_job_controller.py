@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -421,6 +422,35 @@ def test_an_earlier_result_that_meets_the_target_is_the_answer(case: ControllerC
     assert (found.state, found.executable, found.report) == (JobStatus.DONE, earlier.executable, earlier.report)
     assert found.reason == f"already met by what is known (the result of job {earlier.id})"
     assert case.engine.added == []
+
+
+def test_an_earlier_result_whose_files_were_removed_is_no_answer(case: ControllerCase) -> None:
+    case.jobs.remove_files(finished(case, case.anna, 4.0), 600.0)
+    job = case.submit(until="5")
+    case.controller.look_around()
+    assert (case.state(job)[0], len(case.engine.added)) == (JobStatus.CHECKING, 1)
+
+
+def test_the_files_of_an_answer_are_not_swept_away_with_those_of_the_earlier_job(
+    case: ControllerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep may have looked for references just before the answer was recorded; it spares what is new."""
+    earlier = finished(case, case.anna, 4.0)
+    for file in case.content.digests():
+        os.utime(case.content.path(file), (1.0, 1.0))
+    like = case.jobs.like
+
+    def and_then_they_are_removed(job: Job) -> list[Job]:
+        found = like(job)
+        case.jobs.remove_files(earlier, 600.0)
+        return found
+
+    monkeypatch.setattr(case.jobs, "like", and_then_they_are_removed)
+    job = case.submit(until="5")
+    case.controller.look_around()
+    found = case.jobs.get(case.anna, job.id)
+    assert (found.state, found.executable) == (JobStatus.DONE, earlier.executable)
+    assert all(case.content.path(file).stat().st_mtime > 1.0 for file in case.content.digests())
 
 
 def test_an_earlier_result_is_the_answer_while_all_slots_are_taken(

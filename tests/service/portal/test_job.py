@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import urllib.error
 import urllib.request
 
 import pytest
@@ -106,3 +108,19 @@ def test_where_the_time_goes_is_shown_and_taken_along(pages: Pages, browser: web
         assert trace_problems(answer.read()) == []
     with urllib.request.urlopen(page) as answer:
         assert b"layer1/conv0 + BN + Relu" in answer.read()
+
+
+def test_the_files_of_a_job_are_deleted(pages: Pages, browser: webdriver.Chrome) -> None:
+    with urllib.request.urlopen(f"{pages.url}/api/v1/jobs?text=mobilenet_v2&limit=200") as answer:
+        job = json.load(answer)["jobs"][-1]["id"]
+    browser.get(f"{pages.url}/jobs/{job}")
+    wait_until_shown(browser)
+    assert "Take it with you" in text(browser)
+    click(browser, "Delete its files")
+    wait_for(browser, "Its executable and its log were removed on")
+    said = text(browser)
+    assert "Take it with you" not in said
+    assert "Delete its files" not in said
+    assert heading(browser).startswith("mobilenet_v2: ")
+    with pytest.raises(urllib.error.HTTPError, match="410"):
+        urllib.request.urlopen(f"{pages.url}/api/v1/jobs/{job}/executable")

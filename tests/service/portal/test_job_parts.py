@@ -6,7 +6,7 @@ import pytest
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
-from kintune.service.portal.job_parts import failures, stand
+from kintune.service.portal.job_parts import failures, log_part, removed_files, stand
 
 JOB = Job("a1", 1, 1, JobRequest(), 1.0, None, JobStatus.QUEUED, "", None, None, None, None, None, 1.0, None, None)
 
@@ -30,3 +30,17 @@ def test_a_failure_leads_to_the_log_if_there_is_one(log: str | None) -> None:
     said = failures(msgspec.structs.replace(JOB, state=JobStatus.FAILED, reason="no device", log=log))
     assert "a retry continues from them." in said
     assert ("The log below" in said) is (log is not None)
+
+
+def test_a_job_says_when_its_files_were_removed() -> None:
+    done = msgspec.structs.replace(JOB, state=JobStatus.DONE, report="0" * 64)
+    assert removed_files(done, "net") == ""
+    assert "It has no log." in log_part(done, "", is_cut=False)
+    done = msgspec.structs.replace(done, files_removed=86400.0)
+    said = removed_files(done, "net")
+    assert "Its executable and its log were removed on 1970-01-02 00:00:00 UTC." in said
+    assert 'download="net.report.json"' in said
+    assert "The log was removed." in log_part(done, "", is_cut=False)
+    failed = removed_files(msgspec.structs.replace(done, state=JobStatus.FAILED), "net")
+    assert "Its log was removed on 1970-01-02 00:00:00 UTC." in failed
+    assert "executable" not in failed

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
+from kintune.service.access import Visitor
+from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.schema import webhooks
@@ -59,6 +61,57 @@ def test_nothing_goes_while_it_is_backed_up(application: ApplicationState) -> No
         assert sweep(application) == 0
     assert application.blobs.has(file)
     assert sweep(application) == 1
+
+
+def ended(application: ApplicationState, owner: Visitor, days_ago: float, **files: str) -> Job:
+    """A job that was done so many days ago."""
+    at = application.now() - days_ago * 86400.0
+    model = application.models.add(owner.user, "net.onnx", "0" * 64, 5, at, None).id
+    job, _ = application.jobs.submit(owner, model, JobRequest(), at)
+    application.jobs.step(job.id, JobStatus.CHECKING, "", at)
+    return application.jobs.step(job.id, JobStatus.DONE, "converged", at, **files)
+
+
+def test_results_go_when_their_time_is_over_unless_another_job_has_them(
+    application: ApplicationState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, shared, log, report = (lost(application, text) for text in (b"own", b"shared", b"log", b"report"))
+    anna = visitor(application.database, "anna")
+    first = ended(application, anna, 31.0, executable=own, log=log, report=report)
+    second = ended(application, anna, 31.0, executable=shared)
+    third = ended(application, anna, 29.0, executable=shared)
+    assert sweep(application) == 0  # by default they are kept
+    settings = msgspec.structs.replace(application.settings, keep_results_days=30.0)
+    monkeypatch.setattr(application, "settings", settings)
+    assert sweep(application) == 2
+    has = application.blobs.has
+    assert (has(own), has(log), has(report), has(shared)) == (False, False, True, True)
+    found = [application.jobs.get(anna, job.id) for job in (first, second, third)]
+    assert [job.files_removed for job in found] == [application.now(), application.now(), None]
+    assert found[0].report == report
+    noted = {(note.action, note.subject) for note in application.audit_log.read()}
+    assert noted == {("expire files", f"job {job.id}") for job in (first, second)} | {("sweep", "2 files")}
+
+
+def test_files_that_a_crash_has_left_go_with_the_next_sweep(
+    application: ApplicationState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anna, file = visitor(application.database, "anna"), lost(application, b"program")
+    job = ended(application, anna, 31.0, executable=file)
+
+    def killed(digest: str) -> None:
+        raise KeyboardInterrupt
+
+    settings = msgspec.structs.replace(application.settings, keep_results_days=30.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(application, "settings", settings)
+        patch.setattr(application.blobs, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            sweep(application)
+    assert application.blobs.has(file)
+    assert application.jobs.get(anna, job.id).executable is None
+    assert sweep(application) == 1
+    assert not application.blobs.has(file)
 
 
 def test_a_sweep_that_fails_is_not_the_last(application: ApplicationState, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from kintune.service.job_status import JobStatus
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import upload
 from tests.support.toy_model import write_model
-from tests.support.web_service import browser_of, client_of, opened_application
+from tests.support.web_service import NOW, browser_of, client_of, opened_application
 
 
 @pytest.fixture
@@ -189,6 +189,72 @@ def test_a_result_is_fetched_under_the_model_s_name(
     answer = anna.get(f"/api/v1/jobs/{job}/executable")
     assert answer.content == b"program"
     assert 'filename="small.kt"' in answer.headers["content-disposition"]
+
+
+def finished(application: ApplicationState, job: str) -> dict[str, str]:
+    """Ends a job with files; returns their digests."""
+    for state in (JobStatus.CHECKING, JobStatus.PACKAGING):
+        application.jobs.step(job, state, "", 1.0)
+    texts = {"executable": b"program", "log": b"said", "report": b'{"model": "small"}'}
+    files = {name: application.blobs.put_bytes(text) for name, text in texts.items()}
+    application.jobs.step(job, JobStatus.DONE, "target met", 2.0, latency_ms=1.5, **files)
+    return files
+
+
+def test_the_files_of_a_job_are_deleted_and_its_report_stays(
+    anna: TestClient, application: ApplicationState, model: int
+) -> None:
+    job = submit(anna, model).json()["id"]
+    refused = anna.delete(f"/api/v1/jobs/{job}/files")
+    assert refused.status_code == 409
+    assert refused.json()["error"] == f"job {job} is queued; its files can be deleted when it has ended"
+    files = finished(application, job)
+    before = anna.get(f"/api/v1/jobs/{job}").json()
+    assert (before["has_result"], before["files_removed"]) == (True, None)
+    for _ in range(2):  # an answer may have been lost
+        assert anna.delete(f"/api/v1/jobs/{job}/files").status_code == 204
+    after = anna.get(f"/api/v1/jobs/{job}").json()
+    assert after == {**before, "has_result": False, "files_removed": NOW}
+    assert anna.get(f"/api/v1/jobs/{job}/report").json() == {"model": "small"}
+    assert [note.action for note in application.audit_log.read()][:2] == ["delete files", "submit"]
+    assert application.jobs.files() == {files["report"]}
+    assert anna.post(f"/api/v1/jobs/{job}/retry").status_code == 409
+
+
+@pytest.mark.parametrize("what", ["executable", "export/wheel", "log"])
+def test_who_asks_for_a_removed_file_is_told_when_that_was(
+    anna: TestClient, application: ApplicationState, model: int, what: str
+) -> None:
+    job = submit(anna, model).json()["id"]
+    finished(application, job)
+    anna.delete(f"/api/v1/jobs/{job}/files")
+    answer = anna.get(f"/api/v1/jobs/{job}/{what}")
+    called = "log" if what == "log" else "executable"
+    again = "" if what == "log" else "; a new job with its model makes it again from what was measured"
+    assert answer.status_code == 410
+    assert answer.json() == {"error": f"the {called} of job {job} was removed on 1970-01-12{again}", "kind": "Gone"}
+
+
+def test_a_job_that_failed_is_retried_without_its_log(
+    anna: TestClient, application: ApplicationState, model: int
+) -> None:
+    job = submit(anna, model).json()["id"]
+    application.jobs.step(job, JobStatus.FAILED, "it broke", 1.0, log=application.blobs.put_bytes(b"said"))
+    assert anna.delete(f"/api/v1/jobs/{job}/files").status_code == 204
+    assert anna.get(f"/api/v1/jobs/{job}/log").status_code == 410
+    assert anna.get(f"/api/v1/jobs/{job}/executable").status_code == 404  # it never had one
+    assert anna.post(f"/api/v1/jobs/{job}/retry").json()["retry_of"] == job
+
+
+def test_only_who_may_submit_deletes_files_of_their_own_jobs(
+    anna: TestClient, client: Callable[..., TestClient], application: ApplicationState, model: int
+) -> None:
+    job = submit(anna, model).json()["id"]
+    files = finished(application, job)
+    assert client("anna", scope=Scope.READ).delete(f"/api/v1/jobs/{job}/files").status_code == 403
+    assert client("boris").delete(f"/api/v1/jobs/{job}/files").status_code == 404
+    assert application.jobs.files() == set(files.values())
+    assert client("root", scope=Scope.ADMIN).delete(f"/api/v1/jobs/{job}/files").status_code == 204
 
 
 def test_a_result_is_exported(anna: TestClient, application: ApplicationState, model: int, tmp_path: Path) -> None:

@@ -228,7 +228,8 @@ class JobController:
         return False
 
     def _report(self, job: Job) -> RunReport | None:
-        if job.report is None or not self._blobs.has(job.report) or not self._blobs.has(job.executable or ""):
+        files = (job.report, job.executable, job.log)  # the web may take them from that job meanwhile
+        if job.report is None or not all(self._blobs.renew(file) for file in files if file is not None):
             return None
         try:
             with self._blobs.open(job.report) as file:

@@ -115,7 +115,7 @@ class JobView:
         self._job = job
         self._name = context.application.models.of_job(job.model).name
         self._may_submit = context.visitor.may_submit
-        self._offered: bool | None = None
+        self._offered: tuple[bool, ...] | None = None
         self.title = self._name
         self._timer = keep_up_to_date(
             1.0, lambda: read_job(context, job.id), lambda read: self.show(*read), active=not job.state.over
@@ -185,7 +185,7 @@ class JobView:
         self._title(None)
         said = job.reason if job.state is JobStatus.DONE else ""  # else it is said below
         self._stand.show(parts.stand(job, said, "", job.wanted.device))
-        self._problem.show(parts.failures(job))
+        self._problem.show(parts.failures(job) + parts.removed_files(job, self._name))
         outcome = outcome_of(self._context, job)
         if outcome is None:
             self._chart.show("")
@@ -231,9 +231,9 @@ class JobView:
     def _offer(self) -> None:
         """Shows the buttons for what can be done with the job in its state."""
         job = self._job
-        can_finish = job.state is JobStatus.TUNING
-        offered = can_finish if not job.state.over else None
-        if self._buttons.default_slot.children and self._offered == offered:
+        can_finish, can_delete = job.state is JobStatus.TUNING, job.state.over and job.has_files
+        offered = (job.state.over, can_finish, can_delete)
+        if self._offered == offered:
             return
         self._offered = offered
         self._buttons.clear()
@@ -248,6 +248,8 @@ class JobView:
                 self._offer_commands(can_finish=can_finish)
             if job.state is JobStatus.DONE:
                 _button("Compare with others", lambda: ui.navigate.to(f"/compare?job={job.id}"))
+            if self._may_submit and can_delete:
+                _button("Delete its files", self._delete_files, "danger")
 
     def _offer_commands(self, *, can_finish: bool) -> None:
         """What can be done with a job that is not over."""
@@ -270,6 +272,11 @@ class JobView:
         with telling():
             new, _ = self._context.use_cases.retry(self._context.submitter, self._context.address, self._job.id)
             ui.navigate.to(f"/jobs/{new.id}")
+
+    def _delete_files(self) -> None:
+        with telling():
+            self._context.use_cases.delete_files(self._context.submitter, self._context.address, self._job.id)
+            self.show(*read_job(self._context, self._job.id))
 
 
 def _button(words: str, do: object, kind: str = "") -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "latencies",
     "log_part",
     "operators_table",
+    "removed_files",
     "result_facts",
     "stand",
     "where_part",
@@ -75,6 +76,18 @@ def failures(job: Job) -> str:
     if job.state is JobStatus.CANCELLED:
         return notice(f"It was cancelled{f': {job.reason}' if job.reason not in ('', 'cancelled') else ''}.")
     return ""
+
+
+def removed_files(job: Job, name: str) -> str:
+    """Says when the files of the job were removed, if they were, and how to have the executable again."""
+    if job.files_removed is None:
+        return ""
+    when = f"removed on {moment(job.files_removed)} UTC"
+    if job.state is not JobStatus.DONE:
+        return notice(f"Its log was {when}.")
+    said = f"Its executable and its log were {when}. A new job with this model makes both again from what was measured."
+    report = link("Report (JSON)", f"/api/v1/jobs/{job.id}/report", class_="button", download=f"{name}.report.json")
+    return notice(said) + tag("p", report)
 
 
 def latencies(report: RunReport) -> str:
@@ -278,7 +291,8 @@ def _reason(step: JobStep) -> str:
 def log_part(job: Job, tail: str, *, is_cut: bool) -> str:
     """The end of the log, and a link to all of it."""
     if job.log is None:
-        words = "The log is shown here when the job ends." if not job.state.over else "It has no log."
+        ended = "It has no log." if job.files_removed is None else "The log was removed."
+        words = ended if job.state.over else "The log is shown here when the job ends."
         return tag("details", [tag("summary", "Log"), tag("p", words, class_="faint")], id="log")
     parts = [
         tag("summary", "Log"),

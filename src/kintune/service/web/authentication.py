@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
-from kintune.service.access import TAKES_A_TOKEN, Forbidden, NotFound, Scope, Unauthorized, Visitor
+from kintune.service.access import TAKES_A_TOKEN, Forbidden, Gone, NotFound, Scope, Unauthorized, Visitor
 from kintune.service.blob_store import TooLarge
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.use_cases import UseCases
@@ -38,6 +38,7 @@ _PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forw
 _STATUS: tuple[tuple[type[KintuneError], int], ...] = (
     (Unauthorized, 401),
     (Forbidden, 403),
+    (Gone, 410),
     (NotFound, 404),
     (TooLarge, 413),
     (OrderError, 409),

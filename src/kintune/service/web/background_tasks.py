@@ -19,6 +19,7 @@ from kintune.terminal.comparison import describe_result
 __all__ = ["BackgroundTasks", "sweep"]
 _SWEEP_S = 3600.0
 _CALL_S = 15.0
+_DAY_S = 86400.0
 _LOOK_S = 60.0  # news may be lost
 _MOST_LOOKUPS = 40  # of names at once; one that takes too long goes on in its thread
 _log = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ async def _post(call: Webhook, body: Mapping[str, Any], address: str | None) -> 
 
 
 def sweep(application: ApplicationState) -> int:
-    """Deletes models that have expired, and files that nobody refers to; returns how many files went.
+    """Deletes models and results that have expired, and files that nobody refers to; returns how many files went.
 
     The files are listed before the references, so that what comes in meanwhile is not among them.  Nothing is deleted
     during a back-up.
@@ -157,6 +158,7 @@ def _sweep(application: ApplicationState, now: float) -> int:
     files = list(application.blobs.digests())
     for model in application.models.expire(now):
         application.audit_log.note(now, "expire", f"model {model}")
+    _expire_results(application, now)
     needed = application.models.files() | application.jobs.files()
     gone = 0
     for file in files:
@@ -166,6 +168,15 @@ def _sweep(application: ApplicationState, now: float) -> int:
     if gone:
         application.audit_log.note(now, "sweep", f"{gone} files")
     return gone
+
+
+def _expire_results(application: ApplicationState, now: float) -> None:
+    """Has jobs forget their executables and logs when their time is over, if it is limited."""
+    if not (kept_s := application.settings.keep_results_days * _DAY_S):
+        return
+    with application.database.transaction():
+        for job in application.jobs.expire_files(now - kept_s, now):
+            application.audit_log.note(now, "expire files", f"job {job}")
 
 
 def _is_old(application: ApplicationState, file: str, now: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from kintune.errors import InputError
-from kintune.service.access import NotFound, Visitor
+from kintune.service.access import Gone, NotFound, Visitor
 from kintune.service.exports import ExportKind
 from kintune.service.job_listing import JobFilter
 from kintune.service.job_repository import Job
@@ -26,7 +27,7 @@ __all__ = ["router"]
 router = APIRouter(
     prefix="/api/v1/jobs",
     tags=["jobs"],
-    responses={code: {"model": ErrorOut} for code in (401, 403, 404, 409, 422, 503)},
+    responses={code: {"model": ErrorOut} for code in (401, 403, 404, 409, 410, 422, 503)},
 )
 
 
@@ -100,6 +101,13 @@ def retry(job: str, request: Request, response: Response, visitor: Submitter, us
     return JobOut.of(new)
 
 
+@router.delete("/{job}/files", status_code=204)
+def delete_files(job: str, request: Request, visitor: Submitter, use_cases: UseCasesOf) -> Response:
+    """Delete the executable and the log of a job that has ended; its numbers and its report stay."""
+    use_cases.delete_files(visitor, address_of(request), job)
+    return Response(status_code=204)
+
+
 @router.get("/{job}/report")
 def report(job: str, visitor: Reader, application: ApplicationOf) -> dict[str, Any]:
     """What came of a job: gain, errors, subgraphs with their families, curve; the document of `kintune tune --json`."""
@@ -141,9 +149,16 @@ def _executable(application: ApplicationState, visitor: Visitor, job: str) -> tu
 def _file(job: Job, what: str) -> str:
     digest: str | None = getattr(job, what)
     if digest is None:
+        if job.files_removed is not None and (what == "log" or job.state is JobStatus.DONE):
+            again = "" if what == "log" else "; a new job with its model makes it again from what was measured"
+            raise Gone(f"the {what} of job {job.id} was removed on {_day(job.files_removed)}{again}")
         hint = "" if job.state.over else "; wait until the job has ended"
         raise NotFound(f"job {job.id} has no {what} (it is {job.state.value}){hint}")
     return digest
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).date().isoformat()
 
 
 def _cursor(text: str | None) -> tuple[float, str] | None:

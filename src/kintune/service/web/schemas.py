@@ -134,7 +134,8 @@ class JobOut(BaseModel):
     fastest_baseline: dict[str, Any] | None = Field(
         None, description="The fastest other runtime: `name`, `ms`, and the job's latency as a share of that (`ratio`)."
     )
-    has_result: bool
+    has_result: bool = Field(description="Whether its executable can be downloaded.")
+    files_removed: float | None = Field(description="When its executable and its log were removed; its report stays.")
     created: float
     started: float | None
     ended: float | None
@@ -159,6 +160,7 @@ class JobOut(BaseModel):
             latency_ms=job.latency_ms,
             fastest_baseline=None if job.fastest_baseline is None else msgspec.to_builtins(job.fastest_baseline),
             has_result=job.executable is not None,
+            files_removed=job.files_removed,
             created=job.created,
             started=job.started,
             ended=job.ended,

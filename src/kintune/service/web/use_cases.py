@@ -85,6 +85,19 @@ class UseCases:
         self._poke()
         return application.jobs.get(visitor, job)
 
+    def delete_files(self, visitor: Visitor, address: str, job: str) -> None:
+        """Deletes the executable and the log of a job, if it has them; its report stays.
+
+        Raises:
+            OrderError: the job is not over.
+            NotFound: the job is not the visitor's.
+        """
+        application, now = self._application, self._application.now()
+        with application.database.transaction():
+            found = application.jobs.get(visitor, job)
+            if application.jobs.remove_files(found, now):
+                application.audit_log.note(now, "delete files", f"job {found.id}", visitor, address)
+
     def _poked(self, job: Job, is_new: bool) -> tuple[Job, bool]:
         if is_new:
             self._poke()
