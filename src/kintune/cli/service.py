@@ -214,7 +214,13 @@ class TokensDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.command("add-token", short_help="Create a token, which is shown once.")
 @data_option
 @click.option("--user", required=True, help="The token's user; a new user is created.")
-@click.option("--scope", type=click.Choice([scope.value for scope in Scope]), default="submit", show_default=True)
+@click.option(
+    "--scope",
+    type=click.Choice([scope.value for scope in Scope]),
+    default="submit",
+    show_default=True,
+    help="What the token allows; read: view; submit: also submit jobs; admin: everything; machine: join as a machine.",
+)
 @click.option(
     "--days", type=FiniteRange(0, MOST_DAYS), default=90.0, show_default=True, help="Days until it expires; 0: never."
 )
