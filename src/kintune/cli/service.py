@@ -112,7 +112,9 @@ def settings_at(data: str) -> ServiceSettings:
     """
     directory = Path(data).expanduser().absolute()
     if not directory.is_dir():
-        raise InputError(f"--data {data}: there is no such directory; `kintune serve` makes it")
+        raise InputError(
+            f"--data {data}: there is no such directory; name that of a service, which `kintune serve --data DIR` makes"
+        )
     return settings_in(directory) or ServiceSettings(
         data=str(directory), database=os.environ.get("KINTUNE_DATABASE", "")
     )
