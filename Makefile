@@ -48,7 +48,7 @@ test-slow: setup ## run the tests that take minutes, and property tests with all
 test-hosts: setup ## run the test with several hosts in network namespaces (as root)
 	@.ci/postgres $(BIN)/python -m pytest -q tests/acceptance/test_hosts.py -m slow
 
-lint: setup ## check style, types and the rooms' boundaries
+lint: setup ## check style, types and the layers of imports
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --quiet --check || { echo "make format puts it right"; exit 1; }
 	@$(BIN)/mypy --no-error-summary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -84,3 +84,17 @@ def test_what_is_wrong_is_said_in_one_line(kintune: Kintune, arguments: tuple[st
     assert ended.code == 2
     assert said in ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [("worker", "start", "--service", "here:1"), PI])
+def test_a_token_is_missed_before_the_cores_are_waited_for(
+    kintune: Kintune, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def wait(*_: object) -> NoReturn:
+        raise AssertionError("it waits for the cores")
+
+    monkeypatch.delenv("KINTUNE_AGENT_TOKEN", raising=False)
+    monkeypatch.setattr("kintune.hardware.locks.DeviceLock.acquire", wait)
+    ended = kintune(*command)
+    assert ended.code == 2
+    assert "holds no token" in ended.err

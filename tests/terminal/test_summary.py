@@ -147,3 +147,18 @@ def test_a_compilation_within_an_error_budget_has_measured_its_error() -> None:
     assert "without measuring anything" in summarize(report)[0]
     narrow = msgspec.structs.replace(report.options, search=False, precision="bf16")
     assert "its error measured" in summarize(msgspec.structs.replace(report, options=narrow))[0]
+
+
+@pytest.mark.parametrize(
+    ("reused", "said"),
+    [
+        (0, "None of its programs was measured before: all are made by a rule, or are the compiler's default."),
+        (128, "128 measured programs known before; the others are made by a rule."),
+    ],
+)
+def test_a_compiled_network_says_where_its_programs_come_from(reused: int, said: str) -> None:
+    compiled = example_report(reason=StopReason.COMPILED, latency_ms=Latencies(), reused_records=reused)
+    lines = summarize(compiled)
+    assert lines[0] == "resnet18: compiled in 12:34, without measuring anything."
+    assert said in lines
+    assert not any(" programs" in line for line in summarize(msgspec.structs.replace(compiled, subgraphs=())))

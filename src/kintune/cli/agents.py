@@ -90,18 +90,17 @@ def token_of(file: str | None) -> str:
     if not token or len(token.split()) > 1:
         raise InputError(
             f"{source}: holds no token; make one on the service's machine with: "
-            "kintune service add-token --user NAME --scope machine"
+            "kintune service add-token --data DIR --user NAME --scope machine"
         )
     return token
 
 
-def run_agent(service: str, token_file: str | None, join: Callable[[], Join]) -> None:
-    """Work for a service until Ctrl-C; `join` returns what this machine offers, once address and token are checked.
+def run_agent(url: str, token: str, join: Callable[[], Join]) -> None:
+    """Work for the service at `url` until Ctrl-C; `join` returns what this machine offers.
 
     Raises:
         InputError: the service refuses this machine.
     """
-    url, token = agent_url(service), token_of(token_file)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM cleans up as Ctrl-C does
     sweep()
     agent = Agent(join(), note)
@@ -129,8 +128,9 @@ def start_worker(service: str, token_file: str | None, name: str, cores: int | N
     if cores is not None and not 1 <= cores <= len(usable):
         raise InputError(f"--cores {cores}: this process may use {len(usable)}")
     lent = usable[:cores]
+    url, token = agent_url(service), token_of(token_file)  # before it waits for the cores
     with cores_lock(lent, lambda holder: note(f"waiting for the cores, held by process {holder}; see --cores")):
-        run_agent(service, token_file, lambda: offer_cores(name, lent, memory_mb() // _GB * _GB))
+        run_agent(url, token, lambda: offer_cores(name, lent, memory_mb() // _GB * _GB))
 
 
 _NATIVE = "native"
@@ -189,8 +189,9 @@ def start_device(
         def join() -> Join:
             return offer_devices(name, devices, target, note, urgent=urgent)
 
+    url, token = agent_url(service), token_of(token_file)  # before it waits for the device
     with held:
-        run_agent(service, token_file, join)
+        run_agent(url, token, join)
 
 
 def _board(rpc: str, type_: str, target: str, threads: int | None, *, plain: bool) -> OfferedBoard:

@@ -22,8 +22,18 @@ _DISTURBED = 1.4  # by which a baseline's runs differ where other programs use t
 @shape_option
 @constant_option
 @click.option("--target", default="native", show_default=True, help="What to tune for; 'native' is this machine.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads.  [default: all physical cores]")
-@click.option("--trials", type=click.IntRange(min=1), default=api.DEFAULT_TRIALS, show_default=True, help="The budget.")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Threads that the model will run on.  [default: all physical cores]",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    default=api.DEFAULT_TRIALS,
+    show_default=True,
+    help="Number of programs that the search measures.",
+)
 @records_option
 @json_option
 def command(

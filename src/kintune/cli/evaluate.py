@@ -230,7 +230,7 @@ def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
     if document.streams == 1:
         yield (
             f"8 of 10 runs took {milliseconds(document.p10_ms)} to {milliseconds(document.p90_ms)}; "
-            f"the model was tuned for {tuned_threads} threads"
+            f"the model was tuned for {tuned_threads} thread{'' if tuned_threads == 1 else 's'}"
         )
     else:
         yield (

@@ -45,8 +45,8 @@ def command(executable: str, folder: str, to: str, name: str, runtime: str, json
     """Write the tuned model FILE.kt to the new directory DIR so that programs without Kintune run it.
 
     For C and C++ these are the model, a library, two headers and an example that CMake builds.  For onnxruntime they
-    are an ONNX file with one custom operator, and the library that implements it.  For Python it is a wheel that needs
-    numpy alone.
+    are an ONNX file with custom operators, the library that implements them, and the model.  For Python it is a wheel
+    that needs numpy alone, and onnxruntime where the model runs partly in that.
     """
     if name and to != "wheel":
         raise InputError(f"--name is for wheels; leave it out with --to {to}")

@@ -112,7 +112,9 @@ def settings_at(data: str) -> ServiceSettings:
     """
     directory = Path(data).expanduser().absolute()
     if not directory.is_dir():
-        raise InputError(f"--data {data}: there is no such directory; `kintune serve` makes it")
+        raise InputError(
+            f"--data {data}: there is no such directory; name that of a service, which `kintune serve --data DIR` makes"
+        )
     return settings_in(directory) or ServiceSettings(
         data=str(directory), database=os.environ.get("KINTUNE_DATABASE", "")
     )
@@ -214,7 +216,13 @@ class TokensDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.command("add-token", short_help="Create a token, which is shown once.")
 @data_option
 @click.option("--user", required=True, help="The token's user; a new user is created.")
-@click.option("--scope", type=click.Choice([scope.value for scope in Scope]), default="submit", show_default=True)
+@click.option(
+    "--scope",
+    type=click.Choice([scope.value for scope in Scope]),
+    default="submit",
+    show_default=True,
+    help="What the token allows; read: view; submit: also submit jobs; admin: everything; machine: join as a machine.",
+)
 @click.option(
     "--days", type=FiniteRange(0, MOST_DAYS), default=90.0, show_default=True, help="Days until it expires; 0: never."
 )

@@ -194,7 +194,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
             str,
             Meta(
                 description="Stop once the model is estimated to take at most this long: milliseconds (2.5), or a share"
-                " of a baseline (onnxruntime*0.8)."
+                " of what another runtime takes (onnxruntime*0.8)."
             ),
         ]
         | None

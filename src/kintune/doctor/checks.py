@@ -161,7 +161,7 @@ def check_narrow(
             about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
             speeds = narrow_speeds(device, about, store, again=again)
     except KintuneError as error:
-        return [Check("shorter numbers", Verdict.NOTE, str(error), "none is used before it is measured")]
+        return [Check("narrower precisions", Verdict.NOTE, str(error), "none is used before it is measured")]
     slow = avoided_extensions(speeds)
     return [
         _narrow_check(speed, avoided=bool(slow) and (speed.instructions, speed.precision) == (BY_AMX, INT8))
@@ -182,7 +182,7 @@ def check_records(location: str | None) -> list[Check]:
     """Open the records at `location` (the default place when None), without creating any."""
     where = location or Store.default_location()
     if "://" not in where and not Path(where).expanduser().exists():
-        return [Check("records", Verdict.NOTE, f"{where} does not exist yet; the first run creates it")]
+        return [Check("records", Verdict.NOTE, f"{where} does not exist yet; it is created when something is stored")]
     try:
         with Store.open(where, create=False) as store:
             counts = store.counts()

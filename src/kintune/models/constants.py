@@ -227,7 +227,8 @@ def _load(path: str, label: str) -> NDArray[Any]:
     except FileNotFoundError:
         raise InputError(f"{label}: no such file") from None
     except (OSError, EOFError, ValueError) as error:
-        raise InputError(f"{label}: not an .npy file of numbers: {error}") from error
+        why = "" if "pickle" in str(error) else f": {error}"  # numpy advises to load it unsafely
+        raise InputError(f"{label}: not an .npy file of numbers{why}") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{label}: not an .npy file of one array, but of several")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -46,7 +46,8 @@ def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: not an .npz file of plain arrays: {error}") from error
+        why = "" if "pickle" in str(error) else f": {error}"  # numpy advises to load it unsafely
+        raise InputError(f"{path}: not an .npz file of plain arrays{why}") from error
 
 
 def load_arranged(tensors: Sequence[Tensor], path: str | os.PathLike[str]) -> list[Array]:

@@ -71,7 +71,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             str,
             Meta(
                 description="Stop once the model is estimated to take at most this long: milliseconds (8), or a share"
-                " of a baseline (onnxruntime*0.8)."
+                " of what another runtime takes (onnxruntime*0.8)."
             ),
         ]
         | None

@@ -60,7 +60,7 @@ def gain_lines(report: RunReport) -> list[str]:
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
         measured = "without measuring anything" if report.options.error_budget is None else "its error measured"
-        return [f"{name}: compiled in {clock(report.seconds)} from stored measurements, {measured}."]
+        return [f"{name}: compiled in {clock(report.seconds)}, {measured}."]
     if report.combinations:
         name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
     if latency.tuned is None:
@@ -222,9 +222,18 @@ def _share_of_time(report: RunReport) -> float:
 
 def _search(report: RunReport) -> list[str]:
     if report.reason is StopReason.COMPILED:
-        return [f"{_counted(report.reused_records, 'measured program')} known before; the others come from the rule."]
+        return _programs_of_compiled(report)
     reused = f", {report.reused_records} known before" if report.reused_records else ""
     return [f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {REASONS[report.reason]}."]
+
+
+def _programs_of_compiled(report: RunReport) -> list[str]:
+    """Where the programs of a network that was only compiled come from; nothing where it has none."""
+    if not report.subgraphs:
+        return []
+    if not report.reused_records:
+        return ["None of its programs was measured before: all are made by a rule, or are the compiler's default."]
+    return [f"{_counted(report.reused_records, 'measured program')} known before; the others are made by a rule."]
 
 
 def _others(report: RunReport) -> list[str]:

@@ -30,7 +30,11 @@ __all__ = ["command"]
 @shape_option
 @constant_option
 @click.option("--target", default="native", show_default=True, help="What to tune for; 'native' is this machine.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads.  [default: all physical cores]")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Threads that the model will run on.  [default: all physical cores]",
+)
 @click.option(
     "--families",
     "algorithm",

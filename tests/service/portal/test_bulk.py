@@ -62,6 +62,7 @@ def test_why_jobs_were_not_changed_is_said(application: ApplicationState, browse
     assert act(anna, "retry", failed, going, "000000000000") == "/?limited=1&refused=1&gone=1"
     reader = client_of(application, browser, "anna", scope=Scope.READ)
     assert act(reader, "cancel", failed, going) == "/?forbidden=2"
+    assert "could not be changed: a job can be finished while it is tuned, cancelled" in _told({"refused": "1"})[0][0]
     said = [words for words, _ in _told({"did": "2", "limited": "1", "forbidden": "x", "gone": "1" * 9})]
     assert said == [
         "2 jobs: it will be done.",

@@ -72,7 +72,7 @@ def test_narrow_parts_have_an_error_of_the_whole() -> None:
         "bf16 in 3 of 12 operators; error of the outputs 0.0039 of their norm of 0.01 allowed, "
         "on 8 sets of inputs held back"
     )
-    assert describe_precision(example_report()) == "as the model (fp32)"
+    assert describe_precision(example_report()) == "as the model"
     assert "as a whole" in describe_error(report)[0]
 
 
@@ -95,7 +95,10 @@ def test_a_request_is_told_in_words() -> None:
     ("hybrid", "said"),
     [
         (None, "as compiled kernels, without onnxruntime"),
-        (Hybrid((), {"LSTM": 2}, {}, ()), "entirely in onnxruntime (2 LSTM): no part was faster compiled"),
+        (
+            Hybrid((), {"LSTM": 2}, {}, ()),
+            "entirely in onnxruntime (2 LSTM): no part can be compiled, or none was faster compiled",
+        ),
         (
             Hybrid((REGION, REGION), {"Scan": 1}, {}, ()),
             "2 regions as compiled kernels, the rest in onnxruntime (1 Scan)",

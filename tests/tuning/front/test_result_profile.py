@@ -90,7 +90,7 @@ def test_a_network_of_kernels_is_profiled_also_as_the_only_region(tmp_path: Path
     calls = CallTimes("A Processor", 2, TWO_ADDS.us, TWO_ADDS.timeline)
     plain = profiled(write_model(tmp_path / "model.kt"), calls, peak=None)
     assert [(call.us, call.region) for call in plain.calls] == [(4.0, -1), (5.0, -1)]
-    assert "peak is not known" in plain.notes[0]
+    assert "peak is not known, so no limits are named: kintune profile measures it" in plain.notes[0]
     package = HybridPackage.open(one_region(tmp_path, adding()))
     assert result_profile(str(tmp_path / "one.kt"), summary(calls)) is None
     assert package.manifest.hybrid is not None

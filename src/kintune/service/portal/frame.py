@@ -45,7 +45,7 @@ _ROUTERS = ("sign_in", "bulk", "models", "devices")
 _LINKS = (("Jobs", "/"), ("New job", "/new"), ("Models", "/models"), ("Devices", "/devices"), ("Compare", "/compare"))
 _BUILT_WITHIN_S = 30.0
 
-READ_ONLY = "Your token may only read: what changes something takes one that may submit."
+READ_ONLY = "Your token may only read. To submit or change jobs, sign in with a token of the scope submit."
 """What stands where others have buttons."""
 
 Read = TypeVar("Read")

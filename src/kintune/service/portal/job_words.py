@@ -141,7 +141,7 @@ def describe_precision(report: RunReport) -> str:
     """What it computes in; where that is narrower than the model, the error of the outputs as a whole."""
     narrow = report.narrow
     if not narrow:
-        return "as the model (fp32)"
+        return "as the model"
     kinds = sorted(set(narrow.values()))
     said = f"{' and '.join(kinds)} in {len(narrow)} of {len(report.subgraphs)} operators"
     if report.norm_error is None:
@@ -156,7 +156,7 @@ def describe_where(hybrid: Hybrid | None) -> str:
     if hybrid is None:
         return "as compiled kernels, without onnxruntime"
     if not hybrid.regions:
-        return f"entirely in onnxruntime ({hybrid.left}): no part was faster compiled"
+        return f"entirely in onnxruntime ({hybrid.left}): no part can be compiled, or none was faster compiled"
     number = len(hybrid.regions)
     regions = "one region as compiled kernels" if number == 1 else f"{number} regions as compiled kernels"
     if not hybrid.operators:

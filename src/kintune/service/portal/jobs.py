@@ -42,7 +42,11 @@ _A_PAGE = 25
 _LONGEST_COUNT = 6  # digits
 _CAME = {
     "did": (": it will be done", "good"),
-    "refused": (" could not be changed: not in that state", "bad"),
+    "refused": (
+        " could not be changed: a job can be finished while it is tuned, cancelled while it is not over, and tried"
+        " again after it has failed or was cancelled",
+        "bad",
+    ),
     "limited": (" could not be submitted again: that is beyond your limits of jobs, or of minutes a day", "bad"),
     "gone": (" could not be changed: the job or its model is not there any more", "bad"),
     "forbidden": (" could not be changed: your token may only read", "bad"),

@@ -18,6 +18,8 @@ __all__ = ["router", "sign_in_page"]
 
 router = APIRouter(include_in_schema=False)
 _DAYS_S = 7 * 86400
+_WRONG = "That token is unknown, revoked or expired, or is for machines. Ask the service's operator for another one."
+_TOKENS = "The service's operator makes tokens: kintune service add-token --data DIR --user NAME"
 
 
 @ui.page("/sign-in", title="Sign in · Kintune", dark=None)
@@ -39,9 +41,9 @@ def sign_in_page(request: Request, wrong: str = "") -> None:
             tag("div", tag("button", "Sign in", type="submit", class_="button main")),
         ]
         parts = [
-            notice("That token is invalid or expired, or is for machines.", "bad") if wrong else "",
+            notice(_WRONG, "bad") if wrong else "",
             tag("form", form, method="post", action="/sign-in", class_="stack"),
-            tag("p", "The service's operator makes tokens: kintune service add-token --user NAME", class_="faint"),
+            tag("p", _TOKENS, class_="faint"),
         ]
         markup(tag("div", parts, class_="stack"), "card")
 

@@ -26,8 +26,8 @@ __all__ = ["result_profile"]
 _TUNED = "tuned"
 _REGION = "Region"  # the start of the operators of regions
 _NO_PEAK = (
-    "this machine's peak is not known, so no limits are named: kintune estimate measures it once, and so do searches "
-    "of five minutes or more"
+    "this machine's peak is not known, so no limits are named: kintune profile measures it and names them; searches of "
+    "five minutes or more measure it too"
 )
 
 
