@@ -6,6 +6,7 @@ Each group offers `CONVERTERS`: an operator's name with its overload, and the fu
 from __future__ import annotations
 
 from kintune.models.torch_converters import (
+    activations,
     elementwise,
     error_function,
     images,
@@ -19,7 +20,10 @@ from kintune.models.torch_converters.translation import Converter
 
 __all__ = ["CONVERTERS"]
 
-_GROUPS = (elementwise, error_function, images, linear, lookups, recurrent, reduction, tensors)
+_GROUPS = (
+    *(activations, elementwise, error_function, images),
+    *(linear, lookups, recurrent, reduction, tensors),
+)
 
 CONVERTERS: dict[str, Converter] = {
     name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()
