@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kintune.models.torch_converters import (
     activations,
+    antialiasing,
     elementwise,
     error_function,
     images,
@@ -21,7 +22,7 @@ from kintune.models.torch_converters.translation import Converter
 __all__ = ["CONVERTERS"]
 
 _GROUPS = (
-    *(activations, elementwise, error_function, images),
+    *(activations, antialiasing, elementwise, error_function, images),
     *(linear, lookups, recurrent, reduction, tensors),
 )
 
