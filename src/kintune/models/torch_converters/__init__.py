@@ -8,11 +8,14 @@ from __future__ import annotations
 from kintune.models.torch_converters import (
     activations,
     antialiasing,
+    bessel,
     elementwise,
     error_function,
+    gamma,
     images,
     linear,
     lookups,
+    quantile,
     recurrent,
     reduction,
     tensors,
@@ -22,8 +25,8 @@ from kintune.models.torch_converters.translation import Converter
 __all__ = ["CONVERTERS"]
 
 _GROUPS = (
-    *(activations, antialiasing, elementwise, error_function, images),
-    *(linear, lookups, recurrent, reduction, tensors),
+    *(activations, antialiasing, bessel, elementwise, error_function, gamma),
+    *(images, linear, lookups, quantile, recurrent, reduction, tensors),
 )
 
 CONVERTERS: dict[str, Converter] = {
