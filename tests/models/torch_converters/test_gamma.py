@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kintune.errors import ModelError
 from kintune.models.torch_export import export_module
 from tests.support.tools import require
 from tests.support.torch_values import draw
+from tests.support.untuned import build_untuned
 
 torch = require("torch")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
@@ -70,3 +72,17 @@ def test_higher_derivatives_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match=r"polygamma.*an order above 1"):
         load(export_module(Second(), (draw(4),), tmp_path))
+
+
+def test_as_networks_are_built(tmp_path: Path) -> None:
+    """With the functions of the compiled product, in kernels of many fused operators, whose names are long."""
+
+    class Functions(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            special = torch.special
+            return torch.lgamma(x), torch.digamma(x), special.i0(x), special.erfcx(x), torch.erfinv(torch.tanh(x / 9))
+
+    x = torch.linspace(0.01, 11, 4000)
+    executable = build_untuned(export_module(Functions(), (x,), tmp_path))
+    for ours, theirs in zip(executable.run(x.numpy()).values(), Functions()(x.double()), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=3e-6, atol=1e-6)
