@@ -18,15 +18,17 @@ from kintune.models.torch_converters import (
     quantile,
     recurrent,
     reduction,
+    reinterpretation,
     tensors,
+    writes,
 )
 from kintune.models.torch_converters.translation import Converter
 
 __all__ = ["CONVERTERS"]
 
 _GROUPS = (
-    *(activations, antialiasing, bessel, elementwise, error_function, gamma),
-    *(images, linear, lookups, quantile, recurrent, reduction, tensors),
+    *(activations, antialiasing, bessel, elementwise, error_function, gamma, images),
+    *(linear, lookups, quantile, recurrent, reduction, reinterpretation, tensors, writes),
 )
 
 CONVERTERS: dict[str, Converter] = {
