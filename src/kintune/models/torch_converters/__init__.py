@@ -15,6 +15,7 @@ from kintune.models.torch_converters import (
     images,
     linear,
     lookups,
+    matrices,
     quantile,
     recurrent,
     reduction,
@@ -27,8 +28,8 @@ from kintune.models.torch_converters.translation import Converter
 __all__ = ["CONVERTERS"]
 
 _GROUPS = (
-    *(activations, antialiasing, bessel, elementwise, error_function, gamma, images),
-    *(linear, lookups, quantile, recurrent, reduction, reinterpretation, tensors, writes),
+    *(activations, antialiasing, bessel, elementwise, error_function, gamma, images, linear, lookups, matrices),
+    *(quantile, recurrent, reduction, reinterpretation, tensors, writes),
 )
 
 CONVERTERS: dict[str, Converter] = {
