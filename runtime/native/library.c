@@ -162,6 +162,18 @@ static kt_status not_loaded(const char *path, int error) {
   return kt_fail(exhausted ? KT_ERROR_MEMORY : KT_ERROR_FORMAT, "%s: its kernels cannot be loaded: %s", path, why);
 }
 
+/* Finds a kernel, whose name may be as long as a chain of fused operators is. */
+static kt_status find_kernel(void *handle, const char *name, const char *path, void **found) {
+  static const char prefix[] = "__tvm_ffi_";
+  size_t size = sizeof prefix + strlen(name);
+  char *symbol = malloc(size);
+  if (symbol == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for the name of kernel %.200s", name);
+  snprintf(symbol, size, "%s%s", prefix, name);
+  *found = dlsym(handle, symbol);
+  free(symbol);
+  return *found != NULL ? KT_OK : kt_fail(KT_ERROR_FORMAT, "%s: has no kernel %.200s", path, name);
+}
+
 kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library) {
   const kt_plan_header *header = &plan->header;
   if (content.nbytes != header->library_bytes || kt_checksum(content.data, content.nbytes) != header->library_checksum)
@@ -177,13 +189,11 @@ kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *pat
   }
   set_slots(library->handle);
   for (uint32_t i = 0; i < header->kernel_count; i++) {
-    char symbol[512];
-    const char *name = plan->text + plan->kernels[i];
     void *found = NULL;
-    if ((size_t)snprintf(symbol, sizeof symbol, "__tvm_ffi_%s", name) < sizeof symbol) found = dlsym(library->handle, symbol);
-    if (found == NULL) {
+    kt_status status = find_kernel(library->handle, plan->text + plan->kernels[i], path, &found);
+    if (status != KT_OK) {
       kt_library_unload(library);
-      return kt_fail(KT_ERROR_FORMAT, "%s: has no kernel %.200s", path, name);
+      return status;
     }
     memcpy(&library->kernels[i], &found, sizeof found);
   }

@@ -72,7 +72,8 @@ def resized(
     columns = [] if weights is None else [np.ascontiguousarray(column.astype(dtype_of(data))) for column in weights.T]
     slope, start, divisor = line(places, first)
     found = Interpolation(axis, slope, start, divisor, taps)
-    return interpolated(builder, data, found, len(first), [relax.const(column) for column in columns])
+    constants = [relax.const(column, str(column.dtype)) for column in columns]  # by default, float64 is cut to float32
+    return interpolated(builder, data, found, len(first), constants)
 
 
 def interpolated(

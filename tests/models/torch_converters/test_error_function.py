@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,15 @@ def test_the_tail_of_the_error_function(tmp_path: Path, run_module: Any, dtype: 
     np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=relative, atol=least)
     assert found[-5:-3].tolist() == [0, 2]
     assert math.isnan(found[-3])
+
+
+@pytest.mark.parametrize(("dtype", "relative"), [("float32", 2e-6), ("float64", 1e-13)])
+def test_the_tail_times_a_gaussian(accurate: Callable[..., None], dtype: str, relative: float) -> None:
+    x = torch.cat([torch.linspace(-9, 40, 3001), torch.logspace(-3, 18, 300)]).to(getattr(torch, dtype))
+    accurate([torch.special.erfcx], x, relative)
+    accurate([torch.special.log_ndtr], x[x < 5], 2 * relative)
+
+
+def test_its_edges(compare: Callable[..., Any]) -> None:
+    inf = float("inf")
+    compare(torch.special.erfcx, torch.tensor([inf, -inf, float("nan"), 0.0, 0.46875, 4.0, -30.0, 1e30]))

@@ -6,20 +6,31 @@ Each group offers `CONVERTERS`: an operator's name with its overload, and the fu
 from __future__ import annotations
 
 from kintune.models.torch_converters import (
+    activations,
+    antialiasing,
+    bessel,
     elementwise,
     error_function,
+    gamma,
     images,
     linear,
     lookups,
+    matrices,
+    quantile,
     recurrent,
     reduction,
+    reinterpretation,
     tensors,
+    writes,
 )
 from kintune.models.torch_converters.translation import Converter
 
 __all__ = ["CONVERTERS"]
 
-_GROUPS = (elementwise, error_function, images, linear, lookups, recurrent, reduction, tensors)
+_GROUPS = (
+    *(activations, antialiasing, bessel, elementwise, error_function, gamma, images, linear, lookups, matrices),
+    *(quantile, recurrent, reduction, reinterpretation, tensors, writes),
+)
 
 CONVERTERS: dict[str, Converter] = {
     name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()

@@ -1,4 +1,4 @@
-"""Element-wise functions: arithmetic, comparisons, logic, elementary functions, activations."""
+"""Element-wise functions: arithmetic, comparisons, logic, elementary functions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from tvm import relax
 
-from kintune.models.expressions import HALVES, dtype_of, gelu_curve, is_float, is_integer, shape_of
+from kintune.models.expressions import HALVES, dtype_of, is_float, is_integer, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation, torch_type
 
-__all__ = ["CONVERTERS", "operands"]
+__all__ = ["CONVERTERS", "bounded", "expm1_of", "operands"]
 
 _NUMBERS = (bool, int, float)
 
@@ -287,36 +287,7 @@ def bounded(t: Translation, operator: Callable[..., Any], value: Expression, bou
     return t.emit(operator(t.const(bound, dtype), value))
 
 
-def _relu(t: Translation, a: SimpleNamespace) -> Expression:
-    return t.emit(relax.op.nn.relu(a.self)) if is_float(t.result.dtype) else bounded(t, relax.op.maximum, a.self, 0)
-
-
-def _hardtanh(t: Translation, a: SimpleNamespace) -> Expression:
-    return bounded(t, relax.op.minimum, bounded(t, relax.op.maximum, a.self, a.min_val), a.max_val)
-
-
-def _leaky_relu(t: Translation, a: SimpleNamespace) -> Expression:
-    return t.finish(t.emit(relax.op.nn.leakyrelu(t.wide(a.self), float(a.negative_slope))))
-
-
-def _elu(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(a.self)
-    dtype = dtype_of(value)
-    scaled = value if a.input_scale == 1 else t.emit(relax.op.multiply(value, t.const(a.input_scale, dtype)))
-    grown = t.emit(relax.op.multiply(_expm1_of(t, scaled), t.const(a.alpha * a.scale, dtype)))
-    linear = value if a.scale == 1 else t.emit(relax.op.multiply(value, t.const(a.scale, dtype)))
-    return t.finish(t.emit(relax.op.where(t.emit(relax.op.greater(value, t.const(0, dtype))), linear, grown)))
-
-
-def _gelu(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(a.self)
-    dtype = dtype_of(value)
-    curve = gelu_curve(t.emit, lambda number: t.const(number, dtype), value, a.approximate)
-    factor = t.emit(relax.op.multiply(t.emit(relax.op.add(curve, t.const(1, dtype))), t.const(0.5, dtype)))
-    return t.finish(t.emit(relax.op.multiply(value, factor)))
-
-
-def _expm1_of(t: Translation, value: Expression) -> Expression:
+def expm1_of(t: Translation, value: Expression) -> Expression:
     """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), without cancellation near zero."""
     dtype = dtype_of(value)
     half = t.emit(relax.op.tanh(t.emit(relax.op.multiply(value, t.const(0.5, dtype)))))
@@ -325,7 +296,7 @@ def _expm1_of(t: Translation, value: Expression) -> Expression:
 
 
 def _expm1(t: Translation, a: SimpleNamespace) -> Expression:
-    return t.finish(_expm1_of(t, t.wide(t.cast(a.self, t.result.dtype))))
+    return t.finish(expm1_of(t, t.wide(t.cast(a.self, t.result.dtype))))
 
 
 def _log1p(t: Translation, a: SimpleNamespace) -> Expression:
@@ -404,14 +375,6 @@ def _hypot(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(t.emit(relax.op.where(equal, same, t.emit(relax.op.multiply(long, root)))))
 
 
-def _prelu(t: Translation, a: SimpleNamespace) -> Expression:
-    value, slope = t.wide(a.self), t.wide(a.weight)
-    negative = t.emit(relax.op.multiply(value, slope))
-    return t.finish(
-        t.emit(relax.op.where(t.emit(relax.op.greater(value, t.const(0, dtype_of(value)))), value, negative))
-    )
-
-
 def _to_copy(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(a.self)
 
@@ -474,12 +437,6 @@ CONVERTERS: dict[str, Converter] = {
     "bitwise_not.default": _bitwise_not,
     "maximum.default": _extreme(relax.op.maximum),
     "minimum.default": _extreme(relax.op.minimum),
-    "relu.default": _relu,
-    "hardtanh.default": _hardtanh,
-    "leaky_relu.default": _leaky_relu,
-    "elu.default": _elu,
-    "gelu.default": _gelu,
-    "_prelu_kernel.default": _prelu,
     "expm1.default": _expm1,
     "log1p.default": _log1p,
     "log2.default": _scaled_log(2),

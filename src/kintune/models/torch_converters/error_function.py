@@ -1,4 +1,4 @@
-"""The complementary error function, accurate in its tail, where `1 - erf(x)` would cancel.
+"""The complementary error function, accurate in its tail, where `1 - erf(x)` would cancel; also times exp(x * x).
 
 The rational approximations are those of W. J. Cody, Rational Chebyshev approximations for the error function,
 Mathematics of Computation 23 (1969), pages 631 to 637.
@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from tvm import relax
 
 from kintune.models.expressions import dtype_of
+from kintune.models.torch_converters.formulas import Real, choose, function_of
 from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
 __all__ = ["CONVERTERS"]
@@ -57,8 +58,29 @@ def _erfc(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(t.emit(relax.op.where(is_tail, tail, near)))  # NaN is not in the tail, and stays NaN
 
 
+def _scaled(x: Real) -> Real:
+    """exp(x * x) erfc(x)."""
+    size = abs(x)
+    tail = choose(*(Real(x.t, part) for part in _scaled_tail(x.t, size.value)))
+    near = (x * x).exp() * (1.0 - x.apply(relax.op.erf))
+    twice = _growing(size.apply(relax.op.minimum, _NOTHING)) * 2.0
+    return choose(size > _MIDDLE, choose(x < 0.0, twice - tail, tail), near)
+
+
+def _growing(x: Real) -> Real:
+    """exp(x * x), in the way of `_falling`."""
+    near = (x * _STEPS).apply(relax.op.trunc) / _STEPS
+    return (near * near).exp() * ((x - near) * (x + near)).exp()
+
+
 def _tail(t: Translation, x: Expression) -> Expression:
     """erfc(x) for x of at least `_MIDDLE`."""
+    is_far, far, middle = _scaled_tail(t, x)
+    return t.emit(relax.op.multiply(_falling(t, x), t.emit(relax.op.where(is_far, far, middle))))
+
+
+def _scaled_tail(t: Translation, x: Expression) -> tuple[Expression, Expression, Expression]:
+    """exp(x * x) erfc(x) for x of at least `_MIDDLE`: whether x is above `_FAR`, its value if so, and if not."""
     dtype = dtype_of(x)
     middle = _quotient(t, _MIDDLE_ABOVE, _MIDDLE_BELOW, x)
     inverse = t.emit(relax.op.divide(t.const(1, dtype), x))
@@ -67,7 +89,7 @@ def _tail(t: Translation, x: Expression) -> Expression:
     rest = t.emit(relax.op.subtract(t.const(1 / math.sqrt(math.pi), dtype), less))
     far = t.emit(relax.op.multiply(inverse, rest))
     is_far = t.emit(relax.op.greater(x, t.const(_FAR, dtype)))
-    return t.emit(relax.op.multiply(_falling(t, x), t.emit(relax.op.where(is_far, far, middle))))
+    return is_far, far, middle
 
 
 def _falling(t: Translation, x: Expression) -> Expression:
@@ -93,5 +115,5 @@ def _polynomial(t: Translation, coefficients: Sequence[float], x: Expression) ->
     return functools.reduce(step, (t.const(coefficient, dtype_of(x)) for coefficient in coefficients))
 
 
-CONVERTERS: dict[str, Converter] = {"erfc.default": _erfc}
+CONVERTERS: dict[str, Converter] = {"erfc.default": _erfc, "special_erfcx.default": function_of(_scaled)}
 """Operator of aten -> its converter."""

@@ -17,7 +17,7 @@ from kintune.models.expressions import along_axis, dtype_of, is_float, shape_of
 from kintune.models.interpolation import resized
 from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
 
-__all__ = ["CONVERTERS"]
+__all__ = ["CONVERTERS", "resized_axis", "scales_of"]
 
 
 class _Windows(NamedTuple):
@@ -48,6 +48,14 @@ class _Windows(NamedTuple):
         ]
         return cls(kernel, strides, dilations, before, after, tuple(outputs))
 
+    def elements(self) -> list[NDArray[np.int64]]:
+        """The elements of the windows along each axis, (taps, outputs); in the padding they are out of range."""
+        axes = zip(self.kernel, self.strides, self.dilations, self.before, self.outputs, strict=True)
+        return [
+            np.arange(count) * stride + np.arange(taps)[:, None] * dilation - front
+            for taps, stride, dilation, front, count in axes
+        ]
+
 
 def _each(values: Any, rank: int) -> list[int]:
     """A number for each of `rank` axes; a single number is repeated."""
@@ -67,7 +75,7 @@ def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
     rank = len(a.kernel_size)
     windows = _Windows.of(a, shape_of(a.self)[-rank:], stated.shape[-rank:])
     if 1 in t.used:
-        largest, places = _largest_and_places(t, _with_batch(t, a.self, rank), windows)
+        largest, places = _largest_and_places(t, _with_batch(t, a.self, rank), windows.elements())
         return (t.reshape(largest, stated.shape), t.reshape(places, stated.shape))
     pooled = t.emit(
         getattr(relax.op.nn, f"max_pool{rank}d")(
@@ -81,22 +89,25 @@ def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
     return (t.reshape(pooled, stated.shape), None)
 
 
-def _largest_and_places(t: Translation, value: Expression, windows: _Windows) -> tuple[Expression, Expression]:
+def _largest_and_places(
+    t: Translation, value: Expression, windows: Sequence[NDArray[np.int64]]
+) -> tuple[Expression, Expression]:
     """The largest element of each window, and where it is: its number among those of its image and channel.
+
+    `windows` has the elements of the windows along each axis, (taps, outputs).
 
     Tap by tap: an element takes the place of the largest before it where it is larger, or not a number.
     """
     sizes = shape_of(value)[2:]
-    shape = (*shape_of(value)[:2], *windows.outputs)
+    shape = (*shape_of(value)[:2], *(each.shape[1] for each in windows))
     dtype = dtype_of(value)
     least = t.const(-math.inf if is_float(dtype) else torch.iinfo(torch_type(dtype)).min, dtype)
     largest = places = None
-    for taps in itertools.product(*map(range, windows.kernel)):
+    for taps in itertools.product(*(range(len(each)) for each in windows)):
         part = value
         inside, number = np.array(True), np.array(0)
         for axis, size in enumerate(sizes):
-            at = np.arange(windows.outputs[axis]) * windows.strides[axis]
-            at = at + taps[axis] * windows.dilations[axis] - windows.before[axis]
+            at = windows[axis][taps[axis]]
             nearest = np.clip(at, 0, size - 1)
             part = t.take(part, nearest, axis + 2)
             inside = inside[..., None] & (at == nearest)
@@ -112,6 +123,30 @@ def _largest_and_places(t: Translation, value: Expression, windows: _Windows) ->
             larger = t.emit(relax.op.logical_or(larger, t.emit(relax.op.isnan(t.wide(part)))))
         largest, places = (t.emit(relax.op.where(larger, *pair)) for pair in ((part, largest), (place, places)))
     return largest, places
+
+
+def _adaptive_max_pool(t: Translation, a: SimpleNamespace) -> Expression:
+    """The largest element of each of a given number of windows, which cover the image and differ in size."""
+    stated = t.results[0]
+    assert stated is not None
+    rank = len(a.output_size)
+    value = _with_batch(t, a.self, rank)
+    windows = [_equal_parts(*sizes) for sizes in zip(shape_of(value)[2:], stated.shape[-rank:], strict=True)]
+    if 1 in t.used:
+        largest, places = _largest_and_places(t, value, windows)
+        return (t.reshape(largest, stated.shape), t.reshape(places, stated.shape))
+    largest = t.wide(value)
+    for axis, elements in enumerate(windows, 2):
+        taken = t.take(largest, elements, axis)
+        largest = t.emit(relax.op.max(taken, axis=[axis]))
+    return (t.cast(t.reshape(largest, stated.shape), stated.dtype), None)
+
+
+def _equal_parts(size: int, count: int) -> NDArray[np.int64]:
+    """The elements of as many windows along an axis, (taps, windows); shorter windows have their last element again."""
+    number = np.arange(count)
+    first, end = number * size // count, -(-(number + 1) * size // count)
+    return np.minimum(first + np.arange((end - first).max())[:, None], end - 1)
 
 
 def _average_pool(rank: int) -> Converter:
@@ -153,7 +188,7 @@ def _counts(windows: _Windows, sizes: Sequence[int], a: SimpleNamespace) -> NDAr
     return counts.reshape(windows.outputs)
 
 
-def _scales(a: SimpleNamespace, rank: int) -> list[float | None]:
+def scales_of(a: SimpleNamespace, rank: int) -> list[float | None]:
     """The scale factor of each axis; None where a size is given instead."""
     factors = getattr(a, "scale_factors", None)
     if factors:
@@ -165,13 +200,13 @@ def _scales(a: SimpleNamespace, rank: int) -> list[float | None]:
 def _nearest(t: Translation, a: SimpleNamespace) -> Expression:
     value = getattr(a, "input", None) if hasattr(a, "input") else a.self
     rank = len(t.result.shape) - 2
-    for i, scale in enumerate(_scales(a, rank)):
+    for i, scale in enumerate(scales_of(a, rank)):
         size, wanted = shape_of(value)[i + 2], t.result.shape[i + 2]
         if size != wanted:
             places = torch.arange(size, dtype=torch.float32).reshape(1, 1, size)
             origin = torch.ops.aten.upsample_nearest1d.default(places, [wanted], scale)
             at = np.arange(wanted) * (1 / scale if scale else size / wanted)
-            value = _resized(t, value, i + 2, at, origin.flatten().to(torch.int64).numpy(), None)
+            value = resized_axis(t, value, i + 2, at, origin.flatten().to(torch.int64).numpy(), None)
     return value
 
 
@@ -179,7 +214,7 @@ def _bilinear(t: Translation, a: SimpleNamespace) -> Expression:
     """Interpolates linearly between two neighbours, along one axis after the other."""
     value: Any = getattr(a, "input", None) if hasattr(a, "input") else a.self
     value = t.wide(value)
-    for i, scale in enumerate(_scales(a, 2)):
+    for i, scale in enumerate(scales_of(a, 2)):
         axis = i + 2
         size, wanted = shape_of(value)[axis], t.result.shape[axis]
         if a.align_corners:
@@ -188,13 +223,14 @@ def _bilinear(t: Translation, a: SimpleNamespace) -> Expression:
             at = (np.arange(wanted) + 0.5) * (1 / scale if scale else size / wanted) - 0.5
         first = np.floor(at + 1e-9).astype(np.int64)
         share = np.clip(at - first, 0, 1)
-        value = _resized(t, value, axis, at, first, np.stack([1 - share, share], axis=1))
+        value = resized_axis(t, value, axis, at, first, np.stack([1 - share, share], axis=1))
     return t.finish(value)
 
 
-def _resized(
+def resized_axis(
     t: Translation, value: Expression, axis: int, at: NDArray[Any], first: NDArray[Any], weights: NDArray[Any] | None
 ) -> Expression:
+    """`value` resized along an axis; see `kintune.models.interpolation.resized` for the arguments."""
     try:
         return t.emit(resized(t.builder, value, axis, at, first, weights))
     except ValueError:  # the first taps are no linear function of the output: elements are gathered by constant indices
@@ -229,6 +265,7 @@ CONVERTERS: dict[str, Converter] = {
     "grid_sampler_3d.default": _sampled_volume,
     **{f"avg_pool{n}d.default": _average_pool(n) for n in (1, 2, 3)},
     **{f"max_pool{n}d_with_indices.default": _max_pool for n in (2, 3)},
+    **{f"adaptive_max_pool{n}d.default": _adaptive_max_pool for n in (2, 3)},
     **{f"upsample_nearest{n}d.{kind}": _nearest for n in (1, 2) for kind in ("vec", "default")},
     **{f"upsample_bilinear2d.{kind}": _bilinear for kind in ("vec", "default")},
 }

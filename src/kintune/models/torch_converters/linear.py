@@ -32,6 +32,11 @@ def _matmul(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(product(t, a.self, _named(a, "other", "mat2", "vec")))
 
 
+def _product_of_bytes(t: Translation, a: SimpleNamespace) -> Expression:
+    """The product of two matrices of int8, in int32."""
+    return t.emit(relax.op.matmul(a.self, a.mat2, out_dtype="int32"))
+
+
 def _linear(t: Translation, a: SimpleNamespace) -> Expression:
     weight = a.weight
     if len(shape_of(weight)) == 2:
@@ -267,6 +272,7 @@ def _batch_statistics(t: Translation, a: SimpleNamespace) -> Expression:
 
 CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(("mm.default", "bmm.default", "matmul.default", "mv.default"), _matmul),
+    "_int_mm.default": _product_of_bytes,
     "linear.default": _linear,
     **dict.fromkeys(("addmm.default", "baddbmm.default", "addmv.default"), _sum_of_product),
     "_trilinear.default": _product_of_three,

@@ -1,4 +1,4 @@
-"""Operators that look values up: rows of tables, bags of rows, places in sorted sequences."""
+"""Operators that look values up: rows of tables, bags of rows, places in sorted sequences, bins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.expressions import constant_of, dtype_of, shape_of
+from kintune.models.expressions import constant_of, dtype_of, scatter_elements, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -106,10 +106,37 @@ def _count_before(t: Translation, sequence: Expression, values: Any, *, right: b
     return t.emit(relax.op.sum(before, axis=[-1]))
 
 
+def _histogram(t: Translation, a: SimpleNamespace) -> Expression:
+    """How many elements are in each of some bins of one width; those outside, and not-a-number, are in none.
+
+    Without a range of its own, the bins reach from the smallest to the largest element.
+    """
+    size = math.prod(shape_of(a.self))
+    if not size:
+        return t.nothing()
+    value = t.wide(t.reshape(a.self, [size]))
+    dtype = dtype_of(value)
+    least, most = t.const(float(a.min), dtype), t.const(float(a.max), dtype)
+    if a.min == a.max:
+        least, most = t.emit(relax.op.min(value)), t.emit(relax.op.max(value))
+        wide = t.cast(t.emit(relax.op.equal(least, most)), dtype)  # a single number is in the middle of its bins
+        least, most = t.emit(relax.op.subtract(least, wide)), t.emit(relax.op.add(most, wide))
+    not_below, not_above = t.emit(relax.op.greater_equal(value, least)), t.emit(relax.op.less_equal(value, most))
+    inside = t.emit(relax.op.logical_and(not_below, not_above))
+    offset = t.emit(relax.op.multiply(t.emit(relax.op.subtract(value, least)), t.const(float(a.bins), dtype)))
+    place = t.emit(relax.op.divide(offset, t.emit(relax.op.subtract(most, least))))
+    place = t.emit(relax.op.where(inside, place, t.const(0.0, dtype)))
+    number = t.emit(relax.op.minimum(t.cast(place, "int64"), t.const(a.bins - 1, "int64")))
+    number = t.emit(relax.op.maximum(number, t.const(0, "int64")))  # an infinite range has no places
+    counts = t.full([a.bins], 0, dtype)
+    return t.finish(scatter_elements(t.emit, counts, number, t.cast(inside, dtype), 0, "add"))
+
+
 CONVERTERS: dict[str, Converter] = {
     "embedding.default": _embedding,
     **dict.fromkeys(("_embedding_bag.default", "_embedding_bag_forward_only.default"), _embedding_bag),
     **dict.fromkeys(("bucketize.Tensor", "bucketize.Scalar"), _bucketize),
     **dict.fromkeys(("searchsorted.Tensor", "searchsorted.Scalar"), _searchsorted),
+    "histc.default": _histogram,
 }
 """Operator of aten -> its converter."""

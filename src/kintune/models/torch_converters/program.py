@@ -28,7 +28,7 @@ __all__ = ["describe", "translate"]
 
 _LARGEST_FOLDED = 1 << 24  # bytes of a folded constant; it may always have twice those that it is computed from
 _RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform", "exponential")
-_CHECKS = ("_assert", "sym_constrain_range", "_guards_fn")
+_CHECKS = ("_assert", "sym_constrain_range", "_guards_fn", "_linalg_check_errors")
 _SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 _STOCK = frozenset({"adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default"})
 """Operators that TVM's own importer converts."""
@@ -328,7 +328,12 @@ def _tensor(array: NDArray[Any], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _is_check(node: torch.fx.Node) -> bool:
-    return _operator(node).startswith(_CHECKS) or not node.users
+    """Whether a node only checks something, is the token of such a check, by which it is ordered, or is not used."""
+    made: Any = node.args[0] if node.target is operator.getitem else node
+    name = _operator(made)
+    if name == "with_effects":
+        name = str(getattr(made.args[1], "__name__", ""))
+    return name.startswith(_CHECKS) or not node.users
 
 
 def _result(value: torch.Tensor) -> TranslatedNode:

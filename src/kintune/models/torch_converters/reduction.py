@@ -168,6 +168,16 @@ def _distances(t: Translation, a: SimpleNamespace) -> Expression:
     return _vector_norm(t, SimpleNamespace(self=apart, ord=a.p, dim=[-1], keepdim=False))
 
 
+def _pair_distances(t: Translation, a: SimpleNamespace) -> Expression:
+    """The distance of each row of a matrix from each later one."""
+    rows, width = shape_of(a.self)
+    if not width:
+        return t.nothing()
+    first, second = (t.take(a.self, places, 0) for places in np.triu_indices(rows, 1))
+    apart = t.emit(relax.op.subtract(first, second))
+    return _vector_norm(t, SimpleNamespace(self=apart, ord=a.p, dim=[1], keepdim=False))
+
+
 def _scan(operator: Callable[..., Any]) -> Converter:
     """A running sum or product."""
 
@@ -211,6 +221,33 @@ def _running(operator: Callable[..., Any]) -> Converter:
         return (t.cast(value, dtype_of(a.self)), where)
 
     return convert
+
+
+def _running_log_sum(t: Translation, a: SimpleNamespace) -> Expression:
+    """The logarithm of the running sum of exponentials, in log2(n) steps as in `_running`."""
+    value = t.wide(a.self)
+    if not shape_of(value):
+        return t.finish(value)
+    axis = a.dim % len(shape_of(value))
+    size, span = shape_of(value)[axis], 1
+    while span < size:
+        joined = _log_sum(t, t.slice(value, axis, span, size), t.slice(value, axis, 0, size - span))
+        value = t.concat([t.slice(value, axis, 0, span), joined], axis)
+        span *= 2
+    return t.finish(value)
+
+
+def _log_sum(t: Translation, left: Expression, right: Expression) -> Expression:
+    """log(exp(left) + exp(right)): the larger one, and what the smaller one adds to it.
+
+    Equal infinities have no difference; their sum is as infinite.
+    """
+    dtype = dtype_of(left)
+    apart = t.emit(relax.op.negative(t.emit(relax.op.abs(t.emit(relax.op.subtract(left, right))))))
+    more = t.emit(relax.op.log(t.emit(relax.op.add(t.emit(relax.op.exp(apart)), t.const(1.0, dtype)))))
+    total = t.emit(relax.op.add(t.emit(relax.op.maximum(left, right)), more))
+    doubled = t.emit(relax.op.add(left, t.const(math.log(2), dtype)))
+    return t.emit(relax.op.where(t.emit(relax.op.equal(left, right)), doubled, total))
 
 
 def _kth(t: Translation, value: Expression, k: int, axis: int, keep: bool) -> tuple[Expression, Expression]:
@@ -286,11 +323,13 @@ CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(("var_mean.correction",), _var_mean),
     "dist.default": _distance,
     "_cdist_forward.default": _distances,
+    "_pdist_forward.default": _pair_distances,
     "linalg_vector_norm.default": _vector_norm,
     "cumsum.default": _scan(relax.op.cumsum),
     "cumprod.default": _scan(relax.op.cumprod),
     "cummax.default": _running(relax.op.greater_equal),
     "cummin.default": _running(relax.op.less_equal),
+    "logcumsumexp.default": _running_log_sum,
     "median.default": _median,
     **dict.fromkeys(("median.dim", "kthvalue.default"), _kth_value),
     "topk.default": _topk,

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.tools import require
+from tests.support.torch_values import draw
+
+torch = require("torch")
+functional = torch.nn.functional
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
+
+Compare = Callable[..., Any]
+
+
+def test_logarithms_of_running_sums(compare: Compare) -> None:
+    def net(x: Any, edges: Any, one: Any) -> Any:
+        running = torch.logcumsumexp
+        return (
+            *(running(x, 0), running(x, -1), running(x * 100, 2), running(x[:, :1], 1), running(x.double(), 1)),
+            *(running(edges, 0), running(edges.flip(0), 0), running(one, 0), running(x[:, :0], 1)),
+        )
+
+    inf, nan = float("inf"), float("-inf")
+    edges = torch.tensor([nan, nan, 0.0, -200.0, 200.0, nan, inf, inf, 1.0, float("nan"), 2.0])
+    compare(net, draw(3, 7, 4), edges, torch.tensor(2.5), tolerance=1e-6)
+    compare(lambda x: torch.logcumsumexp(x, 1), draw(2, 9).bfloat16(), tolerance=2e-2)
+
+
+@pytest.mark.parametrize("order", [0.0, 1.0, 1.5, 2.0, 3.0, float("inf")])
+def test_distances_between_the_rows_of_one_matrix(compare: Compare, order: float) -> None:
+    def net(x: Any) -> Any:
+        return functional.pdist(x, order), functional.pdist(x[:2], order), functional.pdist(x[:1], order)
+
+    x = draw(6, 5)
+    x[3] = x[1]
+    compare(net, x, tolerance=1e-5)
+    compare(lambda x: functional.pdist(x, order), x.double(), tolerance=1e-12)
+
+
+def test_distances_without_columns(compare: Compare) -> None:
+    compare(lambda x: functional.pdist(x[:, :0]), draw(3, 2))

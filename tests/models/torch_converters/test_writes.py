@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kintune.errors import InputError
+from kintune.models.torch_export import export_module
+from tests.support.tools import require
+from tests.support.torch_values import draw
+from tests.support.untuned import build_untuned
+
+torch = require("torch")
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*", "ignore:index_reduce")]
+
+Compare = Callable[..., Any]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_elements_of_a_source_fill_a_mask(compare: Compare, dtype: Any) -> None:
+    def net(x: Any, mask: Any, source: Any) -> Any:
+        return (
+            *(x.masked_scatter(mask, source), x.masked_scatter(mask[0], source), x[0].masked_scatter(mask, source)),
+            *(x.masked_scatter(mask & False, source), x.masked_scatter(mask, source.flatten()[:9])),
+            *(x[0, 0].masked_scatter(mask[1, 0], source), x[:0].masked_scatter(mask[0], source)),
+        )
+
+    mask = torch.tensor([[True, False, False, True, True], [False, False, True, False, True], [False] * 5])
+    x, source = (draw(3, 5) * 9).to(dtype), (draw(4, 5, seed=1) * 9).to(dtype)
+    compare(net, x, mask, source)
+
+
+def test_a_source_that_is_too_short_is_an_error(tmp_path: Path) -> None:
+    class Fill(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any, source: Any) -> Any:
+            return x.masked_scatter(mask, source)
+
+    x, source = np.zeros(4, np.float32), np.float32([5, 6])
+    inputs = tuple(map(torch.from_numpy, (x, np.array([True, False, True, False]), source)))
+    executable = build_untuned(export_module(Fill(), inputs, tmp_path))
+    found = executable.run(x, np.array([False, True, False, True]), source)
+    np.testing.assert_array_equal(next(iter(found.values())), [0, 5, 0, 6])
+    with pytest.raises(InputError, match="2 e"):
+        executable.run(x, np.array([True, True, False, True]), source)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_elements_are_put_by_their_numbers(compare: Compare, dtype: Any) -> None:
+    def net(x: Any, index: Any, source: Any) -> Any:
+        repeated = index.flatten()[:1].expand(6).reshape(2, 3)
+        return (
+            *(x.put(index, source), x.put(index, source, accumulate=True), x.put(repeated, source, accumulate=True)),
+            *(x.put(index[:0], source[:0]), x[0, 0].put(index[0, 1] * 0, source[0, 0])),
+        )
+
+    index = torch.tensor([[1, -1, 7], [0, -12, 4]])
+    compare(net, (draw(3, 5) * 9).to(dtype), index, (draw(2, 3, seed=1) * 9).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_slices_are_combined_by_index(compare: Compare, dtype: Any) -> None:
+    def net(x: Any, index: Any, source: Any) -> Any:
+        kinds = ("prod", "amin", "amax", *(("mean",) if dtype != torch.int64 else ()))
+        several = [
+            x.index_reduce(dim, index, source.transpose(0, dim), kind, include_self=own)
+            for kind in kinds
+            for own in (True, False)
+            for dim in (0, 1, -1)
+        ]
+        return (
+            *several,
+            x.index_reduce(0, index[:0], source[:0], "amax"),
+            x.amax().index_reduce(0, index[1:2], x.amin(), "prod"),
+        )
+
+    x, source = (draw(3, 3, 3) * 9).to(dtype), (draw(4, 3, 3, seed=1) * 9).to(dtype)
+    compare(net, x, torch.tensor([2, 0, 2, 2]), source, tolerance=1e-4)
+
+
+def test_wrong_numbers_are_errors(tmp_path: Path) -> None:
+    class Put(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, at: Any, rows: Any) -> Any:
+            return x.put(at, torch.ones(2)), x.index_reduce(0, rows, torch.ones(2, 4), "amax")
+
+    good = {"x": np.zeros((3, 4), np.float32), "at": np.array([3, -12]), "rows": np.array([2, 0])}
+    executable = build_untuned(export_module(Put(), {k: torch.from_numpy(v) for k, v in good.items()}, tmp_path))
+    executable.run(good)
+    for name, wrong in (("at", 12), ("at", -13), ("rows", 3), ("rows", -1)):
+        with pytest.raises(InputError, match=str(wrong)):
+            executable.run({**good, name: np.array([0, wrong])})
