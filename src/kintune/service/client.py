@@ -235,7 +235,7 @@ class Client:
             InputError: there is no such job, or it has not ended.
             ServiceError: the service does not answer, or fails.
         """
-        self._ask("DELETE", _path(job, "files"))
+        self._connection.ask("DELETE", _path(job, "files"))
 
     def report(self, job: str) -> dict[str, Any]:
         """Returns the report of a job that is done: the document of `kintune tune --json`.
