@@ -66,6 +66,7 @@ def test_where_a_search_stands() -> None:
     unknown = FastestBaseline.of({"onnxruntime": 20.0}, None)
     nothing = example_progress(best_ms=None, untuned_ms=None)
     assert describe_estimate(nothing) == "no latency known yet"
+    assert describe_estimate(example_progress(best_ms=None, untuned_ms=None, trials_total=0)) == ""
     early = example_progress(best_ms=None, untuned_ms=None, fastest_baseline=unknown)
     assert describe_estimate(early) == "no latency known yet; onnxruntime takes 20.0 ms"
 

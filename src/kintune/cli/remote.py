@@ -148,7 +148,7 @@ def _read_fastest(fastest: Any) -> FastestBaseline | None:
 def _progress(report: Mapping[str, Any] | None) -> str:
     if not report:
         return ""
-    parts = [f"{report['trials']} trials"]
+    parts = [] if report.get("trials_total") == 0 else [f"{report['trials']} trials"]
     with contextlib.suppress(msgspec.ValidationError):  # a report of another version
         progress = msgspec.convert({"stage": "", **report}, ProgressReport)
         if progress.best_ms is not None:

@@ -256,7 +256,8 @@ def _check_access(settings: ServiceSettings) -> None:
         )
     click.echo(
         "No token exists yet, so the service listens on this machine only, and its users may do everything.  "
-        f"Once a token exists, every user needs one: kintune service add-token --data {settings.data} --user NAME",
+        "Once a token exists, every user needs one.  Create the first for yourself: "
+        f"kintune service add-token --data {settings.data} --user NAME --scope admin",
         err=True,
     )
 

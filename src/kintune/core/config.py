@@ -147,6 +147,11 @@ class Options(msgspec.Struct, frozen=True):
         return frozenset(() if self.precision == "fp32" else ("bf16",))
 
     @property
+    def budgeted_trials(self) -> int | None:
+        """The most trials; None where their number is not limited, 0 without a search."""
+        return self.trials if self.search else 0
+
+    @property
     def is_long(self) -> bool:
         """Whether the search is long enough for the device's peak to be measured first, which takes some seconds."""
         long_enough = (self.minutes or _LONG_MINUTES) >= _LONG_MINUTES

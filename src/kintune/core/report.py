@@ -361,8 +361,8 @@ class ProgressReport(msgspec.Struct, frozen=True):
 
     `stage` is the kind of the stage now running (see `kintune.core.stage_results.StageName`), `phase` a few words for
     people ("waiting for the device, held by process 4711").  `trials` of `trials_total` are done; the total is None
-    when the budget is not counted in trials.  Times are seconds of active run time; `time_left_s` is None while it is
-    unknown.
+    when the budget is not counted in trials, and 0 of a run that only compiles.  Times are seconds of active run time;
+    `time_left_s` is None while it is unknown.
     `best_ms` and `untuned_ms` estimate the network's latency in milliseconds as the weighted sum of its kernels'.  Of a
     network that is `partial`, they leave out what runs in onnxruntime, and are not compared with other runtimes.
     `baselines` are other runtimes as they were timed before the search, in milliseconds by name;
@@ -392,6 +392,11 @@ class ProgressReport(msgspec.Struct, frozen=True):
     target_ms: float | None = None
     forecast: LatencyForecast | None = None
     partial: bool = False
+
+    @property
+    def searches(self) -> bool:
+        """Whether candidates are measured; a run that only compiles measures none."""
+        return self.trials_total != 0
 
     @property
     def gain(self) -> float | None:

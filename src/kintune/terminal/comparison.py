@@ -59,8 +59,11 @@ def describe_result(latency: Latencies) -> str:
 def describe_estimate(report: ProgressReport) -> str:
     """Where a search stands: `estimated 1.32 ms, 0.76 of onnxruntime's 1.74 ms`.
 
-    Where no other runtime was timed, what was gained over the untuned network is said in its place.
+    Where no other runtime was timed, what was gained over the untuned network is said in its place.  It is empty of a
+    run that only compiles.
     """
+    if not report.searches:
+        return ""
     fastest = report.fastest_baseline
     if report.best_ms is None:
         return f"no latency known yet{f'; {describe_share(fastest)}' if fastest is not None else ''}"

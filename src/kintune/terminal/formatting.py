@@ -82,7 +82,8 @@ def describe_stage(report: ProgressReport) -> str:
 def describe_effort(report: ProgressReport) -> str:
     """What was spent and what is left: `384 of 1000 trials, 03:12, about 5 min left`."""
     spent = f"{report.trials} of {report.trials_total} trials" if report.trials_total else f"{report.trials} trials"
-    parts = [spent, clock(report.elapsed_s)]
+    parts = [spent] if report.searches else []
+    parts.append(clock(report.elapsed_s))
     if report.time_left_s is not None:
         parts.append(f"about {duration(report.time_left_s)} left")
     return ", ".join(parts)

@@ -89,7 +89,8 @@ def picture(title: str, report: ProgressReport) -> RenderableType:
     """Render the report of one run."""
     rows: list[RenderableType] = [Text(printable(title), style="bold")]
     rows.append(_effort(report))
-    rows.append(Text(printable(describe_estimate(report)), style="green" if _is_ahead(report) else ""))
+    if said := describe_estimate(report):
+        rows.append(Text(printable(said), style="green" if _is_ahead(report) else ""))
     if said := describe_forecast(report):
         rows.append(Text(printable(said)))
     rows.append(Text(printable(describe_stage(report)), style="cyan"))

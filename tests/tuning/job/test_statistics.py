@@ -18,3 +18,5 @@ def test_disturbed_trials_are_counted_once_each_and_nothing_else() -> None:
     statistics.count(TUNED, DISTURBED, trial=False)  # a finalist, which was a trial before
     report = statistics.report("profile", "dense", Options(trials=8), None, None)
     assert (report.trials, report.disturbed) == (3, 2)
+    assert report.searches
+    assert not statistics.report("draft", "", Options(search=False), None, None).searches

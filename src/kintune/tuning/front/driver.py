@@ -126,7 +126,7 @@ class _Driver:
         log.parent.mkdir(parents=True, exist_ok=True)
         for tuning_run in runs:
             tuning_run.log = log
-            self._show(self._numbers[tuning_run.run_id], ProgressReport(stage="prepare", phase="starting"))
+            self._show(self._numbers[tuning_run.run_id], _before_stages(tuning_run.request, "starting"))
         journal = TuningJournal(self._store, FEATURES)
         with (
             _on_cores(placement),
@@ -220,7 +220,7 @@ def _score_originals(runs: Sequence[TuningRun], show: OnProgress) -> None:
     for number, tuning_run in enumerate(runs):
 
         def notify(phase: str, number: int = number) -> None:
-            show(number, ProgressReport(stage="prepare", phase=phase))
+            show(number, _before_stages(runs[number].request, phase))
 
         tuning_run.score_original(runs[0].log, notify)
 
@@ -254,8 +254,13 @@ def _on_cores(placement: Placement) -> Iterator[None]:
 
 
 def _tell_all(show: OnProgress, requests: Sequence[TuneRequest], phase: str) -> None:
-    for number in range(len(requests)):
-        show(number, ProgressReport(stage="prepare", phase=phase))
+    for number, request in enumerate(requests):
+        show(number, _before_stages(request, phase))
+
+
+def _before_stages(request: TuneRequest, phase: str) -> ProgressReport:
+    """The progress of a run whose job has not begun."""
+    return ProgressReport(stage="prepare", phase=phase, trials_total=request.options.budgeted_trials)
 
 
 def _ignore(number: int, report: ProgressReport | FailureReport) -> None:

@@ -84,7 +84,7 @@ class JobStatistics:
         return ProgressReport(
             stage=stage,
             trials=self.trials,
-            trials_total=options.trials,
+            trials_total=options.budgeted_trials,
             elapsed_s=self.at,
             time_left_s=seconds_left,
             best_ms=best / 1e3 if math.isfinite(best) else None,
