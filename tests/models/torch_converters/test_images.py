@@ -49,7 +49,9 @@ def test_resizing_in_double_precision(compare: Compare) -> None:
     def net(x: Any) -> Any:
         sizes = [(5, 7), (13, 20)]
         return [
-            functional.interpolate(x, size=size, mode="bilinear", align_corners=c) for size in sizes for c in (False, True)
+            functional.interpolate(x, size=size, mode="bilinear", align_corners=c)
+            for size in sizes
+            for c in (False, True)
         ]
 
     compare(net, draw(1, 2, 7, 9).double(), tolerance=1e-13)
