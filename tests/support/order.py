@@ -22,6 +22,7 @@ LONG = (
     "tests/service/portal/test_frame.py",
     "tests/service/portal/test_new_job.py",
     "tests/models/converters/test_recurrent.py",
+    "tests/models/torch_converters/test_gamma.py",
     "tests/workers/test_device_worker.py",
     "tests/acceptance/test_bad_input.py",
     "tests/tuning/front/test_journal.py",

@@ -40,7 +40,7 @@ def test_numbers_of_double_precision(compare: Compare, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("channels", [1, 3, 6])
+@pytest.mark.parametrize("channels", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 6))])
 def test_bytes_are_rounded_as_pytorch_does(compare: Compare, mode: str, channels: int) -> None:
     def net(x: Any) -> Any:
         return [resize(x, size=size, mode=mode, antialias=True) for size in ((7, 5), (31, 64), (9, 37), (20, 3))]

@@ -16,7 +16,10 @@ from tests.support.untuned import build_untuned
 torch = require("torch")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
 
-TYPES = [("float32", 1e-6), ("float64", 1e-14), ("float16", 1e-3)]
+TYPES = [
+    ("float32", 1e-6),
+    *(pytest.param(*each, marks=pytest.mark.slow) for each in (("float64", 1e-14), ("float16", 1e-3))),
+]
 
 
 def trigamma(x: Any) -> Any:

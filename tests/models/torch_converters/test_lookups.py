@@ -12,7 +12,7 @@ torch = require("torch")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 def test_histograms(compare: Callable[..., Any], dtype: Any) -> None:
     def net(x: Any, edges: Any, same: Any) -> Any:
         count = torch.histc

@@ -20,7 +20,11 @@ pytestmark = [
 ]
 
 Compare = Callable[..., Any]
-TYPES = [(torch.float32, 1e-4), (torch.float64, 1e-11)]
+TYPES = [(torch.float32, 1e-4), pytest.param(torch.float64, 1e-11, marks=pytest.mark.slow)]
+
+
+def slow(shape: tuple[int, ...]) -> Any:
+    return pytest.param(shape, marks=pytest.mark.slow)
 
 
 def matrices(*shape: int, dtype: Any = torch.float32) -> Any:
@@ -36,7 +40,7 @@ def definite(*shape: int, dtype: Any = torch.float32) -> Any:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (3, 4, 4), (2, 3, 7, 7)])
+@pytest.mark.parametrize("shape", [*map(slow, [(1, 1), (2, 2), (3, 4, 4)]), (5, 5), (2, 3, 7, 7)])
 def test_inverses_and_determinants(compare: Compare, dtype: Any, tolerance: float, shape: tuple[int, ...]) -> None:
     def net(a: Any) -> Any:
         return (
@@ -80,7 +84,7 @@ def test_triangular_systems(compare: Compare, dtype: Any, tolerance: float) -> N
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (6, 6), (2, 3, 4, 4)])
+@pytest.mark.parametrize("shape", [*map(slow, [(1, 1), (6, 6)]), (2, 3, 4, 4)])
 def test_cholesky_factors(compare: Compare, dtype: Any, tolerance: float, shape: tuple[int, ...]) -> None:
     def net(a: Any, b: Any) -> Any:
         lower, upper = linalg.cholesky(a), linalg.cholesky(a, upper=True)

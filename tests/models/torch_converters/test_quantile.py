@@ -10,8 +10,13 @@ from tests.support.tools import require
 torch = require("torch")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
 
+TYPES = [
+    ("float32", 1e-6),
+    *(pytest.param(*each, marks=pytest.mark.slow) for each in (("float64", 1e-13), ("float16", 1e-3))),
+]
 
-@pytest.mark.parametrize(("dtype", "relative"), [("float32", 1e-6), ("float64", 1e-13), ("float16", 1e-3)])
+
+@pytest.mark.parametrize(("dtype", "relative"), TYPES)
 def test_quantiles(accurate: Callable[..., None], dtype: str, relative: float) -> None:
     kind = getattr(torch, dtype)
     tail = torch.logspace(-7, -0.5, 800, dtype=torch.float64)

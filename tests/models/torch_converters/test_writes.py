@@ -60,7 +60,7 @@ def test_elements_are_put_by_their_numbers(compare: Compare, dtype: Any) -> None
     compare(net, (draw(3, 5) * 9).to(dtype), index, (draw(2, 3, seed=1) * 9).to(dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow), torch.int64])
 def test_slices_are_combined_by_index(compare: Compare, dtype: Any) -> None:
     def net(x: Any, index: Any, source: Any) -> Any:
         kinds = ("prod", "amin", "amax", *(("mean",) if dtype != torch.int64 else ()))
