@@ -22,6 +22,7 @@ from kintune.compiler.programs.loops import as_root, buffer, index, loop, nested
 from kintune.compiler.programs.row_lanes import by_lanes
 from kintune.compiler.programs.row_passes import Binding, Pass, Rows, read_rows
 from kintune.compiler.programs.row_text import calls_functions, lane_loop, stores, strides_of, written
+from kintune.compiler.programs.wrapping import without_wrapping
 
 __all__ = ["LANES", "write_rows"]
 
@@ -52,7 +53,7 @@ def write_rows(function: tvm.tirx.PrimFunc, lanes: int = LANES) -> tvm.tirx.Prim
     body = _by_rows(rows, lanes)
     if body is None:
         body = by_lanes(rows, lanes)
-    return None if body is None else function.with_body(as_root(body))
+    return None if body is None else function.with_body(as_root(without_wrapping(body)))
 
 
 def _by_rows(rows: Rows, lanes: int) -> Any:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import Schedule
+
+from kintune.compiler.programs.wrapping import moduli
 
 __all__ = ["has_wrapped_loops", "split_wrapped_loops"]
 
@@ -39,31 +40,17 @@ def has_wrapped_loops(function: Any) -> bool:
     if not isinstance(function, tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
         return False
     root = getattr(getattr(function.body, "block", None), "name_hint", "")
-    return root == _ROOT and bool(_moduli(function.body))
-
-
-def _moduli(statement: Any) -> list[tuple[Any, int]]:
-    """The variables that are taken modulo a power of two, and the powers."""
-    found: list[tuple[Any, int]] = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node.a, tirx.Var) and isinstance(node.b, tirx.IntImm):
-            value = int(node.b.value)
-            if value > 1 and value & (value - 1) == 0:
-                found.append((node.a, value))
-
-    tvm_ffi.structural_walk(statement, [(tirx.FloorMod, visit)])
-    return found
+    return root == _ROOT and bool(moduli(function.body))
 
 
 def _split(schedule: Any, block: Any) -> None:
     body = schedule.get(block)
     loops = schedule.get_loops(block)
-    moduli = _moduli(body.body)
+    wrapped = moduli(body.body)
     if len(loops) != len(body.iter_vars):
         return
     for loop, variable in zip(loops, body.iter_vars, strict=True):
-        modulus = max((value for taken, value in moduli if taken.same_as(variable.var)), default=0)
+        modulus = max((value for taken, value in wrapped if taken.same_as(variable.var)), default=0)
         extent, kind = schedule.get(loop).extent, schedule.get(loop).kind
         if not modulus or kind != tirx.ForKind.SERIAL:  # a parallel one would lose its threads
             continue
