@@ -24,7 +24,10 @@ _MOST_ROWS = 4  # most rows of a determinant, which is expanded by minors
 
 
 def _clip(node: Node) -> relax.Expr:
-    """Maximum, then minimum; a constant bound that has no effect (infinite, NaN, or the type's limit) is left out."""
+    """Maximum, then minimum; a constant bound that has no effect (infinite, NaN, or the type's limit) is left out.
+
+    A bound that is not given is the least or the greatest finite number, as in onnxruntime.
+    """
     data = node.required(0)
     if node.opset < 11:
         bounds = [node.attributes.get(name) for name in ("min", "max")]
@@ -32,6 +35,9 @@ def _clip(node: Node) -> relax.Expr:
     else:
         limits = [node.operand(1), node.operand(2)]
     for limit, operator, least in zip(limits, (relax.op.maximum, relax.op.minimum), (True, False), strict=True):
+        if limit is None and dtype_of(data).startswith("float"):
+            finite = np.finfo(dtype_of(data))
+            limit = like(float(finite.min if least else finite.max), data)
         if limit is not None and not _bounds_nothing(limit, least):
             data = node.emit(operator(data, limit))
     return data
