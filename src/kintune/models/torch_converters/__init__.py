@@ -11,6 +11,7 @@ from kintune.models.torch_converters import (
     images,
     linear,
     lookups,
+    powers,
     recurrent,
     reduction,
     tensors,
@@ -19,7 +20,7 @@ from kintune.models.torch_converters.translation import Converter
 
 __all__ = ["CONVERTERS"]
 
-_GROUPS = (elementwise, error_function, images, linear, lookups, recurrent, reduction, tensors)
+_GROUPS = (elementwise, error_function, images, linear, lookups, powers, recurrent, reduction, tensors)
 
 CONVERTERS: dict[str, Converter] = {
     name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()
