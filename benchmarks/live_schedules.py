@@ -18,7 +18,7 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,7 @@ def summary(runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]) -> li
     dedicated run of the same repeat (for one job: of itself, unpipelined).  `times`: the median candidate's time over
     that of the dedicated runs; `off by`: by how much the median candidate is off; `winners`: how much slower the chosen
     programs are than the best ones, summed over the subgraphs.  A program's true time is here the least of all runs,
-    since disturbances only make it longer.
+    since disturbances only make it longer.  A figure whose dedicated run was not measured is nan.
     """
     by_setup: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
@@ -194,17 +194,17 @@ def summary(runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]) -> li
     head = f"{'setup':22} {'seconds':>8} {'spread':>13} {'of bound':>8} {'of calm':>8} {'select':>7} {'build':>7}"
     lines = [f"{head} {'profile':>8} {'times':>6} {'off by':>7} {'winners':>8}"]
     for setup, mine in by_setup.items():
-        calm = by_setup["one job" if setup in ONE else "dedicated"]
-        over_calm = statistics.median(a["seconds"] / b["bound_s"] for a, b in zip(mine, calm, strict=False))
+        calm = by_setup.get("one job" if setup in ONE else "dedicated", [])
+        over_calm = median(a["seconds"] / b["bound_s"] for a, b in zip(mine, calm, strict=False))
         own = times(setup, measured)
         ratios = [own[digest][1] / truth[digest][1] for digest in own if digest in truth]
-        off = statistics.median(abs(ratio - 1) for ratio in ratios)
+        off = median(abs(ratio - 1) for ratio in ratios)
         seconds = [run["seconds"] for run in mine]
         lines.append(
             f"{setup:22} {statistics.median(seconds):8.1f} {min(seconds):6.1f}-{max(seconds):6.1f} "
             f"{statistics.median(run['over_bound'] for run in mine):8.3f} {over_calm:8.3f} "
             f"{mean_stage(mine, 'select'):7.2f} {mean_stage(mine, 'build'):7.2f} {mean_stage(mine, 'profile'):8.2f} "
-            f"{statistics.median(ratios):6.3f} {off:7.3f} {winners(setup, measured, floor):8.3f}"
+            f"{median(ratios):6.3f} {off:7.3f} {winners(setup, measured, floor):8.3f}"
         )
     return lines
 
@@ -240,7 +240,12 @@ def winners(setup: str, measured: dict[str, Outcomes], floor: dict[str, tuple[st
                 best[workload] = min(floor[digest][1], best.get(workload, floor[digest][1]))
         if chosen:
             ratios.append(sum(floor[digest][1] for _, digest in chosen.values()) / sum(best.values()))
-    return statistics.median(ratios) if ratios else float("nan")
+    return median(ratios)
+
+
+def median(values: Iterable[float]) -> float:
+    """The median; nan of nothing."""
+    return statistics.median(found) if (found := list(values)) else float("nan")
 
 
 def of_setup(setup: str, measured: dict[str, Outcomes]) -> list[Outcomes]:

@@ -88,6 +88,7 @@ class IdleWatch:
         match event:
             case ResourceJoined(resource=Device() as device):
                 self._types[device.id] = device.type
+                self._lost.discard(device.id)
             case ResourceLost():
                 self._lost.add(event.resource)
                 self.losses += 1

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -17,6 +15,7 @@ from kintune.hardware.check import Verdict
 from kintune.hardware.gpus import Gpu
 from kintune.records import Store
 from kintune.tuning.narrow import faster_precisions
+from tests.support.fake_interview import FakeInterview
 
 H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1")
 
@@ -85,30 +84,13 @@ MACHINE = Machine("a CPU", "x86_64", 2, 2, 2, 2, 1 << 34, (), ())
 
 DEVICE = DeviceType(target="{}", model="a CPU", isa=(), threads=2, protocol="1-cold")
 
-ABOUT = msgspec.msgpack.encode(DeviceDescription(DEVICE, MeasurementProtocol(threads=2), (), MACHINE, "tvm"))
-
-
-class FakeInterview:
-    about = ABOUT
-
-    def __init__(self) -> None:
-        self.peaks = 0
-
-    def ask(self, kind: str) -> bytes:
-        assert kind == "peak"
-        self.peaks += 1
-        return msgspec.msgpack.encode(PEAK)
+ABOUT = DeviceDescription(DEVICE, MeasurementProtocol(threads=2), (), MACHINE, "tvm")
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> FakeInterview:
-    fake = FakeInterview()
-
-    @contextmanager
-    def interview(*_: object) -> Iterator[FakeInterview]:
-        yield fake
-
-    monkeypatch.setattr(module, "interview", interview)
+    fake = FakeInterview(ABOUT, peak=PEAK)
+    monkeypatch.setattr(module, "interview", fake)
     return fake
 
 
@@ -121,9 +103,9 @@ def test_it_is_measured_once_and_again_when_asked(asked: FakeInterview, tmp_path
         == "400 GFLOP a second with 2 threads (3.00 TFLOP in bf16), streaming 20.0 GB and reading 25.0 GB a second"
     )
     assert check_peak(where) == first
-    assert asked.peaks == 1
+    assert asked.asked == ["peak"]
     assert check_peak(where, again=True) == first
-    assert asked.peaks == 2
+    assert asked.asked == ["peak", "peak"]
     with Store.open(where) as store:
         assert store.devices.peak(DEVICE.digest) == PEAK
 
@@ -136,12 +118,10 @@ def test_what_an_earlier_version_measured_is_completed(asked: FakeInterview, tmp
 
 
 def test_a_worker_that_dies_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    @contextmanager
-    def interview(*_: object) -> Iterator[FakeInterview]:
+    def dies(*_: object) -> NoReturn:
         raise EngineError("the device worker ended without an answer")
-        yield FakeInterview()
 
-    monkeypatch.setattr(module, "interview", interview)
+    monkeypatch.setattr(module, "interview", dies)
     check = check_peak(str(tmp_path / "records.sqlite"))
     assert check.verdict is Verdict.PROBLEM
     assert "without an answer" in check.finding
@@ -175,22 +155,12 @@ def test_speeds_with_shorter_numbers_are_measured_once(monkeypatch: pytest.Monke
         NarrowSpeed("AMX", "int8", "the kernel of this system does not permit it"),
         NarrowSpeed("vpdpbusd", "int8", times_fp32=3.9),
     )
-    asked: list[str] = []
-
-    class Narrow(FakeInterview):
-        def ask(self, kind: str) -> bytes:
-            asked.append(kind)
-            return msgspec.msgpack.encode(speeds)
-
-    @contextmanager
-    def interview(*_: object) -> Iterator[FakeInterview]:
-        yield Narrow()
-
-    monkeypatch.setattr(module, "interview", interview)
+    fake = FakeInterview(ABOUT, narrow=speeds)
+    monkeypatch.setattr(module, "interview", fake)
     where = str(tmp_path / "records.sqlite")
     for again, times in ((False, 1), (False, 1), (True, 2)):
         amx, vectors, refused, of_bytes = check_narrow(where, again=again)
-        assert asked == ["narrow"] * times
+        assert fake.asked == ["narrow"] * times
     assert (amx.verdict, amx.name, amx.finding) == (Verdict.GOOD, "bf16 by AMX", "works, 4.1 times fp32")
     assert vectors.finding == "works, 0.7 times fp32: it is not used"
     assert (refused.verdict, refused.finding) == (Verdict.NOTE, "the kernel of this system does not permit it")

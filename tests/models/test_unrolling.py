@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from kintune.models import unrolling
 from kintune.models.evaluation import open_session
 from kintune.models.onnx import read
 from kintune.models.onnx_nodes import nodes
@@ -161,6 +162,20 @@ RANDOM = COUNTED.replace("o = Sub (t, x)", "o = RandomNormalLike (t)")
 @pytest.mark.parametrize("text", [DEPENDS, LONG, RANDOM])
 def test_what_is_not_known_or_too_much_stays(text: str) -> None:
     assert unroll(parsed(text), 17) is None
+
+
+def test_a_loop_that_stays_leaves_the_others_their_share_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unrolling, "_MOST_NODES", 8)  # four steps of two
+    both = DEPENDS.replace("(float[3] y) {", "(float[3] y, float[3] z) {")
+    second = """
+        z = Loop (n, yes, x) <body = again (int64 j, bool g, float[3] a) => (bool h, float[3] b) {
+            h = Identity (g)
+            b = Add (a, a)
+        }>
+    }"""
+    found = unroll(parsed(both[: both.rindex("}")] + second), 17)
+    assert found is not None
+    assert [node.op_type for node in found.graph.node if node.op_type in ("Loop", "Add")] == ["Loop", *["Add"] * 4]
 
 
 def test_a_loop_that_runs_as_often_as_another_has_results(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class Schedule(RuleBasedStateMachine):
         self.jobs: list[str] = []
         self.closing: set[str] = set()
         self.lost: set[str] = set()
+        self.hosts = {host.id: host for host in RESOURCES if isinstance(host, Host)}
         self.waiting: list[Stage] = []
         self.retries: dict[tuple[str, str], RetryAt] = {}
         self.count = 0
@@ -201,7 +202,12 @@ class Schedule(RuleBasedStateMachine):
         id = data.draw(st.sampled_from([each.id for each in [*RESOURCES, *DEVICES]]))
         if id in self.lost:
             self.lost.discard(id)
-            self.tell(ResourceBack(self.now, id))
+            grows = id in self.hosts and data.draw(st.booleans())
+            if grows:
+                host = self.hosts[id] = msgspec.structs.replace(self.hosts[id], cores=self.hosts[id].cores + 1)
+                self.tell(ResourceJoined(self.now, host))
+            else:
+                self.tell(ResourceBack(self.now, id))
         else:
             self.lost.add(id)
             self.tell(ResourceLost(self.now, id, "no answer"))

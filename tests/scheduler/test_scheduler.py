@@ -188,6 +188,35 @@ def test_a_lost_device_s_stage_is_cancelled_and_runs_once_more_without_a_mark(ea
     assert retry.when == 3
 
 
+def test_a_lost_host_may_be_back_with_other_cores() -> None:
+    audited = Audited(Eager(), RetryLimits(resources_may_join=True))
+    for event in (ResourceJoined(0, Host("h", 2, 100)), JobAdded(0, "j"), ResourceLost(1, "h", "cut off")):
+        audited(event)
+    assert audited(StageReady(1, stage("a", demand=Demand(cores=3, memory_mb=200)))) == []
+    (start,) = audited(ResourceJoined(2, Host("h", 4, 200)))
+    assert isinstance(start, Start)
+    assert start.placement == Placement("h", 3, 200)
+    audited(ResourceLost(3, "h", "cut off"))
+    audited(ResourceJoined(3, Host("h", 3, 200)))  # before the stage has ended there
+    assert audited(StageReady(3, stage("b", "x", demand=Demand(cores=1)))) == []
+    audited(StageDropped(3, "j", "b"))
+    (again,) = audited(StageFailed(4, "j", "a", 0, "cancelled"))
+    assert isinstance(again, Start)
+    assert (again.stage, again.placement) == ("a", Placement("h", 3, 200))
+
+
+def test_a_lost_device_may_be_back_with_another_type() -> None:
+    audited = Audited(Eager(), RetryLimits(resources_may_join=True))
+    for event in (ResourceJoined(0, Device("d", "old")), JobAdded(0, "j"), ResourceLost(1, "d", "cut off")):
+        audited(event)
+    for type in ("old", "new"):
+        assert audited(StageReady(1, stage(type, type, demand=Demand(device=type, exclusive=True)))) == []
+    (start,) = audited(ResourceJoined(2, Device("d", "new")))
+    assert isinstance(start, Start)
+    assert (start.stage, start.placement.device) == ("new", "d")
+    assert audited(StageDone(3, "j", "new", 0)) == []
+
+
 def test_another_device_of_the_type_takes_over(eager: Audited) -> None:
     eager(ResourceJoined(0, Device("far", "cpu-type")))
     eager(StageReady(0, stage("p", "profile", demand=ALONE)))
@@ -310,6 +339,7 @@ def test_a_cancelled_job_lets_go_and_the_next_begins(sequential: Audited) -> Non
         (StageFailed(5, "j", "zzz", 0, "boom"), "not running"),
         (StageDropped(5, "j", "a"), "not waiting"),
         (ResourceJoined(5, HOST), "joined before"),
+        (ResourceJoined(5, Device("here", "t")), "joined before"),
         (ResourceJoined(5, Device("d", "t", host="nowhere")), "has not joined"),
         (ResourceJoined(5, Device("d", "t", on_host_cores=True)), "names none"),
         (ResourceJoined(5, Device("d", "t", capacity=0)), "has a capacity of 0"),

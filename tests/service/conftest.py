@@ -9,8 +9,10 @@ import pytest
 from kintune.records.database import Database
 from kintune.service.access import Visitor
 from kintune.service.database import open_database
+from kintune.service.web.application_state import ApplicationState
 from tests.support.postgres import empty_schema
 from tests.support.service_users import visitor
+from tests.support.web_service import opened_application
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
@@ -21,6 +23,13 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
             yield opened
         return
     with empty_schema() as location, closing(open_database(location)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[ApplicationState]:
+    """A new service's web part, in this process."""
+    with opened_application(tmp_path) as opened:
         yield opened
 
 

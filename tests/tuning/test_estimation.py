@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,6 +20,7 @@ from kintune.models.ref import parse_ref
 from kintune.records import Measurement, Store
 from kintune.tuning import estimation as module
 from kintune.tuning.estimation import count_flops, count_network_flops, estimate_model, preparing
+from tests.support.fake_interview import FakeInterview
 
 ZOO = parse_ref("zoo:mobilenet_v1_0.5")
 
@@ -40,19 +39,12 @@ SOFTMAX = Subgraph("softmax", "b" * 32, 1, 1e3, "softmax", "softmax", False)
 PREPARED = Prepared("mobilenet", "d" * 32, (), (), (CONV, SOFTMAX), {}, ())
 
 
-class FakeInterview:
-    """Answers as a device worker and as a job process do; `peaks` counts how often it measured."""
-
-    about = msgspec.msgpack.encode(ABOUT)
+class JobInterview(FakeInterview):
+    """Answers as a device worker and as a job process do."""
 
     def __init__(self) -> None:
-        self.peaks = 0
+        super().__init__(ABOUT, peak=PEAK)
         self.specs: list[JobSpec] = []
-
-    def ask(self, kind: str, context: bytes = b"", payload: bytes = b"") -> bytes:
-        assert kind == "peak"
-        self.peaks += 1
-        return msgspec.msgpack.encode(PEAK)
 
     def first_work(self, job: str, spec: bytes) -> bytes:
         self.specs.append(msgspec.msgpack.decode(spec, type=JobSpec))
@@ -60,15 +52,9 @@ class FakeInterview:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> FakeInterview:
-    fake = FakeInterview()
-
-    @contextmanager
-    def interview(*_: object) -> Iterator[FakeInterview]:
-        yield fake
-
-    monkeypatch.setattr(module, "interview", interview)
-    monkeypatch.setattr("kintune.tuning.estimation.interview", interview)
+def asked(monkeypatch: pytest.MonkeyPatch) -> JobInterview:
+    fake = JobInterview()
+    monkeypatch.setattr(module, "interview", fake)
     monkeypatch.setattr(module, "time_models", lambda conditions, item: BaselineLatencies(({"onnxruntime": (9.0,)},)))
     monkeypatch.setattr(module, "onnx_path_of", lambda ref: "net.onnx")
     return fake
@@ -87,7 +73,7 @@ def add_measurement(store: Store, subgraph: Subgraph, time_us: float, run: str |
     )
 
 
-def test_subgraphs_count_as_often_as_they_occur(asked: FakeInterview) -> None:
+def test_subgraphs_count_as_often_as_they_occur(asked: JobInterview) -> None:
     estimate = estimate_model(ZOO)
     assert estimate.flops == 3e8 + 1e3
     assert (estimate.subgraphs, estimate.tunable) == (2, 1)
@@ -96,23 +82,23 @@ def test_subgraphs_count_as_often_as_they_occur(asked: FakeInterview) -> None:
     assert asked.specs[0].model == ZOO
 
 
-def test_without_records_nothing_is_known_and_nothing_created(asked: FakeInterview, tmp_path: Path) -> None:
+def test_without_records_nothing_is_known_and_nothing_created(asked: JobInterview, tmp_path: Path) -> None:
     estimate = estimate_model(ZOO, trials=100, records=str(tmp_path / "records.sqlite"))
     assert (estimate.known.measurements, estimate.known.latency_ms, estimate.judged_by_runs) == (0, None, False)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_peak_is_measured_once_for_a_device_type(asked: FakeInterview, tmp_path: Path) -> None:
+def test_the_peak_is_measured_once_for_a_device_type(asked: JobInterview, tmp_path: Path) -> None:
     where = tmp_path / "records.sqlite"
     Store.open(where).close()
     assert estimate_model(ZOO, records=str(where)).peak == PEAK
     assert estimate_model(ZOO, records=str(where)).peak == PEAK
-    assert asked.peaks == 1
+    assert asked.asked == ["peak"]
     with Store.open(where) as store:
         assert store.devices.peak(DEVICE.digest) == PEAK
 
 
-def test_what_is_known_of_every_subgraph_adds_up(asked: FakeInterview, tmp_path: Path) -> None:
+def test_what_is_known_of_every_subgraph_adds_up(asked: JobInterview, tmp_path: Path) -> None:
     where = tmp_path / "records.sqlite"
     with Store.open(where) as store:
         add_measurement(store, CONV, 1000.0)
@@ -124,7 +110,7 @@ def test_what_is_known_of_every_subgraph_adds_up(asked: FakeInterview, tmp_path:
 
 
 def test_past_runs_tell_how_long_a_trial_takes(
-    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: JobInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = tmp_path / "records.sqlite"
     monkeypatch.setattr(module, "_ENOUGH_TRIALS", 2)
@@ -140,7 +126,7 @@ def test_past_runs_tell_how_long_a_trial_takes(
 
 
 def test_what_came_from_elsewhere_tells_nothing_of_the_pace_here(
-    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: JobInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = tmp_path / "records.sqlite"
     monkeypatch.setattr(module, "_ENOUGH_TRIALS", 1)
@@ -206,7 +192,7 @@ def test_a_model_is_split_as_for_tuning_and_the_next_one_too(tmp_path: Path) -> 
 
 
 def test_the_bound_is_that_of_the_program_with_the_least_arithmetic(
-    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: JobInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = estimate_model(ZOO, records=str(tmp_path / "none.sqlite"))
     saving = msgspec.structs.replace(CONV, least_flops=CONV.flops / 4)
@@ -223,7 +209,7 @@ def test_a_target_that_cannot_be_is_refused() -> None:
 
 
 def test_of_several_combinations_one_run_with_each_is_estimated(
-    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: JobInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = estimate_model(ZOO, records=str(tmp_path / "none.sqlite"))
     large = msgspec.structs.replace(CONV, workload="c" * 32, flops=2 * CONV.flops, each=(0, 3))
@@ -235,7 +221,7 @@ def test_of_several_combinations_one_run_with_each_is_estimated(
     assert both.bound_ms > 2 * alone.bound_ms
 
 
-def test_the_likely_gain_is_foretold(asked: FakeInterview) -> None:
+def test_the_likely_gain_is_foretold(asked: JobInterview) -> None:
     found = estimate_model(ZOO).forecast
     assert found is not None
     assert (found.baseline, found.judged_by) == (FastestBaseline("onnxruntime", 9.0), 0)

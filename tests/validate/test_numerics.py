@@ -114,6 +114,14 @@ def test_other_shapes_and_numbers_of_outputs_are_named() -> None:
     assert compare_outputs(["a"], [one[:0]], [one[:0]], 1, 1) == Difference(0.0, 0.0, "")
 
 
+def test_other_element_types_are_named() -> None:
+    one, wide = np.ones(3, np.float32), np.ones(3)
+    found = compare_outputs(["a"], [one], [wide], 1, 1)
+    assert found.disagreement == "output 'a' is float32 instead of float64"
+    assert within_budget(found, 0.5) == found
+    assert compare_outputs(["a"], [one[:0]], [wide[:0]], 1, 1).disagreement == found.disagreement
+
+
 F32 = npt.NDArray[np.float32]
 
 RNG = np.random.default_rng(5)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from kintune.core.config import Metric
 from kintune.errors import InputError
 from kintune.validate.numerics import Difference, judge_score
 from kintune.validate.score import ScoreOrder, score
+from tests.support.processes import wait_until_gone
 
 METRICS = """
 def total(run):
@@ -84,6 +87,33 @@ def test_what_is_wrong_with_a_metric_is_said_in_a_line(model: str, module: str, 
     with pytest.raises(InputError) as error:
         score(order(model, function, module))
     assert str(error.value) == said
+
+
+HANGS = """
+import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+open("written", "w").write(str(child.pid))
+os.rename("written", "child")
+signal.pause()
+"""
+
+
+def test_what_takes_too_long_is_killed_with_its_children(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Impatient(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is None:
+                return super().wait()
+            while not (tmp_path / "child").exists():
+                os.sched_yield()
+            raise subprocess.TimeoutExpired("it", timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Impatient)
+    (tmp_path / "hangs.py").write_text(HANGS)
+    with pytest.raises(InputError, match="metric hangs:total: it took more than 1800 s"):
+        score(order(model, "total", "hangs"))
+    wait_until_gone(int((tmp_path / "child").read_text()))
 
 
 def test_a_score_is_judged_by_what_may_be_lost() -> None:

@@ -107,6 +107,15 @@ def test_taking_too_long_is_its_end(start: Start) -> None:
         assert state_of(pid) == ""
 
 
+def test_one_that_was_ended_has_nothing_to_leave(start: Start) -> None:
+    process = start()
+    process.greet()
+    process.begin("one", b"")
+    with pytest.raises(WorkerTimedOut):
+        process.order(b"hang", 0.01)
+    process.leave()
+
+
 def test_its_number_is_not_killed_again_once_it_is_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """By then it may be another process's."""
     process = start()
@@ -176,6 +185,16 @@ def test_a_failure_is_named() -> None:
 def test_a_death_is_told_with_the_last_words() -> None:
     with pytest.raises(EngineError, match=r"ended without an answer; .*about to die"), interview(WORKER) as worker:
         worker.ask("do", b"", deed(Act.KILL, number=signal.SIGKILL))
+
+
+def test_one_that_takes_too_long_is_told_as_an_error() -> None:
+    def ask() -> None:
+        with interview(WORKER) as worker:
+            worker.begin("do", b"")
+            worker.order(deed(Act.HANG), 0.01)
+
+    with pytest.raises(EngineError, match="ended without an answer"):
+        ask()
 
 
 def test_a_program_that_is_none_is_an_error_with_its_reason() -> None:

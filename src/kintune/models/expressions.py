@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, te, tirx, topi
 
 __all__ = [
     "HALVES",
@@ -20,9 +20,11 @@ __all__ = [
     "along_axis",
     "constant_of",
     "dtype_of",
+    "elementwise",
     "gelu_curve",
     "is_float",
     "is_integer",
+    "rounded_to_bfloat16",
     "scatter_elements",
     "shape_of",
     "standardised",
@@ -86,6 +88,45 @@ def is_float(dtype: str) -> bool:
 def is_integer(dtype: str) -> bool:
     """Whether an element type is an integer, signed or unsigned; False for bool."""
     return dtype.startswith(("int", "uint"))
+
+
+def elementwise(
+    builder: relax.BlockBuilder, function: Callable[..., Any], name: str, *operands: relax.Expr
+) -> relax.Expr:
+    """A call, not bound yet, of an element-wise function for which Relax has no operator; it can be fused like one.
+
+    `function` takes scalar expressions, one for each operand; operands broadcast.
+    """
+
+    def kernel(*tensors: te.Tensor) -> te.Tensor:
+        shape = np.broadcast_shapes(*(tuple(map(int, tensor.shape)) for tensor in tensors))
+
+        def compute(*indices: Any) -> Any:
+            return function(*(_at(tensor, indices) for tensor in tensors))
+
+        return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
+
+    return builder.call_te(kernel, *operands, primfunc_name_hint=name)
+
+
+def _at(tensor: te.Tensor, indices: tuple[Any, ...]) -> Any:
+    own = indices[len(indices) - len(tensor.shape) :]
+    return tensor(*(0 if int(size) == 1 else index for size, index in zip(tensor.shape, own, strict=True)))
+
+
+def rounded_to_bfloat16(builder: relax.BlockBuilder, tensor: relax.Expr) -> relax.Expr:
+    """A call, not bound yet, that rounds float32 to the nearest bfloat16, to even, and leaves it in float32.
+
+    The compiler computes bfloat16 in float32 inside of a kernel, where a cast to it and back rounds nothing.
+    """
+
+    def rounded(x: Any) -> Any:
+        bits = tirx.reinterpret("uint32", x)
+        last = (bits >> tirx.const(16, "uint32")) & tirx.const(1, "uint32")
+        kept = (bits + tirx.const(0x7FFF, "uint32") + last) & tirx.const(0xFFFF0000, "uint32")
+        return tirx.Select(tirx.isnan(x), x, tirx.reinterpret("float32", kept))
+
+    return elementwise(builder, rounded, "rounded", tensor)
 
 
 def standardised(emit: Emit, tensor: relax.Expr, axes: Sequence[int], epsilon: relax.Expr) -> Standardised:

@@ -177,14 +177,14 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         dtype = str(index.ty.dtype)
         if plan.clamp and mark.checked:
             self._return(variable, index)
-        limits = np.iinfo(dtype)
-        sizes = np.minimum(mark.sizes if len(mark.sizes) > 1 else mark.sizes[0], limits.max)
+        sizes = np.asarray(mark.sizes if len(mark.sizes) > 1 else mark.sizes[0])
         if plan.wrap:
             from_end = relax.op.add(index, _constant(sizes, dtype))
             index = self._made(variable, relax.op.where(relax.op.less(index, _constant(0, dtype)), from_end, index))
         if plan.clamp:
             index = self._made(variable, relax.op.maximum(index, _constant(0, dtype)))
-            index = self._made(variable, relax.op.minimum(index, _constant(sizes - 1, dtype)))
+            last = np.minimum(sizes - 1, min(np.iinfo(dtype).max, np.iinfo(np.int64).max))
+            index = self._made(variable, relax.op.minimum(index, _constant(last, dtype)))
         return index
 
     def _return(self, variable: Any, index: Any) -> None:

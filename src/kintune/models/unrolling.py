@@ -107,7 +107,12 @@ class _Writer:
             _Unknown: the number of steps is not known, or a step draws random numbers.
             _TooMany: there would be too many nodes.
         """
-        return self._loop(node) if node.op_type == "Loop" else self._scan(node)
+        left = self._left
+        try:
+            return self._loop(node) if node.op_type == "Loop" else self._scan(node)
+        except _Unknown:
+            self._left = left  # nothing of it is written
+            raise
 
     def _loop(self, node: NodeProto) -> list[NodeProto]:
         limit, condition, *state = (*node.input, "", "")[: max(2, len(node.input))]

@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from kintune.errors import OrderError, RecordsError, StorageError, StorageFull
-from kintune.records.integrity import Damage
+from kintune.records.integrity import Damage, without_nul
 
 __all__ = ["Clock", "Database", "DatabaseSystem", "insert_or_keep", "now"]
 
@@ -179,13 +179,13 @@ class Database:
 
 
 def _replace_nul(_c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> tuple[str, Any]:
-    """Replaces NUL characters in texts, which PostgreSQL refuses; texts from users may hold them."""
+    """Replaces NUL characters in texts (`without_nul`)."""
     return statement, _without_nul(parameters)
 
 
 def _without_nul(value: Any) -> Any:
     if isinstance(value, str):
-        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+        return without_nul(value)
     if isinstance(value, Mapping):
         return {name: _without_nul(each) for name, each in value.items()}
     if isinstance(value, tuple | list):

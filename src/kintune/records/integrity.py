@@ -1,7 +1,8 @@
 """A checksum over the content of each row, so that a row which was changed on disk is recognised as damaged.
 
 The checksum covers the table's name and every column but the checksum itself and a number given by the database,
-encoded as msgpack in column order.  A row is written through `sealed` and read through `verified`.
+encoded as msgpack in column order.  NUL characters are replaced before, since PostgreSQL does not store them; earlier
+versions did not do that.  A row is written through `sealed` and read through `verified`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sqlalchemy import Column, Double, Row, Table
 from kintune.core.candidate import digest_of
 from kintune.errors import DamagedRecord
 
-__all__ = ["Damage", "OnDamage", "find_damage", "refuse", "row_id", "sealed", "verified"]
+__all__ = ["Damage", "OnDamage", "find_damage", "refuse", "row_id", "sealed", "verified", "without_nul"]
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -59,7 +60,16 @@ def _as_stored(column: Column[Any], value: Any) -> Any:
 def sealed(table: Table, **values: Any) -> dict[str, Any]:
     """The row with its checksum, ready to be inserted; every column but a number given by the database is required."""
     row = {column.name: _as_stored(column, values[column.name]) for column in _sealed_columns(table)}
-    return {**row, "checksum": _checksum(table, row)}
+    return {**row, "checksum": _checksum(table, _as_replaced(row))}
+
+
+def without_nul(text: str) -> str:
+    """The text with NUL characters replaced, which PostgreSQL refuses; texts from users may have them."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _as_replaced(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: without_nul(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def row_id(table: Table, row: Mapping[str, Any]) -> str:
@@ -70,6 +80,8 @@ def row_id(table: Table, row: Mapping[str, Any]) -> str:
 def find_damage(table: Table, row: Mapping[str, Any]) -> Damage | None:
     """What is wrong with the row, if anything."""
     if "checksum" not in table.columns or row["checksum"] == _checksum(table, row):
+        return None
+    if row["checksum"] == _checksum(table, _as_replaced(row)):
         return None
     return Damage(table.name, row_id(table, row), "its content does not match its checksum")
 

@@ -150,7 +150,10 @@ class RetryDue(msgspec.Struct, frozen=True, gc=False, tag="retry_due"):
 
 
 class ResourceJoined(msgspec.Struct, frozen=True, tag="resource_joined"):
-    """A new host or device that is usable at once.  The host of a device must have joined before the device."""
+    """A new host or device that is usable at once, or a lost one that is back with another size or type.
+
+    The host of a device must have joined before the device.
+    """
 
     now: float
     resource: Resource
@@ -168,7 +171,7 @@ class ResourceLost(msgspec.Struct, frozen=True, tag="resource_lost"):
 
 
 class ResourceBack(msgspec.Struct, frozen=True, tag="resource_back"):
-    """A lost resource is available again."""
+    """A lost resource is available again, as it was."""
 
     now: float
     resource: str

@@ -133,6 +133,7 @@ class Auditor:
                     seen.retry_at = None
             case ResourceJoined(resource=resource):
                 self._resources[resource.id] = resource
+                self._lost.discard(resource.id)
             case ResourceLost():
                 self._lost.add(event.resource)
             case ResourceBack():

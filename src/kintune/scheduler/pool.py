@@ -35,13 +35,16 @@ class ResourcePool:
         self._shareable: dict[str, IndexedQueue[str]] = {}
 
     def join(self, resource: Resource) -> None:
-        """Add a host or a device.
+        """Add a host or a device, or have a lost one back with another size or type.
 
         Raises:
             SchedulerError: its id is taken, or it is a device on an unknown host.
         """
+        if isinstance(resource, Device):
+            self._check_device(resource)
         if resource.id in self._hosts or resource.id in self._devices:
-            raise SchedulerError(f"a resource {resource.id!r} has joined before")
+            self._replace(resource)
+            return
         order = len(self._hosts) + len(self._devices)
         self._possible.clear()
         if isinstance(resource, Host):
@@ -50,12 +53,6 @@ class ResourcePool:
             self._hosts[resource.id] = state
             self._index_host(resource.id)
             return
-        if resource.host is not None and resource.host not in self._hosts:
-            raise SchedulerError(f"device {resource.id!r} is on host {resource.host!r}, which has not joined")
-        if resource.on_host_cores and resource.host is None:
-            raise SchedulerError(f"device {resource.id!r} lives on the cores of a host but names none")
-        if resource.capacity is not None and resource.capacity < 1:
-            raise SchedulerError(f"device {resource.id!r} has a capacity of {resource.capacity}")
         token = _type_token(resource.type)
         self._devices[resource.id] = _DeviceState(resource, order, tokens=(token,))
         if resource.host is not None:
@@ -66,6 +63,36 @@ class ResourcePool:
                 host.core_devices.append(resource.id)
                 self._index_host(resource.host)
         self._index_device(resource.id)
+
+    def _check_device(self, device: Device) -> None:
+        if device.host is not None and device.host not in self._hosts:
+            raise SchedulerError(f"device {device.id!r} is on host {device.host!r}, which has not joined")
+        if device.on_host_cores and device.host is None:
+            raise SchedulerError(f"device {device.id!r} lives on the cores of a host but names none")
+        if device.capacity is not None and device.capacity < 1:
+            raise SchedulerError(f"device {device.id!r} has a capacity of {device.capacity}")
+
+    def _replace(self, resource: Resource) -> None:
+        """Have a lost resource back as another one; what is booked on it stays booked."""
+        state = self._state(resource.id)
+        if not state.lost:
+            raise SchedulerError(f"a resource {resource.id!r} has joined before")
+        if isinstance(state, _HostState) and isinstance(resource, Host):
+            state.free_cores += resource.cores - state.host.cores
+            state.free_memory_mb += resource.memory_mb - state.host.memory_mb
+            state.host = resource
+        elif isinstance(state, _DeviceState) and isinstance(resource, Device) and state.device.place == resource.place:
+            self._idle[state.device.type].discard(resource.id)
+            self._shareable[state.device.type].discard(resource.id)
+            state.device, state.tokens = resource, (_type_token(resource.type),)
+            if resource.host is not None:
+                host = self._hosts[resource.host]
+                host.tokens = tuple(dict.fromkeys((*host.tokens, *state.tokens)))
+        else:
+            raise SchedulerError(f"a resource {resource.id!r} has joined before, as another kind or elsewhere")
+        state.lost = False
+        self._possible.clear()
+        self._index(resource.id)
 
     def lose(self, id: str) -> set[StageKey]:
         """Mark a resource as lost; returns the stages that are booked on it or, for a host, on its devices.

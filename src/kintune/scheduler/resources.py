@@ -31,6 +31,11 @@ class Device(msgspec.Struct, frozen=True, tag_field="resource", tag="device"):
     on_host_cores: bool = False
     capacity: int | None = None
 
+    @property
+    def place(self) -> tuple[str | None, bool]:
+        """Where it is: its host, and whether it is the CPU of that."""
+        return self.host, self.on_host_cores
+
 
 Resource: TypeAlias = Host | Device
 

@@ -79,7 +79,8 @@ def compare_outputs(
     """Compares outputs with a reference's, position by position; `names` are for the message.
 
     Floating-point values agree when |a - b| <= atol + rtol |b|, infinities and not-a-numbers when both are the same,
-    integers, booleans and strings when they are equal.  Outputs whose number or shapes differ are infinitely far apart.
+    integers, booleans and strings when they are equal.  Outputs whose number, shapes or element types differ are
+    infinitely far apart.
 
     `samples` are the reference's outputs with noise: values that do not agree may differ by what these allow, see
     `noise_allowance`.
@@ -109,6 +110,8 @@ def within_budget(found: Difference, max_error: float) -> Difference:
     """Judges a difference by the norm of the error alone, of which at most `max_error` is allowed."""
     if found.norm <= max_error:
         return found._replace(disagreement="")
+    if found.disagreement and found.norm == np.inf:
+        return found  # it says more: another shape or element type, or which value is not finite
     far = f"its outputs are off by {found.norm:.2g} of their norm, and at most {max_error:g} is allowed"
     return found._replace(disagreement=far)
 
@@ -127,10 +130,13 @@ def _compare(
     if output.shape != expected.shape:
         wrong_shape = f"output {name!r} has shape {output.shape} instead of {expected.shape}"
         return Difference(np.inf, np.inf, wrong_shape, norm=np.inf)
+    if output.dtype.kind == "U" == expected.dtype.kind:
+        return _compare_strings(name, output, expected)
+    if output.dtype != expected.dtype:
+        wrong_type = f"output {name!r} is {output.dtype} instead of {expected.dtype}"
+        return Difference(np.inf, np.inf, wrong_type, norm=np.inf)
     if not output.size:
         return Difference(0.0, 0.0, "")
-    if "U" in (output.dtype.kind, expected.dtype.kind):
-        return _compare_strings(name, output, expected)
     exact = expected.dtype.kind in "biu"
     b, error = np.asarray(expected, np.float64), _errors(output, expected)
     magnitude = np.where(np.isfinite(b), np.abs(b), 0.0)
@@ -169,9 +175,6 @@ def _share_of_norm(error: _Floats, magnitude: _Floats) -> float:
 
 
 def _compare_strings(name: str, output: Array, expected: Array) -> Difference:
-    if output.dtype.kind != expected.dtype.kind:
-        wrong_type = f"output {name!r} is {output.dtype} instead of {expected.dtype}"
-        return Difference(np.inf, np.inf, wrong_type, norm=np.inf)
     wrong = output != expected
     if not wrong.any():
         return Difference(0.0, 0.0, "")

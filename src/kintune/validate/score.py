@@ -61,24 +61,36 @@ def score(order: ScoreOrder, log: Path | None = None) -> float:
         asked, answered = Path(directory, "order.json"), Path(directory, "score.json")
         asked.write_bytes(msgspec.json.encode(order))
         command = [sys.executable, "-m", "kintune.validate.score", str(asked), str(answered)]
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
-                timeout=_PATIENCE_S,
-                check=False,
-                cwd=order.metric.folder,
-            )
-        except subprocess.TimeoutExpired:
-            raise InputError(f"metric {order.metric.name}: it took more than {_PATIENCE_S:.0f} s") from None
+        folder = order.metric.folder
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, cwd=folder) as process:
+            try:
+                code = process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                _kill_with_children(process.pid)
+                raise InputError(f"metric {order.metric.name}: it took more than {_PATIENCE_S:.0f} s") from None
+            except BaseException:
+                _kill_with_children(process.pid)
+                raise
         if not answered.exists():
-            raise InputError(f"metric {order.metric.name}: its process ended with code {done.returncode}")
+            raise InputError(f"metric {order.metric.name}: its process ended with code {code}")
         answer = msgspec.json.decode(answered.read_bytes(), type=_Scored)
     if answer.score is None:
         raise InputError(f"metric {order.metric.name}: {answer.failure}")
     return answer.score
+
+
+def _kill_with_children(pid: int) -> None:
+    """Kill a process and all that it has started, such as the workers that load its data.
+
+    It stays in the process group of its job, which is killed as a whole when the job is called off.
+    """
+    import psutil  # slow to import
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
 
 
 @contextlib.contextmanager

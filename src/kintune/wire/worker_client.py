@@ -171,7 +171,9 @@ class WorkerProcess:
             os.killpg(self.pid, signal.SIGCONT)
 
     def leave(self) -> None:
-        """Ask it to leave, and end it if it does not."""
+        """Ask it to leave, and end it if it does not.  Nothing is done if it was ended (`close`)."""
+        if self._closed:
+            return
         self._send(Shutdown())
         self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):

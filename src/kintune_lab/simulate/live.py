@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,14 +11,14 @@ import msgspec
 from kintune.errors import InputError
 from kintune.scheduler.events import Decision, Event, RecordedStep, ScheduleHeader
 from kintune.scheduler.policies import POLICIES
-from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.journal import MemoryJournal
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
 from kintune_lab.simulate.faults import NO_FAULTS
-from kintune_lab.simulate.history import ScheduleHistory
+from kintune_lab.simulate.history import Ending, ScheduleHistory
 from kintune_lab.simulate.metrics import Played, Simulated, SimulationOutcome, metrics_of, outcome_of
-from kintune_lab.simulate.mock_process import MOCK_WORKER
+from kintune_lab.simulate.mock_process import MOCK_WORKER, STOPPED
 from kintune_lab.simulate.plan import PlannedJob
 from kintune_lab.simulate.recorded import Recorded, retrace
 from kintune_lab.simulate.simulation import play
@@ -32,6 +32,7 @@ def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path
 
     Raises:
         InputError: jobs arrive later than at the beginning, or are to be disturbed: neither can be played live.
+        KeyboardInterrupt: it was interrupted.
     """
     if late := [job.id for job in scenario.jobs if job.at > 0]:
         raise InputError(f"job {late[0]} arrives later; only jobs that are there from the beginning can be played live")
@@ -61,9 +62,9 @@ def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path
         observe=observe,
         crowded=POLICIES[setup.policy].overbooks,
     ) as engine:
-        engine.run(launches)
+        ends = engine.run(launches)
     history = retrace(Recorded("", ScheduleHeader(setup.policy, setup.bundling), tuple(steps))).history
-    return _slower(history, speed)
+    return _slower(_with_failures(history, ends), speed)
 
 
 def simulate_live(
@@ -105,6 +106,26 @@ def _python(module: str) -> Command:
 def _faster(job: PlannedJob, speed: float) -> PlannedJob:
     stages = tuple(msgspec.structs.replace(planned, seconds=planned.seconds / speed) for planned in job.stages)
     return msgspec.structs.replace(job, stages=stages)
+
+
+def _with_failures(history: ScheduleHistory, ends: Mapping[str, JobEnd]) -> ScheduleHistory:
+    """The history with the jobs marked as failed that the engine ended without a result.
+
+    The scheduler is not told why a job has ended.
+
+    Raises:
+        KeyboardInterrupt: a job was asked to stop.
+    """
+    if any(end.finished is not None and end.finished.reason == STOPPED for end in ends.values()):
+        raise KeyboardInterrupt
+    failed = {job for job, end in ends.items() if end.ending is not JobEnding.FINISHED}
+    jobs = tuple(
+        msgspec.structs.replace(job, ending=Ending.FAILED, cause=job.cause or ends[job.job].cause)
+        if job.job in failed
+        else job
+        for job in history.jobs
+    )
+    return msgspec.structs.replace(history, jobs=jobs)
 
 
 def _slower(history: ScheduleHistory, speed: float) -> ScheduleHistory:

@@ -15,10 +15,13 @@ from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
 from kintune_lab.simulate.mock_worker import MockHandler, item
 from kintune_lab.simulate.plan import PlannedJob, PlannedStage
 
-__all__ = ["MOCK_WORKER", "MockProcess", "main"]
+__all__ = ["MOCK_WORKER", "STOPPED", "MockProcess", "main"]
 
 MOCK_WORKER = "mock"
 """The kind of worker that runs stages which need no process of their own."""
+
+STOPPED = "stopped"
+"""The reason with which a job finishes that was asked to stop."""
 
 _PATIENCE = 10.0  # times as long as it should take, and this many seconds, before an item is given up
 
@@ -33,6 +36,7 @@ class MockProcess(MockHandler):
         self._over = {event.stage for event in history}
         self._waiting = [planned for planned in plan.stages if planned.stage.id not in self._over]
         self._asked: set[str] = set()
+        self._reason = "done"
         return self._next()
 
     def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
@@ -47,6 +51,7 @@ class MockProcess(MockHandler):
 
     def stop(self, reason: str) -> Iterable[Saying]:
         """Ask for nothing more."""
+        self._reason = STOPPED
         self._waiting.clear()
         return self._next()
 
@@ -58,7 +63,7 @@ class MockProcess(MockHandler):
             ahead = Counter(planned.stage.duration_key for planned in self._waiting)
             yield OfferStages(tuple(_work(planned) for planned in ready), dict(ahead) if self._tells else None)
         elif not self._waiting and not self._asked:
-            yield Finished(False, "done", b"")
+            yield Finished(False, self._reason, b"")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -50,8 +50,9 @@ class Recorded(NamedTuple):
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """All that ever joined."""
-        return tuple(step.event.resource for step in self.steps if isinstance(step.event, ResourceJoined))
+        """All that ever joined, as they were last."""
+        joined = (step.event.resource for step in self.steps if isinstance(step.event, ResourceJoined))
+        return tuple({resource.id: resource for resource in joined}.values())
 
     def play_again(self) -> None:
         """Check that the same events lead to the same decisions.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,11 @@ import pytest
 from kintune.core.messages import Finished, OfferStages, StageClosed
 from kintune.errors import InputError
 from kintune.scheduler.resources import Device, Host
+from kintune.workers.engine.process import Command
+from kintune_lab.simulate import live
 from kintune_lab.simulate.history import Ending
 from kintune_lab.simulate.live import play_live
-from kintune_lab.simulate.mock_process import MockProcess
+from kintune_lab.simulate.mock_process import STOPPED, MockProcess
 from kintune_lab.simulate.mock_worker import item
 from kintune_lab.simulate.plan import MockJob, PlannedJob
 from kintune_lab.simulate.spec import Scenario, Setup
@@ -71,6 +74,35 @@ def test_processes_that_are_killed_are_replaced(tmp_path: Path) -> None:
     assert {job.ending for job in history.jobs} == {Ending.DONE}
 
 
+def test_a_job_whose_process_keeps_dying_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dying = Command((sys.executable, "-c", "raise SystemExit(3)"), {})
+    monkeypatch.setattr(live, "_python", lambda _module: dying)
+    history = play_live(scenario("a"), Setup("fair"), log=tmp_path / "log")
+    (job,) = history.jobs
+    assert job.ending is Ending.FAILED
+    assert "exited with code 3" in job.cause
+
+
+def test_an_interrupted_play_has_no_result(tmp_path: Path) -> None:
+    """A schedule that was cut short would look like a fast one."""
+    me, over = psutil.Process(), threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.05):
+            if any(child.status() != psutil.STATUS_ZOMBIE for child in me.children()):
+                os.kill(me.pid, signal.SIGINT)
+                return
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            play_live(scenario("a"), Setup("fair"), speed=20.0, log=tmp_path / "log")
+    finally:
+        over.set()
+        interrupting.join()
+
+
 def test_what_cannot_be_played_live_is_refused() -> None:
     late = Scenario(RESOURCES, (JOB.plan("a", at=5.0),))
     with pytest.raises(InputError, match="job a arrives later"):
@@ -105,3 +137,4 @@ class TestTheProcess:
         assert list(process.stop("interrupted")) == []
         (last,) = process.closed(StageClosed("select-0", 0, 0.0, 0.0))
         assert isinstance(last, Finished)
+        assert last.reason == STOPPED

@@ -93,6 +93,27 @@ def test_half_precision_meets_numbers_as_it_holds_them(compare: Compare, dtype: 
     compare(net, x.to(getattr(torch, dtype)), tolerance=0)
 
 
+def test_powers_of_integers_are_exact(compare: Compare) -> None:
+    """The remainders tell apart what a float64 of equal value does not."""
+
+    def net(x: Any, n: Any, i: Any) -> Any:
+        powers = (x**n, 3**i, x.int() ** n.int(), (i % 3) ** 90, i.to(torch.uint8) ** n.to(torch.uint8))
+        return (*powers, *(power % 251 for power in powers))
+
+    x = torch.tensor([3, -3, 7, -1, -1, 0, 1, 2, -2, 5, 0, 9])
+    n = torch.tensor([39, 39, 22, 1001, -3, 0, -5, 62, 63, -1, 70, 1])
+    compare(net, x, n, torch.arange(28, 40), tolerance=0)
+
+
+def test_a_cast_to_bfloat16_and_back_rounds(compare: Compare) -> None:
+    def net(x: Any) -> Any:
+        y = x * 1.0
+        return y.bfloat16().float() * 2, y.to(torch.bfloat16).contiguous().float() + 1
+
+    ties = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20, 3.4e38, float("inf"), float("nan")])
+    compare(net, torch.cat([draw(57), ties]), tolerance=0)
+
+
 def test_division_rounds_as_pytorch_does(compare: Compare) -> None:
     def net(x: Any, y: Any, i: Any, j: Any) -> Any:
         modes = [torch.div(p, q, rounding_mode=m) for p, q in ((x, y), (i, j)) for m in ("floor", "trunc")]

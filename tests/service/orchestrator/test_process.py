@@ -41,3 +41,23 @@ def test_results_are_published_in_a_thread_on_the_host_s_cores_unless_these_meas
     (here, unchanged), (elsewhere, cores) = seen
     assert (here, unchanged, cores) == (threading.get_ident(), before, {core})
     assert elsewhere != here
+
+
+def test_the_orchestrator_keeps_off_devices_with_cores_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.sched_getaffinity(0)
+    core, seen = min(before), list[set[int]]()
+
+    def ask(*_: object) -> NoReturn:
+        seen.append(os.sched_getaffinity(0))
+        raise EngineError("it does not answer")
+
+    monkeypatch.setenv("KINTUNE_LOCK_DIR", str(tmp_path / "locks"))
+    monkeypatch.setattr(process, "_allow_many_files", lambda: None)
+    monkeypatch.setattr(process, "choose_placement", lambda *_: Placement(((core + 1,),), (core,)))
+    monkeypatch.setattr(process, "_ask_device", ask)
+    with pytest.raises(EngineError, match="does not answer"):
+        process.orchestrate(ServiceSettings(data=str(tmp_path)))
+    assert seen == [{core}]
+    assert os.sched_getaffinity(0) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,15 +13,9 @@ from kintune.service.portal import bulk, models
 from kintune.service.portal.jobs import _told
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import upload
-from tests.support.web_service import NOW, browser_of, client_of, opened_application
+from tests.support.web_service import NOW, browser_of, client_of
 
 _OWN = {"Sec-Fetch-Site": "same-origin"}
-
-
-@pytest.fixture
-def application(tmp_path: Path) -> Iterator[ApplicationState]:
-    with opened_application(tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,18 +12,11 @@ from fastapi.testclient import TestClient
 from kintune.service.access import Scope, Unauthorized
 from kintune.service.portal.frame import PageContext
 from kintune.service.portal.sign_in import router
-from kintune.service.settings import ServiceSettings
 from kintune.service.web.app import make_app
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import COOKIE
 
 OWN = {"Origin": "http://127.0.0.1:8190", "Sec-Fetch-Site": "same-origin"}
-
-
-@pytest.fixture
-def application(tmp_path: Path) -> Iterator[ApplicationState]:
-    with ApplicationState(ServiceSettings(data=str(tmp_path)), lambda: 1000.0) as opened:
-        yield opened
 
 
 def token(application: ApplicationState, scope: Scope) -> str:

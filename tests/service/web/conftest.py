@@ -2,19 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from kintune.service.web.application_state import ApplicationState
-from tests.support.web_service import browser_of, client_of, opened_application
-
-
-@pytest.fixture
-def application(tmp_path: Path) -> Iterator[ApplicationState]:
-    with opened_application(tmp_path) as opened:
-        yield opened
+from tests.support.web_service import browser_of, client_of
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
+
 import msgspec
 import pytest
 
 from kintune.errors import OrderError, TargetError
 from kintune.hardware.gpus import Gpu
 from kintune.scheduler.resources import Device, Host
-from kintune.tuning.front.placement import Placement, choose_placement, holding
+from kintune.tuning.front.placement import Placement, choose_placement, holding, off_devices
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +129,12 @@ def test_a_gpu_is_held_like_a_core() -> None:
         holding((), (0,)).__enter__()
     with holding((1,), (0,)):
         pass
+
+
+def test_only_devices_with_cores_of_their_own_are_kept_off() -> None:
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    for place, inside in ((Placement(((core,),), (core,)), before), (Placement(((core + 1,),), (core,)), {core})):
+        with off_devices(place):
+            assert os.sched_getaffinity(0) == inside
+        assert os.sched_getaffinity(0) == before

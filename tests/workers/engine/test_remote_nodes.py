@@ -166,15 +166,24 @@ def test_a_place_joins_once_and_as_what_it_was(bench: Bench) -> None:
     bench.join()
     bench.join()
     bench.engine.lose("neighbour", "gone")
-    bench.join(bench.node._replace(resources=(msgspec.structs.replace(THERE, cores=64), BOARD)))
+    bench.join(bench.node._replace(resources=(THERE, msgspec.structs.replace(BOARD, host=None))))
     bench.join()
     assert bench.run((work("build", Deed(text="b")),)).ending is JobEnding.FINISHED
     first, twice, changed, again = bench.answers
     assert (first, again) == (None, None)
     assert changed is not None
     assert twice == "there is a node 'neighbour' already"
-    assert changed.startswith("'there' comes back as something else")
-    assert changed.endswith("; give it another name, or start the service again")
+    assert changed.startswith("'board' comes back as something else")
+
+
+def test_a_place_may_come_back_with_other_cores_and_a_device_of_another_type(bench: Bench) -> None:
+    small, other = msgspec.structs.replace(THERE, cores=1), msgspec.structs.replace(BOARD, type="npu")
+    bench.join(bench.node._replace(resources=(small, other)))
+    bench.engine.lose("neighbour", "it gets more cores")
+    bench.join()
+    end = bench.run((work("build", Deed(text="b")), work("profile", Deed(text="p"), worker="device")))
+    assert answers(end) == {("build", 0): (ItemStatus.OK, b"b"), ("profile", 0): (ItemStatus.OK, b"p")}
+    assert bench.answers == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -44,6 +45,19 @@ def test_a_damaged_file_is_removed(tmp_path: Path) -> None:
     kept.write_bytes(b"damaged")
     assert ContentCache(tmp_path).find(content(b"weights")) is None
     assert not kept.exists()
+
+
+def test_a_file_whose_time_of_use_may_not_be_set_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another user's, or the file system is mounted read-only."""
+    kept = keep(ContentCache(tmp_path), b"weights")
+    refusals: list[OSError] = [PermissionError(errno.EPERM, "no"), OSError(errno.EROFS, "no"), FileNotFoundError()]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise refusals.pop(0)
+
+    monkeypatch.setattr(os, "utime", refuse)
+    found = [ContentCache(tmp_path).find(content(b"weights")) for _ in range(3)]
+    assert found == [kept, kept, None]
 
 
 def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:

@@ -72,6 +72,9 @@ class TestBacklog:
         assert backlog.look().wait_s == float("inf")
         backlog(ResourceBack(3.0, "h"), [])
         assert backlog.look().wait_s == 0.0
+        backlog(ResourceLost(4.0, "h", "cut"), [])
+        backlog(ResourceJoined(5.0, Host("h", 8, 100)), [])  # it is back with more cores
+        assert backlog.look() == Load(0.0, 1, 8, 0, frozenset())
 
 
 def load(work_s: float = 0.0, cores: int = 2, busy: int = 0, unplaced: int = 0) -> Load:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tvm import relax, te, tirx, topi
+from tvm import relax, tirx
 
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.converters.node import Convert, Node, like
-from kintune.models.expressions import HALVES, constant_of, dtype_of, is_float, is_integer, shape_of
+from kintune.models.expressions import HALVES, constant_of, dtype_of, elementwise, is_float, is_integer, shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -24,7 +24,10 @@ _MOST_ROWS = 4  # most rows of a determinant, which is expanded by minors
 
 
 def _clip(node: Node) -> relax.Expr:
-    """Maximum, then minimum; a constant bound that has no effect (infinite, NaN, or the type's limit) is left out."""
+    """Maximum, then minimum; a constant bound that has no effect (infinite, NaN, or the type's limit) is left out.
+
+    A bound that is not given is the least or the greatest finite number, as in onnxruntime.
+    """
     data = node.required(0)
     if node.opset < 11:
         bounds = [node.attributes.get(name) for name in ("min", "max")]
@@ -32,6 +35,9 @@ def _clip(node: Node) -> relax.Expr:
     else:
         limits = [node.operand(1), node.operand(2)]
     for limit, operator, least in zip(limits, (relax.op.maximum, relax.op.minimum), (True, False), strict=True):
+        if limit is None and dtype_of(data).startswith("float"):
+            finite = np.finfo(dtype_of(data))
+            limit = like(float(finite.min if least else finite.max), data)
         if limit is not None and not _bounds_nothing(limit, least):
             data = node.emit(operator(data, limit))
     return data
@@ -83,7 +89,7 @@ def _divide(node: Node) -> relax.Expr:
     left, right = _legacy(node)
     if is_float(dtype_of(left)):
         return relax.op.divide(left, right)
-    quotient = _elementwise(node, tirx.truncdiv, "quotient", left, _safe_divisor(node, right))
+    quotient = elementwise(node.builder, tirx.truncdiv, "quotient", left, _safe_divisor(node, right))
     if not _may_overflow(node, right):
         return quotient
     opposite = node.emit(relax.op.subtract(like(0, left), left))
@@ -126,11 +132,11 @@ def _modulo(node: Node) -> relax.Expr:
         if dtype_of(left) in ("int32", "int64") and not node.attributes.get("fmod", 0):
             return relax.op.floor_mod(left, right)
         function = tirx.truncmod if node.attributes.get("fmod", 0) else tirx.floormod
-        return _elementwise(node, function, "remainder", left, right)
+        return elementwise(node.builder, function, "remainder", left, right)
     own = dtype_of(left)
     wide = "float32" if own in HALVES else own
     left, right = node.cast(left, wide), node.cast(right, wide)
-    remainder = node.emit(_elementwise(node, _float_remainder, "remainder", left, right))
+    remainder = node.emit(elementwise(node.builder, _float_remainder, "remainder", left, right))
     if not node.attributes.get("fmod", 0):
         wrong = relax.op.less(node.emit(relax.op.multiply(remainder, right)), like(0, right))
         remainder = node.emit(relax.op.where(node.emit(wrong), relax.op.add(remainder, right), remainder))
@@ -141,25 +147,6 @@ def _float_remainder(dividend: Any, divisor: Any) -> Any:
     """The remainder by the C library's `fmod`, which is exact."""
     dtype = str(dividend.ty)
     return tirx.call_pure_extern(dtype, "fmodf" if dtype == "float32" else "fmod", dividend, divisor)
-
-
-def _elementwise(node: Node, function: Callable[..., Any], name: str, *operands: relax.Expr) -> relax.Expr:
-    """An element-wise function for which Relax has no operator, as a kernel that can be fused like one."""
-
-    def kernel(*tensors: te.Tensor) -> te.Tensor:
-        shape = np.broadcast_shapes(*(tuple(map(int, tensor.shape)) for tensor in tensors))
-
-        def compute(*indices: Any) -> Any:
-            return function(*(_at(tensor, indices) for tensor in tensors))
-
-        return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
-
-    return node.builder.call_te(kernel, *operands, primfunc_name_hint=name)
-
-
-def _at(tensor: te.Tensor, indices: tuple[Any, ...]) -> Any:
-    own = indices[len(indices) - len(tensor.shape) :]
-    return tensor(*(0 if int(size) == 1 else index for size, index in zip(tensor.shape, own, strict=True)))
 
 
 def _power(node: Node) -> relax.Expr:
@@ -258,7 +245,7 @@ def _bit_cast(node: Node) -> relax.Expr:
         raise ValueError(f"{dtype_of(data)} cannot be read as {dtype}")
     if dtype == dtype_of(data):
         return data
-    return _elementwise(node, lambda x: tirx.reinterpret(dtype, x), "bit_cast", data)
+    return elementwise(node.builder, lambda x: tirx.reinterpret(dtype, x), "bit_cast", data)
 
 
 def _cast(node: Node) -> relax.Expr:

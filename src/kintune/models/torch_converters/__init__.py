@@ -16,6 +16,7 @@ from kintune.models.torch_converters import (
     linear,
     lookups,
     matrices,
+    powers,
     quantile,
     recurrent,
     reduction,
@@ -29,7 +30,7 @@ __all__ = ["CONVERTERS"]
 
 _GROUPS = (
     *(activations, antialiasing, bessel, elementwise, error_function, gamma, images, linear, lookups, matrices),
-    *(quantile, recurrent, reduction, reinterpretation, tensors, writes),
+    *(powers, quantile, recurrent, reduction, reinterpretation, tensors, writes),
 )
 
 CONVERTERS: dict[str, Converter] = {

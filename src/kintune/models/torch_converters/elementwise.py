@@ -10,19 +10,20 @@ from typing import Any
 import torch
 from tvm import relax
 
-from kintune.models.expressions import HALVES, dtype_of, is_float, is_integer, shape_of
-from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation, torch_type
+from kintune.models.expressions import HALVES, dtype_of, is_float, is_integer, rounded_to_bfloat16, shape_of
+from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
 
-__all__ = ["CONVERTERS", "bounded", "expm1_of", "operands"]
+__all__ = ["CONVERTERS", "NUMBERS", "bounded", "expm1_of", "operands"]
 
-_NUMBERS = (bool, int, float)
+NUMBERS = (bool, int, float)
+"""The types of numbers among the arguments of an operator."""
 
 
 def common_type(*values: Any) -> str:
     """The element type to which PyTorch promotes two `values`; a tensor has precedence over a number."""
 
     def example(value: Any) -> Any:
-        if isinstance(value, _NUMBERS):
+        if isinstance(value, NUMBERS):
             return value
         return torch.empty((1,) * len(shape_of(value)), dtype=torch_type(dtype_of(value)))
 
@@ -32,7 +33,7 @@ def common_type(*values: Any) -> str:
 
 def operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
     """Tensors and numbers as tensors of one element type."""
-    return [t.const(value, dtype) if isinstance(value, _NUMBERS) else t.cast(value, dtype) for value in values]
+    return [t.const(value, dtype) if isinstance(value, NUMBERS) else t.cast(value, dtype) for value in values]
 
 
 def rounded_operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
@@ -40,7 +41,7 @@ def rounded_operands(t: Translation, *values: Any, dtype: str) -> list[Expressio
     wide = "float32" if dtype in HALVES else dtype
     return [
         t.const(torch.tensor(value, dtype=torch_type(dtype)), wide)
-        if isinstance(value, _NUMBERS)
+        if isinstance(value, NUMBERS)
         else t.cast(t.cast(value, dtype), wide)
         for value in values
     ]
@@ -106,7 +107,7 @@ def _sum(t: Translation, left: Any, right: Any, alpha: Any, operator: Callable[.
     if t.result.dtype == "bool":
         return t.emit(relax.op.logical_or(*operands(t, left, right, dtype="bool")))
     dtype = _computed_in(t.result.dtype, left, right, alpha)
-    if isinstance(right, _NUMBERS):
+    if isinstance(right, NUMBERS):
         right, alpha = right * alpha, 1
     left, right = operands(t, left, right, dtype=dtype)
     if alpha != 1:
@@ -164,40 +165,6 @@ def _fmod(t: Translation, a: SimpleNamespace) -> Expression:
     """The remainder with the sign of the dividend; operands are rounded to the result's type first."""
     left, right = rounded_operands(t, a.self, a.other, dtype=t.result.dtype)
     return t.finish(t.emit(relax.op.mod(left, right)))
-
-
-def _pow(t: Translation, a: SimpleNamespace) -> Expression:
-    base, exponent, dtype = a.self, a.exponent, t.result.dtype
-    if dtype == "bool":
-        raise NotConvertible("a power of booleans")
-    if isinstance(exponent, _NUMBERS):
-        value = t.wide(t.cast(base, dtype))
-        if float(exponent).is_integer() and 0 <= exponent <= 64:
-            return t.finish(_whole_power(t, value, int(exponent)))
-        if is_float(dtype):
-            special = {0.5: (relax.op.sqrt,), -0.5: (relax.op.rsqrt,)}.get(float(exponent))
-            if special:
-                return t.finish(t.emit(special[0](value)))
-            if exponent in (-1, -2):
-                one = t.const(1, dtype_of(value))
-                return t.finish(t.emit(relax.op.divide(one, _whole_power(t, value, -int(exponent)))))
-    if is_integer(dtype):
-        left, right = operands(t, base, exponent, dtype="float64")
-        return t.cast(t.emit(relax.op.round(t.emit(relax.op.power(left, right)))), dtype)
-    left, right = operands(t, base, exponent, dtype="float32" if dtype in HALVES else dtype)
-    return t.finish(t.emit(relax.op.power(left, right)))
-
-
-def _whole_power(t: Translation, value: Expression, exponent: int) -> Expression:
-    """The power by repeated squaring; `exponent` is not negative."""
-    result = None
-    while exponent:
-        if exponent & 1:
-            result = value if result is None else t.emit(relax.op.multiply(result, value))
-        exponent >>= 1
-        if exponent:
-            value = t.emit(relax.op.multiply(value, value))
-    return result if result is not None else t.full(shape_of(value), 1, dtype_of(value))
 
 
 def _compare(operator: Callable[..., Any]) -> Converter:
@@ -266,7 +233,7 @@ def _clamp(t: Translation, a: SimpleNamespace) -> Expression:
     ):
         if bound is None:
             continue
-        if isinstance(bound, _NUMBERS):
+        if isinstance(bound, NUMBERS):
             value = bounded(t, operator, value, bound)
         else:
             value = extreme(t, operator, value, t.cast(bound, dtype))
@@ -376,7 +343,14 @@ def _hypot(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _to_copy(t: Translation, a: SimpleNamespace) -> Expression:
-    return t.finish(a.self)
+    """A copy, perhaps of another type; one that was cast to bfloat16 and is cast back is rounded explicitly."""
+    wide = t.shortened.get(a.self)
+    if wide is not None and t.result.dtype == "float32":
+        return t.emit(rounded_to_bfloat16(t.builder, wide))
+    result = t.finish(a.self)
+    if (dtype_of(a.self), t.result.dtype) == ("float32", "bfloat16"):
+        t.shortened[result] = a.self
+    return result
 
 
 _COPIES: tuple[str, ...] = ("_to_copy.default", "clone.default", "alias.default", "detach.default", "detach_.default")
@@ -413,7 +387,6 @@ CONVERTERS: dict[str, Converter] = {
     **{f"div.{kind}": _div for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
     **{f"remainder.{kind}": _remainder for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
     **{f"fmod.{kind}": _fmod for kind in ("Tensor", "Scalar")},
-    **{f"pow.{kind}": _pow for kind in ("Tensor_Scalar", "Tensor_Tensor", "Scalar")},
     **{
         f"bitwise_{side}_shift.{kind}": _shift(getattr(relax.op, f"{side}_shift"))
         for side in ("left", "right")

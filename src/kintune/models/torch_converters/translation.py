@@ -51,6 +51,7 @@ class Translation:
     `result` has the shape and type that PyTorch states for the node's result if it is one tensor; `results` has them
     for each tensor of a tuple.  `used` has the numbers of the results of a tuple that another node reads.  `name` is
     the node's name, and `sources` maps the variables emitted so far to the names of their nodes.
+    `shortened` maps tensors that the program casts from float32 to bfloat16 to what they were before.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
@@ -60,6 +61,7 @@ class Translation:
         self.used: frozenset[int] = frozenset()
         self.name = "value"
         self.sources: dict[str, str] = {}
+        self.shortened: dict[Expression, Expression] = {}
 
     def emit(self, expression: Expression) -> Expression:
         """Bind `expression` to a variable named after the node at hand."""

@@ -44,7 +44,7 @@ from kintune.service.settings import ServiceSettings
 from kintune.service.supervisor import end_with_parent
 from kintune.service.webhooks import Webhooks
 from kintune.tuning.front.journal import TuningJournal
-from kintune.tuning.front.placement import Placement, choose_placement, holding
+from kintune.tuning.front.placement import Placement, choose_placement, holding, off_devices
 from kintune.workers.engine.job_run import JobEnd
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.backlog import Backlog
@@ -84,6 +84,7 @@ def orchestrate(settings: ServiceSettings) -> None:
     job_hosts = JobHosts(settings, place)
     settings.work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
+        stack.enter_context(off_devices(place))
         stack.enter_context(DeviceLock("orchestrator", settings.directory).holding(_waits_for("this directory")))
         stack.enter_context(holding(place.cores, [gpu.index for gpu in place.gpus], _waits_for("these cores")))
         database = stack.enter_context(closing(open_database(settings.service_database)))
@@ -159,7 +160,7 @@ def orchestrate(settings: ServiceSettings) -> None:
                 controller.ended(job, end)
 
         stack.enter_context(
-            open_remote_machines(settings, database, about.compiler, store, engine, backlog, job_hosts.cores)
+            open_remote_machines(settings, database, about.compiler, store, engine, backlog, place, job_hosts.cores)
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: engine.leave())

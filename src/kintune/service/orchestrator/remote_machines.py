@@ -23,7 +23,7 @@ from kintune.service.access import Scope
 from kintune.service.machines import MachineRegistry
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
-from kintune.tuning.front.placement import DEVICE, choose_placement
+from kintune.tuning.front.placement import DEVICE, Placement
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.agent_registry import Admit, Admitted, AgentRegistry, Front
 from kintune.workers.fleet.backlog import Backlog
@@ -169,9 +169,12 @@ def open_remote_machines(
     store: Store,
     engine: LocalEngine,
     backlog: Backlog,
+    place: Placement,
     cores_a_job: int,
 ) -> ExitStack:
-    """Opens what the settings say; closing the stack closes it.  `backlog` is told what the engine does.
+    """Opens what the settings say; closing the stack closes it.
+
+    `backlog` is told what the engine does; `place` has this machine's cores, `cores_a_job` of which a build takes.
 
     Raises:
         EngineError: the agents' address cannot be opened, or there is no such cluster.
@@ -207,9 +210,8 @@ def open_remote_machines(
             _log.info("machines elsewhere may join at port %d", listener.port)
         address = ray_address(settings.engine)
         if address is not None:
-            cores = len(choose_placement(settings.device, None).host)
             growing = Growing(backlog, Growth(settings.grow_after_s, settings.grow_to)) if settings.grow_to else None
-            cluster = RayCluster(address, engine, admission.of_a_cluster, cores=cores, growing=growing)
+            cluster = RayCluster(address, engine, admission.of_a_cluster, cores=len(place.host), growing=growing)
             stack.callback(cluster.close)
             _log.info("the nodes of the Ray cluster may join")
         return stack.pop_all()

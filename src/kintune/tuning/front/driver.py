@@ -6,9 +6,7 @@ before it publishes a result.
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +24,7 @@ from kintune.scheduler.events import Decision, Event, RecordedStep, ScheduleHead
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.tuning.front.journal import TuningJournal
-from kintune.tuning.front.placement import Placement, choose_placement, holding
+from kintune.tuning.front.placement import Placement, choose_placement, holding, off_devices
 from kintune.tuning.front.publishing import discard
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.tuning_run import TuningRun
@@ -129,7 +127,7 @@ class _Driver:
             self._show(self._numbers[tuning_run.run_id], _before_stages(tuning_run.request, "starting"))
         journal = TuningJournal(self._store, FEATURES)
         with (
-            _on_cores(placement),
+            off_devices(placement),
             self._recording() as recording,
             self._engine(journal, log, recording.observe) as engine,
         ):
@@ -239,18 +237,6 @@ def _check_distinct(runs: Sequence[TuningRun]) -> None:
                 f"{other.request.output} and {tuning_run.request.output} are the same work, which is running "
                 "already; ask for it once"
             )
-
-
-@contextlib.contextmanager
-def _on_cores(placement: Placement) -> Iterator[None]:
-    """Keep this process, and the children that it starts, off a device that has its own cores."""
-    before = os.sched_getaffinity(0)
-    if not placement.shared:
-        os.sched_setaffinity(0, placement.host)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _tell_all(show: OnProgress, requests: Sequence[TuneRequest], phase: str) -> None:

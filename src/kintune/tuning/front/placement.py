@@ -31,6 +31,7 @@ __all__ = [
     "choose_placement",
     "holding",
     "memory_mb",
+    "off_devices",
 ]
 
 
@@ -168,6 +169,18 @@ def holding(cores: Iterable[int], gpus: Iterable[int], on_wait: OnWait | None = 
             stack.enter_context(DeviceLock(f"gpu-{gpu}").holding(on_wait))
         stack.enter_context(cores_lock(cores, on_wait))
         yield
+
+
+@contextmanager
+def off_devices(placement: Placement) -> Iterator[None]:
+    """Keep the calling thread, and the threads and processes that it starts, off devices that have their own cores."""
+    before = os.sched_getaffinity(0)
+    if not placement.shared:
+        os.sched_setaffinity(0, placement.host)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def choose_devices(device: str) -> dict[str, OwnDevice]:

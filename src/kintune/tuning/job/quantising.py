@@ -29,7 +29,7 @@ from kintune.runtime.stored_zip import folder_beside
 from kintune.tuning.job.quantised_file import QuantisedModel, quantised_once
 from kintune.validate.score import ScoreOrder, score
 
-__all__ = ["HELD_BACK_SHARE", "quantise", "split"]
+__all__ = ["HELD_BACK_SHARE", "declared_inputs", "quantise", "set_of_inputs", "split"]
 
 HELD_BACK_SHARE = 0.9
 """The share of the budget that onnxruntime may use on inputs held back: our kernels round a little differently."""
@@ -59,7 +59,7 @@ def quantise(spec: JobSpec) -> QuantisedModel:
     """
     path = onnx_path_of(spec.model)
     check_unquantised(path)
-    inputs, constants = _inputs(path, spec.model)
+    inputs, constants = declared_inputs(path, spec.model)
     for file in spec.calibration_files:
         load_fitting(inputs, file)
 
@@ -71,10 +71,10 @@ def quantise(spec: JobSpec) -> QuantisedModel:
     return quantised_once(spec, path, spec.calibration_files, options, write)
 
 
-def _inputs(path: Path, ref: ModelRef) -> tuple[list[Combination], dict[str, Any]]:
+def declared_inputs(path: Path, ref: ModelRef) -> tuple[list[Combination], dict[str, Any]]:
     """Returns the inputs of the model with each combination of its shapes, and the values of bound inputs by name.
 
-    The former are without the bound inputs.
+    The former are without the bound inputs, as the file declares them.
     """
     combinations, constants = [], {}
     for each in ref.each():
@@ -89,6 +89,17 @@ def _inputs(path: Path, ref: ModelRef) -> tuple[list[Combination], dict[str, Any
         ]
         combinations.append(Combination(tuple(tensors), ()))
     return combinations, constants
+
+
+def set_of_inputs(combinations: Sequence[Combination], constants: dict[str, Any], file: str) -> Feeds:
+    """Returns the set of inputs in a file, with what the other inputs are bound to.
+
+    Raises:
+        InputError: it does not fit the model.
+    """
+    number, arrays = load_fitting(combinations, file)
+    names = [tensor.name for tensor in combinations[number].inputs]
+    return {**dict(zip(names, arrays, strict=True)), **constants}
 
 
 class _Quantisation:
@@ -117,9 +128,7 @@ class _Quantisation:
     def _sets(self, files: Sequence[str]) -> Iterator[Feeds]:
         """The sets of inputs in files, with what the other inputs are bound to."""
         for file in files:
-            number, arrays = load_fitting(self._inputs, file)
-            names = [tensor.name for tensor in self._inputs[number].inputs]
-            yield {**dict(zip(names, arrays, strict=True)), **self._constants}
+            yield set_of_inputs(self._inputs, self._constants, file)
 
     def write(self, written: Path) -> Quantised:
         """Choose the layers and write the model with these quantised; no file is left if there are none.

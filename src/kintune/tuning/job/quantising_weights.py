@@ -11,25 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from kintune.core.config import JobSpec
-from kintune.core.model import Combination, ModelRef, Tensor
+from kintune.core.model import Combination, ModelRef
 from kintune.core.quantisation import Quantised
 from kintune.errors import ModelError
 from kintune.models.constants import constant_values
-from kintune.models.graph_file import open_graph
 from kintune.models.importer import load
 from kintune.models.onnx_path import onnx_path_of
 from kintune.models.quantisation.layer_choice import choose_layers
 from kintune.models.quantisation.output_error import output_error
 from kintune.models.quantisation.quantiser import Feeds, open_on, run
 from kintune.models.quantisation.weights import WeightQuantiser, dequantised, quantised_blocks
-from kintune.models.shapes import bind, fit_constants, with_constants
-from kintune.runtime.inputs import draw_inputs, load_fitting
+from kintune.runtime.inputs import draw_inputs
 from kintune.tuning.job.quantised_file import QuantisedModel, quantised_once
-from kintune.tuning.job.quantising import HELD_BACK_SHARE, split
+from kintune.tuning.job.quantising import HELD_BACK_SHARE, declared_inputs, set_of_inputs, split
 
 __all__ = ["quantise_weights"]
 
@@ -158,18 +155,12 @@ def _inputs(spec: JobSpec) -> tuple[list[Feeds], list[Feeds], bool]:
             for start in (first, first + _DRAWS)
         ]
         return drawn[0], drawn[1], True
-    combinations, bound = _declared(spec.model, path)
+    combinations, bound = declared_inputs(path, spec.model)
     chosen, others = split(spec.input_files)
     sets: list[list[Feeds]] = [
-        [_given(combinations, bound, file) for file in files[:_MOST_SETS]] for files in (chosen, others)
+        [set_of_inputs(combinations, bound, file) for file in files[:_MOST_SETS]] for files in (chosen, others)
     ]
     return sets[0], sets[1], chosen != others
-
-
-def _given(combinations: Sequence[Combination], bound: dict[str, Any], file: str) -> Feeds:
-    number, arrays = load_fitting(combinations, file)
-    names = [tensor.name for tensor in combinations[number].inputs]
-    return {**dict(zip(names, arrays, strict=True)), **bound}
 
 
 def _imported(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, Any]]:
@@ -180,23 +171,6 @@ def _imported(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, A
     try:
         models = [load(each) for each in ref.each()]
     except ModelError:  # parts of it run in onnxruntime
-        return _declared(ref, path)
+        return declared_inputs(path, ref)
     bound = {name: constant_values(constant) for name, constant in models[0].constants.items()}
     return [Combination(model.inputs, ()) for model in models], bound
-
-
-def _declared(ref: ModelRef, path: Path) -> tuple[list[Combination], dict[str, Any]]:
-    """Returns the same as `_imported`, from what the file declares."""
-    combinations, constants = [], {}
-    for each in ref.each():
-        file = open_graph(path, own=each.reads_other_files)
-        constants = fit_constants(str(path), file.graph, each.constants)
-        fixed = bind(str(path), file.graph, with_constants(str(path), each.shapes, constants), file.weights)
-        types = {port.name: port.type.tensor_type.elem_type for port in file.graph.graph.input}
-        tensors = [
-            Tensor(name, shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(types[name])).name)
-            for name, shape in fixed.items()
-            if name not in constants
-        ]
-        combinations.append(Combination(tuple(tensors), ()))
-    return combinations, constants

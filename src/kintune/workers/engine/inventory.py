@@ -1,4 +1,4 @@
-"""What the scheduler was told of hosts and devices: each joins once, may be lost, and may come back."""
+"""What the scheduler was told of hosts and devices: each joins once, may be lost, and may come back, also changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kintune.errors import EngineError
 from kintune.scheduler.events import Event, ResourceBack, ResourceJoined, ResourceLost
-from kintune.scheduler.resources import Device, Resource
+from kintune.scheduler.resources import Device, Host, Resource
 
 __all__ = ["Inventory"]
 
@@ -17,24 +17,25 @@ _GONE = "gone"  # the usual reason: it is not there
 class Inventory:
     """Tells the scheduler which hosts and devices come and go, each change once.
 
-    One of them may be unusable for several reasons at once; it is back when none is left.
+    One of them may be unusable for several reasons at once; it is back when none is left.  A host may come back with
+    other cores or another memory, a device with another type.
     """
 
     def __init__(self, tell: Callable[[Event], None], clock: Callable[[], float]) -> None:
         self._tell = tell
         self._clock = clock
         self._resources: dict[str, Resource] = {}
+        self._told: dict[str, Resource] = {}  # what the scheduler knows
         self._absent: dict[str, set[str]] = {}
 
     def why_not(self, resource: Resource) -> str | None:
-        """Returns why a host or a device cannot join, or None: its id is in use, or was that of something else."""
+        """Returns why a host or a device cannot join, or None: its id is in use, or was that of another kind."""
         known = self._resources.get(resource.id)
         if known is not None and _GONE not in self._absent.get(resource.id, ()):
             return f"there is a {resource.id!r} already"
-        if known not in (None, resource):
+        if known is not None and _kind(known) != _kind(resource):
             return (
-                f"{resource.id!r} comes back as something else: it was {known}, and is {resource}; "
-                "give it another name, or start the service again"
+                f"{resource.id!r} comes back as something else: it was {known}, and is {resource}; give it another name"
             )
         return None
 
@@ -46,9 +47,9 @@ class Inventory:
         """
         if (why := self.why_not(resource)) is not None:
             raise EngineError(why)
-        if resource.id not in self._resources:
-            self._resources[resource.id] = resource
-            self._tell(ResourceJoined(self._clock(), resource))
+        self._resources[resource.id] = resource
+        if resource.id not in self._told:
+            self._tell_of(resource)
         else:
             self.give_back(resource.id)
 
@@ -67,7 +68,14 @@ class Inventory:
             reasons.discard(reason)
             if not reasons:
                 del self._absent[id]
-                self._tell(ResourceBack(self._clock(), id))
+                self._tell_of(self._resources[id])
+
+    def _tell_of(self, resource: Resource) -> None:
+        """Tell the scheduler that it can be used."""
+        known = self._told.get(resource.id) == resource
+        self._told[resource.id] = resource
+        now = self._clock()
+        self._tell(ResourceBack(now, resource.id) if known else ResourceJoined(now, resource))
 
     def is_usable(self, id: str) -> bool:
         """Whether it has joined, and no reason against its use is noted."""
@@ -87,3 +95,8 @@ class Inventory:
             isinstance(other, Device) and other.type == lost.type and other.id not in (device, *self._absent)
             for other in self._resources.values()
         )
+
+
+def _kind(resource: Resource) -> tuple[object, ...]:
+    """Returns what a resource must stay, since others depend on it: a host, or a device at its place."""
+    return (Device, *resource.place) if isinstance(resource, Device) else (Host,)

@@ -65,7 +65,7 @@ class RemoteNodes:
         """Stages can run there; `accepted` is called before anything is said to it.
 
         Raises:
-            EngineError: one of this name is there, or its resources are others' or are not what they were.
+            EngineError: one of this name is there, or its resources are others' or were of another kind.
         """
         if node.name in self._present:
             raise EngineError(f"there is a node {node.name!r} already")

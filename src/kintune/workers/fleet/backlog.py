@@ -115,6 +115,7 @@ class Backlog:
                 self._waiting.pop((event.job, event.stage), None)
             case ResourceJoined(resource=Host() as host):
                 self._hosts[host.id] = host
+                self._lost.discard(host.id)
             case ResourceLost():
                 self._lost.add(event.resource)
                 self._homes.update({job: None for job, home in self._homes.items() if home == event.resource})

@@ -114,7 +114,7 @@ class ContentCache:
         path = self.directory / content.digest
         try:
             if self.digests.of(path) == content:
-                os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+                _note_use(path)
                 return path
             path.unlink(missing_ok=True)
         except OSError:
@@ -226,6 +226,21 @@ def cache_directory() -> Path:
     """The directory of this user's cache."""
     named = os.environ.get(CACHE_VARIABLE)
     return Path(named) if named else Path(platformdirs.user_cache_dir("kintune")) / "files"
+
+
+def _note_use(path: Path) -> None:
+    """Set the time of last use, by which the cache makes room; another user's file keeps the one it has.
+
+    Raises:
+        FileNotFoundError: the file is gone.
+    """
+    times = time.time_ns(), path.stat().st_mtime_ns
+    try:
+        os.utime(path, ns=times)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        pass
 
 
 def _state(about: os.stat_result) -> tuple[int, int, int]:
