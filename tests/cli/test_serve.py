@@ -80,3 +80,18 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 )
 def test_the_address_that_is_told_can_be_opened(host: str, url: str) -> None:
     assert _url(host, 8190) == url
+
+
+def test_data_where_there_can_be_no_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a note")
+    for data in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("a" * 300)):
+        ended = serve("--data", str(data), "--port", free_port())
+        assert ended.returncode == 2
+        (line,) = ended.stderr.splitlines()
+        assert "cannot be made a directory for data" in line
+
+
+def test_a_port_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    ended = serve("--data", str(tmp_path), "--agents", f"127.0.0.1:{'9' * 5000}")
+    assert ended.returncode == 2
+    assert "must be HOST:PORT" in ended.stderr

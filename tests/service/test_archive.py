@@ -98,6 +98,15 @@ def test_nothing_is_overwritten(service: ServiceSettings, tmp_path: Path) -> Non
         restore(target, service.directory)
 
 
+def test_a_place_where_there_can_be_no_directory_is_refused(service: ServiceSettings, tmp_path: Path) -> None:
+    target = tmp_path / "all.tar"
+    back_up(service, target)
+    for data in (target, target / "below", tmp_path / ("a" * 300)):
+        with pytest.raises(InputError, match="cannot be made a directory for data"):
+            restore(target, data)
+    assert {path.name for path in tmp_path.iterdir()} == {"all.tar", "data"}
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip", "text", "foreign", "outside"])
 def test_a_damaged_or_foreign_file_is_refused_and_nothing_left(
     service: ServiceSettings, tmp_path: Path, damage: str

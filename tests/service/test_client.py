@@ -359,6 +359,12 @@ def test_another_server_is_said_to_be_no_service() -> None:
         for ask in (client.job, client.wait):
             with pytest.raises(ServiceError, match="does not answer as a service of Kintune; is the address right"):
                 ask("j1")
+    for answer in ({}, [], {"jobs": 3}):
+        with answering(200, json=answer) as client, pytest.raises(ServiceError, match="as a service of Kintune"):
+            client.jobs()
+    news = "event: job\ndata: nonsense\n\n"
+    with answering(200, text=news) as client, pytest.raises(ServiceError, match="as a service of Kintune"):
+        client.wait("j1")
     with answering(404, json={"detail": "Not Found"}) as client, pytest.raises(InputError, match=r"404 \(Not Found\)"):
         client.job("j1")
 

@@ -112,9 +112,9 @@ class SQLiteFile(SQLiteMemory):
             StorageError: it cannot be read or written.
         """
         path = self._path
-        if path.is_dir():
-            raise RecordsError(f"{path}: a directory; name a file with --records")
         try:
+            if path.is_dir():
+                raise RecordsError(f"{path}: a directory; name a file with --records")
             exists = path.exists()
             if exists:
                 self._inspect(verify=verify)

@@ -88,9 +88,14 @@ def restore(source: Path, data: Path, database: str = "") -> ServiceSettings:
         InputError: it is no back-up or a damaged one, or there is something in the way; nothing is left then.
         EnvironmentProblem: PostgreSQL's programs are missing.
     """
-    if data.exists() and any(data.iterdir()):
-        raise InputError(f"{data} is not empty; name a new directory")
-    data.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if data.exists() and any(data.iterdir()):
+            raise InputError(f"{data} is not empty; name a new directory")
+        data.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{data}: cannot be made a directory for data ({error.strerror or error}); name another one"
+        ) from error
     with tempfile.TemporaryDirectory(dir=data.parent) as name:
         place = Path(name) / "data"
         place.mkdir(mode=0o700)

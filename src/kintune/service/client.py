@@ -33,7 +33,7 @@ import httpx
 from kintune.core.backoff import BackOff
 from kintune.core.failure_report import remove_report
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
-from kintune.files import check_readable, check_writable, move_into_place, readable_files
+from kintune.files import check_readable, check_writable, expanded, move_into_place, readable_files
 
 __all__ = ["SERVICE_VARIABLE", "TOKEN_VARIABLE", "Client", "ServiceError"]
 
@@ -257,15 +257,15 @@ class Client:
             InputError: the service refuses the request, or the file cannot be written there.
             ServiceError: the service does not answer, or breaks off.
         """
-        asked, folder, is_made = _path(job, what), Path(path).expanduser(), what.startswith("export/")
-        target = check_writable(folder / job if folder.is_dir() else path, "the output")
+        asked, folder, is_made = _path(job, what), expanded(path), what.startswith("export/")
+        target = check_writable(folder / job if os.path.isdir(folder) else path, "the output")
         part = target.with_name(f".{target.name}.part")
         try:
             with self._http.stream("GET", asked, timeout=_PATIENT if is_made else _TIMEOUT_S) as response:
                 if not response.is_success:
                     response.read()
                     raise self._error(response)
-                target = target.with_name(_file_name(response) or job) if folder.is_dir() else target
+                target = target.with_name(_file_name(response) or job) if os.path.isdir(folder) else target
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
                         file.write(chunk)
@@ -332,6 +332,8 @@ class Client:
         asked = dict(parameters or {})
         while len(found) < limit:
             page = self._ask("GET", path, params={**asked, "limit": min(limit - len(found), _A_PAGE)})
+            if not isinstance(page, dict) or not isinstance(page.get(what), list):
+                raise self._stranger()
             found += page[what]
             if (following := page.get("next")) is None:
                 break
@@ -386,7 +388,11 @@ class Client:
                 if line.startswith("event: "):
                     kind = line.removeprefix("event: ")
                 elif line.startswith("data: "):
-                    yield kind, json.loads(line.removeprefix("data: "))
+                    try:
+                        data = json.loads(line.removeprefix("data: "))
+                    except ValueError as error:
+                        raise self._stranger() from error
+                    yield kind, data
 
     def _upload(self, path: str, name: str, file: Path) -> Any:
         """Uploads a file; returns what the service says of it."""
