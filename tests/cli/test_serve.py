@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from kintune.cli.serve import _url
-from kintune.service.settings import ServiceSettings
+from kintune.errors import InputError
+from kintune.service.settings import ServiceSettings, settings_in
 
 
 def free_port() -> str:
@@ -72,6 +73,15 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     ended = serve("--data", str(tmp_path), "--port", free_port())
     assert ended.returncode == 2
     assert "settings.json cannot be read" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"\xff", b'{"data": "\xff"}', b'{"data": "\\u0000"}', b'{"more":' + b"[" * 5000, b"[]"]
+)
+def test_settings_of_any_content_are_read_or_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "settings.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"settings\.json cannot be read; remove it"):
+        settings_in(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_place_where_there_can_be_no_directory_is_refused(service: ServiceSett
     assert {path.name for path in tmp_path.iterdir()} == {"all.tar", "data"}
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "text", "foreign", "outside"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "bytes", "text", "foreign", "outside"])
 def test_a_damaged_or_foreign_file_is_refused_and_nothing_left(
     service: ServiceSettings, tmp_path: Path, damage: str
 ) -> None:
@@ -118,6 +118,8 @@ def test_a_damaged_or_foreign_file_is_refused_and_nothing_left(
         target.write_bytes(data[: len(data) // 2])
     elif damage == "flip":
         target.write_bytes(data.replace(b"a model", b"b model"))
+    elif damage == "bytes":
+        target.write_bytes(data.replace(b'"format"', b'"\xfformat"', 1))
     elif damage == "text":
         target.write_bytes(b"not a tar file at all" * 100)
     else:

@@ -26,6 +26,7 @@ from kintune.errors import EnvironmentProblem, InputError, StorageError
 from kintune.files import move_into_place
 from kintune.service.blob_store import BlobStore
 from kintune.service.settings import ServiceSettings
+from kintune.wire.channel import UNREADABLE
 
 __all__ = ["BackupManifest", "back_up", "restore"]
 _MANIFEST, _DUMP = "kintune-service.json", "database.dump"
@@ -168,7 +169,7 @@ def _extract(tar: tarfile.TarFile, place: Path, source: Path) -> None:
 def _reading(source: Path) -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, msgspec.MsgspecError, EOFError) as error:
+    except (tarfile.TarError, *UNREADABLE, EOFError) as error:
         raise InputError(f"{source}: is no back-up of a service, or a damaged one ({error})") from error
     except OSError as error:
         raise InputError(f"{source}: cannot be read ({error.strerror or error})") from error
