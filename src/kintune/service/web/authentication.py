@@ -166,7 +166,9 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def say(_request: Request, error: HTTPException) -> JSONResponse:
-        return _error_answer(str(error.detail), "InputError", error.status_code, dict(error.headers or {}))
+        # a body that is no text is 400 for FastAPI, and one that is no JSON 422
+        status = 422 if error.status_code == 400 else error.status_code
+        return _error_answer(str(error.detail), "InputError", status, dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
     async def name_what_is_wrong(_request: Request, error: RequestValidationError) -> JSONResponse:
