@@ -119,7 +119,7 @@ def test_a_damaged_or_foreign_file_is_refused_and_nothing_left(
     elif damage == "flip":
         target.write_bytes(data.replace(b"a model", b"b model"))
     elif damage == "bytes":
-        target.write_bytes(data.replace(b'"format"', b'"\xfformat"', 1))
+        target.write_bytes(data.replace(b'"database":"sqlite"', b'"database":"sql\xffte"', 1))
     elif damage == "text":
         target.write_bytes(b"not a tar file at all" * 100)
     else:
