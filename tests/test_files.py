@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import InputError
-from kintune.files import check_readable, check_writable, move_into_place, write_whole
+from kintune.files import (
+    NoRegularFile,
+    check_readable,
+    check_writable,
+    expanded,
+    move_into_place,
+    open_regular,
+    readable_files,
+    write_whole,
+)
 
 
 def test_checking_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -25,6 +34,34 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
 def test_home_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert check_writable("~/out.kt", "the output") == tmp_path / "out.kt"
+
+
+def test_a_name_that_only_begins_with_a_tilde_is_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("~nobody's.npz").write_bytes(b"data")
+    assert check_readable("~nobody's.npz", "the file") == tmp_path / "~nobody's.npz"
+    assert check_writable("~nobody's.kt", "the output") == tmp_path / "~nobody's.kt"
+    assert expanded("~no such user/x") == Path("~no such user/x")
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / ("a" * 300), tmp_path / ("a/" * 3000)):
+        for refuses in (check_writable, check_readable, lambda path, what: readable_files(path, ".npz", what)):
+            with pytest.raises(InputError, match=r"the file .* cannot be used: File name too long"):
+                refuses(path, "the file")
+
+
+def test_a_name_too_long_for_what_is_written_beside_it_is_refused_before_any_work(tmp_path: Path) -> None:
+    assert check_writable(tmp_path / ("a" * 187 + ".kt"), "the output")
+    with pytest.raises(InputError, match="its name has 191 bytes; choose one of at most 190"):
+        check_writable(tmp_path / ("a" * 188 + ".kt"), "the output")
+
+
+def test_a_pipe_or_a_directory_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, said in ((tmp_path / "pipe", "not a regular file"), (tmp_path, "a directory")):
+        with pytest.raises(NoRegularFile, match=said):
+            open_regular(path)
 
 
 @pytest.mark.parametrize(

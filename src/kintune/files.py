@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -13,17 +14,21 @@ from typing import IO
 from kintune.errors import InputError
 
 __all__ = [
+    "NoRegularFile",
     "check_readable",
     "check_writable",
+    "expanded",
     "followed",
     "is_stream",
     "move_into_place",
+    "open_regular",
     "readable_files",
     "sha256_of",
     "write_whole",
 ]
 
 _BLOCK = 1 << 20  # bytes that are hashed at once
+_LONGEST_NAME = 190  # bytes of 255: files that are written for a time, and the report, have longer names
 
 
 def check_writable(path: str | os.PathLike[str], what: str, *, stream: bool = False) -> Path:
@@ -37,9 +42,10 @@ def check_writable(path: str | os.PathLike[str], what: str, *, stream: bool = Fa
             `stream`, no regular file.
     """
     target = _absolute(path)
-    if target.is_dir():
+    mode = _mode(target, path, what)
+    if mode is not None and stat.S_ISDIR(mode):
         raise InputError(f"{what} {path} is a directory; name a file in it")
-    if is_stream(target):
+    if mode is not None and not stat.S_ISREG(mode):
         if not stream:
             raise InputError(f"{what} {path} is a device or a pipe, which a file cannot replace; name a file")
         if not os.access(target, os.W_OK):
@@ -48,8 +54,10 @@ def check_writable(path: str | os.PathLike[str], what: str, *, stream: bool = Fa
     if stream and _standard_stream(target) is not None:
         return target
     target = followed(target)
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise InputError(f"{what} {path}: there is no directory {target.parent}; create it first")
+    if (size := len(target.name.encode())) > _LONGEST_NAME:
+        raise InputError(f"{what} {path}: its name has {size} bytes; choose one of at most {_LONGEST_NAME}")
     try:
         with tempfile.TemporaryFile(dir=target.parent):
             pass
@@ -66,10 +74,11 @@ def check_readable(path: str | os.PathLike[str], what: str) -> Path:
         InputError: it does not exist, is a directory, or cannot be read, or its path is not UTF-8.
     """
     target = _absolute(path)
-    if target.is_dir():
-        raise InputError(f"{what} {path} is a directory; name a file in it")
-    if not target.exists():
+    mode = _mode(target, path, what)
+    if mode is None:
         raise InputError(f"{what} {path} does not exist; check the path")
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{what} {path} is a directory; name a file in it")
     if not os.access(target, os.R_OK):
         raise InputError(f"{what} {path} cannot be read; check its permissions")
     return target
@@ -84,7 +93,7 @@ def readable_files(path: str | os.PathLike[str], suffix: str, what: str) -> tupl
         InputError: there is none, or one cannot be read.
     """
     target = _absolute(path)
-    if not target.is_dir():
+    if not os.path.isdir(target):
         return (check_readable(path, what),)
     try:
         names = sorted(name for name in os.listdir(target) if name.endswith(suffix))
@@ -93,6 +102,34 @@ def readable_files(path: str | os.PathLike[str], suffix: str, what: str) -> tupl
     if not names:
         raise InputError(f"{what} {path}: there is no {suffix} file in this directory")
     return tuple(check_readable(target / name, what) for name in names)
+
+
+class NoRegularFile(OSError):
+    """What was to be opened is a directory, a pipe or a device."""
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with `~` or `~USER` at its beginning replaced by that home directory.
+
+    A name that only begins with `~`, where there is no such user, stays as it is.
+    """
+    return Path(os.path.expanduser(path))
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a regular file for reading; a pipe is not waited for.
+
+    Raises:
+        NoRegularFile: it is none; `strerror` says what it is.
+        OSError: it is missing or cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+        raise NoRegularFile(errno.EINVAL, kind, os.fspath(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def sha256_of(file: IO[bytes]) -> bytes:
@@ -178,12 +215,26 @@ def _write_out(descriptor: int, data: bytes) -> None:
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
-    target = os.path.abspath(Path(path).expanduser())
+    target = os.path.abspath(expanded(path))
     try:
         target.encode()
     except UnicodeEncodeError as error:  # it cannot be written to documents and records
         raise InputError(f"{os.fsencode(target)!r} is not UTF-8; name another place, or rename it") from error
     return Path(target)
+
+
+def _mode(target: Path, path: str | os.PathLike[str], what: str) -> int | None:
+    """The mode of what is at a path, links followed; None where there is nothing.
+
+    Raises:
+        InputError: it cannot be told: the name is too long, or a directory on the way may not be entered.
+    """
+    try:
+        return target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: no name holds a NUL character
+        return None
+    except OSError as error:
+        raise InputError(f"{what} {path} cannot be used: {error.strerror or error}; check the path") from error
 
 
 def _umask() -> int:

@@ -46,6 +46,8 @@ class Document:
             line = int(found.group(1)) if found else max(1, len(text.splitlines()))
             said = _AT_END.sub(" at the end of the file", _LINE.sub("", str(error)))
             raise SpecError(f"{name}:{line}: this is not TOML: {said[:1].lower()}{said[1:]}") from error
+        except (ValueError, RecursionError) as error:  # Python's limits: thousands of digits, or of brackets
+            raise SpecError(f"{name}: has a number that is too long, or is nested too deep") from error
         self._lines = lines_of(text)
 
     @classmethod

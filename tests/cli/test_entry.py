@@ -51,6 +51,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         ),
         (OSError(errno.EIO, "Input/output error"), 2, "kintune: error: the output cannot be written: Input"),
         (OSError(errno.EACCES, "Permission denied", "x"), 1, "kintune: internal error: PermissionError"),
+        (MemoryError(), 1, "kintune: error: there is not enough memory"),
+        (MemoryError("4 TiB"), 1, "kintune: error: there is not enough memory: 4 TiB"),
         (click.Abort(), 130, "kintune: interrupted"),
         (click.UsageError("no such option."), 2, "kintune: error: no such option (see kintune --help)"),
         (

@@ -59,6 +59,7 @@ def test_a_report_in_a_file(kintune: Kintune, name: str) -> None:
 def test_what_is_no_report_is_one_line(kintune: Kintune, records: str) -> None:
     Path("bad.json").write_text("{}")
     Path("bytes.json").write_bytes(b"\xff\xfe")
+    Path("deep.json").write_bytes(b'{"policy":' + b"[" * 100_000)
     for run, line in (
         ("open1", "is interrupted and has no report; the command that began it goes on with it"),
         ("none1", "there is no run none1"),
@@ -66,6 +67,9 @@ def test_what_is_no_report_is_one_line(kintune: Kintune, records: str) -> None:
         ("missing.json", "missing.json does not exist"),
         ("bad.json", "is no report of this version"),
         ("bytes.json", "is no report of this version"),
+        ("deep.json", "is no report of this version"),
+        ("a" * 300, f"there is no run {'a' * 300}"),
+        ("a" * 300 + ".kt", "there is no report"),
     ):
         said = kintune("report", run, "--records", records)
         assert (said.code, said.out, said.err.count("\n")) == (2, "", 1), said

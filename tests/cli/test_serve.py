@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from kintune.cli.serve import _url
-from kintune.service.settings import ServiceSettings
+from kintune.errors import InputError
+from kintune.service.settings import ServiceSettings, settings_in
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -80,6 +81,15 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "content", [b"{", b"\xff", b'{"data": "\xff"}', b'{"data": "\\u0000"}', b'{"more":' + b"[" * 5000, b"[]"]
+)
+def test_settings_of_any_content_are_read_or_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "settings.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"settings\.json cannot be read; remove it"):
+        settings_in(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("host", "url"),
     [("127.0.0.1", "http://127.0.0.1:8190"), ("::1", "http://[::1]:8190"), ("a.example", "http://a.example:8190")],
 )
@@ -100,3 +110,18 @@ def test_results_are_kept_until_they_are_deleted_unless_days_are_given(
     assert kintune(*usual).code == kintune(*usual, "--keep-results-days", "60").code == 0
     assert [settings.keep_results_days for settings in served] == [0.0, 60.0]
     assert kintune(*usual, "--keep-results-days", "-1").code == 2
+
+
+def test_data_where_there_can_be_no_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a note")
+    for data in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("a" * 300)):
+        ended = serve("--data", str(data), "--port", free_port())
+        assert ended.returncode == 2
+        (line,) = ended.stderr.splitlines()
+        assert "cannot be made a directory for data" in line
+
+
+def test_a_port_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    ended = serve("--data", str(tmp_path), "--agents", f"127.0.0.1:{'9' * 5000}")
+    assert ended.returncode == 2
+    assert "must be HOST:PORT" in ended.stderr

@@ -45,3 +45,17 @@ def test_who_did_what_is_listed_newest_first(kintune: Kintune, tmp_path: Path) -
     assert listed == [["add", "user", "boris"], ["add", "user", "anna"]]
     assert [entry["subject"] for entry in json.loads(said.out)["entries"]] == ["boris", "anna"]
     assert len(kintune("service", "audit", "--data", tmp_path, "--limit", "1").out.splitlines()) == 2
+
+
+def test_numbers_larger_than_a_database_takes_are_one_line(kintune: Kintune, tmp_path: Path) -> None:
+    for command in (("revoke", 10**30), ("audit", "--limit", 10**30)):
+        said = kintune("service", *command, "--data", tmp_path)
+        assert (said.code, said.err.count("\n")) == (2, 1), said
+        assert "service.sqlite: a number is too large for a database" in said.err
+
+
+def test_a_directory_that_cannot_be_is_one_line(kintune: Kintune, tmp_path: Path) -> None:
+    for data in (tmp_path / ("a" * 300), "~no such user/data"):
+        said = kintune("service", "users", "--data", data)
+        assert (said.code, said.err.count("\n")) == (2, 1), said
+        assert "there is no such directory" in said.err

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune_lab.spec_document import lines_of
+from kintune_lab.spec_document import Document, SpecError, lines_of
 
 TEXT = '''# a comment with model = "x" and [brackets
 name = "a # no comment"
@@ -100,3 +100,9 @@ def test_every_key_and_element_is_found_whatever_stands_around_it(entries: list[
             lines.append(f"k{index} = [{', '.join(values)}]")
     found = lines_of("\n".join(["[t]", *lines]))
     assert {path: line for path, line in found.items() if path != ("t",)} == expected
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000 + "]" * 5000])
+def test_what_goes_beyond_the_limits_of_python_is_refused(value: str) -> None:
+    with pytest.raises(SpecError, match=r"spec\.toml: has a number that is too long, or is nested too deep"):
+        Document("spec.toml", f"x = {value}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,6 +23,7 @@ import kintune_runtime
 from kintune.core.execution_plan import KernelCall
 from kintune.core.model import IndexCheck, Tensor
 from kintune.runtime.hybrid_package import write_hybrid
+from kintune.runtime.stored_zip import write_members
 from kintune_runtime import HybridExecutable, InputError, KintuneError, RunError
 from kintune_runtime.hybrid import is_hybrid
 from kintune_runtime.inputs import draw_inputs
@@ -302,6 +306,27 @@ def test_damage_is_found(tmp_path: Path) -> None:
         path.write_bytes(content[:length])
         with pytest.raises(InputError):
             kintune_runtime.open(path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"threads": "many"}, {"inputs": None}, {"hybrid": {}}, {"hybrid": {"regions": [1]}},
+        {"outputs": [{"name": "y"}]},
+        {"hybrid": {"regions": [], "plans": [7]}}, {"inputs": [{"name": "x", "shape": [1], "dtype": "nonsense"}]},
+    ],
+)  # fmt: skip
+def test_a_manifest_that_was_changed_is_refused_in_one_line(tmp_path: Path, changed: dict[str, Any]) -> None:
+    path = write_toy_hybrid(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    told = json.loads(members[0][1])
+    for manifest in ({**told, "executable": {**told["executable"], **changed}}, "[" * 100_000):
+        text = manifest if isinstance(manifest, str) else json.dumps(manifest)
+        with path.open("wb") as file:
+            write_members(file, [(members[0][0], text.encode()), *members[1:]])
+        with pytest.raises(InputError, match=r"truncated or damaged \(manifest\.json: "):
+            HybridExecutable(path)
 
 
 def test_onnxruntime_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

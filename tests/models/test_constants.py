@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,21 @@ def test_what_is_no_value_is_refused_in_one_line(text: str) -> None:
         parse_constant(text)
     assert "sizes" in str(raised.value) or "--constant" in str(raised.value) or "missing.npy" in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_files_that_hold_no_array_are_refused_in_one_line(tmp_path: Path) -> None:
+    vast = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 1000), }"
+    for name, content in (
+        ("archive", b"PK\x03\x04 and no more"),
+        ("vast", b"\x93NUMPY\x01\x00" + len(vast).to_bytes(2, "little") + vast),
+        ("bracket", b"\x93NUMPY\x01\x00\x50\x00" + b"(" * 80),
+    ):
+        (tmp_path / f"{name}.npy").write_bytes(content)
+    os.mkfifo(tmp_path / "pipe.npy")
+    for name in ("archive", "vast", "bracket", "pipe"):
+        with pytest.raises(InputError, match=f"{name}.npy: (not an .npy file|there is not enough memory)") as raised:
+            parse_constant(f"sizes={tmp_path / name}.npy")
+        assert "\n" not in str(raised.value)
 
 
 def test_one_input_has_one_value() -> None:

@@ -143,6 +143,67 @@ def test_local_functions_are_inlined(samples: Any) -> None:
     assert [node.op_type for node in open_graph(samples.write(model)).graph.graph.node] == ["Relu", "Neg"]
 
 
+def own_function(name: str, *called: str) -> onnx.FunctionProto:
+    tensors = ["a", *(f"t{number}" for number in range(1, len(called))), "b"]
+    nodes = [
+        helper.make_node(each, [tensors[number]], [tensors[number + 1]], domain="" if each == "Relu" else "own")
+        for number, each in enumerate(called)
+    ]
+    return helper.make_function(
+        "own", name, ["a"], ["b"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("functions", "said"),
+    [
+        ([("F0", "F0")], "is not a valid ONNX model: its function 'F0' calls itself"),
+        ([("F0", "F1"), ("F1", "Relu", "F0")], "is not a valid ONNX model: its function 'F0' calls itself"),
+        (
+            [*((f"F{n}", f"F{n + 1}", f"F{n + 1}") for n in range(40)), ("F40", "Relu")],
+            "its local functions become more than 1000000 nodes",
+        ),
+    ],
+)
+def test_functions_without_an_end_are_refused_at_once(
+    samples: Any, functions: list[tuple[str, ...]], said: str
+) -> None:
+    model = samples.make_model([helper.make_node("F0", ["x"], ["y"], domain="own")], *PORTS)
+    model.functions.extend(own_function(*each) for each in functions)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    with pytest.raises(ModelError, match=said):
+        open_graph(samples.write(model))
+
+
+def test_an_attribute_of_a_function_outside_of_one_is_refused(samples: Any) -> None:
+    model = samples.make_model([helper.make_node("Elu", ["x"], ["y"], "e")], *PORTS)
+    model.graph.node[0].attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
+    with pytest.raises(ModelError, match="node Elu 'e': its attribute alpha is that of a function, and it is in none"):
+        open_graph(samples.write(model))
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "scanned", "said"),
+    [
+        ("Scan", ["x"], 1 << 31, "it scans 2147483648 of 1 inputs"),
+        ("Scan", ["x"], 0, "it scans 0 of 1 inputs"),
+        ("Scan", ["x", "x", "x"], 1, "its body takes 1 inputs, and it has 3"),
+        ("Loop", ["", "", "x", "x", "x"], None, "its body takes 1 inputs, and it has 5"),
+        ("Scan", ["x"], 1, "its body gives 1 results, and it has 2"),
+    ],
+)
+def test_a_body_that_does_not_fit_its_loop_is_refused(
+    samples: Any, operator: str, inputs: list[str], scanned: int | None, said: str
+) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("p", "q")]
+    body = helper.make_graph([helper.make_node("Relu", ["p"], ["q"])], "body", ends[:1], ends[1:])
+    outputs = ["y", "z"] if said.endswith("it has 2") else ["y"]
+    more = {} if scanned is None else {"num_scan_inputs": scanned}
+    model = samples.make_model([helper.make_node(operator, inputs, outputs, "steps", body=body, **more)], *PORTS)
+    with pytest.raises(ModelError, match=f"node {operator} 'steps': {said}"):
+        open_graph(samples.write(model))
+
+
 def test_external_data_of_nested_tensors_is_read_under_the_same_rules(samples: Any, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"\0" * 64)
     constant = helper.make_node(

@@ -215,6 +215,27 @@ def test_a_shape_that_depends_on_data_is_refused(samples: Any) -> None:
         load(parse_ref(str(samples.write(proto))))
 
 
+@pytest.mark.parametrize(
+    ("node", "weights", "said"),
+    [
+        (helper.make_node("ConstantOfShape", ["s"], ["v"]), {"s": [1 << 20, 1 << 20]}, "ConstantOfShape of 'v' makes"),
+        (
+            helper.make_node("Range", ["a", "b", "c"], ["v"]),
+            {"a": np.float32(0), "b": np.float32(1e12), "c": np.float32(1)},
+            "Range of 'v' makes 99999",
+        ),
+        (helper.make_node("Expand", ["x", "s"], ["v"]), {"s": [1 << 40]}, "a result of .* is larger than any memory"),
+    ],
+)
+def test_what_no_memory_holds_is_refused_at_once(samples: Any, node: Any, weights: dict[str, Any], said: str) -> None:
+    add = helper.make_node("Add", ["x", "v"], ["y"])
+    values = {name: np.asarray(value) for name, value in weights.items()}
+    ends = [("x", TensorProto.FLOAT, [1])], [("y", TensorProto.FLOAT, None)]
+    path = samples.write(samples.make_model([node, add], *ends, values))
+    with pytest.raises(ModelError, match=said):
+        load(parse_ref(str(path)))
+
+
 def test_a_node_the_importer_gives_up_on_is_named(samples: Any, capsys: pytest.CaptureFixture[str]) -> None:
     node = helper.make_node("CumSum", ["x", "axis"], ["y"], name="running")
     inputs = [("x", FLOAT, [2, 3]), ("axis", TensorProto.INT64, [])]

@@ -98,6 +98,12 @@ def test_shapes_that_contradict_the_model(shapes: dict[str, tuple[int, ...]], sa
     assert said in str(caught.value)
 
 
+def test_an_input_of_more_dimensions_than_the_runtime_takes_is_refused() -> None:
+    assert resolve("m", {"x": (1,) * 32}, {}) == {"x": (1,) * 32}
+    with pytest.raises(ShapeError, match="input x has 33 dimensions; it may have 32"):
+        resolve("m", {"x": (1,) * 33}, {})
+
+
 def test_question_marks_and_missing_names_are_dimensions_of_their_own(samples: Any) -> None:
     node = helper.make_node("Relu", ["x"], ["y"])
     model = samples.make_model(

@@ -100,6 +100,28 @@ def test_what_cannot_be_run_is_said(samples: Any) -> None:
         Original(model, {})
 
 
+def test_inputs_of_any_extents_are_too_large(samples: Any) -> None:
+    for shape in ((1 << 40, 0), (1 << 32, 1 << 32), (1 << 31, 1 << 31, 1 << 31)):
+        relu = helper.make_node("Relu", ["x"], ["y"])
+        model = samples.make_model([relu], [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT, shape)])
+        with pytest.raises(Unchecked, match="its inputs are too large"):
+            Original(model, {})
+
+
+def test_after_a_run_that_is_ended_no_other_is_made(samples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    def too_long(*_: Any) -> Any:
+        runs.append(1)
+        raise RuntimeError("terminated")
+
+    monkeypatch.setattr(slimming, "_timed", too_long)
+    monkeypatch.setattr(slimming, "_SECONDS", 0.0)
+    with pytest.raises(Unchecked, match="onnxruntime does not run it: terminated"):
+        Original(samples.linear_model(), {})
+    assert len(runs) == 1
+
+
 def test_a_wrong_rewrite_is_left_out_and_logged(
     samples: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -274,6 +274,16 @@ def test_a_damaged_run_is_never_gone_on_with(store: Store) -> None:
             look()
 
 
+def test_what_sqlite_says_of_the_damage_may_be_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    Store.open(path).close()
+    path.write_bytes(path.read_bytes().replace(b"PRIMARY KEY", b"\xff" * 11, 1))
+    for verify in (True, False):
+        with pytest.raises(RecordsError, match="the database is damaged") as caught:
+            Store.open(path, create=False, verify=verify)
+        assert "\n" not in str(caught.value)
+
+
 def test_text_that_is_no_text_any_more_is_damage_not_a_crash(store: Store) -> None:
     with store.transaction() as connection:
         connection.execute(text("UPDATE device_types SET json = CAST(x'ff80' AS TEXT)"))

@@ -242,6 +242,10 @@ def put(value: object, record: int, *keys: str | int) -> Callable[[list[dict]], 
         (put("AADAfw==", 6, "measurement", "features"), "record 6 makes no sense: its features are not all finite"),
         (put("AACAPw==", 7, "measurement", "features"), "it has 1 features, others of version '1' have 16"),
         (put("text", 6, "measurement", "outcome"), "record 6 is not one of kintune-records-v1"),
+        (
+            put(1 << 70, 3, "sketch", "axes", 0, "parts"),
+            "a record has a number of more than 64 bits",
+        ),
     ],
 )
 def test_what_makes_no_sense_refuses_the_whole_file(
@@ -253,6 +257,16 @@ def test_what_makes_no_sense_refuses_the_whole_file(
     with pytest.raises(RecordsError, match=said):
         import_records(other, path)
     assert other.counts().workloads == other.counts().device_types == 0
+
+
+def test_a_line_nested_too_deep_is_none(store: Store, other: Store, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    export_records(store, path)
+    first, *rest = gzip.decompress(path.read_bytes()).splitlines()
+    deep = b'{"seal":"","record":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    path.write_bytes(gzip.compress(b"\n".join([first, deep, *rest])))
+    with pytest.raises(RecordsError, match="record 1 is not one of kintune-records-v1"):
+        import_records(other, path)
 
 
 def test_features_must_be_as_wide_as_those_known_here(store: Store, other: Store, tmp_path: Path) -> None:

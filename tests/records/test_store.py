@@ -47,6 +47,15 @@ def test_a_url_names_the_same_file_as_its_path(tmp_path: Path) -> None:
         assert store.counts().blobs == 1
 
 
+def test_a_place_that_no_file_can_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "File name too long" in opening("a" * 300)
+    assert "no such file" in opening("~no such user.sqlite", create=False)
+    assert "neither a path nor the URL of a database" in opening("postgresql://host:port/tuning")
+    assert not Store.are_at("a" * 300)
+    assert not Store.are_at("~no such user.sqlite")
+
+
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     assert "a directory" in opening(tmp_path)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +135,18 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
             load_inputs(tmp_path / name)
         assert "\n" not in str(caught.value)
         assert "pickle" not in str(caught.value)  # numpy would advise to load it unsafely
+
+
+def test_arrays_that_numpy_cannot_read_are_refused_in_one_line(tmp_path: Path) -> None:
+    vast = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 1000), }"
+    for name, header in (("vast.npz", vast), ("bracket.npz", b"(" * 80), ("type.npz", vast.replace(b"<f4", b"<f4,"))):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    os.mkfifo(tmp_path / "pipe.npz")
+    for name in ("vast.npz", "bracket.npz", "type.npz", "pipe.npz"):
+        with pytest.raises(InputError, match=rf"{name}: (not an \.npz file|there is not enough memory)") as caught:
+            load_inputs(tmp_path / name)
+        assert "\n" not in str(caught.value)
 
 
 ROWS = IndexCheck("Gather 'rows'", 0, (5,), 1, True)

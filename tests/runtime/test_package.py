@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kintune
 import kintune_runtime
 from kintune.core.model import Tensor
 from kintune.errors import InputError, StorageError, StorageFull
@@ -214,6 +215,38 @@ def test_a_foreign_manifest_is_refused(tmp_path: Path) -> None:
         archive.writestr("manifest.json", '{"name": "a browser extension"}')
     with pytest.raises(InputError, match=r"not a Kintune executable: manifest\.json"):
         read_manifest(tmp_path / "foreign.kt")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"threads": 0}, "0 threads"),
+        ({"target": "../x"}, "target ../x"),
+        ({"inputs": (Tensor("x", (-1, 3), "float32"),)}, "input x of shape"),
+        ({"inputs": (Tensor("x", (1 << 40, 1 << 40), "float32"),)}, "input x of shape"),
+        ({"inputs": (Tensor("x", (1,), "nonsense"),)}, "input x of type nonsense"),
+        ({"inputs": (Tensor("x", (1,), "float32", values="bytes"),)}, "input x of bytes float32"),
+        ({"inputs": (Tensor("x", (1,), "int64", bounds=(3, 2)),)}, "input x with indices from 3 to 2"),
+        ({"inputs": (Tensor("x", (1,), "int64", bounds=(0, 1 << 70)),)}, "input x with indices from 0 to"),
+    ],
+)
+def test_a_manifest_of_what_cannot_be_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    path = write_model(tmp_path / "toy.kt")
+    manifest = msgspec.structs.replace(read_manifest(path), **changed)
+    package = Package.open(path)
+    write_package(path, [package.variants[0]._replace(manifest=manifest)], package.weights)
+    with pytest.raises(InputError, match=rf"toy\.kt: truncated or damaged \(manifest\.json: {said}"):
+        kintune.open(path)
+
+
+def test_a_manifest_of_another_file_is_refused(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "toy.kt")
+    package = Package.open(path)
+    for changed in ({"inputs": (Tensor("x", (7,), "float32"),)}, {"outputs": ()}):
+        manifest = msgspec.structs.replace(package.manifest, **changed)
+        write_package(tmp_path / "other.kt", [package.variants[0]._replace(manifest=manifest)], package.weights)
+        with pytest.raises(InputError, match=r"other\.kt: damaged: its manifest is of another file"):
+            kintune.open(tmp_path / "other.kt")
 
 
 def test_another_format_is_refused_by_number(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ import sys
 
 import pytest
 
+from kintune.errors import InputError
+from kintune.runtime.placement import prepare_threads
+
 pytestmark = pytest.mark.tvm
 
 PROGRAM = """
@@ -38,3 +41,10 @@ def test_there_are_never_more_threads_than_cores_and_none_elsewhere() -> None:
 def test_the_variable_decides() -> None:
     usable = sorted(os.sched_getaffinity(0))
     assert run(1, usable[:1], TVM_NUM_THREADS="3", TVM_BIND_THREADS="0")[0].split()[0] == "3"
+
+
+@pytest.mark.parametrize("named", ["many", "0", "-1", "", "9" * 5000])
+def test_a_variable_that_names_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    monkeypatch.setenv("TVM_NUM_THREADS", named)
+    with pytest.raises(InputError, match=r"TVM_NUM_THREADS='.*' is no number of threads"):
+        prepare_threads(1)

@@ -98,7 +98,16 @@ def test_nothing_is_overwritten(service: ServiceSettings, tmp_path: Path) -> Non
         restore(target, service.directory)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "text", "foreign", "outside"])
+def test_a_place_where_there_can_be_no_directory_is_refused(service: ServiceSettings, tmp_path: Path) -> None:
+    target = tmp_path / "all.tar"
+    back_up(service, target)
+    for data in (target, target / "below", tmp_path / ("a" * 300)):
+        with pytest.raises(InputError, match="cannot be made a directory for data"):
+            restore(target, data)
+    assert {path.name for path in tmp_path.iterdir()} == {"all.tar", "data"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "bytes", "text", "foreign", "outside"])
 def test_a_damaged_or_foreign_file_is_refused_and_nothing_left(
     service: ServiceSettings, tmp_path: Path, damage: str
 ) -> None:
@@ -109,6 +118,8 @@ def test_a_damaged_or_foreign_file_is_refused_and_nothing_left(
         target.write_bytes(data[: len(data) // 2])
     elif damage == "flip":
         target.write_bytes(data.replace(b"a model", b"b model"))
+    elif damage == "bytes":
+        target.write_bytes(data.replace(b'"database":"sqlite"', b'"database":"sql\xffte"', 1))
     elif damage == "text":
         target.write_bytes(b"not a tar file at all" * 100)
     else:

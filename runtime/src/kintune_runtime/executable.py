@@ -99,7 +99,7 @@ class Executable(BaseExecutable):
             text = self._native.kt_manifest(self._handle(), ctypes.byref(size))
             try:
                 self._manifest = json.loads(ctypes.string_at(text, size.value)) if text else {}
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InputError(
                     f"its manifest is damaged ({error}); copy the file again, or build it again"
                 ) from error

@@ -72,20 +72,28 @@ class HybridExecutable(BaseExecutable):
         self._finalizer = weakref.finalize(self, _remove, None, self._descriptor, os.getpid())
         watch_forks(self)
         self._manifest = self._read_manifest()
-        about = self._manifest["executable"]
+        try:
+            self._describe(self._manifest["executable"])
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(self._name, f"{_MANIFEST}: {error}") from error
+        self._whole: Executable | None = None
+        self._idle: dict[tuple[int, int], list[Context]] = {}  # contexts of the whole network: plan, threads
+        self._load()
+
+    def _describe(self, about: dict[str, Any]) -> None:
+        """Take what the manifest says of the model."""
         self._threads = max(1, int(about["threads"]))
         self._usual_threads = min(self._threads, usable_cores())
         self._plans = [_ends(each) for each in (about, *about.get("more", ()))]
         self._expected = [_expected(inputs) for inputs, _ in self._plans]
-        self._takes_other_shapes = bool(about["hybrid"].get("other_shapes"))
-        kept = about["hybrid"].get("plans")
+        hybrid = about["hybrid"]
+        self._regions = [(tuple(each["inputs"]), tuple(each["outputs"])) for each in hybrid["regions"]]
+        self._takes_other_shapes = bool(hybrid.get("other_shapes"))
+        kept = hybrid.get("plans")
         self._chooses_by_shape = self._takes_other_shapes or kept is not None
         tuned = self._plans if kept is None else [self._plans[number] for number in kept]
         self._tuned = [inputs for inputs, _ in tuned]
         self._tuned_shapes = [[tensor.shape for tensor in inputs] for inputs in self._tuned]
-        self._whole: Executable | None = None
-        self._idle: dict[tuple[int, int], list[Context]] = {}  # contexts of the whole network: plan, threads
-        self._load()
 
     def _load(self) -> None:
         """Make the session of the usual number of threads, so that errors in the file are reported now."""
@@ -235,12 +243,9 @@ class HybridExecutable(BaseExecutable):
 
     def _whole_network(self) -> Executable | None:
         """The executable of the whole network, where one region has all of it."""
-        regions = self._manifest["executable"]["hybrid"]["regions"]
         tensors, outputs = self._plans[0]
-        if len(regions) != 1 or not self._finalizer.alive:
-            return None
-        ends = (tuple(regions[0]["inputs"]), tuple(regions[0]["outputs"]))
-        if ends != (tuple(t.name for t in tensors), tuple(t.name for t in outputs)):
+        ends = (tuple(t.name for t in tensors), tuple(t.name for t in outputs))
+        if self._regions != [ends] or not self._finalizer.alive:
             return None
         with self._lock:
             if self._whole is None:
@@ -303,7 +308,7 @@ class HybridExecutable(BaseExecutable):
             if not isinstance(manifest["executable"]["hybrid"], dict):
                 raise ValueError("it does not say what runs where")
             return manifest
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _damaged(self._name, f"{_MANIFEST}: {error}") from error
 
     def _read(self, member: str) -> bytes:

@@ -160,7 +160,7 @@ def _original(executable: str, manifest: Manifest, model: str | None, constants:
         return parse_ref(model, constants=fixed)
     name = manifest.model_name
     beside = Path(executable).absolute().parent / f"{name}.onnx"
-    if beside.exists():
+    if os.path.exists(beside):
         return parse_ref(str(beside), constants=fixed)
     if name in zoo.names():
         return parse_ref(f"zoo:{name}", constants=fixed)

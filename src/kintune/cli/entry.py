@@ -111,6 +111,9 @@ def _explain(error: Exception) -> ExitCode:
     if isinstance(error, OSError) and error.errno in _NO_OUTPUT and error.filename is None:
         _say(f"error: the output cannot be written: {error.strerror}")
         return ExitCode.WRONG_INPUT
+    if isinstance(error, MemoryError):
+        _say(f"error: there is not enough memory: {error}" if str(error) else "error: there is not enough memory")
+        return ExitCode.FAILED
     _say(f"internal error: {type(error).__name__}: {error}; KINTUNE_DEBUG=1 shows where; please report it")
     return ExitCode.FAILED
 

@@ -15,6 +15,7 @@ from kintune.errors import InputError
 from kintune.records import Counts, Damage, FailureCount, Run, RunState, Store
 from kintune.terminal.formatting import clock, milliseconds
 from kintune.terminal.table import Column, table_lines
+from kintune.wire.channel import UNREADABLE
 
 __all__ = [
     "CheckDocument",
@@ -46,7 +47,7 @@ def finished_report(run: Run) -> RunReport | None:
         return None
     try:
         return msgspec.json.decode(run.summary, type=RunReport)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 

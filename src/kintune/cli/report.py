@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -64,10 +65,10 @@ def find_report(run: str, records: str | None) -> AnyReport:
     path = Path(run)
     if path.suffix == _SUFFIX:
         beside = report_path(run)
-        if not beside.exists():
+        if not os.path.exists(beside):
             raise InputError(f"{run}: there is no report {beside} beside it; name the run, see 'kintune records list'")
         return _read(beside)
-    if path.suffix == ".json" or path.is_file():
+    if path.suffix == ".json" or os.path.isfile(path):
         return _read(check_readable(run, "RUN"))
     with Store.open(records, create=False) as store:
         found = find_run(store, run)
@@ -93,7 +94,7 @@ def decoded_report(content: bytes, what: str) -> AnyReport:
     """
     try:
         return decode_report(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{what}: is no report of this version of Kintune ({error})") from error
 
 

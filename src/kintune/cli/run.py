@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
-from kintune.files import check_readable, check_writable, readable_files
+from kintune.files import check_readable, check_writable, expanded, readable_files
 from kintune.runtime import opening
 from kintune.runtime.inputs import is_strings, load_fitting, load_inputs, write_arrays
 
@@ -68,7 +69,7 @@ def command(executable: str, inputs: str, output: str | None, json_target: JsonT
 
     FILE.kt holds machine code: run only what you trust.
     """
-    if not Path(inputs).is_dir():
+    if not os.path.isdir(expanded(inputs)):
         target = None if output is None else check_writable(output, "--output", stream=True)
         results = opening.open(executable).run(read_arrays(inputs))
         if target is not None:
@@ -109,12 +110,12 @@ def _directory(output: str, inputs: str) -> Path:
     Raises:
         InputError: it cannot be, or is that of the inputs.
     """
-    target = Path(output).expanduser().absolute()
-    if target.exists() and not target.is_dir():
+    target = expanded(output).absolute()
+    if os.path.exists(target) and not target.is_dir():
         raise InputError(f"--output {output} is a file; name a directory, as --input is one")
-    if target.exists() and target.samefile(inputs):
+    if os.path.exists(target) and target.samefile(expanded(inputs)):
         raise InputError(f"--output {output} is the directory of the inputs, which would be overwritten; name another")
-    check_writable(target / ".npz" if target.is_dir() else target, "--output")
+    check_writable(target / ".npz" if os.path.isdir(target) else target, "--output")
     return target
 
 
@@ -153,6 +154,6 @@ def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
     """
     check_readable(path, "--input")
     try:
-        return load_inputs(path)
+        return load_inputs(expanded(path))
     except InputError as error:
         raise InputError(f"--input {error}; write it with np.savez(path, NAME=array)") from error

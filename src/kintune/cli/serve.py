@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 from contextlib import closing
-from pathlib import Path
 
 import click
 
@@ -13,6 +12,7 @@ from kintune.cli.finite_range import FiniteRange
 from kintune.cli.options import policy_option
 from kintune.cli.sections import SectionedCommand, Sections
 from kintune.errors import InputError
+from kintune.files import expanded
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
 from kintune.service.job_request import MOST_MINUTES
@@ -146,7 +146,7 @@ def command(
     policy_of(policy)
     place = choose_placement(device, None)
     settings = ServiceSettings(
-        data=str(data_directory(Path(data).expanduser().absolute())),
+        data=str(data_directory(expanded(data).absolute())),
         database=database,
         host=host,
         port=port,
@@ -209,7 +209,7 @@ def _address(text: str | None) -> tuple[str, int]:
     if text is None:
         return "127.0.0.1", 0
     host, _, port = text.rpartition(":")
-    if not (port.isdecimal() and 0 < int(port) < 1 << 16):
+    if not (port.isdecimal() and len(port) < 6 and 0 < int(port) < 1 << 16):
         raise InputError(f"--agents {text!r}: must be HOST:PORT, such as 0.0.0.0:8191")
     return host.strip("[]") or "0.0.0.0", int(port)
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timezone
-from pathlib import Path
 
 import click
 import msgspec
@@ -17,7 +16,7 @@ from kintune.cli.finite_range import FiniteRange
 from kintune.cli.widths import output_width
 from kintune.core.device import DeviceDescription
 from kintune.errors import InputError
-from kintune.files import check_readable, check_writable
+from kintune.files import check_readable, check_writable, expanded
 from kintune.records.database import Database
 from kintune.service.access import NotFound, Quota, Scope
 from kintune.service.archive import back_up, restore
@@ -110,8 +109,8 @@ def settings_at(data: str) -> ServiceSettings:
     Raises:
         InputError: there is none, or they cannot be read.
     """
-    directory = Path(data).expanduser().absolute()
-    if not directory.is_dir():
+    directory = expanded(data).absolute()
+    if not os.path.isdir(directory):
         raise InputError(
             f"--data {data}: there is no such directory; name that of a service, which `kintune serve --data DIR` makes"
         )
@@ -370,6 +369,6 @@ def backup(file: str, data: str) -> None:
 def restore_(file: str, data: str, database: str) -> None:
     """Restore a service from the back-up FILE to a new directory."""
     source = check_readable(file, "FILE")
-    settings = restore(source, Path(data).expanduser().absolute(), database)
+    settings = restore(source, expanded(data).absolute(), database)
     rest = " --database URL, the same" if database else ""
     click.echo(f"Restored to {settings.data}; start it with: kintune serve --data {data}{rest}")

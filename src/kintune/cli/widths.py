@@ -34,7 +34,7 @@ def output_width() -> int | None:
 
 
 def _columns() -> int | None:
-    if (told := os.environ.get("COLUMNS", "")).isdecimal() and int(told) > 0:
+    if (told := os.environ.get("COLUMNS", "")).isdecimal() and len(told) < 5 and int(told) > 0:
         return int(told)
     return _terminal_columns()
 

@@ -181,7 +181,7 @@ def _narrow_check(speed: NarrowSpeed, *, avoided: bool) -> Check:
 def check_records(location: str | None) -> list[Check]:
     """Open the records at `location` (the default place when None), without creating any."""
     where = location or Store.default_location()
-    if "://" not in where and not Path(where).expanduser().exists():
+    if not Store.are_at(where):
         return [Check("records", Verdict.NOTE, f"{where} does not exist yet; it is created when something is stored")]
     try:
         with Store.open(where, create=False) as store:

@@ -17,6 +17,7 @@ from kintune.core.candidate import digest_of
 from kintune.core.dtypes import numpy_dtype
 from kintune.core.model import Constant
 from kintune.errors import InputError, ModelError
+from kintune.files import open_regular
 from kintune.wire.staging import is_apart
 
 if TYPE_CHECKING:
@@ -222,12 +223,14 @@ def _from_file(name: str, text: str) -> Constant:
 
 def _load(path: str, label: str) -> NDArray[Any]:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             array = np.load(file, allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"{label}: no such file") from None
-    except (OSError, EOFError, ValueError) as error:
-        why = "" if "pickle" in str(error) else f": {error}"  # numpy advises to load it unsafely
+    except MemoryError as error:
+        raise InputError(f"{label}: there is not enough memory for its array") from error
+    except Exception as error:  # numpy lets through what Python's parser and the unpackers raise
+        why = "" if "pickle" in str(error) else f": {' '.join(str(error).split())}"  # numpy advises to load it unsafely
         raise InputError(f"{label}: not an .npy file of numbers{why}") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{label}: not an .npy file of one array, but of several")

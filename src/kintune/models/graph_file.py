@@ -13,11 +13,11 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, defs, helper, inliner, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, defs, helper, inliner, numpy_helper
 
 from kintune.errors import ModelError, cause_line
 from kintune.models.external import ExternalData
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nested_tensors, nodes, sort_nodes, subgraphs
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nested_tensors, nodes, sort_nodes, subgraphs
 
 if TYPE_CHECKING:
     from typing import Any
@@ -28,6 +28,7 @@ _LARGE = 64 * 1024
 _PROTOBUF_LIMIT = 2**31 - 1
 _ORT_MARK = b"ORTM"  # from the fifth byte of a file in onnxruntime's own format
 _OLDEST_IR = 3
+_MOST_INLINED = 1_000_000  # nodes
 _WEIGHTS_APART = 4  # the version of the format since which weights need not be inputs as well
 
 _OF_ONNXRUNTIME = frozenset(
@@ -131,6 +132,7 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
         graph = _inlined(path, graph)
     opened = GraphFile(path, graph, weights)
     _check(opened)
+    _check_nodes(opened)
     return opened
 
 
@@ -143,6 +145,34 @@ def _check(file: GraphFile) -> None:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"{file.path}: is not a valid ONNX model: {cause_line(error)}") from error
+
+
+def _check_nodes(file: GraphFile) -> None:
+    """Check what ONNX's own checker does not: attributes that stand for others, and what a loop's body is called with.
+
+    onnxruntime refuses such a model, or does not come to an end.
+    """
+    for node in nodes(file.graph):
+        if problem := _problem(node):
+            raise ModelError(f"{file.path}: is not a valid ONNX model: node {describe_node(node)}: {problem}")
+
+
+def _problem(node: NodeProto) -> str:
+    """What is wrong with a node; empty where nothing is."""
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            return f"its attribute {attribute.name} is that of a function, and it is in none"
+    if node.op_type not in ("Loop", "Scan") or node.domain not in DEFAULT_DOMAINS or "body" not in attributes:
+        return ""
+    body, given = attributes["body"].g, len(node.input)
+    if node.op_type == "Scan" and not 1 <= attributes["num_scan_inputs"].i <= given:
+        return f"it scans {attributes['num_scan_inputs'].i} of {given} inputs"
+    if len(body.input) not in (given, given - 1):  # the first one of an early Scan is not for its body
+        return f"its body takes {len(body.input)} inputs, and it has {given}"
+    if len(node.output) > len(body.output):
+        return f"its body gives {len(body.output)} results, and it has {len(node.output)}"
+    return ""
 
 
 def _fill_in_for_the_checker(model: ModelProto) -> None:
@@ -235,7 +265,28 @@ def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[
 
 
 def _inlined(path: Path, model: ModelProto) -> ModelProto:
-    """The model with calls of its local functions inlined."""
+    """The model with calls of its local functions inlined.
+
+    Raises:
+        ModelError: functions call each other in a circle, the nodes become too many, or they cannot be inlined.
+    """
+    bodies = {(function.domain, function.name): function for function in model.functions}
+    counts: dict[tuple[str, str], int] = {}
+
+    def count(key: tuple[str, str], callers: tuple[tuple[str, str], ...]) -> int:
+        """The nodes that a call becomes."""
+        if key in callers:
+            raise ModelError(f"{path}: is not a valid ONNX model: its function {key[1]!r} calls itself")
+        if key not in counts:
+            counts[key] = sum(
+                count((node.domain, node.op_type), (*callers, key)) if (node.domain, node.op_type) in bodies else 1
+                for node in nodes(ModelProto(functions=[bodies[key]]))
+            )
+        return counts[key]
+
+    called = [key for node in nodes(ModelProto(graph=model.graph)) if (key := (node.domain, node.op_type)) in bodies]
+    if sum(count(key, ()) for key in called) > _MOST_INLINED:
+        raise ModelError(f"{path}: its local functions become more than {_MOST_INLINED} nodes; export it without them")
     try:
         inlined: ModelProto = inliner.inline_local_functions(model)
     except Exception as error:  # the inliner passes on exceptions of its C++ code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["ImportedModule", "complete_model", "trace"]
+
+_LARGEST_RESULT = 1 << 36  # elements
 
 
 class ImportedModule(NamedTuple):
@@ -119,18 +122,29 @@ def _tensor(label: str, name: str, type_: Any) -> Tensor:
 
 
 def _refuse_open_shapes(label: str, main: relax.Function) -> None:
-    """Refuse shapes that depend on data: code for them can be neither compiled ahead of time nor tuned."""
+    """Refuse shapes that depend on data: code for them can be neither compiled ahead of time nor tuned.
+
+    Results that no memory holds are refused as well: to fold a constant of that size would take all there is.
+    """
     open_results: list[str] = []  # collected, since TVM turns an exception raised inside the visit into another type
+    vast_results: list[str] = []
 
     def visit(expression: Any) -> None:
         if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType | relax.TupleType):
             fields = expression.ty.fields if isinstance(expression.ty, relax.TupleType) else [expression.ty]
-            if any(isinstance(field, relax.TensorType) and static_shape(field) is None for field in fields):
-                open_results.append(getattr(expression.op, "name", "an operator").removeprefix("relax."))
+            shapes = [static_shape(field) for field in fields if isinstance(field, relax.TensorType)]
+            name = getattr(expression.op, "name", "an operator").removeprefix("relax.")
+            if None in shapes:
+                open_results.append(name)
+            vast_results.extend(name for shape in shapes if shape is not None and math.prod(shape) > _LARGEST_RESULT)
 
     relax.analysis.post_order_visit(main.body, visit)
     if open_results:
         raise ModelError(
             f"{label}: the shape of a result of {open_results[0]} depends on the data, so the model cannot be "
             "compiled; export it with fixed sizes"
+        )
+    if vast_results:
+        raise ModelError(
+            f"{label}: a result of {vast_results[0]} is larger than any memory; the model cannot be compiled"
         )

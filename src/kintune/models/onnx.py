@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 
+from kintune.errors import ModelError
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.index_check import check_constant_indices
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nodes
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
 from kintune.models.source_graph import GraphNode, onnx_graph
@@ -28,6 +30,9 @@ __all__ = ["OnnxModel", "read"]
 
 _FOLDED_OPERATORS = frozenset({"BatchNormalization", "Conv", "ConvTranspose"})
 """Operators whose weights take in the batch norms and scales around them while the graph is simplified."""
+
+_LONGEST_SIZE = 64  # numbers of a shape
+_MOST_MADE = 2**31 - 1  # elements of a constant that a node makes
 
 _MOST_FOLDED_BYTES = 1 << 30
 """Bytes of such weights up to which that is done: a protobuf message ends at 2 GiB, and is copied several times."""
@@ -90,6 +95,7 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
         graph = unrolled.graph
         proto = slim(unrolled, str(file.path), outside_weights)
     check_constant_indices(str(file.path), proto, outside_weights)
+    _check_sizes(str(file.path), proto)
     outside = {value.name for value in proto.graph.input} - fixed.keys()
     return OnnxModel(
         path=file.path,
@@ -101,6 +107,23 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
         constants=values,
         graph=onnx_graph(graph),
     )
+
+
+def _check_sizes(label: str, proto: ModelProto) -> None:
+    """Refuse constants that are made of a size which no memory holds: ONNX's inference of shapes makes all elements."""
+    known = {tensor.name: tensor for tensor in proto.graph.initializer if math.prod(tensor.dims) <= _LONGEST_SIZE}
+    for node in proto.graph.node:
+        given = [known[name] for name in node.input if name in known]
+        if node.op_type not in ("ConstantOfShape", "Range") or not given or len(given) < len(node.input):
+            continue
+        sizes = [numpy_helper.to_array(tensor).reshape(-1).tolist() for tensor in given]
+        if node.op_type == "Range":
+            (start,), (end,), (step,) = sizes
+            count = (end - start) / step if step else 0
+        else:
+            count = math.prod(sizes[0])
+        if count > _MOST_MADE:
+            raise ModelError(f"{label}: {describe_node(node)} makes {count:.0f} elements, more than memory holds")
 
 
 def _kept_outside(file: GraphFile) -> set[str]:

@@ -33,7 +33,8 @@ __all__ = [
 Dimension: TypeAlias = "int | str"
 """A size, or the name of an open dimension ("" when it has none)."""
 
-_LARGEST_INPUT = 2**40
+_LARGEST_INPUT = 2**31 - 1  # elements
+_MOST_DIMENSIONS = 32  # of what the runtime takes
 _SIDE, _STEPS = 224, 64  # extents of an image and of a sequence in the example shapes of messages
 
 ELEMENT_TYPES = {
@@ -134,8 +135,12 @@ def resolve(
         _unify(label, name, declared[name], shape, sizes, apart=apart)
     fixed = {name: _fixed(label, name, declared[name], shapes.get(name), sizes) for name in declared}
     for name, shape in fixed.items():
+        if len(shape) > _MOST_DIMENSIONS:
+            raise ShapeError(f"{label}: input {name} has {len(shape)} dimensions; it may have {_MOST_DIMENSIONS}")
         if math.prod(shape) > _LARGEST_INPUT:
-            raise ShapeError(f"{label}: input {name} with shape {_text(shape)} is too large")
+            raise ShapeError(
+                f"{label}: input {name} with shape {_text(shape)} is too large; it may have {_LARGEST_INPUT} elements"
+            )
     return fixed
 
 

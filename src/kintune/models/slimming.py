@@ -7,6 +7,7 @@ cannot convert them.  The simplified graph is compared with the original in onnx
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,10 +164,13 @@ class Original:
         session = _session(model)
         reason = ""
         for feeds in self._draws():
+            begun = time.monotonic()
             try:
                 outputs, seconds = _timed(session, {**feeds, **outside})
             except Exception as error:  # onnxruntime has its own exception types; it may accept other values
                 reason = _first(error)
+                if time.monotonic() - begun >= _SECONDS:
+                    break
                 continue
             self._runs.append((feeds, outputs))
             if seconds > _QUICK_SECONDS:
@@ -219,7 +223,9 @@ class Original:
         types = {
             port.name: np.dtype(helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)) for port in ports
         }
-        if sum(int(np.prod(shapes[name], dtype=np.int64)) * types[name].itemsize for name in shapes) > _LARGEST_INPUTS:
+        if any(max(shape, default=0) > _LARGEST_INPUTS for shape in shapes.values()):  # even where another extent is 0
+            raise Unchecked("its inputs are too large")
+        if sum(math.prod(shapes[name]) * types[name].itemsize for name in shapes) > _LARGEST_INPUTS:
             raise Unchecked("its inputs are too large")
         for number in range(_DRAWS):
             draw = np.random.default_rng(number)

@@ -28,6 +28,7 @@ from kintune.models.onnx import OnnxModel
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS
 from kintune.models.ref import ONNX
 from kintune.partition.single_node import SingleNode
+from kintune.wire.channel import UNREADABLE
 
 __all__ = ["CompilableNodes"]
 
@@ -97,7 +98,7 @@ def _read(path: Path) -> dict[str, str]:
     for line in lines:
         try:
             answer = msgspec.json.decode(line, type=_Answer)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             continue  # an incomplete line of a process that was killed
         found[answer.node] = answer
     return {node: answer.why for node, answer in found.items() if answer.why is not None and answer.holds}

@@ -119,7 +119,9 @@ class Database:
         return getattr(self._thread, "open", None)
 
     def _explain(self, context: ExceptionContext) -> BaseException | None:
-        if context.sqlalchemy_exception is None:
+        if isinstance(context.original_exception, OverflowError):
+            return RecordsError(f"{self.system.where}: a number is too large for a database; it has 64 bits at most")
+        if context.sqlalchemy_exception is None and not isinstance(context.original_exception, UnicodeDecodeError):
             return None  # not the driver's: an interrupt, or a mistake of ours
         if context.is_pre_ping:
             return None  # outside of any transaction: the pool replaces a connection that is gone

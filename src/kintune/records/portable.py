@@ -29,6 +29,7 @@ from kintune.files import followed, move_into_place
 from kintune.records.measurements import Measurement
 from kintune.records.runs import RunState
 from kintune.records.store import Store
+from kintune.wire.channel import UNREADABLE
 
 __all__ = ["PORTABLE_FORMAT", "ImportChecks", "ImportSummary", "export_records", "import_records"]
 
@@ -172,6 +173,8 @@ def import_records(store: Store, path: str | Path) -> ImportSummary:
         raise RecordsError(f"{source}: damaged or not exported by Kintune ({error}); export it again") from error
     except OSError as error:
         raise RecordsError(f"{source}: cannot be read ({error.strerror or error})") from error
+    except OverflowError as error:  # while a record is stored
+        raise RecordsError(f"{source}: a record has a number of more than 64 bits; nothing was imported") from error
     return ImportSummary(added, read - added)
 
 
@@ -209,10 +212,10 @@ def _decoded(line: bytes, where: str) -> _Header | _Content | _End:
         if sealed.seal != digest_of(bytes(sealed.record)):
             raise RecordsError(f"{where} is damaged: it does not match its seal; nothing was imported")
         return _record.decode(sealed.record)
-    except msgspec.MsgspecError as error:
-        raise RecordsError(f"{where} is not one of {PORTABLE_FORMAT}: {error}; nothing was imported") from error
     except UnicodeDecodeError as error:
         raise RecordsError(f"{where} is damaged: it is not text; nothing was imported") from error
+    except UNREADABLE as error:
+        raise RecordsError(f"{where} is not one of {PORTABLE_FORMAT}: {error}; nothing was imported") from error
 
 
 def _problem(checks: ImportChecks, content: _Content) -> str:

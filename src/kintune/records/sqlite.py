@@ -71,7 +71,7 @@ class SQLiteMemory(DatabaseSystem):
             return StorageError(f"{self.where}: another process keeps it locked; wait for that one, then try again")
         if "not a database" in line:
             return RecordsError(f"{self.where}: not a database; choose another file with --records")
-        if "malformed" in line:
+        if "malformed" in line or isinstance(error, UnicodeDecodeError):  # the second: of what it is to say
             return RecordsError(f"{self.where}: the database is damaged ({line}); {_WAY_OUT}")
         if isinstance(error, sqlite3.IntegrityError):
             return RecordsError(f"{self.where}: refused a record: {line}")
@@ -112,9 +112,9 @@ class SQLiteFile(SQLiteMemory):
             StorageError: it cannot be read or written.
         """
         path = self._path
-        if path.is_dir():
-            raise RecordsError(f"{path}: a directory; name a file with --records")
         try:
+            if path.is_dir():
+                raise RecordsError(f"{path}: a directory; name a file with --records")
             exists = path.exists()
             if exists:
                 self._inspect(verify=verify)
@@ -232,7 +232,10 @@ def _configure(engine: Engine, busy_seconds: float) -> None:
         connection.text_factory = _decode
         connection.create_function("lower", 1, _lower, deterministic=True)
         for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "foreign_keys=ON", "synchronous=FULL"):
-            connection.cursor().execute(f"PRAGMA {pragma}")
+            try:
+                connection.cursor().execute(f"PRAGMA {pragma}")
+            except UnicodeDecodeError as error:  # the driver cannot read what SQLite says of the damage
+                raise sqlite3.DatabaseError("the database disk image is malformed") from error
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:

@@ -15,7 +15,7 @@ from kintune.records.blobs import Blobs
 from kintune.records.database import Clock, Database, now
 from kintune.records.devices import DeviceRecords
 from kintune.records.integrity import Damage, sealed
-from kintune.records.location import database_system_at, default_location
+from kintune.records.location import are_there, database_system_at, default_location
 from kintune.records.measurements import Measurements
 from kintune.records.migrations import schema_of, upgrade
 from kintune.records.models import Models
@@ -109,6 +109,11 @@ class Store:
     def default_location() -> str:
         """`$KINTUNE_RECORDS` if set, else `records.sqlite` in the user's data directory."""
         return default_location()
+
+    @staticmethod
+    def are_at(location: str) -> bool:
+        """Whether there may be records at a location: a file exists, or it is the URL of a database."""
+        return are_there(location)
 
     @property
     def where(self) -> str:

@@ -74,9 +74,10 @@ class Executable(kintune_runtime.Executable):
             super().__init__(self._file.place, variant)
         if self._model is not None:
             chosen = self.variant
-            if chosen.total != len(self.variants):
+            others = chosen.total != len(self.variants)
+            self.manifest = self.variants[0 if others else chosen.number]
+            if others or not self._is_described():
                 raise InputError(f"{path}: damaged: its manifest is of another file; copy it again, or build it again")
-            self.manifest = self.variants[chosen.number]
 
     @classmethod
     def create(cls, plan: ExecutionPlan, library: bytes, weights: Iterable[Block], manifest: Manifest) -> Executable:
@@ -177,6 +178,11 @@ class Executable(kintune_runtime.Executable):
         inputs = ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in self.inputs)
         return f"Executable({self.manifest.model_name!r}, {inputs})"
 
+    def _is_described(self) -> bool:
+        """Whether the manifest has the inputs and outputs of the plans."""
+        told = [(each.inputs, each.outputs) for each in self.manifest.combinations]
+        return [list(map(_ends, each)) for each in told] == [list(map(_ends, each)) for each in self._plans]
+
     def _load(self, path: str | os.PathLike[str], variant: int | None) -> None:
         """Open it for running, where this machine can."""
         if why_none_here(self.variants) is None:
@@ -186,6 +192,10 @@ class Executable(kintune_runtime.Executable):
         if self._model is None and (why := why_none_here(self.variants)) is not None:
             raise OrderError(f"{self.manifest.model_name} is {why}, or save it and run it there")
         return super()._handle()
+
+
+def _ends(tensors: Iterable[Tensor | kintune_runtime.Tensor]) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(tensor.name, tensor.shape, tensor.dtype) for tensor in tensors]
 
 
 def _titled(plan: ExecutionPlan, calls: Iterable[CallRecord]) -> ExecutionPlan:

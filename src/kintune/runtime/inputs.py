@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.errors import InputError
-from kintune.files import write_whole
+from kintune.files import open_regular, write_whole
 from kintune_runtime.inputs import Array, arrange_inputs, choose_plan, draw_inputs
 
 __all__ = [
@@ -38,16 +37,25 @@ def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
         InputError: it is missing or is no `.npz` file of plain arrays.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 raise InputError(f"{path}: a single array without a name; save inputs by name with numpy.savez")
             return {name: loaded[name] for name in loaded.files}
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        why = "" if "pickle" in str(error) else f": {error}"  # numpy advises to load it unsafely
+    except MemoryError as error:
+        raise InputError(f"{path}: there is not enough memory for its arrays: {_line(error)}") from error
+    except Exception as error:  # numpy lets through what Python's parser and the unpackers raise
+        why = "" if "pickle" in str(error) else f": {_line(error)}"  # numpy advises to load it unsafely
         raise InputError(f"{path}: not an .npz file of plain arrays{why}") from error
+
+
+def _line(error: BaseException) -> str:
+    said = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(said.split()) or type(error).__name__
 
 
 def load_arranged(tensors: Sequence[Tensor], path: str | os.PathLike[str]) -> list[Array]:

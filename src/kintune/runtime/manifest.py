@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from pathlib import Path
 
 import msgspec
 
+from kintune.core.dtypes import numpy_dtype
 from kintune.core.hybrid import Hybrid
 from kintune.core.kernel_call import CallRecord
 from kintune.core.model import Combination, IndexCheck, Tensor
@@ -19,6 +21,10 @@ __all__ = ["FORMAT_VERSION", "Contents", "Manifest", "Narrow", "Slot", "contents
 
 FORMAT_VERSION = 2
 """Raised when an older Kintune could no longer read what a newer one writes."""
+
+_MOST_THREADS = 4096
+_LARGEST_TENSOR = 1 << 40  # elements; models that are imported now have inputs of fewer
+_LARGEST_INTEGER = 1 << 63
 
 _MANIFEST_LIMIT = 64 << 20  # bytes, far above any real manifest: bounds the allocation when the length is damaged
 
@@ -151,6 +157,40 @@ def contents_of(archive: zipfile.ZipFile, path: Path) -> Contents:
                 f"{path}: written in format {version}, this Kintune reads format {FORMAT_VERSION};"
                 " `kintune compile MODEL --output FILE.kt` makes a new one from the records, without measuring"
             )
-        return msgspec.json.decode(text, type=Contents)
+        contents = msgspec.json.decode(text, type=Contents)
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: not a Kintune executable: {MANIFEST}: {error}") from error
+    if problem := next(filter(None, map(_problem, contents.manifests)), ""):
+        raise damaged(path, f"{MANIFEST}: {problem}")
+    return contents
+
+
+def _problem(manifest: Manifest) -> str:
+    """What cannot be in a manifest, and no checksum tells; empty where nothing is wrong."""
+    if not 1 <= manifest.threads <= _MOST_THREADS:
+        return f"{manifest.threads} threads"
+    try:
+        msgspec.json.decode(manifest.target, type=dict)
+    except msgspec.MsgspecError:
+        return f"target {manifest.target}"
+    for combination in manifest.combinations:
+        for tensor in combination.inputs:
+            if min(tensor.shape, default=0) < 0 or math.prod(tensor.shape) > _LARGEST_TENSOR:
+                return f"input {tensor.name} of shape {tensor.shape}"
+            kind = _kind_of(tensor.dtype)
+            if not kind or (tensor.values == "bytes" and kind not in "iu"):
+                return f"input {tensor.name} of {tensor.values or 'type'} {tensor.dtype}"
+            if (
+                tensor.bounds is not None
+                and not -_LARGEST_INTEGER <= tensor.bounds[0] <= tensor.bounds[1] < _LARGEST_INTEGER
+            ):
+                return f"input {tensor.name} with indices from {tensor.bounds[0]} to {tensor.bounds[1]}"
+    return ""
+
+
+def _kind_of(dtype: str) -> str:
+    """The kind of an input's elements, as numpy names it; empty where there are none of this type."""
+    try:
+        return numpy_dtype(dtype).kind
+    except (AttributeError, TypeError, ValueError):
+        return ""

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 
 from kintune.core.model import Tensor
-from kintune.errors import DeviceError, KintuneError
+from kintune.errors import DeviceError, InputError, KintuneError
 from kintune.hardware.cores import physical_cores
 from kintune.hardware.cpu import host_machine
 from kintune.hardware.gpu_target import is_gpu
@@ -71,9 +71,15 @@ def prepare_threads(threads: int) -> None:
     `TVM_NUM_THREADS` overrides the number, and so does a pool that has run already: it never grows.  The runtime by
     itself binds its threads to the machine's first processors, whether this process may use them or not, and to both
     halves of a core where those are neighbours.
+
+    Raises:
+        InputError: the variable holds no number of threads.
     """
     cores = physical_cores()
-    count = int(os.environ.setdefault(THREADS_VARIABLE, str(max(1, min(threads, len(cores))))))
+    named = os.environ.setdefault(THREADS_VARIABLE, str(max(1, min(threads, len(cores)))))
+    if not (named.isdecimal() and len(named) < 5 and int(named) > 0):
+        raise InputError(f"{THREADS_VARIABLE}={named[:20]!r} is no number of threads; leave it unset, or name one")
+    count = int(named)
     if os.environ.get(BIND_VARIABLE) == "0" or count > len(cores):
         return
     before = os.sched_getaffinity(0)

@@ -9,7 +9,6 @@ import errno
 import mmap
 import os
 import shutil
-import stat
 import struct
 import tempfile
 import zipfile
@@ -23,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.errors import InputError, StorageError, StorageFull
-from kintune.files import followed
+from kintune.files import NoRegularFile, followed, open_regular
 
 __all__ = [
     "MANIFEST",
@@ -73,19 +72,14 @@ def opened(path: Path, place: str = "") -> IO[bytes]:
     Raises:
         InputError: it is missing, no file, or cannot be read.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # else a pipe waits for a writer
     try:
-        descriptor = os.open(place or path, flags)
+        return open_regular(place or path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except NoRegularFile as error:
+        raise InputError(f"{path}: {error.strerror}, not a Kintune executable") from None
     except OSError as error:
         raise _unread(path, error) from error
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-        raise InputError(f"{path}: {kind}, not a Kintune executable")
-    return os.fdopen(descriptor, "rb")
 
 
 @contextmanager
@@ -151,7 +145,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         InputError: there is something at `path` that is no file.
         StorageError: it cannot be written there; nothing is left behind then.
     """
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(f"{path}: cannot be written: not a regular file")
     path = followed(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")

@@ -26,6 +26,7 @@ from kintune.errors import EnvironmentProblem, InputError, StorageError
 from kintune.files import move_into_place
 from kintune.service.blob_store import BlobStore
 from kintune.service.settings import ServiceSettings
+from kintune.wire.channel import UNREADABLE
 
 __all__ = ["BackupManifest", "back_up", "restore"]
 _MANIFEST, _DUMP = "kintune-service.json", "database.dump"
@@ -88,9 +89,14 @@ def restore(source: Path, data: Path, database: str = "") -> ServiceSettings:
         InputError: it is no back-up or a damaged one, or there is something in the way; nothing is left then.
         EnvironmentProblem: PostgreSQL's programs are missing.
     """
-    if data.exists() and any(data.iterdir()):
-        raise InputError(f"{data} is not empty; name a new directory")
-    data.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if data.exists() and any(data.iterdir()):
+            raise InputError(f"{data} is not empty; name a new directory")
+        data.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{data}: cannot be made a directory for data ({error.strerror or error}); name another one"
+        ) from error
     with tempfile.TemporaryDirectory(dir=data.parent) as name:
         place = Path(name) / "data"
         place.mkdir(mode=0o700)
@@ -163,7 +169,7 @@ def _extract(tar: tarfile.TarFile, place: Path, source: Path) -> None:
 def _reading(source: Path) -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, msgspec.MsgspecError, EOFError) as error:
+    except (tarfile.TarError, *UNREADABLE, EOFError) as error:
         raise InputError(f"{source}: is no back-up of a service, or a damaged one ({error})") from error
     except OSError as error:
         raise InputError(f"{source}: cannot be read ({error.strerror or error})") from error

@@ -30,7 +30,7 @@ import httpx
 
 from kintune.core.failure_report import remove_report
 from kintune.errors import InputError, JobFailed, StorageError
-from kintune.files import check_readable, check_writable, move_into_place, readable_files, sha256_of
+from kintune.files import check_readable, check_writable, expanded, move_into_place, readable_files, sha256_of
 from kintune.service.client_connection import (
     PATIENT,
     SERVICE_VARIABLE,
@@ -258,12 +258,12 @@ class Client:
             InputError: the service refuses the request, or the file cannot be written there.
             ServiceError: the service does not answer, or breaks off.
         """
-        asked, folder, is_made = _path(job, what), Path(path).expanduser(), what.startswith("export/")
-        target = check_writable(folder / job if folder.is_dir() else path, "the output")
+        asked, folder, is_made = _path(job, what), expanded(path), what.startswith("export/")
+        target = check_writable(folder / job if os.path.isdir(folder) else path, "the output")
         part = target.with_name(f".{target.name}.part")
         try:
             with self._connection.receiving(asked, PATIENT if is_made else TIMEOUT) as response:
-                target = target.with_name(_file_name(response) or job) if folder.is_dir() else target
+                target = target.with_name(_file_name(response) or job) if os.path.isdir(folder) else target
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
                         file.write(chunk)

@@ -114,6 +114,8 @@ class ServiceConnection:
         asked = dict(parameters or {})
         while len(found) < limit:
             page = self.ask("GET", path, params={**asked, "limit": min(limit - len(found), _A_PAGE)})
+            if not isinstance(page, dict) or not isinstance(page.get(what), list):
+                raise self._stranger()
             found += page[what]
             if (following := page.get("next")) is None:
                 break
@@ -156,7 +158,11 @@ class ServiceConnection:
                 if line.startswith("event: "):
                     kind = line.removeprefix("event: ")
                 elif line.startswith("data: "):
-                    yield kind, json.loads(line.removeprefix("data: "))
+                    try:
+                        data = json.loads(line.removeprefix("data: "))
+                    except ValueError as error:
+                        raise self._stranger() from error
+                    yield kind, data
 
     def _document(self, response: httpx.Response) -> Any:
         """The JSON answer of the service, None where it is empty.

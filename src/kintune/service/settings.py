@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import InputError
+from kintune.wire.channel import UNREADABLE
 
 __all__ = ["ServiceSettings", "settings_in"]
 _FILE = "settings.json"
@@ -105,6 +106,9 @@ def settings_in(directory: Path) -> ServiceSettings | None:
     if not file.exists():
         return None
     try:
-        return msgspec.json.decode(file.read_bytes(), type=ServiceSettings)
-    except (OSError, msgspec.MsgspecError) as error:
+        settings = msgspec.json.decode(file.read_bytes(), type=ServiceSettings)
+        if "\0" in settings.data:
+            raise msgspec.ValidationError("the name of its directory has a NUL character")
+        return settings
+    except (OSError, *UNREADABLE) as error:
         raise InputError(f"{file} cannot be read; remove it, and give `kintune serve` all its options again") from error

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.backoff import BackOff
-from kintune.errors import EngineError
+from kintune.errors import EngineError, InputError
 from kintune.files import write_whole
 from kintune.service.settings import ServiceSettings
 
@@ -176,9 +176,18 @@ class Supervisor:
 
 
 def data_directory(path: Path) -> Path:
-    """Make the data directory, for its owner's eyes only."""
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o700)
+    """Make the data directory, for its owner's eyes only.
+
+    Raises:
+        InputError: there cannot be a directory of ours at this path.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as error:
+        raise InputError(
+            f"--data {path}: cannot be made a directory for data ({error.strerror or error}); name another one"
+        ) from error
     return path
 
 

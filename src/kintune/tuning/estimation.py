@@ -160,7 +160,7 @@ def estimate_model(
 def _existing(records: str | None) -> Iterator[Store | None]:
     """Open the records if they exist, and yield None otherwise."""
     where = records or Store.default_location()
-    if "://" not in where and not Path(where).expanduser().exists():
+    if not Store.are_at(where):
         yield None
         return
     with Store.open(where, create=False) as store:

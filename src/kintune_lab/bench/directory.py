@@ -27,6 +27,7 @@ from kintune.core.version import __version__
 from kintune.errors import InputError
 from kintune.files import write_whole
 from kintune.hardware.cpu import inspect_machine
+from kintune.wire.channel import UNREADABLE
 from kintune_lab.experiment.experiment import Cell
 from kintune_lab.experiment.tables import Scalar, Tables
 
@@ -214,5 +215,5 @@ def _read(path: Path, kind: type[T]) -> T:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); remove {path.parent} to run it again") from error
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise InputError(f"{path}: is damaged ({error}); remove {path.parent} to run the cell again") from error

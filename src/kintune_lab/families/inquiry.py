@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -63,7 +62,7 @@ def _measured(prepared: Prepared, records: str | None) -> tuple[dict[str, Subgra
     """What the records know of the model's subgraphs, and the name of the device."""
     subjects = [subject_of(subgraph) for subgraph in prepared.subgraphs if subgraph.tunable]
     where = records or Store.default_location()
-    if "://" not in where and not Path(where).expanduser().exists():
+    if not Store.are_at(where):
         return {}, None
     with Store.open(where, create=False) as store:
         conditions = conditions_of(store, [subject.workload for subject in subjects])

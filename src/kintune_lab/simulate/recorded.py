@@ -35,6 +35,7 @@ from kintune.scheduler.events import (
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Resource
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
+from kintune.wire.channel import UNREADABLE
 from kintune_lab.simulate.history import Ending, ScheduleHistory, SimulatedJob, Span
 from kintune_lab.simulate.plan import PlannedJob, PlannedStage
 
@@ -100,7 +101,7 @@ def read_recording(path: str) -> Recorded:
 def _read(path: str, number: int, text: bytes) -> ScheduleLine:
     try:
         return decode_line(text)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise InputError(f"{path}:{number}: is no line of a recorded schedule ({error})") from error
 
 

@@ -4,10 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
+from kintune.errors import ModelError
+from kintune.models.importer import load
+from kintune.models.ref import parse_ref
 from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
@@ -35,6 +40,30 @@ def test_two_operands_are_a_product(compare: Any, make_case: Any, equation: str)
 @pytest.mark.parametrize("equation", ["abc->cab", "abc->b", "abc->", "ba"])
 def test_one_operand_is_summed_and_transposed(compare: Any, make_case: Any, equation: str) -> None:
     compare([case(make_case, equation)], 12)
+
+
+@pytest.mark.parametrize(
+    ("equation", "said"),
+    [
+        ("ab->ca", "has an axis twice, or one that no tensor has"),
+        ("ab->aba", "has an axis twice, or one that no tensor has"),
+        ("ab,bc->ac", "is for 2 tensors, and there are 1"),
+        ("abc->a", "does not name the 2 axes of its tensor"),
+        ("...abc->a", "does not name the 2 axes of its tensor"),
+        ("a\u00fc->a", "does not name the 2 axes of its tensor"),
+    ],
+)
+def test_an_equation_that_does_not_fit_is_refused(make_model: Any, tmp_path: Path, equation: str, said: str) -> None:
+    node = helper.make_node("Einsum", ["x"], ["y"], equation=equation)
+    graph = helper.make_graph(
+        [node],
+        "sum",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "a.onnx")
+    with pytest.raises(ModelError, match=said):
+        load(parse_ref(str(tmp_path / "a.onnx")))
 
 
 def test_what_is_left_to_the_compiler(compare: Any, make_case: Any) -> None:

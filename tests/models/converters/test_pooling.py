@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
+from kintune.models.converters.pooling import _counts
+from kintune.models.converters.windows import Windows
 from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm
@@ -86,6 +88,18 @@ def test_dilations_and_equal_elements(compare: Any, make_case: Any) -> None:
         12,
     )
     compare([make_case("AveragePool", x, ceil_mode=mode, **window) for mode in (0, 1)], 19)
+
+
+def test_windows_as_long_as_a_sequence_are_counted_one_by_one() -> None:
+    """Not element by element, which would take hours here."""
+    length = 1 << 22
+    windows = Windows(
+        kernel=(length,), strides=(1,), dilations=(1,), before=(0,), after=(length - 1,), declared_after=(0,),
+        outputs=(length,),
+    )  # fmt: skip
+    counts = _counts(windows, (length,), padded=False)
+    assert counts[0] == length
+    assert counts[-1] == 1
 
 
 def test_pools_of_whole_channels(compare: Any, make_case: Any) -> None:

@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given
+from starlette.applications import Starlette
 from starlette.testclient import httpx
 
 from tests.support.examples import compiled_examples
@@ -60,6 +61,24 @@ def _allowed(schema: dict[str, Any], parts: dict[str, Any]) -> st.SearchStrategy
 def described(browser: TestClient) -> dict[str, Any]:
     description: dict[str, Any] = browser.get("/openapi.json").json()
     return description
+
+
+def test_what_the_api_does_not_have_is_answered_in_json_beside_pages(browser: TestClient) -> None:
+    """The portal is mounted at the root, and would answer with a page that there is no such page."""
+    browser.app.mount("/", Starlette(routes=[]))  # type: ignore[attr-defined]
+    for method, path, status in (
+        ("PUT", "/api/v1/tokens", 405), ("TRACE", "/api/v1/me", 405), ("CONNECT", "/api/v1/me", 405),
+        ("GET", "/api/v1/nothing", 404), ("POST", "/api/v1/jobs//cancel", 404),
+    ):  # fmt: skip
+        answer = browser.request(method, path)
+        assert (answer.status_code, "allow" in answer.headers) == (status, status == 405), (method, path)
+        assert answer.json()["kind"] == "InputError"
+
+
+def test_a_body_that_is_no_text_is_wrong_as_one_that_is_no_json_is(browser: TestClient) -> None:
+    for body in (b"\xff", b"{", b"[" * 100_000):
+        answer = browser.post("/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 422
 
 
 @pytest.mark.drawn  # all requests are drawn in `make test-slow`

@@ -3,11 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from fastapi import Request
 from fastapi.testclient import TestClient
 
-from kintune.service.access import Scope
+from kintune.service.access import Scope, Unauthorized
 from kintune.service.web.application_state import ApplicationState
-from kintune.service.web.authentication import COOKIE
+from kintune.service.web.authentication import COOKIE, visitor_of
 
 OWN = {"Origin": "http://127.0.0.1:8190", "Sec-Fetch-Site": "same-origin"}
 FOREIGN = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
@@ -44,6 +45,24 @@ def test_another_site_cannot_use_that_somebody_sits_at_this_machine(browser: Tes
     assert browser.post("/api/v1/users", json={"name": "mallory"}, headers=FOREIGN).status_code == 403
     assert browser.post("/api/v1/users", json={"name": "anna"}, headers=OWN).status_code == 201
     assert browser.post("/api/v1/users", json={"name": "boris"}).status_code == 201  # no browser
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://\xe9\u2100".encode().decode("latin-1"), "//"])
+def test_an_origin_that_is_no_address_is_not_this_one(browser: TestClient, origin: str) -> None:
+    sent = browser.post("/api/v1/users", json={"name": "mallory"}, headers={"Origin": origin.encode("latin-1")})
+    assert sent.status_code == 403
+
+
+@pytest.mark.parametrize(("query", "host"), [(b"a=\xff", b"127.0.0.1:8190"), (b"", b"[")])
+def test_a_request_whose_address_is_no_text_is_not_from_here(
+    application: ApplicationState, query: bytes, host: bytes
+) -> None:
+    scope = {
+        "type": "http", "http_version": "1.1", "scheme": "http", "method": "GET", "path": "/api/v1/me",
+        "query_string": query, "headers": [(b"host", host)], "client": ("127.0.0.1", 5), "server": ("evil", 8190),
+    }  # fmt: skip
+    with pytest.raises(Unauthorized):
+        visitor_of(Request(scope), application)
 
 
 def test_a_cookie_counts_only_for_requests_from_the_own_pages(

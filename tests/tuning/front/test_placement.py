@@ -59,6 +59,7 @@ def test_where_the_device_is_the_host_nobody_is_pinned() -> None:
     [
         ("cuda", None, "there is no GPU 0; `nvidia-smi` knows none at all"),
         ("cuda:x", None, "device 'cuda:x': this machine has 'cpu'"),
+        (f"cuda:{'9' * 5000}", None, "99': this machine has 'cpu'"),
         ("gpu", None, "device 'gpu': this machine has 'cpu'"),
         ("cpu:", None, "device 'cpu:': this machine has 'cpu'"),
         ("cpu:6+", None, "device '': this machine has 'cpu'"),

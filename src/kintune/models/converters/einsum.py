@@ -29,6 +29,7 @@ def _einsum(node: Node) -> Any:
     operands = [operand for operand in node.operands if operand is not None]
     equation = str(node.attributes["equation"]).replace(" ", "")
     dtype = dtype_of(operands[0])
+    _check(equation, operands)
     plain = _plain(equation, operands)
     if plain is None or not is_float(dtype):
         summed = node.builder.call_te(topi.einsum, equation, *map(node.wide, operands))
@@ -42,6 +43,26 @@ def _einsum(node: Node) -> Any:
     ]
     found = terms[0] if len(terms) == 1 else _product(node, terms[0], terms[1], result)
     return node.cast(_arranged(node, found, result), dtype) if dtype in HALVES else _arranged(node, found, result)
+
+
+def _check(equation: str, operands: Sequence[Any]) -> None:
+    """Check that the equation fits the operands: TVM's kernel does not, and reads where nothing is.
+
+    Raises:
+        ValueError: it does not.
+    """
+    given, _, result = equation.partition("->")
+    terms = given.split(",")
+    if len(terms) != len(operands):
+        raise ValueError(f"the equation {equation!r} is for {len(terms)} tensors, and there are {len(operands)}")
+    for term, operand in zip(terms, operands, strict=True):
+        letters, rank = term.replace("...", "", 1), len(shape_of(operand))
+        fits = len(letters) <= rank if "..." in term else len(letters) == rank
+        if not fits or not all(letter.isalpha() and letter.isascii() for letter in letters):
+            raise ValueError(f"{term!r} of the equation {equation!r} does not name the {rank} axes of its tensor")
+    letters = result.replace("...", "", 1)
+    if not set(letters) <= set(given) - {".", ","} or len(set(letters)) != len(letters):
+        raise ValueError(f"the result of the equation {equation!r} has an axis twice, or one that no tensor has")
 
 
 def _plain(equation: str, operands: Sequence[Any]) -> tuple[list[str], str] | None:

@@ -113,9 +113,12 @@ def _counts(windows: Windows, sizes: tuple[int, ...], padded: bool) -> NDArray[n
     counts = np.ones(1)
     for axis, size in enumerate(sizes):
         starts = np.arange(windows.outputs[axis]) * windows.strides[axis] - windows.before[axis]
-        indices = starts[:, None] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
         low, high = (-windows.before[axis], size + windows.declared_after[axis]) if padded else (0, size)
-        counts = np.multiply.outer(counts, ((indices >= low) & (indices < high)).sum(1))
+        # how many elements of each window lie before the two ends: a window may have as many elements as the tensor
+        before_low, before_high = (
+            np.clip(-((starts - end) // windows.dilations[axis]), 0, windows.kernel[axis]) for end in (low, high)
+        )
+        counts = np.multiply.outer(counts, before_high - before_low)
     return np.maximum(counts.reshape(windows.outputs), 1)
 
 

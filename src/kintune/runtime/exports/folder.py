@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kintune.errors import InputError
+from kintune.files import expanded
 
 __all__ = ["write_folder"]
 
@@ -18,7 +19,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
     Raises:
         InputError: the folder is not empty, is something else, or cannot be written.
     """
-    folder = Path(os.path.abspath(folder.expanduser()))
+    folder = Path(os.path.abspath(expanded(folder)))
     _check_empty(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -33,10 +34,10 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def _check_empty(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise InputError(f"{folder} is not a directory; name another place")
     try:
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise InputError(f"{folder} is not a directory; name another place")
         if folder.is_dir() and any(folder.iterdir()):
             raise InputError(f"{folder} is not empty; name another place, or empty it")
     except OSError as error:
-        raise InputError(f"{folder} cannot be listed: {error.strerror or error}") from error
+        raise InputError(f"{folder} cannot be used: {error.strerror or error}") from error

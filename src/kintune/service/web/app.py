@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
 
 from kintune.core.version import __version__
 from kintune.errors import KintuneError
@@ -76,14 +79,32 @@ def make_app(application: ApplicationState) -> FastAPI:
             problems.append(str(error))
         return JSONResponse({"ready": not problems, "problems": problems}, 503 if problems else 200)
 
-    @app.get("/metrics", tags=["operations"])
+    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
     def metrics() -> Response:
         """For Prometheus."""
         return Response(
             render(application, live_state, connected=orchestrator.connected), media_type=CONTENT_TYPE_LATEST
         )
 
+    app.router.routes.append(Route("/api/{rest:path}", _NothingThere(app), include_in_schema=False))
     return app
+
+
+class _NothingThere:
+    """Answers for what is no path of the API, or has no such method; else the portal's pages would."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Leave it to the route that has the path, which knows its methods."""
+        for route in self._app.routes:
+            match, more = route.matches(scope)
+            if match is Match.PARTIAL:
+                scope.update(more)
+                await route.handle(scope, receive, send)
+                return
+        raise HTTPException(404, "the API has nothing at this path; /api/docs describes it")
 
 
 class _Metrics(Collector):

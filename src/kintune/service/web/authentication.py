@@ -104,9 +104,17 @@ def require_own_origin(request: Request) -> None:
     """
     origin = request.headers.get("origin") or ""
     site = request.headers.get("sec-fetch-site") or ""
-    own = site == "same-origin" if site else urlsplit(origin).netloc == request.headers.get("host")
+    own = site == "same-origin" if site else _host_in(origin) == request.headers.get("host")
     if not own:
         raise Forbidden("this request does not come from the service's own pages")
+
+
+def _host_in(origin: str) -> str:
+    """The host and port of an address; empty where it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _is_browser(request: Request) -> bool:
@@ -121,7 +129,10 @@ def _is_local(request: Request) -> bool:
     for by that name.  A proxy on this machine passes on requests from anywhere; one that adds no header about them
     mostly speaks HTTP/1.0.
     """
-    name = (request.url.hostname or "").strip("[]")
+    try:
+        name = (request.url.hostname or "").strip("[]")
+    except ValueError:  # the query, or the name that was asked for, is no text
+        return False
     passed_on = request.scope.get("http_version") == "1.0" or any(each in request.headers for each in _PASSED_ON)
     return name in _LOCAL_NAMES and address_of(request) in _LOCAL_ADDRESSES and not passed_on
 
@@ -156,7 +167,9 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def say(_request: Request, error: HTTPException) -> JSONResponse:
-        return _error_answer(str(error.detail), "InputError", error.status_code, dict(error.headers or {}))
+        # a body that is no text is 400 for FastAPI, and one that is no JSON 422
+        status = 422 if error.status_code == 400 else error.status_code
+        return _error_answer(str(error.detail), "InputError", status, dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
     async def name_what_is_wrong(_request: Request, error: RequestValidationError) -> JSONResponse:

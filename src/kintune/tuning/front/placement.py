@@ -44,7 +44,7 @@ HOST = "local"
 _OWN_CORES = re.compile(r"cpu:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
 
 
-_GPU = re.compile(rf"{GPU}(?::(\d+))?")
+_GPU = re.compile(rf"{GPU}(?::(\d{{1,4}}))?")
 
 
 _MOST_CORES = 1 << 16

@@ -20,6 +20,7 @@ from kintune.models.constants import describe_constants
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import open_graph
 from kintune.models.ref import ONNX
+from kintune.wire.channel import UNREADABLE
 
 __all__ = ["QuantisedModel", "quantised_once"]
 
@@ -77,7 +78,7 @@ def _written_before(written: Path, key: str) -> Quantised | None:
     """Returns what an earlier process has written for the same key; None if there is nothing."""
     try:
         found, quantised = msgspec.json.decode(Path(f"{written}{_JSON}").read_bytes(), type=tuple[str, Quantised])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNREADABLE):
         return None
     return quantised if found == key and (written.exists() or not quantised.int8) else None
 
