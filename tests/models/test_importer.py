@@ -236,6 +236,21 @@ def test_what_no_memory_holds_is_refused_at_once(samples: Any, node: Any, weight
         load(parse_ref(str(path)))
 
 
+def test_what_no_memory_holds_is_refused_at_once_in_a_branch(samples: Any) -> None:
+    size = helper.make_node(
+        "Constant", [], ["s"], value=helper.make_tensor("s", TensorProto.INT64, [2], [1 << 20, 1 << 20])
+    )
+    made = helper.make_node("ConstantOfShape", ["s"], ["v"])
+    branches = [
+        helper.make_graph(nodes, name, [], [helper.make_tensor_value_info("v", TensorProto.FLOAT, None)])
+        for name, nodes in (("huge", [size, made]), ("none", [helper.make_node("Identity", ["x"], ["v"])]))
+    ]
+    choice = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    ends = [("x", TensorProto.FLOAT, [1]), ("c", TensorProto.BOOL, [])], [("y", TensorProto.FLOAT, None)]
+    with pytest.raises(ModelError, match="ConstantOfShape of 'v' makes"):
+        load(parse_ref(str(samples.write(samples.make_model([choice], *ends)))))
+
+
 def test_a_node_the_importer_gives_up_on_is_named(samples: Any, capsys: pytest.CaptureFixture[str]) -> None:
     node = helper.make_node("CumSum", ["x", "axis"], ["y"], name="running")
     inputs = [("x", FLOAT, [2, 3]), ("axis", TensorProto.INT64, [])]

@@ -19,11 +19,13 @@ from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.runtime.package import Package, Variant, write_package
+from kintune.runtime.plan_format import decode_plan
 from kintune.tuning.job.handover import returned_note
 from kintune.validate import result_choice, validation_run
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileTurn
 from kintune.validate.validation import estimate_validation_s, validate
 from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS
+from kintune_runtime.library import checksum
 
 pytestmark = pytest.mark.tvm
 
@@ -183,9 +185,12 @@ def test_wrong_numbers_are_reported_with_place_and_reference(files: Files) -> No
 def alone_of(files: Files, path: Path, *names: str) -> str:
     """The good network, its two outputs (which differ) said to be those of a subgraph's two programs."""
     package = Package.open(files.good)
-    outputs = [msgspec.structs.replace(t, name=n) for t, n in zip(package.manifest.outputs, names, strict=True)]
-    manifest = msgspec.structs.replace(package.manifest, outputs=tuple(outputs))
-    write_package(path, [Variant(manifest, package.variants[0].plans)], package.weights)
+    outputs = tuple(msgspec.structs.replace(t, name=n) for t, n in zip(package.manifest.outputs, names, strict=True))
+    (encoded,) = package.variants[0].plans
+    stored = decode_plan(encoded.plan, checksum)
+    plan = stored._replace(plan=msgspec.structs.replace(stored.plan, outputs=outputs)).encoded(checksum)
+    manifest = msgspec.structs.replace(package.manifest, outputs=outputs)
+    write_package(path, [Variant(manifest, (encoded._replace(plan=plan),))], package.weights)
     return str(path)
 
 

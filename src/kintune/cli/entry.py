@@ -30,6 +30,7 @@ _NO_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 COMPLETION_VARIABLE = "_KINTUNE_COMPLETE"
 
+_LONGEST_LINE = 4000  # characters of a message
 _SIGNALLED = 128  # and the number of the signal, as shells have it
 
 
@@ -135,8 +136,11 @@ def _never_refuse(stream: TextIO | None) -> None:
 
 
 def _say(message: str) -> None:
+    line = " ".join(printable(message).split())
+    if len(line) > _LONGEST_LINE:  # it names something very long
+        line = f"{line[:_LONGEST_LINE]} ..."
     with contextlib.suppress(OSError):  # nobody is there to be told
-        click.echo(f"kintune: {' '.join(printable(message).split())}", err=True)
+        click.echo(f"kintune: {line}", err=True)
 
 
 def _let_go(stream: TextIO | None) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from kintune.errors import ModelError
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.index_check import check_constant_indices
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nested_tensors, nodes
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
 from kintune.models.source_graph import GraphNode, onnx_graph
@@ -111,8 +111,8 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
 
 def _check_sizes(label: str, proto: ModelProto) -> None:
     """Refuse constants that are made of a size which no memory holds: ONNX's inference of shapes makes all elements."""
-    known = {tensor.name: tensor for tensor in proto.graph.initializer if math.prod(tensor.dims) <= _LONGEST_SIZE}
-    for node in proto.graph.node:
+    known = {tensor.name: tensor for tensor in _small_constants(proto)}
+    for node in nodes(proto):
         given = [known[name] for name in node.input if name in known]
         if node.op_type not in ("ConstantOfShape", "Range") or not given or len(given) < len(node.input):
             continue
@@ -124,6 +124,20 @@ def _check_sizes(label: str, proto: ModelProto) -> None:
             count = math.prod(sizes[0])
         if count > _MOST_MADE:
             raise ModelError(f"{label}: {describe_node(node)} makes {count:.0f} elements, more than memory holds")
+
+
+def _small_constants(proto: ModelProto) -> Iterator[TensorProto]:
+    """Constants that may be sizes, by the names that nodes read: of the graph and of the graphs inside it."""
+    for tensor in (*proto.graph.initializer, *nested_tensors(proto)):
+        if tensor.name and math.prod(tensor.dims) <= _LONGEST_SIZE:
+            yield tensor
+    for node in nodes(proto):
+        value = next((each.t for each in node.attribute if each.name == "value"), None)
+        if node.op_type == "Constant" and value is not None and math.prod(value.dims) <= _LONGEST_SIZE:
+            named = TensorProto()
+            named.CopyFrom(value)
+            named.name = node.output[0]
+            yield named
 
 
 def _kept_outside(file: GraphFile) -> set[str]:
