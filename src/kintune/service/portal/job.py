@@ -249,7 +249,7 @@ class JobView:
             if job.state is JobStatus.DONE:
                 _button("Compare with others", lambda: ui.navigate.to(f"/compare?job={job.id}"))
             if self._may_submit and can_delete:
-                _button("Delete its files", self._delete_files, "danger")
+                _button("Delete its files", self._ask_before_deleting, "danger")
 
     def _offer_commands(self, *, can_finish: bool) -> None:
         """What can be done with a job that is not over."""
@@ -272,6 +272,18 @@ class JobView:
         with telling():
             new, _ = self._context.use_cases.retry(self._context.submitter, self._context.address, self._job.id)
             ui.navigate.to(f"/jobs/{new.id}")
+
+    def _ask_before_deleting(self) -> None:
+        """Offers to delete the files for good, or to keep them, in place of the buttons."""
+        self._buttons.clear()
+        with self._buttons:
+            markup(tag("p", "The executable and the log cannot be restored; the report stays."))
+            _button("Delete them for good", self._delete_files, "danger")
+            _button("Keep them", self._keep_files)
+
+    def _keep_files(self) -> None:
+        self._offered = None
+        self._offer()
 
     def _delete_files(self) -> None:
         with telling():
