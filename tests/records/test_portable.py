@@ -265,7 +265,7 @@ def test_a_line_nested_too_deep_is_none(store: Store, other: Store, tmp_path: Pa
     first, *rest = gzip.decompress(path.read_bytes()).splitlines()
     deep = b'{"seal":"","record":' + b"[" * 5000 + b"]" * 5000 + b"}"
     path.write_bytes(gzip.compress(b"\n".join([first, deep, *rest])))
-    with pytest.raises(RecordsError, match="record 1 is not one of kintune-records-v1"):
+    with pytest.raises(RecordsError, match=r"record 1 is (not one of kintune-records-v1|damaged)"):
         import_records(other, path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -103,4 +104,7 @@ def report_schema() -> dict[str, Any]:
         "$defs": definitions,
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))  # without tuples
+    for each in plain["$defs"].values():
+        if "description" in each:
+            each["description"] = cleandoc(each["description"])  # as Python itself does from 3.13 on
     return plain
