@@ -236,6 +236,16 @@ def test_what_no_memory_holds_is_refused_at_once(samples: Any, node: Any, weight
         load(parse_ref(str(path)))
 
 
+def test_a_range_between_tensors_of_several_elements_is_refused(samples: Any) -> None:
+    node = helper.make_node("Range", ["a", "b", "c"], ["v"])
+    add = helper.make_node("Add", ["x", "v"], ["y"])
+    ends = [("x", TensorProto.FLOAT, [1])], [("y", TensorProto.FLOAT, None)]
+    values = {"a": np.zeros(2, np.float32), "b": np.float32(4), "c": np.float32(1)}
+    values = {name: np.asarray(value) for name, value in values.items()}
+    with pytest.raises(ModelError):
+        load(parse_ref(str(samples.write(samples.make_model([node, add], *ends, values)))))
+
+
 def test_what_no_memory_holds_is_refused_at_once_in_a_branch(samples: Any) -> None:
     size = helper.make_node(
         "Constant", [], ["s"], value=helper.make_tensor("s", TensorProto.INT64, [2], [1 << 20, 1 << 20])

@@ -15,7 +15,7 @@ from kintune.errors import ModelError
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.index_check import check_constant_indices
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nested_tensors, nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nodes, subgraphs
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
 from kintune.models.source_graph import GraphNode, onnx_graph
@@ -117,19 +117,22 @@ def _check_sizes(label: str, proto: ModelProto) -> None:
         if node.op_type not in ("ConstantOfShape", "Range") or not given or len(given) < len(node.input):
             continue
         sizes = [numpy_helper.to_array(tensor).reshape(-1).tolist() for tensor in given]
-        if node.op_type == "Range":
+        if node.op_type == "ConstantOfShape":
+            count = math.prod(sizes[0])
+        elif [len(each) for each in sizes] == [1, 1, 1]:
             (start,), (end,), (step,) = sizes
             count = (end - start) / step if step else 0
         else:
-            count = math.prod(sizes[0])
+            continue  # the import refuses it
         if count > _MOST_MADE:
             raise ModelError(f"{label}: {describe_node(node)} makes {count:.0f} elements, more than memory holds")
 
 
 def _small_constants(proto: ModelProto) -> Iterator[TensorProto]:
     """Constants that may be sizes, by the names that nodes read: of the graph and of the graphs inside it."""
-    for tensor in (*proto.graph.initializer, *nested_tensors(proto)):
-        if tensor.name and math.prod(tensor.dims) <= _LONGEST_SIZE:
+    inner = (tensor for node in nodes(proto) for graph in subgraphs(node) for tensor in graph.initializer)
+    for tensor in (*proto.graph.initializer, *inner):
+        if math.prod(tensor.dims) <= _LONGEST_SIZE:
             yield tensor
     for node in nodes(proto):
         value = next((each.t for each in node.attribute if each.name == "value"), None)
