@@ -40,7 +40,11 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         (InputError("x.onnx: no such file"), 2, "kintune: error: x.onnx: no such file"),
         (InputError("two\nlines"), 2, "kintune: error: two lines"),
         (InputError("red\x1b[31m: no such\x07"), 2, "kintune: error: red [31m: no such"),
-        (InputError(f"{'a' * 5000}: no such file"), 2, f"kintune: error: {'a' * 3993} ..."),
+        (
+            InputError(f"{'a' * 5000}: no such file"),
+            2,
+            f"kintune: error: {'a' * 1993} ... {'a' * 1986}: no such file",
+        ),
         (JobFailed("nothing was measured"), 1, "kintune: error: nothing was measured"),
         (KeyboardInterrupt(), 130, "kintune: interrupted"),
         (Interrupted(signal.SIGTERM), 143, "kintune: interrupted"),

@@ -137,8 +137,9 @@ def _never_refuse(stream: TextIO | None) -> None:
 
 def _say(message: str) -> None:
     line = " ".join(printable(message).split())
-    if len(line) > _LONGEST_LINE:  # it names something very long
-        line = f"{line[:_LONGEST_LINE]} ..."
+    if len(line) > _LONGEST_LINE:  # it names something very long; what to do stands at the end
+        half = _LONGEST_LINE // 2
+        line = f"{line[:half]} ... {line[-half:]}"
     with contextlib.suppress(OSError):  # nobody is there to be told
         click.echo(f"kintune: {line}", err=True)
 
