@@ -12,7 +12,7 @@ from tvm import te
 
 from kintune.compiler.build import ENTRY
 from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
-from kintune.compiler.programs.byte_products import ByteProducts
+from kintune.compiler.programs.byte_products import ByteProducts, byte_instruction
 from kintune.compiler.programs.byte_tiles import ByteTiles
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA
 from kintune.compiler.programs.panel_sum import BF16, NarrowPanels, Panels
@@ -50,14 +50,18 @@ class _Kind(NamedTuple):
     error: float
 
 
-def _kinds() -> tuple[_Kind, ...]:
+def _kinds(target: tvm.target.Target) -> tuple[_Kind, ...]:
     narrow, tiles, vectors = NarrowPanels(), ByteTiles(), ByteProducts()
-    vnni = frozenset({"avx512vnni"})
+    instruction = byte_instruction(target)
+    by_vectors = []
+    if instruction is not None:
+        needed = frozenset({instruction.feature})
+        by_vectors.append(_Kind(instruction.name, INT8, vectors, instruction.variant, needed, 0.0))
     return (
         _Kind(BY_AMX, BF16, narrow, AMX, frozenset(narrow.instructions(AMX)), NARROW_ERROR),
         _Kind("vdpbf16ps", BF16, narrow, DOT, frozenset(narrow.instructions(DOT)), NARROW_ERROR),
-        _Kind(BY_AMX, INT8, tiles, "amx", vnni | set(tiles.instructions("amx")), 0.0),
-        _Kind("vpdpbusd", INT8, vectors, "vnni", vnni, 0.0),
+        _Kind(BY_AMX, INT8, tiles, "amx", frozenset({"avx512vnni", *tiles.instructions("amx")}), 0.0),
+        *by_vectors,
     )
 
 
@@ -71,7 +75,7 @@ def measure_narrow(target: str) -> tuple[NarrowSpeed, ...]:
     if compiler_target.kind.name != "llvm":
         return ()
     has = set(extensions_of(compiler_target))
-    kinds = [kind for kind in _kinds() if has.issuperset(kind.needed)]
+    kinds = [kind for kind in _kinds(compiler_target) if has.issuperset(kind.needed)]
     if not kinds:
         return ()
     full_s = _seconds(_written(Panels(), FMA, _product(), compiler_target), compiler_target)

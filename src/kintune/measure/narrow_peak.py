@@ -10,6 +10,7 @@ import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
 from kintune.compiler.programs.amx_text import TILES, tile_frame
+from kintune.compiler.programs.byte_kernel import INSTRUCTIONS, STEP
 from kintune.compiler.programs.inner_calls import IMPORT
 from kintune.compiler.programs.panel_sum import BF16
 from kintune.core.quantisation import INT8
@@ -45,12 +46,12 @@ end:
 """
 
 _VECTOR_LOOP = """
-declare <16 x {sum}> @{product}(<16 x {sum}>, {operand}, {operand})
+declare <{lanes} x {sum}> @{product}(<{lanes} x {sum}>, {operand}, {operand})
 define i32 @kt_peak(i32 %steps) {{
 entry:
-  %one = insertelement <16 x i32> poison, i32 %steps, i32 0
-  %all = shufflevector <16 x i32> %one, <16 x i32> poison, <16 x i32> zeroinitializer
-  %value = bitcast <16 x i32> %all to {operand}
+  %one = insertelement <{lanes} x i32> poison, i32 %steps, i32 0
+  %all = shufflevector <{lanes} x i32> %one, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer
+  %value = bitcast <{lanes} x i32> %all to {operand}
   br label %loop
 loop:
   %i = phi i32 [ 0, %entry ], [ %next, %loop ]
@@ -61,8 +62,8 @@ loop:
   br i1 %last, label %end, label %loop
 end:
 {total}
-  %bits = bitcast <16 x {sum}> %total{final} to <16 x i32>
-  %result = extractelement <16 x i32> %bits, i32 0
+  %bits = bitcast <{lanes} x {sum}> %total{final} to <{lanes} x i32>
+  %result = extractelement <{lanes} x i32> %bits, i32 0
   ret i32 %result
 }}
 """
@@ -98,14 +99,22 @@ def measure_narrow_peaks(target: str, threads: int, backend: MeasurementBackend 
 
 
 def _kinds() -> tuple[_Kind, ...]:
-    dot = _vectors("float", "llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>")
-    byte_dot = _vectors("i32", "llvm.x86.avx512.vpdpbusd.512", "<64 x i8>")
-    tile, vector = 4 * 16 * 16 * 2, _CHAINS * 16 * 2
+    dot = _vectors("float", "llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>", 16)
+    tile = 4 * 16 * 16 * 2
+    by_vectors = [
+        _Kind(
+            INT8,
+            frozenset({each.feature}),
+            _vectors("i32", each.function, each.operand, each.lanes),
+            _CHAINS * each.lanes * 2 * STEP,
+        )
+        for each in INSTRUCTIONS
+    ]
     return (
         _Kind(BF16, frozenset({_TILES, "amxbf16"}), _tiles("tdpbf16ps"), tile * 32),
-        _Kind(BF16, frozenset({"avx512bf16"}), dot, vector * 2),
+        _Kind(BF16, frozenset({"avx512bf16"}), dot, _CHAINS * 16 * 2 * 2),
         _Kind(INT8, frozenset({_TILES, "amxint8"}), _tiles("tdpbusd"), tile * 64),
-        _Kind(INT8, frozenset({"avx512vnni"}), byte_dot, vector * 4),
+        *by_vectors,
     )
 
 
@@ -141,17 +150,18 @@ def _tiles(product: str) -> str:
     return tile_frame("kt_tiles", product, shapes) + _TILE_LOOP.format(zero=zero, products=products)
 
 
-def _vectors(total: str, product: str, operand: str) -> str:
-    """Chains of vectors of 64 bytes."""
+def _vectors(total: str, product: str, operand: str, lanes: int) -> str:
+    """Chains of vectors with so many lanes."""
     adds = "fadd" if total == "float" else "add"
     chains, products, sums = [], [], []
     for chain in range(_CHAINS):
-        chains.append(f"  %c{chain} = phi <16 x {total}> [ zeroinitializer, %entry ], [ %n{chain}, %loop ]")
-        operands = f"<16 x {total}> %c{chain}, {operand} %value, {operand} %value"
-        products.append(f"  %n{chain} = call <16 x {total}> @{product}({operands})")
+        chains.append(f"  %c{chain} = phi <{lanes} x {total}> [ zeroinitializer, %entry ], [ %n{chain}, %loop ]")
+        operands = f"<{lanes} x {total}> %c{chain}, {operand} %value, {operand} %value"
+        products.append(f"  %n{chain} = call <{lanes} x {total}> @{product}({operands})")
         before = f"%total{chain - 1}" if chain else "zeroinitializer"
-        sums.append(f"  %total{chain} = {adds} <16 x {total}> {before}, %n{chain}")
+        sums.append(f"  %total{chain} = {adds} <{lanes} x {total}> {before}, %n{chain}")
     return _VECTOR_LOOP.format(
+        lanes=lanes,
         sum=total,
         product=product,
         operand=operand,

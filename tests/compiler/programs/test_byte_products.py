@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,21 +23,26 @@ from tests.support.targets import native_target
 pytestmark = pytest.mark.tvm
 
 CPU = "cascadelake"
+VARIANTS = {CPU: "vnni", "alderlake": "vnni256", "neoverse-n2 -mtriple=aarch64-linux-gnu": "usdot"}
 MACHINE = Processor(lanes=16, registers=32, threads=2, caches=(32 << 10, 1 << 20, 16 << 20))
 
 
-def workload_of(layer: Layer) -> tuple[Any, Any]:
+def workload_of(layer: Layer, cpu: str = CPU) -> tuple[Any, Any]:
     """The kernel that multiplies bytes, and its target."""
     with tempfile.TemporaryDirectory() as folder:
-        network, target = lowered(write_layer(layer, Path(folder)), CPU)
+        network, target = lowered(write_layer(layer, Path(folder)), cpu)
     (kernel,) = [each.module for each in network.workloads if "kintune.bytes" in str(each.module.script())]
     return kernel, target
 
 
-def multiplies_bytes() -> bool:
-    from kintune.compiler.graph.integers import multiplies_bytes as known
+def multiplies_bytes(cpu: str = CPU) -> bool:
+    """Whether this machine runs what is written for the CPU."""
+    from tvm.target import codegen
 
-    return known(native_target())
+    if cpu == CPU:
+        return bool(codegen.target_has_features("avx512vnni", native_target()))
+    avx = ("avxvnni", "avx512vnni")
+    return cpu == "alderlake" and any(codegen.target_has_features(each, native_target()) for each in avx)
 
 
 def run(module: Any) -> np.ndarray[Any, Any]:
@@ -58,11 +64,11 @@ def run(module: Any) -> np.ndarray[Any, Any]:
     return np.asarray(arrays[-1].numpy())
 
 
-def agree(layer: Layer, draw: Any) -> None:
+def agree(layer: Layer, draw: Any, cpu: str = CPU) -> None:
     from kintune.compiler.programs.byte_products import ByteProducts
     from kintune.compiler.space.generator import default_schedule
 
-    module, target = workload_of(layer)
+    module, target = workload_of(layer, cpu)
     program = ByteProducts()
     (variant,) = program.variants(module, target)
     decisions = tuple((draw(len(axis.values)),) for axis in program.axes(module, variant) or ())
@@ -71,7 +77,8 @@ def agree(layer: Layer, draw: Any) -> None:
     except BuildError:
         decisions = program.rule(module, variant, MACHINE)[draw(3) % 3]
         written = program.write(module, variant, decisions)
-    if not multiplies_bytes():
+    assert variant == VARIANTS[cpu]
+    if not multiplies_bytes(cpu):
         assert "kintune_bytes" in str(written.script())
         return
     np.testing.assert_array_equal(run(written), run(default_schedule(module, native_target())), err_msg=str(decisions))
@@ -106,11 +113,12 @@ def has_a_place(layer: Layer) -> bool:
 
 
 @compiled_examples(15, deadline=None, phases=[Phase.generate])
-@given(layers().filter(has_a_place), st.data())
-def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
-    agree(layer, lambda count: data.draw(st.integers(0, count - 1)))
+@given(layers().filter(has_a_place), st.sampled_from((CPU, CPU, "alderlake")), st.data())
+def test_any_layer_and_decisions(layer: Layer, cpu: str, data: st.DataObject) -> None:
+    agree(layer, lambda count: data.draw(st.integers(0, count - 1)), cpu)
 
 
+@pytest.mark.parametrize("cpu", VARIANTS)
 @pytest.mark.parametrize(
     "layer",
     [
@@ -120,13 +128,28 @@ def test_any_layer_and_decisions(layer: Layer, data: st.DataObject) -> None:
         Layer(channels=64, filters=64, height=100, kernel=(3,)),
     ],
 )
-def test_the_first_candidates(layer: Layer) -> None:
+def test_the_first_candidates(layer: Layer, cpu: str) -> None:
     from kintune.compiler.programs.byte_products import ByteProducts
 
-    module, _ = workload_of(layer)
-    assert len(ByteProducts().rule(module, "vnni", MACHINE)) >= 8
-    agree(layer, lambda count: 0)
-    agree(layer, lambda count: count - 1)
+    module, _ = workload_of(layer, cpu)
+    assert len(ByteProducts().rule(module, VARIANTS[cpu], MACHINE)) >= 8
+    agree(layer, lambda count: 0, cpu)
+    agree(layer, lambda count: count - 1, cpu)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "instruction"),
+    [(CPU, r"vpdpbusd.*zmm"), ("alderlake", r"vpdpbusd.*ymm"), ("neoverse-n2 -mtriple=aarch64-linux-gnu", r"usdot")],
+)
+def test_the_instruction_is_that_of_the_processor(cpu: str, instruction: str) -> None:
+    import tvm
+
+    from kintune.compiler.programs.byte_products import ByteProducts
+
+    module, target = workload_of(Layer(channels=64, filters=64), cpu)
+    written = ByteProducts().write(module, VARIANTS[cpu], ByteProducts().rule(module, VARIANTS[cpu], MACHINE)[0])
+    text = tvm.compile(written, target).mod.inspect_source("asm")
+    assert re.search(instruction, text)
 
 
 def test_decisions_that_make_no_program_are_refused() -> None:
@@ -172,6 +195,8 @@ def test_it_is_offered_for_products_of_bytes_alone() -> None:
     assert not ByteProducts().variants(workload(Case()), target)
     module, _ = workload_of(Layer())
     assert ByteProducts().variants(module, target) == ("vnni",)
+    with pytest.raises(BuildError, match="no variant vnni128"):
+        ByteProducts().axes(module, "vnni128")
     assert not ByteProducts().variants(module, tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2}))
 
 

@@ -22,17 +22,16 @@ import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.target import codegen
 
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
 from kintune.compiler.graph.quantised_moves import KeepQuantised, UseUnsignedBytes
 from kintune.compiler.graph.quantised_operands import Bindings, Numbers, QuantisedTensor, QuantisedWeights
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass
+from kintune.compiler.programs.byte_products import byte_instruction
 
 __all__ = ["UseIntegers", "multiplies_bytes"]
 
 _CONVOLUTIONS = {"relax.nn.conv1d": ("NCW", "OIW"), "relax.nn.conv2d": ("NCHW", "OIHW")}
-_FEATURE = "avx512vnni"
 _LEAST, _MOST = -128, 127
 _EXACT = 1 << 24  # all whole numbers up to this one are exact in float32
 _LARGEST_SUM = 1 << 31
@@ -43,7 +42,7 @@ _ELEMENTWISE = frozenset(f"relax.{name}" for name in (*UNARY, *BROADCAST))
 
 def multiplies_bytes(target: tvm.target.Target) -> bool:
     """Whether the target is a CPU with an instruction that adds products of bytes, which Kintune's programs use."""
-    return target.kind.name == "llvm" and bool(codegen.target_has_features(_FEATURE, target))
+    return byte_instruction(target) is not None
 
 
 def UseIntegers() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes

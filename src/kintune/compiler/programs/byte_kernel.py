@@ -1,7 +1,8 @@
 """The innermost loops of a sum of products of bytes, as text of LLVM: some rows by some vectors in registers.
 
-`vpdpbusd` takes four bytes of the data, the same ones in each of 16 lanes, and four weights of 16 filters, and adds
-each lane's four products to a sum of int32.  Nothing is rounded or saturated.
+An instruction takes four bytes of the data, the same ones in each lane, and four weights of a filter in each lane, and
+adds each lane's four products to a sum of int32.  Nothing is rounded or saturated.  CPUs with AVX-512 VNNI have it for
+16 lanes (`vpdpbusd`), those with AVX-VNNI for 8, and those of Arm with I8MM for 4 (`usdot`).
 """
 
 from __future__ import annotations
@@ -10,20 +11,52 @@ from typing import NamedTuple
 
 from kintune.core.candidate import digest_of
 
-__all__ = ["LANES", "STEP", "Kernel", "kernel_text", "segment_place"]
+__all__ = ["INSTRUCTIONS", "LANES", "STEP", "ByteInstruction", "Kernel", "kernel_text", "segment_place"]
 
 LANES = 16
-"""Sums of int32 in a vector."""
+"""Sums of int32 in a vector of AVX-512."""
 
 STEP = 4
 """Bytes of the data that are multiplied at once."""
 
 _NAME = "KERNEL"
-_DOT = "llvm.x86.avx512.vpdpbusd.512"
+
+
+class ByteInstruction(NamedTuple):
+    """An instruction that adds products of bytes: `lanes` of a vector, vector `registers`, LLVM's `function` for it.
+
+    `name` is the processor's for it, and `variant` that of the programs that use it.  `feature` is the extension that
+    has it, in LLVM's spelling.
+    """
+
+    name: str
+    variant: str
+    feature: str
+    lanes: int
+    registers: int
+    function: str
+
+    @property
+    def sums(self) -> str:
+        """LLVM's type of a vector of sums."""
+        return f"<{self.lanes} x i32>"
+
+    @property
+    def operand(self) -> str:
+        """LLVM's type of a vector of bytes."""
+        return f"<{self.lanes * STEP} x i8>"
+
+
+INSTRUCTIONS = (
+    ByteInstruction("vpdpbusd", "vnni", "avx512vnni", LANES, 32, "llvm.x86.avx512.vpdpbusd.512"),
+    ByteInstruction("vpdpbusd", "vnni256", "avxvnni", 8, 16, "llvm.x86.avx512.vpdpbusd.256"),
+    ByteInstruction("usdot", "usdot", "i8mm", 4, 32, "llvm.aarch64.neon.usdot.v4i32.v16i8"),
+)
+"""The instructions that are known, the widest first."""
 
 
 class Kernel(NamedTuple):
-    """`rows` of the data by `vectors` of filters; `unroll` steps are written out.
+    """`rows` of the data by `vectors` of filters; `unroll` steps are written out, with products by `instruction`.
 
     A row of the data is `segments` of `steps` each, of four bytes one after another.  Segments lie in groups of
     `inner`: within a group they are `near` bytes apart, groups are `far` bytes apart.
@@ -37,15 +70,16 @@ class Kernel(NamedTuple):
     inner: int
     near: int
     far: int
+    instruction: ByteInstruction = INSTRUCTIONS[0]
 
 
 def kernel_text(kernel: Kernel) -> tuple[str, str]:
     """The name of the function and its text.
 
     It takes the address of the data; for each row the bytes from there to its first, of 64 bits; the address of a panel
-    of weights `[segments * steps, vectors * 16, 4]`; and those of the first and the last of the sums `[rows, vectors *
-    16]`.  It returns 0.  The address of the last sum tells the compiler that all sums are written; without it, the
-    compiler might make their buffer smaller.
+    of weights `[segments * steps, vectors * lanes, 4]`; and those of the first and the last of the sums `[rows,
+    vectors * lanes]`.  It returns 0.  The address of the last sum tells the compiler that all sums are written; without
+    it, the compiler might make their buffer smaller.
     """
     text = "\n".join(_lines(kernel))
     name = f"kintune_bytes_{digest_of(text.encode())[:16]}"
@@ -54,24 +88,25 @@ def kernel_text(kernel: Kernel) -> tuple[str, str]:
 
 def _lines(k: Kernel) -> list[str]:
     sums = [(row, vector) for row in range(k.rows) for vector in range(k.vectors)]
-    width = k.vectors * LANES * STEP
+    lanes, total, operand = k.instruction.lanes, k.instruction.sums, k.instruction.operand
+    width = k.vectors * lanes * STEP
     offsets = ", ".join(f"i64 %o{row}" for row in range(k.rows))
     lines = [
-        f"declare <16 x i32> @{_DOT}(<16 x i32>, <64 x i8>, <64 x i8>)",
+        f"declare {total} @{k.instruction.function}({total}, {operand}, {operand})",
         f"define i32 @{_NAME}(ptr %a, {offsets}, ptr %w, ptr %c, ptr %last) {{",
         "entry:",
         *(f"  %r{row} = getelementptr i8, ptr %a, i64 %o{row}" for row in range(k.rows)),
         "  br label %segment",
         "segment:",
         "  %s = phi i64 [0, %entry], [%s1, %ended]",
-        *(f"  %b{r}_{v} = phi <16 x i32> [zeroinitializer, %entry], [%e{r}_{v}, %ended]" for r, v in sums),
+        *(f"  %b{r}_{v} = phi {total} [zeroinitializer, %entry], [%e{r}_{v}, %ended]" for r, v in sums),
         *segment_place(k.inner, k.near, k.far),
         f"  %ws = mul i64 %s, {k.steps * width}",
         "  %wp = getelementptr i8, ptr %w, i64 %ws",
         "  br label %step",
         "step:",
         "  %k = phi i64 [0, %segment], [%k1, %step]",
-        *(f"  %t{r}_{v}_0 = phi <16 x i32> [%b{r}_{v}, %segment], [%t{r}_{v}_{k.unroll}, %step]" for r, v in sums),
+        *(f"  %t{r}_{v}_0 = phi {total} [%b{r}_{v}, %segment], [%t{r}_{v}_{k.unroll}, %step]" for r, v in sums),
         f"  %kb = mul i64 %k, {STEP}",
         "  %at = add i64 %kb, %place",
         f"  %wk = mul i64 %k, {width}",
@@ -83,7 +118,7 @@ def _lines(k: Kernel) -> list[str]:
         f"  %more = icmp ult i64 %k1, {k.steps}",
         "  br i1 %more, label %step, label %ended",
         "ended:",
-        *(f"  %e{r}_{v} = phi <16 x i32> [%t{r}_{v}_{k.unroll}, %step]" for r, v in sums),
+        *(f"  %e{r}_{v} = phi {total} [%t{r}_{v}_{k.unroll}, %step]" for r, v in sums),
         "  %s1 = add i64 %s, 1",
         f"  %again = icmp ult i64 %s1, {k.segments}",
         "  br i1 %again, label %segment, label %done",
@@ -91,8 +126,8 @@ def _lines(k: Kernel) -> list[str]:
     ]
     for r, v in sums:
         lines += [
-            f"  %c{r}_{v} = getelementptr i8, ptr %c, i64 {(r * k.vectors + v) * LANES * 4}",
-            f"  store <16 x i32> %e{r}_{v}, ptr %c{r}_{v}, align 4",
+            f"  %c{r}_{v} = getelementptr i8, ptr %c, i64 {(r * k.vectors + v) * lanes * 4}",
+            f"  store {total} %e{r}_{v}, ptr %c{r}_{v}, align 4",
         ]
     return [*lines, "  ret i32 0", "}"]
 
@@ -111,25 +146,25 @@ def segment_place(inner: int, near: int, far: int) -> list[str]:
 
 
 def _step(k: Kernel, u: int, width: int) -> list[str]:
-    lines = []
+    lines, total, operand = [], k.instruction.sums, k.instruction.operand
     for v in range(k.vectors):
         lines += [
-            f"  %wo{u}_{v} = add i64 %wk, {u * width + v * LANES * STEP}",
+            f"  %wo{u}_{v} = add i64 %wk, {u * width + v * k.instruction.lanes * STEP}",
             f"  %wa{u}_{v} = getelementptr i8, ptr %wp, i64 %wo{u}_{v}",
-            f"  %w{u}_{v} = load <64 x i8>, ptr %wa{u}_{v}, align 1",
+            f"  %w{u}_{v} = load {operand}, ptr %wa{u}_{v}, align 1",
         ]
     for r in range(k.rows):
         lines += [
             f"  %ao{u}_{r} = add i64 %at, {u * STEP}",
             f"  %aa{u}_{r} = getelementptr i8, ptr %r{r}, i64 %ao{u}_{r}",
             f"  %a{u}_{r} = load i32, ptr %aa{u}_{r}, align 1",
-            f"  %ai{u}_{r} = insertelement <16 x i32> poison, i32 %a{u}_{r}, i32 0",
-            f"  %as{u}_{r} = shufflevector <16 x i32> %ai{u}_{r}, <16 x i32> poison, <16 x i32> zeroinitializer",
-            f"  %ab{u}_{r} = bitcast <16 x i32> %as{u}_{r} to <64 x i8>",
+            f"  %ai{u}_{r} = insertelement {total} poison, i32 %a{u}_{r}, i32 0",
+            f"  %as{u}_{r} = shufflevector {total} %ai{u}_{r}, {total} poison, {total} zeroinitializer",
+            f"  %ab{u}_{r} = bitcast {total} %as{u}_{r} to {operand}",
         ]
         for v in range(k.vectors):
             lines.append(
-                f"  %t{r}_{v}_{u + 1} = call <16 x i32> @{_DOT}"
-                f"(<16 x i32> %t{r}_{v}_{u}, <64 x i8> %ab{u}_{r}, <64 x i8> %w{u}_{v})"
+                f"  %t{r}_{v}_{u + 1} = call {total} @{k.instruction.function}"
+                f"({total} %t{r}_{v}_{u}, {operand} %ab{u}_{r}, {operand} %w{u}_{v})"
             )
     return lines

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import tirx
 
-from kintune.compiler.programs.byte_kernel import LANES, STEP, Kernel, kernel_text
+from kintune.compiler.programs.byte_kernel import STEP, ByteInstruction, Kernel, kernel_text
 from kintune.compiler.programs.byte_packing import brought_in, packed_weights
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
@@ -26,7 +26,8 @@ __all__ = ["Blocking", "write_bytes"]
 class Blocking(NamedTuple):
     """`rows` by `vectors` of filters in registers, `unroll` steps written out, `blocks` of rows by `parts` of panels.
 
-    With `panels_first` a panel is used for all rows of a block before the next one is.
+    With `panels_first` a panel is used for all rows of a block before the next one is.  A vector has as many filters as
+    the instruction has lanes.
     """
 
     rows: int
@@ -35,6 +36,12 @@ class Blocking(NamedTuple):
     blocks: int
     parts: int
     panels_first: bool
+    instruction: ByteInstruction
+
+    @property
+    def panel(self) -> int:
+        """The filters of a panel."""
+        return self.vectors * self.instruction.lanes
 
 
 def write_bytes(
@@ -42,7 +49,7 @@ def write_bytes(
 ) -> tvm.IRModule:
     """The program; `epilogue` is what follows the sums, if anything does."""
     w, b = workload, blocking
-    packed, packing = packed_weights(w, b.vectors)
+    packed, packing = packed_weights(w, b.panel)
     data, copying = brought_in(w)
     statements = [packing, *([] if copying is None else [copying]), _computing(w, b, epilogue, data, packed)]
     return with_body(module, statements, [packed, *([] if copying is None else [data])], {w.position}, epilogue)
@@ -61,12 +68,13 @@ def _offset(w: ByteWorkload, row: Any) -> Any:
 
 def _kernel(w: ByteWorkload, b: Blocking) -> Kernel:
     runs = w.runs
-    return Kernel(b.rows, b.vectors, b.unroll, runs.number, runs.size // STEP, runs.inner, runs.near, runs.far)
+    distances = runs.inner, runs.near, runs.far
+    return Kernel(b.rows, b.vectors, b.unroll, runs.number, runs.size // STEP, *distances, b.instruction)
 
 
 def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: Any, packed: Any) -> Any:
-    panel, panels = b.vectors * LANES, w.panels(b.vectors)
-    own = panels // b.parts
+    panel, lanes = b.panel, b.instruction.lanes
+    own = w.panels(panel) // b.parts
     groups = -(-w.rows // (b.blocks * b.rows))
     name, text = kernel_text(_kernel(w, b))
     sums = buffer("sums", (b.rows * panel,), "int32", "global")
@@ -91,9 +99,9 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
             lead = unravelled(row + r, w.lead)
 
             def element(v: Any, lane: Any) -> Any:
-                return sums[r * index(panel) + v * index(LANES) + lane]
+                return sums[r * index(panel) + v * index(lanes) + lane]
 
-            vector = stored_vector(LANES, w.filters, panel, epilogue, w.result, element, lead)
+            vector = stored_vector(lanes, w.filters, panel, epilogue, w.result, element, lead)
             body = loop("v", b.vectors, lambda v: vector(o, v))
             return body if exact else tirx.IfThenElse(row + r < index(w.rows), body, None)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.programs.byte_kernel import STEP
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import block_over, unravelled
@@ -16,10 +16,9 @@ from kintune.compiler.space.packing import PACKS
 __all__ = ["brought_in", "line_copier", "packed_weights"]
 
 
-def packed_weights(w: ByteWorkload, vectors: int) -> tuple[Any, Any]:
-    """The buffer of the weights in panels of so many vectors, and the statement that packs them, once."""
-    panel = vectors * LANES
-    packed = buffer("packed", (w.panels(vectors), w.steps, panel, STEP), "int8", "global")
+def packed_weights(w: ByteWorkload, panel: int) -> tuple[Any, Any]:
+    """The buffer of the weights in panels of so many columns, and the statement that packs them, once."""
+    packed = buffer("packed", (w.panels(panel), w.steps, panel, STEP), "int8", "global")
     return packed, _packing(w, packed, panel)
 
 

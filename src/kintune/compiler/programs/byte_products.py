@@ -1,4 +1,4 @@
-"""The program for sums of products of bytes: convolutions and products of quantised networks, by `vpdpbusd`."""
+"""The program for sums of products of bytes: convolutions and products of quantised networks, in vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tvm
 from tvm.target import codegen
 
-from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.programs.byte_kernel import INSTRUCTIONS, STEP, ByteInstruction
 from kintune.compiler.programs.byte_loops import Blocking, write_bytes
 from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
 from kintune.compiler.programs.choice_lists import ChoiceLists
@@ -16,10 +16,8 @@ from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
-__all__ = ["ByteProducts"]
+__all__ = ["ByteProducts", "byte_instruction"]
 
-_FEATURE = "avx512vnni"
-_REGISTERS = 32
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 _VECTORS = (1, 2, 3, 4)
 _UNROLL = (1, 2, 4)
@@ -46,18 +44,20 @@ class ByteProducts:
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """Return "vnni" for sums of products of bytes, with elementwise operations after them, on a CPU that has it."""
-        if target.kind.name != "llvm" or not codegen.target_has_features(_FEATURE, target):
-            return ()
-        return ("vnni",) if joined_bytes(module) is not None else ()
+        """Return the widest instruction that the CPU has, for sums of products of bytes.
+
+        Elementwise operations may follow the sums, and nothing else.
+        """
+        instruction = byte_instruction(target)
+        return () if instruction is None or joined_bytes(module) is None else (instruction.variant,)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Return the choices.
 
         Raises:
-            BuildError: the workload sums no products of bytes.
+            BuildError: the workload sums no products of bytes, or there is no such variant.
         """
-        return _choices(_sizes(require_bytes(module)[1])).axes()
+        return _choices(_sizes(require_bytes(module)[1], _instruction(variant))).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -66,30 +66,41 @@ class ByteProducts:
             BuildError: the workload sums no products of bytes, or the decisions make no program.
         """
         changed, workload, epilogue = require_bytes(module)
-        sizes = _sizes(workload)
-        blocking = _blocking(*_choices(sizes).picked(decisions))
+        sizes = _sizes(workload, _instruction(variant))
+        blocking = _blocking(sizes, *_choices(sizes).picked(decisions))
         if not _fits(sizes, blocking):
-            raise BuildError(f"the tile, or {blocking.parts} parts of the panels, do not fit: {blocking}")
+            tile = f"{blocking.rows} by {blocking.vectors}"
+            raise BuildError(f"the tile of {tile} vectors, or {blocking.parts} parts of the panels, do not fit")
         return write_bytes(changed, workload, epilogue, blocking)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        sizes = _sizes(require_bytes(module)[1])
+        sizes = _sizes(require_bytes(module)[1], _instruction(variant))
 
         def cost(*values: int) -> float | None:
-            blocking = _blocking(*values)
+            blocking = _blocking(sizes, *values)
             return _cycles(sizes, blocking, machine) if _fits(sizes, blocking) else None
 
         return _choices(sizes).cheapest(_FIRST, cost)
 
 
-def _blocking(rows: int, vectors: int, unroll: int, blocks: int, parts: int, panels_first: int) -> Blocking:
-    return Blocking(rows, vectors, unroll, blocks, parts, bool(panels_first))
+def byte_instruction(target: tvm.target.Target) -> ByteInstruction | None:
+    """The widest instruction of a CPU that adds products of bytes; None where it has none."""
+    if target.kind.name != "llvm":
+        return None
+    return next((each for each in INSTRUCTIONS if codegen.target_has_features(each.feature, target)), None)
+
+
+def _instruction(variant: str) -> ByteInstruction:
+    for each in INSTRUCTIONS:
+        if each.variant == variant:
+            return each
+    raise BuildError(f"products of bytes have no variant {variant}")
 
 
 class _Sizes(NamedTuple):
     """Numbers of a workload: `rows` of the result, `filters`, and the `steps` of a sum, of which `segment` lie side by
-    side; the `depth` of the data, and `taps`, the rows of the weights.
+    side; the `depth` of the data, and `taps`, the rows of the weights.  `instruction` adds the products.
     """
 
     rows: int
@@ -98,21 +109,22 @@ class _Sizes(NamedTuple):
     segment: int
     depth: int
     taps: int
+    instruction: ByteInstruction
 
     def panels(self, vectors: int) -> int:
         """How many panels of so many vectors the filters fill."""
-        return -(-self.filters // (vectors * LANES))
+        return -(-self.filters // (vectors * self.instruction.lanes))
 
 
-def _sizes(w: ByteWorkload) -> _Sizes:
+def _sizes(w: ByteWorkload, instruction: ByteInstruction) -> _Sizes:
     together = w.taps[1] == 1 or w.product.dilations[1] == 1
     segment = w.depth // STEP * (w.taps[1] if together else 1)
-    return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0])
+    return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0], instruction)
 
 
 def _choices(w: _Sizes) -> ChoiceLists:
     """Rows, vectors, steps written out, blocks, parts, and whether panels come first."""
-    vectors = -(-w.filters // LANES)
+    vectors = w.panels(1)
     values = (
         tuple(rows for rows in _ROWS if rows <= w.rows),
         tuple(each for each in _VECTORS if each <= vectors),
@@ -124,13 +136,17 @@ def _choices(w: _Sizes) -> ChoiceLists:
     return ChoiceLists(ByteProducts.name, values)
 
 
+def _blocking(w: _Sizes, rows: int, vectors: int, unroll: int, blocks: int, parts: int, panels_first: int) -> Blocking:
+    return Blocking(rows, vectors, unroll, blocks, parts, bool(panels_first), w.instruction)
+
+
 def _fits(w: _Sizes, b: Blocking) -> bool:
     """Whether sums, a row of weights and a value of the data fit the registers, and tasks are whole.
 
     Parts must divide the panels, and each block must have a tile.
     """
     tiles = -(-w.rows // b.rows)
-    in_registers = b.rows * b.vectors + b.vectors + 1 <= _REGISTERS
+    in_registers = b.rows * b.vectors + b.vectors + 1 <= w.instruction.registers
     return in_registers and w.panels(b.vectors) % b.parts == 0 and b.blocks <= tiles
 
 
@@ -138,13 +154,14 @@ def _cycles(w: _Sizes, b: Blocking, machine: Processor) -> float:
     """The estimated cycles of the core that has the most tasks."""
     groups = -(-w.rows // (b.blocks * b.rows))
     own = w.panels(b.vectors) // b.parts
-    panel = w.steps * b.vectors * LANES * STEP
+    weights = b.panel * STEP  # bytes of a step
+    panel = w.steps * weights
     data = groups * b.rows * w.depth * w.taps
     step = max(b.rows * b.vectors / _AT_ONCE, (b.rows + b.vectors) / _AT_ONCE, _LATENCY)
     nearest = machine.caches[0] / 2
     reused = panel if b.panels_first else own * panel
     if reused > nearest:
-        step = max(step, b.vectors * LANES * STEP / (_OWN_BYTES if reused < machine.caches[1] / 2 else _SHARED_BYTES))
+        step = max(step, weights / (_OWN_BYTES if reused < machine.caches[1] / 2 else _SHARED_BYTES))
     follows = _AFTER * b.rows * b.vectors
     loop = 1.0 + 0.1 / b.unroll
     tile = w.steps * step * loop + follows + _START

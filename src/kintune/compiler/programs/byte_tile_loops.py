@@ -53,7 +53,7 @@ def write_byte_tiles(
 ) -> tvm.IRModule:
     """The program; `epilogue` is what follows the sums, if anything does."""
     w, b = workload, blocking
-    packed, packing = packed_weights(w, b.vectors)
+    packed, packing = packed_weights(w, b.vectors * LANES)
     data, copying = (w.data, None) if b.copies else brought_in(w)
     computing = _Tiles(w, form, b, epilogue, data, packed).tasks()
     statements = [packing, *([] if copying is None else [copying]), computing]
@@ -75,7 +75,7 @@ class _Tiles:
         self.workload, self.form, self.blocking, self.epilogue = workload, form, blocking, epilogue
         self.data, self.packed = data, packed
         self.panel = blocking.vectors * LANES
-        self.own = workload.panels(blocking.vectors) // blocking.parts
+        self.own = workload.panels(blocking.vectors * LANES) // blocking.parts
         self.in_line = tiles_of(form, blocking.height)
         self.total = form.lines * self.in_line
         self.groups = -(-self.total // (blocking.blocks * blocking.tiles))

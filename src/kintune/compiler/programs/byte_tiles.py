@@ -133,13 +133,14 @@ def _choices(w: ByteWorkload, form: TileForm) -> ChoiceLists:
 def _fits(w: ByteWorkload, form: TileForm, b: TileBlocking) -> bool:
     """Whether the tiles are in registers, and parts and blocks are whole."""
     groups = -(-form.lines * tiles_of(form, b.height) // b.tiles)
-    return registers_for(b.tiles, b.vectors) <= TILES and w.panels(b.vectors) % b.parts == 0 and b.blocks <= groups
+    panels = w.panels(b.vectors * LANES)
+    return registers_for(b.tiles, b.vectors) <= TILES and panels % b.parts == 0 and b.blocks <= groups
 
 
 def _cycles(w: ByteWorkload, form: TileForm, b: TileBlocking, machine: Processor) -> float:
     """The estimated cycles of the core that has the most tasks."""
     groups = -(-form.lines * tiles_of(form, b.height) // (b.blocks * b.tiles))
-    own = w.panels(b.vectors) // b.parts
+    own = w.panels(b.vectors * LANES) // b.parts
     weights = b.vectors * form.quads * LANES * STEP  # bytes of a step
     data = b.tiles * b.height * form.quads * STEP
     panel, rows = form.steps * weights, b.tiles * b.height * w.depth * w.taps[0]

@@ -9,7 +9,7 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 
 from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in, nests_of
-from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.programs.byte_kernel import STEP
 from kintune.compiler.programs.byte_pattern import ByteProduct, byte_product_of
 from kintune.compiler.programs.epilogue import Epilogue, joined
 from kintune.compiler.space.weights import weight_positions
@@ -115,9 +115,9 @@ class ByteWorkload(NamedTuple):
         """Whether the data is copied: for its borders, or to make whole steps of its channels."""
         return any(self.product.pads) or self.depth != self.channels
 
-    def panels(self, vectors: int) -> int:
-        """How many panels of so many vectors the filters fill."""
-        return -(-self.filters // (vectors * LANES))
+    def panels(self, columns: int) -> int:
+        """How many panels of so many columns the filters fill."""
+        return -(-self.filters // columns)
 
 
 def find_bytes(module: tvm.IRModule) -> ByteWorkload | None:

@@ -24,7 +24,7 @@ from kintune.tuning.job.quantising_weights import quantise_weights
 __all__ = ["check_precision", "load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
 
 _FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions` spells them
-_FOR_INT8 = frozenset({"avx512vnni"})
+_FOR_INT8 = frozenset({"avx512vnni", "avxvnni", "i8mm"})
 
 
 def check_precision(spec: JobSpec) -> None:
@@ -46,8 +46,8 @@ def check_precision(spec: JobSpec) -> None:
         )
     if spec.options.precision == "int8" and not _FOR_INT8.intersection(spec.device_type.isa):
         raise TargetError(
-            f"precision int8: {spec.device_type.model} has no instructions for products of bytes (avx512_vnni); "
-            "leave --precision int8 and --calibrate out"
+            f"precision int8: {spec.device_type.model} has no instructions for products of bytes (avx512_vnni, "
+            "avx_vnni or i8mm); leave --precision int8 and --calibrate out"
         )
 
 
@@ -70,7 +70,10 @@ def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, 
     return networks._replace(onnx_path=str(onnx_path_of(spec.model))), handed_over, made
 
 
-_NO_INT8 = "The model was not quantised: this processor has no instructions for products of bytes (avx512_vnni)."
+_NO_INT8 = (
+    "The model was not quantised: this processor has no instructions for products of bytes (avx512_vnni, avx_vnni or "
+    "i8mm)."
+)
 
 
 def sums_of_bytes(workloads: Sequence[StandaloneWorkload]) -> tuple[str, ...]:
