@@ -1,6 +1,6 @@
 """A process that runs one network with one runtime, for `contestants.py`; stopped while others have their turn.
 
-    python benchmarks/contestant.py kintune|onnxruntime|operator FILE INPUTS.npz THREADS
+    python benchmarks/contestant.py kintune|onnxruntime|openvino|operator FILE INPUTS.npz THREADS
 
 It prints `ready`.  Each line of its input is then a number of runs, and is answered by their times in milliseconds,
 as JSON.  Inputs lie at multiples of 64 bytes, as the outputs of a step before do.
@@ -58,6 +58,15 @@ def _onnxruntime(file: str, inputs: Mapping[str, Any], threads: int, library: st
     return lambda: session.run(None, given)
 
 
+def _openvino(file: str, inputs: Mapping[str, Any], threads: int) -> Callable[[], object]:
+    import openvino
+
+    core = openvino.Core()
+    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    request = core.compile_model(file, "CPU", {**settings, "INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+    return lambda: request.infer(inputs, share_inputs=True, share_outputs=True)
+
+
 def _operator(folder: str, inputs: Mapping[str, Any], threads: int) -> Callable[[], object]:
     (file,) = Path(folder).glob("*.onnx")
     return _onnxruntime(str(file), inputs, threads, str(Path(folder, "libkintune_onnx.so")))
@@ -70,7 +79,8 @@ def main() -> None:
         inputs = {name: _aligned(loaded[name]) for name in loaded.files}
     if len(os.sched_getaffinity(0)) < int(threads):
         raise SystemExit(f"{threads} threads were asked for, and there are fewer processors")
-    run = {"kintune": _kintune, "onnxruntime": _onnxruntime, "operator": _operator}[kind](file, inputs, int(threads))
+    runtimes = {"kintune": _kintune, "onnxruntime": _onnxruntime, "openvino": _openvino, "operator": _operator}
+    run = runtimes[kind](file, inputs, int(threads))
     run()
     print("ready", flush=True)
     for line in sys.stdin:

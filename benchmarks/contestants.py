@@ -1,4 +1,4 @@
-"""Runtimes that take turns, each in a process of its own; for `native_runtime.py` and `decode_weights.py`."""
+"""Runtimes that take turns, each in a process of its own; for other benchmarks in this directory."""
 
 from __future__ import annotations
 

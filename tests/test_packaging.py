@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -295,7 +296,7 @@ FEATURES = "fp asimd fphp asimdhp asimddp"
 """Of a Cortex-A76, those that a model asks for."""
 
 
-def emulated(folder: Path, tmp_path: Path) -> str:
+def emulated(folder: Path, tmp_path: Path, features: str = FEATURES, cpu: str = "cortex-a76") -> str:
     """What the example of an export for aarch64 prints.  No Python for aarch64 is needed."""
     emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     libraries = Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")) / "lib"  # where Debian has them
@@ -303,10 +304,10 @@ def emulated(folder: Path, tmp_path: Path) -> str:
         pytest.skip("no C library for aarch64: apt-get install libc6-arm64-cross")
     system = tmp_path / "system"
     (system / "proc").mkdir(parents=True)
-    (system / "proc" / "cpuinfo").write_text(f"processor\t: 0\nFeatures\t: {FEATURES}\n")
+    (system / "proc" / "cpuinfo").write_text(f"processor\t: 0\nFeatures\t: {features}\n")
     (system / "lib").symlink_to(libraries)
     run(*FOR_AARCH64, "example.c", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "example", cwd=folder)
-    return run(emulator, "-cpu", "cortex-a76", "-L", system, "./example", "model.kt", "2", cwd=folder).stdout
+    return run(emulator, "-cpu", cpu, "-L", system, "./example", "model.kt", "2", cwd=folder).stdout
 
 
 @pytest.mark.needs("ziglang", "qemu-aarch64")
@@ -337,6 +338,37 @@ def test_a_network_for_aarch64_computes_there_what_it_computes_here(
     name, *printed = emulated(folder, tmp_path).splitlines()[0].replace("]", "[").split("[")
     assert name == "y "
     np.testing.assert_allclose(np.array(printed[1].split(), np.float32), y.reshape(-1)[:4], rtol=1e-4)
+
+
+@pytest.mark.tvm
+@pytest.mark.needs("ziglang", "qemu-aarch64", "aarch64-linker")
+def test_products_of_bytes_for_aarch64_compute_there_what_they_compute_here(
+    platform_wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    import numpy as np
+
+    from kintune.compiler.graph.executable import build_executable, describe_build
+    from kintune.compiler.space.generator import load_intrinsics
+    from kintune.core.model import Tensor
+    from kintune.search.processor import Processor
+    from kintune.search.sketch_program import program_of
+    from tests.support.quantised import Layer, Written, chosen_by_rule, lowered, run_onnxruntime, write_layer
+
+    layer = write_layer(Layer(channels=13, filters=37, after="relu"), tmp_path)
+    ones = Written(layer.path, {name: np.ones_like(array) for name, array in layer.feeds.items()}, layer.step)
+    network, target = lowered(layer, "cortex-a76 -mtriple=aarch64-linux-gnu -mattr=+i8mm")
+    load_intrinsics("aarch64")
+    programs = chosen_by_rule(network, target, "bytes", Processor(lanes=4, registers=32))
+    assert [program_of(sketch) for sketch, _ in programs.values()] == ["bytes.1:usdot"]
+    expected = run_onnxruntime(ones)
+    manifest = describe_build(
+        model_name="bytes", model_digest="0" * 32, target=json.dumps(dict(target.export())), threads=1, chosen={},
+        inputs=[Tensor("x", ones.feeds["x"].shape, "float32")], outputs=[Tensor("y", expected.shape, "float32")],
+    )  # fmt: skip
+    build_executable(network, programs, target, manifest).save(tmp_path / "bytes.kt")
+    folder = export_c(tmp_path / "bytes.kt", tmp_path / "export", platform_wheels["aarch64"])
+    _, *printed = emulated(folder, tmp_path, f"{FEATURES} i8mm", "max").splitlines()[0].replace("]", "[").split("[")
+    np.testing.assert_allclose(np.array(printed[1].split(), np.float32), expected.reshape(-1)[:4], rtol=1e-3)
 
 
 @pytest.mark.slow

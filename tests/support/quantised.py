@@ -13,10 +13,23 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from kintune.core.candidate import Candidate, Sketch
+from kintune.search.processor import Processor
+from kintune.search.sketch_program import program_of
+
 if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
 
-__all__ = ["Layer", "Written", "lowered", "run_onnxruntime", "run_untuned", "write_layer", "written_kernels"]
+__all__ = [
+    "Layer",
+    "Written",
+    "chosen_by_rule",
+    "lowered",
+    "run_onnxruntime",
+    "run_untuned",
+    "write_layer",
+    "written_kernels",
+]
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -207,6 +220,22 @@ def run_onnxruntime(written: Written) -> NDArray[Any]:
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(written.path), options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, dict(written.feeds))[0])
+
+
+def chosen_by_rule(network: Any, target: Any, program: str, machine: Processor) -> dict[str, tuple[Sketch, Candidate]]:
+    """The first candidate of the program for each workload that has it, by the workload's digest."""
+    from kintune.compiler.programs.registry import program_named
+    from kintune.compiler.space.sketches import generate_sketches
+
+    found = {}
+    for workload in network.workloads:
+        for sketch in generate_sketches(workload.digest, workload.module, target):
+            name = program_of(sketch)
+            if name.startswith(f"{program}."):
+                made, variant = program_named(name)
+                decisions = made.rule(workload.module, variant, machine)[0]
+                found[workload.digest] = sketch, Candidate(workload.digest, sketch.digest, decisions)
+    return found
 
 
 def lowered(written: Written, cpu: str = "") -> tuple[Lowered, Any]:

@@ -132,8 +132,8 @@ class CandidateBuilder:
 
     def __init__(self, target: str, capacity: int = 32) -> None:
         """`target` is a canonical target, as JSON."""
-        load_intrinsics()
         self._target = tvm.target.Target(json.loads(target))
+        load_intrinsics(architecture_of(self._target))
         self._capacity = capacity
         self._replayers: OrderedDict[str, Replayer] = OrderedDict()
 

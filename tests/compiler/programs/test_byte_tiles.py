@@ -21,7 +21,7 @@ from tests.compiler.programs.test_byte_products import MACHINE, has_a_place, lar
 from tests.compiler.programs.test_panel_network import described
 from tests.support.examples import compiled_examples
 from tests.support.large import COLUMNS, DEPTH, sums_of_rows
-from tests.support.quantised import Layer, lowered, run_onnxruntime, run_untuned, write_layer
+from tests.support.quantised import Layer, chosen_by_rule, lowered, run_onnxruntime, run_untuned, write_layer
 from tests.support.targets import cpu_target, native_target
 
 pytestmark = pytest.mark.tvm
@@ -159,17 +159,7 @@ def test_equal_weights_stay_equal_when_packed() -> None:
 
 def chosen(network: Any, target: Any) -> dict[str, tuple[Sketch, Candidate]]:
     """The first candidate by tiles of each workload that has one."""
-    from kintune.compiler.programs.registry import program_named
-    from kintune.compiler.space.sketches import generate_sketches
-
-    found = {}
-    for workload in network.workloads:
-        for sketch in generate_sketches(workload.digest, workload.module, target):
-            if program_of(sketch).startswith("byte_tiles"):
-                program, variant = program_named(program_of(sketch))
-                decisions = program.rule(workload.module, variant, SERVER)[0]
-                found[workload.digest] = sketch, Candidate(workload.digest, sketch.digest, decisions)
-    return found
+    return chosen_by_rule(network, target, "byte_tiles", SERVER)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,34 @@ def test_only_those_of_one_architecture_are_parsed(machine: str, intrinsic: str,
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+FOR_A_BOARD = """
+import numpy as np
+import tvm
+from tvm import te
+from kintune.compiler.space.replay import apply_candidate
+from kintune.compiler.space.sketches import generate_sketches
+from kintune.search.evolve import draw
+from kintune.search.sketch_program import program_of
+
+here = tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})
+board = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 4})
+a, b = te.placeholder((8, 16), name="a"), te.placeholder((16, 8), name="b")
+k = te.reduce_axis((0, 16), name="k")
+c = te.compute((8, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+module = tvm.IRModule({"main": te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")})
+assert generate_sketches("w", module, here)
+ruled = [sketch for sketch in generate_sketches("w", module, board) if not program_of(sketch)]
+assert ruled
+random = np.random.default_rng(1)
+assert all("main" in apply_candidate(module, each, draw(each, random), board) for each in ruled)
+"""
+
+
+def test_programs_for_a_board_are_made_beside_those_for_this_machine() -> None:
+    """Rules for a CPU with products of bytes need its intrinsics."""
+    subprocess.run([sys.executable, "-c", FOR_A_BOARD], check=True)
+
+
 AT_ONCE = """
 import importlib, threading, time
 from kintune.compiler.space.generator import load_intrinsics

@@ -109,15 +109,19 @@ _loading = threading.Lock()
 def load_intrinsics(machine: str = "") -> None:
     """Register the intrinsics of the architecture `machine` (by default, this one); call it before using MetaSchedule.
 
-    Leaves everything as it is when they have been registered already.  Those of another architecture can still be
-    imported by their modules' names.  Threads may call it at once; each returns when all are registered.
+    Leaves everything as it is when they have been registered already.  Call it again for another architecture.  Threads
+    may call it at once; each returns when all are registered.
     """
     with _loading:
         if _PACKAGE not in sys.modules:
-            _load(machine or platform.machine())
+            _make_package()
+        module = _MODULES.get(machine or platform.machine())
+        if module is not None and hasattr(sys.modules.get(_PACKAGE), "__path__"):
+            importlib.import_module(f"{_PACKAGE}.{module}")
 
 
-def _load(machine: str) -> None:
+def _make_package() -> None:
+    """Make the package of the intrinsics without importing those of all architectures."""
     found = PathFinder.find_spec(_PACKAGE, tvm.s_tir.__path__)
     if found is None or found.submodule_search_locations is None:
         return  # another version of the compiler, which keeps them elsewhere
@@ -126,5 +130,3 @@ def _load(machine: str) -> None:
     package.__path__ = found.submodule_search_locations
     sys.modules[_PACKAGE] = package
     tvm.s_tir.tensor_intrin = package
-    if (module := _MODULES.get(machine)) is not None:
-        importlib.import_module(f"{_PACKAGE}.{module}")

@@ -25,6 +25,7 @@ from kintune.compiler.space.packing import merge_packing
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 from kintune.core.candidate import UNTUNED, Candidate, Choice, Decision, Sketch, Tile, fits
 from kintune.errors import BuildError
+from kintune.runtime.target import architecture_of
 
 __all__ = [
     "LAYOUT_FREE",
@@ -64,7 +65,7 @@ class Replayer:
 
     def __init__(self, module: tvm.IRModule, target: tvm.target.Target) -> None:
         self.module = module
-        load_intrinsics()
+        load_intrinsics(architecture_of(target))
         self.context = ms.TuneContext(
             module, target=target, space_generator=space_generator(target), rand_state=_REPLAY_SEED, num_threads=1
         )

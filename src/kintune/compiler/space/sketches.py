@@ -19,6 +19,7 @@ from kintune.compiler.programs.program import pattern_of, precision_of_program
 from kintune.compiler.programs.registry import applicable
 from kintune.compiler.space.generator import load_intrinsics, space_generator
 from kintune.core.candidate import FULL_PRECISION, Axis, Choice, Decision, Location, Sketch, Tile, digest_of
+from kintune.runtime.target import architecture_of
 
 __all__ = ["generate_sketches", "is_schedulable", "parse_trace"]
 
@@ -71,7 +72,7 @@ def _by_rules(
     """
     if not is_schedulable(module):
         return {}
-    load_intrinsics()
+    load_intrinsics(architecture_of(target))
     context = ms.TuneContext(
         module, target=target, space_generator=space_generator(target), rand_state=1, num_threads=1
     )
