@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.hardware.cpu import host_extensions
+
 pytestmark = pytest.mark.tvm
 
 
@@ -15,11 +17,22 @@ def test_every_precision_with_instructions_has_a_peak_of_its_own_here() -> None:
     has = set(instruction_set(target))
     peak = measure_peak(target, 1, 1 << 20)
     assert peak.narrow_gflops is not None
-    for precision, needed in (("bf16", "avx512bf16"), ("int8", "avx512vnni")):
-        if needed in has:
+    for precision, any_of in (("bf16", {"avx512bf16", "amxbf16"}), ("int8", {"avx512vnni", "avxvnni"})):
+        if has & any_of:
             assert peak.narrow_gflops[precision] > 0
         else:
             assert precision not in peak.narrow_gflops
+
+
+def test_vectors_of_256_bits_multiply_bytes_too() -> None:
+    from kintune.measure.narrow_peak import measure_narrow_peaks
+    from kintune.runtime.target import resolve_target
+
+    if "avxvnni" not in (host_extensions() or ()):
+        pytest.skip("this CPU has no AVX-VNNI")
+    peaks = measure_narrow_peaks(resolve_target("llvm -mcpu=x86-64-v3 -mattr=+avxvnni", 1), 1)
+    assert list(peaks) == ["int8"]
+    assert peaks["int8"] > 0
 
 
 def test_a_cpu_without_such_instructions_has_none() -> None:

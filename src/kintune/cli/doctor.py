@@ -25,7 +25,7 @@ from kintune.terminal.formatting import count
 __all__ = ["DoctorReport", "command"]
 
 _MARKS = {Verdict.GOOD: "ok  ", Verdict.NOTE: "note", Verdict.PROBLEM: "BAD "}
-_NARROW = frozenset({"amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx_vnni", "i8mm"})
+_NARROW = frozenset({"amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"})
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,10 @@ from tests.support.targets import native_target
 pytestmark = pytest.mark.tvm
 
 CPU = "cascadelake"
-VARIANTS = {CPU: "vnni", "alderlake": "vnni256", "neoverse-n2 -mtriple=aarch64-linux-gnu": "usdot"}
+ON_ARM = {
+    f"{cpu} -mtriple=aarch64-linux-gnu": variant for cpu, variant in (("neoverse-n2", "usdot"), ("cortex-a76", "sdot"))
+}
+VARIANTS = {CPU: "vnni", "alderlake": "vnni256", **ON_ARM}
 MACHINE = Processor(lanes=16, registers=32, threads=2, caches=(32 << 10, 1 << 20, 16 << 20))
 
 
@@ -139,7 +142,11 @@ def test_the_first_candidates(layer: Layer, cpu: str) -> None:
 
 @pytest.mark.parametrize(
     ("cpu", "instruction"),
-    [(CPU, r"vpdpbusd.*zmm"), ("alderlake", r"vpdpbusd.*ymm"), ("neoverse-n2 -mtriple=aarch64-linux-gnu", r"usdot")],
+    [
+        (CPU, r"vpdpbusd.*zmm"),
+        ("alderlake", r"vpdpbusd.*ymm"),
+        *((cpu, rf"\t{name}\t") for cpu, name in ON_ARM.items()),
+    ],
 )
 def test_the_instruction_is_that_of_the_processor(cpu: str, instruction: str) -> None:
     import tvm

@@ -3,6 +3,9 @@
 An instruction takes four bytes of the data, the same ones in each lane, and four weights of a filter in each lane, and
 adds each lane's four products to a sum of int32.  Nothing is rounded or saturated.  CPUs with AVX-512 VNNI have it for
 16 lanes (`vpdpbusd`), those with AVX-VNNI for 8, and those of Arm with I8MM for 4 (`usdot`).
+
+Older CPUs of Arm multiply signed bytes alone (`sdot`).  There the data is taken less 128, and a further row, all of
+whose bytes are -128, sums what that takes from each filter; it is subtracted at the end.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ STEP = 4
 """Bytes of the data that are multiplied at once."""
 
 _NAME = "KERNEL"
+_ALL_LEAST = int.from_bytes(bytes([0x80] * STEP), "little", signed=True)  # four bytes of -128, as an int32
 
 
 class ByteInstruction(NamedTuple):
     """An instruction that adds products of bytes: `lanes` of a vector, vector `registers`, LLVM's `function` for it.
 
     `name` is the processor's for it, and `variant` that of the programs that use it.  `feature` is the extension that
-    has it, in LLVM's spelling.
+    has it, in LLVM's spelling.  `signed` tells that bytes of the data are signed, too.
     """
 
     name: str
@@ -35,6 +39,7 @@ class ByteInstruction(NamedTuple):
     lanes: int
     registers: int
     function: str
+    signed: bool = False
 
     @property
     def sums(self) -> str:
@@ -51,8 +56,9 @@ INSTRUCTIONS = (
     ByteInstruction("vpdpbusd", "vnni", "avx512vnni", LANES, 32, "llvm.x86.avx512.vpdpbusd.512"),
     ByteInstruction("vpdpbusd", "vnni256", "avxvnni", 8, 16, "llvm.x86.avx512.vpdpbusd.256"),
     ByteInstruction("usdot", "usdot", "i8mm", 4, 32, "llvm.aarch64.neon.usdot.v4i32.v16i8"),
+    ByteInstruction("sdot", "sdot", "dotprod", 4, 32, "llvm.aarch64.neon.sdot.v4i32.v16i8", signed=True),
 )
-"""The instructions that are known, the widest first."""
+"""The instructions that are known, the best first."""
 
 
 class Kernel(NamedTuple):
@@ -87,7 +93,8 @@ def kernel_text(kernel: Kernel) -> tuple[str, str]:
 
 
 def _lines(k: Kernel) -> list[str]:
-    sums = [(row, vector) for row in range(k.rows) for vector in range(k.vectors)]
+    stored = [(row, vector) for row in range(k.rows) for vector in range(k.vectors)]
+    sums = [*stored, *((k.rows, vector) for vector in range(k.vectors) if k.instruction.signed)]
     lanes, total, operand = k.instruction.lanes, k.instruction.sums, k.instruction.operand
     width = k.vectors * lanes * STEP
     offsets = ", ".join(f"i64 %o{row}" for row in range(k.rows))
@@ -124,10 +131,14 @@ def _lines(k: Kernel) -> list[str]:
         "  br i1 %again, label %segment, label %done",
         "done:",
     ]
-    for r, v in sums:
+    for r, v in stored:
+        value = f"%e{r}_{v}"
+        if k.instruction.signed:
+            value = f"%d{r}_{v}"
+            lines.append(f"  {value} = sub {total} %e{r}_{v}, %e{k.rows}_{v}")
         lines += [
             f"  %c{r}_{v} = getelementptr i8, ptr %c, i64 {(r * k.vectors + v) * lanes * 4}",
-            f"  store {total} %e{r}_{v}, ptr %c{r}_{v}, align 4",
+            f"  store {total} {value}, ptr %c{r}_{v}, align 4",
         ]
     return [*lines, "  ret i32 0", "}"]
 
@@ -153,12 +164,19 @@ def _step(k: Kernel, u: int, width: int) -> list[str]:
             f"  %wa{u}_{v} = getelementptr i8, ptr %wp, i64 %wo{u}_{v}",
             f"  %w{u}_{v} = load {operand}, ptr %wa{u}_{v}, align 1",
         ]
-    for r in range(k.rows):
+    for r in range(k.rows + k.instruction.signed):
+        value = _ALL_LEAST if r == k.rows else f"%a{u}_{r}"
+        if r < k.rows:
+            lines += [
+                f"  %ao{u}_{r} = add i64 %at, {u * STEP}",
+                f"  %aa{u}_{r} = getelementptr i8, ptr %r{r}, i64 %ao{u}_{r}",
+                f"  %a{u}_{r} = load i32, ptr %aa{u}_{r}, align 1",
+            ]
+            if k.instruction.signed:
+                value = f"%x{u}_{r}"
+                lines.append(f"  {value} = xor i32 %a{u}_{r}, {_ALL_LEAST}")  # less 128, byte by byte
         lines += [
-            f"  %ao{u}_{r} = add i64 %at, {u * STEP}",
-            f"  %aa{u}_{r} = getelementptr i8, ptr %r{r}, i64 %ao{u}_{r}",
-            f"  %a{u}_{r} = load i32, ptr %aa{u}_{r}, align 1",
-            f"  %ai{u}_{r} = insertelement {total} poison, i32 %a{u}_{r}, i32 0",
+            f"  %ai{u}_{r} = insertelement {total} poison, i32 {value}, i32 0",
             f"  %as{u}_{r} = shufflevector {total} %ai{u}_{r}, {total} poison, {total} zeroinitializer",
             f"  %ab{u}_{r} = bitcast {total} %as{u}_{r} to {operand}",
         ]

@@ -146,7 +146,8 @@ def _fits(w: _Sizes, b: Blocking) -> bool:
     Parts must divide the panels, and each block must have a tile.
     """
     tiles = -(-w.rows // b.rows)
-    in_registers = b.rows * b.vectors + b.vectors + 1 <= w.instruction.registers
+    rows = b.rows + w.instruction.signed
+    in_registers = rows * b.vectors + b.vectors + rows - b.rows + 1 <= w.instruction.registers
     return in_registers and w.panels(b.vectors) % b.parts == 0 and b.blocks <= tiles
 
 
@@ -157,7 +158,7 @@ def _cycles(w: _Sizes, b: Blocking, machine: Processor) -> float:
     weights = b.panel * STEP  # bytes of a step
     panel = w.steps * weights
     data = groups * b.rows * w.depth * w.taps
-    step = max(b.rows * b.vectors / _AT_ONCE, (b.rows + b.vectors) / _AT_ONCE, _LATENCY)
+    step = max((b.rows + w.instruction.signed) * b.vectors / _AT_ONCE, (b.rows + b.vectors) / _AT_ONCE, _LATENCY)
     nearest = machine.caches[0] / 2
     reused = panel if b.panels_first else own * panel
     if reused > nearest:

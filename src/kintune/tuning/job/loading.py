@@ -24,7 +24,7 @@ from kintune.tuning.job.quantising_weights import quantise_weights
 __all__ = ["check_precision", "load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
 
 _FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions` spells them
-_FOR_INT8 = frozenset({"avx512vnni", "avxvnni", "i8mm"})
+_FOR_INT8 = frozenset({"avx512vnni", "avxvnni", "i8mm", "dotprod"})
 
 
 def check_precision(spec: JobSpec) -> None:
@@ -47,7 +47,7 @@ def check_precision(spec: JobSpec) -> None:
     if spec.options.precision == "int8" and not _FOR_INT8.intersection(spec.device_type.isa):
         raise TargetError(
             f"precision int8: {spec.device_type.model} has no instructions for products of bytes (avx512_vnni, "
-            "avx_vnni or i8mm); leave --precision int8 and --calibrate out"
+            "avx_vnni, asimddp or i8mm); leave --precision int8 and --calibrate out"
         )
 
 
@@ -71,8 +71,8 @@ def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, 
 
 
 _NO_INT8 = (
-    "The model was not quantised: this processor has no instructions for products of bytes (avx512_vnni, avx_vnni or "
-    "i8mm)."
+    "The model was not quantised: this processor has no instructions for products of bytes (avx512_vnni, avx_vnni, "
+    "asimddp or i8mm)."
 )
 
 
