@@ -92,6 +92,10 @@ def test_the_report_of_a_job_is_shown(kintune: Kintune, service: FakeClient, tmp
     assert "The executable is" not in said.out  # it is at the service
     assert json.loads((tmp_path / "report.json").read_text())["output"] == "net.kt"
     assert "resnet18" in (tmp_path / "page.html").read_text()
+    service.found = job("done", files_removed=86400.0)
+    said = kintune("job", "report", "j1")
+    assert "The files of job j1 were deleted on 1970-01-02.\nNext: kintune submit" in said.out
+    assert "download" not in said.out
 
 
 def test_a_result_or_an_export_of_it_is_downloaded(

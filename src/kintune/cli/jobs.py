@@ -118,8 +118,9 @@ def report(job: str, token: str | None, service: str | None, html_target: str | 
 
     html = None if html_target is None else check_writable(html_target, "--html", stream=True)
     with Client(service, token) as client:
-        document = client.report(job)
-    show_report(decoded_report(msgspec.json.encode(document), f"job {job}"), html, json_target, job=job)
+        document, removed = client.report(job), client.job(job).get("files_removed")
+    read = decoded_report(msgspec.json.encode(document), f"job {job}")
+    show_report(read, html, json_target, job=job, files_removed=removed)
 
 
 @click.command("finish", short_help="End the search; keep the best result so far.")

@@ -44,10 +44,19 @@ def command(run: str, html_target: str | None, records: str | None, json_target:
     show_report(find_report(run, records), html, json_target)
 
 
-def show_report(report: AnyReport, html: Path | None, json_target: JsonTarget, job: str = "") -> None:
-    """Writes the document of a report, its lines, and its page to the file `html`; `job` names one of a service."""
+def show_report(
+    report: AnyReport,
+    html: Path | None,
+    json_target: JsonTarget,
+    job: str = "",
+    files_removed: float | None = None,
+) -> None:
+    """Writes the document of a report, its lines, and its page to the file `html`.
+
+    `job` names one of a service, and `files_removed` is when its files were (seconds since 1970), if they were.
+    """
     write_document(json_target, report)
-    for line in _lines(report, table_width(), job):
+    for line in _lines(report, table_width(), job, files_removed):
         echo(line, json_target)
     if html is not None:
         from kintune.terminal.report_page import report_page
@@ -98,7 +107,7 @@ def decoded_report(content: bytes, what: str) -> AnyReport:
         raise InputError(f"{what}: is no report of this version of Kintune ({error})") from error
 
 
-def _lines(report: AnyReport, columns: int, job: str = "") -> Iterator[str]:
+def _lines(report: AnyReport, columns: int, job: str = "", files_removed: float | None = None) -> Iterator[str]:
     if isinstance(report, CampaignReport):
         for run in report.runs:
             yield from summarize(run)
@@ -107,7 +116,7 @@ def _lines(report: AnyReport, columns: int, job: str = "") -> Iterator[str]:
     elif isinstance(report, FailureReport):
         yield from _failure_lines(report)
     else:
-        yield from summarize(report, job=job)
+        yield from summarize(report, job=job, files_removed=files_removed)
         if report.profile is not None:
             yield ""
             yield from profile_lines(report.profile, _MOST_CALLS, columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 from kintune.core.model import spell_shapes
@@ -27,10 +28,13 @@ REASONS = {
 """Why a search ended, in words."""
 
 
-def summarize(report: RunReport, written: Path | None = None, job: str = "") -> list[str]:
+def summarize(
+    report: RunReport, written: Path | None = None, job: str = "", files_removed: float | None = None
+) -> list[str]:
     """The final summary, a line each.
 
-    `written` is the file of the report itself; `job` is the job of a service that it is about, if it is.
+    `written` is the file of the report itself; `job` is the job of a service that it is about, if it is, and
+    `files_removed` when its files were (seconds since 1970).
     The comparison with the fastest other runtime comes first, after a warning if the outputs differ too much.
     """
     return [
@@ -45,7 +49,7 @@ def summarize(report: RunReport, written: Path | None = None, job: str = "") -> 
         *_others(report),
         *_kin(report),
         *_failures(report),
-        *(_at_service(report, job) if job else [*_whereabouts(report, written), *_next_steps(report)]),
+        *(_at_service(report, job, files_removed) if job else [*_whereabouts(report, written), *_next_steps(report)]),
     ]
 
 
@@ -284,7 +288,14 @@ def _whereabouts(report: RunReport, written: Path | None) -> list[str]:
     return lines
 
 
-def _at_service(report: RunReport, job: str) -> list[str]:
+def _at_service(report: RunReport, job: str, files_removed: float | None) -> list[str]:
+    if files_removed is not None:
+        day = datetime.fromtimestamp(files_removed, timezone.utc).date().isoformat()
+        return [
+            f"The files of job {job} were deleted on {day}.",
+            "Next: kintune submit MODEL.onnx --compile-only, with the job's options, makes them again from what was "
+            "measured",
+        ]
     return [f"Next: kintune job download {job} --output {shlex.quote(report.output)}"]
 
 
