@@ -256,13 +256,14 @@ class Client:
         Raises:
             StorageError: the file cannot be written.
             InputError: the service refuses the request, or the file cannot be written there.
-            ServiceError: the service does not answer, or breaks off.
+            ServiceError: the service does not answer, or breaks off; or what answers is no service.
         """
         asked, folder, is_made = _path(job, what), expanded(path), what.startswith("export/")
         target = check_writable(folder / job if os.path.isdir(folder) else path, "the output")
         part = target.with_name(f".{target.name}.part")
         try:
-            with self._connection.receiving(asked, PATIENT if is_made else TIMEOUT) as response:
+            media_type = "text/plain" if what == "log" else "application/octet-stream"
+            with self._connection.receiving(asked, media_type, PATIENT if is_made else TIMEOUT) as response:
                 target = target.with_name(_file_name(response) or job) if os.path.isdir(folder) else target
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
