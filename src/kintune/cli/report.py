@@ -18,7 +18,7 @@ from kintune.core.report import CampaignReport, SubgraphReport
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, write_whole
 from kintune.records import RunState, Store
-from kintune.terminal.formatting import clock, milliseconds
+from kintune.terminal.formatting import clock, counted, milliseconds
 from kintune.terminal.profile_table import profile_lines
 from kintune.terminal.summary import summarize
 
@@ -131,13 +131,14 @@ def _slowest(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
     timed.sort(key=lambda each: -each.weight * (each.best_us or 0.0))
     for each in timed[:_MAX_SLOWEST]:
         times = f", {each.weight} times" if each.weight > 1 else ""
-        yield f"  {each.title}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
+        best, programs = milliseconds((each.best_us or 0.0) / 1e3), counted(each.trials, "program")
+        yield f"  {each.title}{times}: best {best} of {programs}"
 
 
 def _failure_lines(report: FailureReport) -> Iterator[str]:
     yield f"{report.model.name}: no result."
     yield f"{report.error}: {report.cause}"
-    yield f"{report.trials} programs measured, in {clock(report.seconds)}."
+    yield f"{counted(report.trials, 'program')} measured, in {clock(report.seconds)}."
     yield from _slowest(report.subgraphs)
     for cause, number in report.failures.items():
         yield f"  {number} failed: {cause}"

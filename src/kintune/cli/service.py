@@ -25,6 +25,7 @@ from kintune.service.database import open_database
 from kintune.service.machines import DeviceTypes, RegisteredMachine, machines_in
 from kintune.service.settings import ServiceSettings, settings_in
 from kintune.service.users import MOST_DAYS, Token, User, Users
+from kintune.terminal.formatting import counted
 from kintune.terminal.table import Column, table_lines
 
 __all__ = [
@@ -294,7 +295,7 @@ def list_machines(data: str, json_target: JsonTarget) -> None:
     rows = []
     for machine in machines:
         offer = machine.offer
-        brings = [f"{offer.cores} cores to build on"] if offer.cores else []
+        brings = [f"{counted(offer.cores, 'core')} to build on"] if offer.cores else []
         brings += [f"{name} (a {type})" for name, type in offer.devices.items()]
         joined = datetime.fromtimestamp(machine.joined, timezone.utc).isoformat(" ", "minutes")
         rows.append([machine.name, str(machine.token), joined[:16], ", ".join(brings)])
@@ -359,7 +360,7 @@ def backup(file: str, data: str) -> None:
     """
     target = check_writable(file, "FILE")
     count = back_up(settings_at(data), target)
-    click.echo(f"{target}: the tables and {count} files, {target.stat().st_size / 1e6:.1f} MB.")
+    click.echo(f"{target}: the tables and {counted(count, 'file')}, {target.stat().st_size / 1e6:.1f} MB.")
 
 
 @click.command("restore", short_help="Restore a service from a back-up.")

@@ -26,7 +26,7 @@ from kintune.service.portal.frame import (
 from kintune.service.portal.job_words import saved_progress
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
 from kintune.terminal.comparison import describe_against
-from kintune.terminal.formatting import describe_effort, milliseconds
+from kintune.terminal.formatting import counted, describe_effort, milliseconds
 
 __all__ = ["SEARCHES", "JobQuery", "jobs_page"]
 
@@ -144,7 +144,7 @@ def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
     for name, (words, kind) in _CAME.items():
         number = query.get(name, "")
         if number.isascii() and number.isdigit() and len(number) < _LONGEST_COUNT:
-            said.append((f"{number} job{'' if number == '1' else 's'}{words}.", kind))
+            said.append((f"{counted(int(number), 'job')}{words}.", kind))
     return said
 
 
@@ -288,7 +288,7 @@ def _pages(query: JobQuery, shown: int, total: int) -> str:
     offset = query.offset
     said = tag("span", f"{offset + 1} to {offset + shown} of {total}", class_="faint", role="status")
     if not shown:
-        said = tag("span", f"{total} jobs", class_="faint", role="status")
+        said = tag("span", counted(total, "job"), class_="faint", role="status")
     before = link("Newer" if query.sort == "created" else "Before", query.address(page=query.page - 1), class_="button")
     after = link("Older" if query.sort == "created" else "Next", query.address(page=query.page + 1), class_="button")
     parts = [before if query.page > 1 else "", said, after if offset + shown < total and shown else ""]
