@@ -294,6 +294,22 @@ def test_the_files_of_a_job_are_deleted(server: Server, model: Path, tmp_path: P
         assert not (tmp_path / "net.kt").exists()
 
 
+def test_the_files_of_several_jobs_are_deleted_and_each_refused_job_is_named(server: Server, model: Path) -> None:
+    with Client(server.url) as client:
+        number = client.upload(model)["id"]
+        first, going, last = (client.submit(number, shapes={"x": [1, 4]}, seed=seed)["id"] for seed in range(3))
+        for job in (first, last):
+            server.step(job, JobStatus.FAILED, "broke", log=server.application.blobs.put_bytes(job.encode()))
+        with pytest.raises(InputError) as refusal:
+            client.delete_files(first, going, "0000", "a/b", last)
+        assert str(refusal.value) == (
+            f"job {going} is queued; its files can be deleted when it has ended; there is no job 0000; "
+            "'a/b' is no id of a job; `kintune jobs` lists yours"
+        )
+        removed = {job["id"]: job["files_removed"] is not None for job in client.jobs()}
+        assert removed == {first: True, going: False, last: True}
+
+
 def test_a_model_that_cannot_be_used_is_refused(server: Server, tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"nonsense")
     with Client(server.url) as client:

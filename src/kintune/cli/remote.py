@@ -43,7 +43,7 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `kintune jobs --json`, newest first."""
+    """The document of `kintune jobs --json`, newest first, and of `kintune job delete-files --json`."""
 
     schema_version: int = 1
     jobs: list[dict[str, Any]]
