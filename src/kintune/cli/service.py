@@ -143,7 +143,7 @@ class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
     type=click.IntRange(min=0),
     default=Quota().storage_mb,
     show_default=True,
-    help="All uploads together, in MB.",
+    help="All uploads and results together, in MB.",
 )
 @click.option(
     "--minutes", type=FiniteRange(min=0), default=Quota().minutes, show_default=True, help="Minutes of tuning per day."
@@ -161,7 +161,7 @@ def add_user(name: str, data: str, jobs: int, upload_mb: int, storage_mb: int, m
 @data_option
 @click.option("--jobs", type=click.IntRange(min=0), help="Most jobs at once.")
 @click.option("--upload-mb", type=click.IntRange(min=0), help="Largest upload, in MB.")
-@click.option("--storage-mb", type=click.IntRange(min=0), help="All uploads together, in MB.")
+@click.option("--storage-mb", type=click.IntRange(min=0), help="All uploads and results together, in MB.")
 @click.option("--minutes", type=FiniteRange(min=0), help="Minutes of tuning per day.")
 @json_option
 def change_user(name: str, data: str, json_target: JsonTarget, **quota: float | None) -> None:

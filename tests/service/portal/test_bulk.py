@@ -62,7 +62,8 @@ def test_why_jobs_were_not_changed_is_said(application: ApplicationState, browse
     said = [words for words, _ in _told({"did": f"{failed},{going}", "limited": gone, "forbidden": "x", "gone": "<b>"})]
     assert said == [
         "2 jobs: it will be done.",
-        f"Job {gone} could not be submitted again: that is beyond your limits of jobs, or of minutes a day.",
+        f"Job {gone} could not be submitted again: that is beyond your limits of jobs, of minutes a day, or of "
+        "storage.",
     ]
 
 

@@ -25,7 +25,7 @@ def test_who_has_no_room_left_is_told_what_to_delete(
     for path in ("models", "inputs"):
         answer = small.post(f"/api/v1/{path}", content=b"\1" * 600_000)
         assert answer.status_code == 403
-        assert answer.json()["error"].startswith("your uploads take 0.6 of the 1 MB that you may keep")
+        assert answer.json()["error"].startswith("your uploads and results take 0.6 of the 1 MB that you may keep")
         assert f"/api/v1/{path}/ID" in answer.json()["error"]
     assert len(list(application.blobs.digests())) == 1
     assert small.delete(f"/api/v1/models/{model}").status_code == 204
@@ -47,7 +47,7 @@ def test_what_is_stored_is_accepted_again_without_any_room_left(
     for size in (1, 500_000, 1 << 20):  # shorter than what is stored, and longer
         answer = full.post("/api/v1/models", content=b"\1" * size)
         assert answer.status_code == 403
-        assert answer.json()["error"].startswith("your uploads take 1.0 of the 1 MB that you may keep")
+        assert answer.json()["error"].startswith("your uploads and results take 1.0 of the 1 MB that you may keep")
     assert full.delete(f"/api/v1/models/{model}").status_code == 204
     assert full.post("/api/v1/models", content=b"\1" * 700_000).status_code == 403
     assert (len(list(application.blobs.digests())), incoming(application)) == (2, [])

@@ -50,7 +50,10 @@ _CAME = {
         " after it has failed or was cancelled, and its files be deleted when it has ended",
         "bad",
     ),
-    "limited": (" could not be submitted again: that is beyond your limits of jobs, or of minutes a day", "bad"),
+    "limited": (
+        " could not be submitted again: that is beyond your limits of jobs, of minutes a day, or of storage",
+        "bad",
+    ),
     "gone": (" could not be changed: the job or its model is not there any more", "bad"),
     "forbidden": (" could not be changed: your token may only read", "bad"),
     "failed": (" could not be changed: the service could not do it now; try again", "bad"),
