@@ -123,8 +123,8 @@ def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, mon
         "outputs when it was tuned: 0.01 of their norm"
     )
     assert said[::2] == [
-        "bert with ids=1x16: 16.0 ms (median of 1 runs)",
-        "bert with ids=1x32: 32.0 ms (median of 1 runs)",
+        "bert with ids=1x16: 16.0 ms (median of 1 run)",
+        "bert with ids=1x32: 32.0 ms (median of 1 run)",
     ]
     document = json.loads(Path("m.json").read_text())
     assert (document["median_ms"], document["shapes"]) == (16.0, {"ids": [1, 16]})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from kintune.errors import InputError
 from tests.support.reports import example_report
 from tests.support.stand_in_client import StandInClient
 
@@ -29,6 +30,7 @@ class FakeClient(StandInClient):
         self.document: Any = msgspec.to_builtins(example_report(output="net.kt", log=None))
         self.found = job()
         self.asked: list[Any] = []
+        self.refused: tuple[str, ...] = ()
         self.on_wait: Callable[[], None] = lambda: None
 
     def download(self, job: str, path: Path, what: str = "executable") -> Path:
@@ -53,6 +55,8 @@ class FakeClient(StandInClient):
         return {**self.found, "state": "cancelled"}
 
     def delete_files(self, job: str) -> None:
+        if job in self.refused:
+            raise InputError(f"job {job} is tuning; its files can be deleted when it has ended")
         self.asked.append(("delete files", job))
 
     def prioritize(self, job: str, priority: float) -> dict[str, Any]:
@@ -92,6 +96,10 @@ def test_the_report_of_a_job_is_shown(kintune: Kintune, service: FakeClient, tmp
     assert "The executable is" not in said.out  # it is at the service
     assert json.loads((tmp_path / "report.json").read_text())["output"] == "net.kt"
     assert "resnet18" in (tmp_path / "page.html").read_text()
+    service.found = job("done", files_removed=86400.0)
+    said = kintune("job", "report", "j1")
+    assert "The files of job j1 were deleted on 1970-01-02.\nNext: kintune submit" in said.out
+    assert "download" not in said.out
 
 
 def test_a_result_or_an_export_of_it_is_downloaded(
@@ -169,7 +177,19 @@ def test_the_files_of_a_job_are_deleted(kintune: Kintune, service: FakeClient) -
     service.found = job("done", model_name="net", wanted={"device": "pi5"}, steps=[], files_removed=86400.0)
     said = kintune("job", "delete-files", "j1", "--json", "-")
     assert (said.code, said.err) == (0, "The files of job j1 are deleted.\n")
-    assert json.loads(said.out)["job"]["files_removed"] == 86400.0
+    assert [each["files_removed"] for each in json.loads(said.out)["jobs"]] == [86400.0]
     assert service.asked == [("delete files", "j1")]
     shown = kintune("job", "show", "j1").out
     assert shown.endswith("\n  1970-01-02 00:00:00+00:00  its files were removed\n")
+
+
+def test_the_files_of_several_jobs_are_deleted_and_refused_jobs_are_named(
+    kintune: Kintune, service: FakeClient
+) -> None:
+    service.refused = ("j2", "j4")
+    said = kintune("job", "delete-files", "j1", "j2", "j3", "j4", "j1")
+    assert (said.code, said.out) == (2, "The files of job j1 are deleted.\n" * 2)  # this service knows one job
+    assert service.asked == [("delete files", "j1"), ("delete files", "j3")]
+    assert said.err.count("\n") == 1
+    assert "job j2 is tuning; its files can be deleted when it has ended; job j4 is tuning; its files" in said.err
+    assert kintune("job", "delete-files").code == 2

@@ -111,7 +111,7 @@ def test_a_damaged_run_does_not_hide_the_others(kintune: Kintune, where: Path) -
     damage(where)
     said = kintune("records", "list", "--records", where)
     assert said.code == 0
-    assert "1 runs are damaged" in said.out
+    assert "1 run is damaged; 'kintune records check' names it" in said.out
     assert "abd2" in said.out
 
 
@@ -121,7 +121,7 @@ def test_what_is_exported_can_be_imported_elsewhere(kintune: Kintune, measured: 
     assert json.loads(exported.out)["measurements"] == 1
     said = [kintune("records", "import", file, "--records", elsewhere) for _ in range(2)]
     assert said[0].err == ""
-    assert said[0].out == f"{elsewhere}: 1 measurements added, 0 known already\n"
+    assert said[0].out == f"{elsewhere}: 1 measurement added, 0 known already\n"
     assert said[1].out == f"{elsewhere}: 0 measurements added, 1 known already\n"
 
 
@@ -171,7 +171,7 @@ def test_a_stock_database_is_read(kintune: Kintune, measured: Path, monkeypatch:
     database = msgspec.structs.replace(known, skipped={"a failed measurement": 3})
     monkeypatch.setattr("kintune.cli.records_exchange.read_metaschedule", lambda _: database)
     said = kintune("records", "import", "--metaschedule", "stock", "--records", measured)
-    assert said.out == f"{measured}: 1 measurements added, 0 known already\n  left out 3: a failed measurement\n"
+    assert said.out == f"{measured}: 1 measurement added, 0 known already\n  left out 3: a failed measurement\n"
 
 
 @pytest.mark.tvm

@@ -16,6 +16,7 @@ class FakeClient(StandInClient):
 
     def __init__(self) -> None:
         self.deleted: list[tuple[str, int]] = []
+        self.used = {"storage_mb": 93.5}
 
     def models(self, limit: int) -> list[dict[str, Any]]:
         broken = {"id": 1, "name": "broken", "size": 12, "expires": 86400.0, "findings": {"problem": "it is empty"}}
@@ -31,7 +32,7 @@ class FakeClient(StandInClient):
         self.deleted.append(("inputs", inputs))
 
     def user(self) -> dict[str, Any]:
-        return {"name": "anna", "quota": {"storage_mb": 500}, "used": {"storage_mb": 93.5}}
+        return {"name": "anna", "quota": {"storage_mb": 500}, "used": self.used}
 
 
 @pytest.fixture
@@ -52,6 +53,10 @@ def test_uploads_are_listed_newest_first(kintune: Kintune, service: FakeClient) 
     assert "cannot be used: it is empty" in said.out
     assert said.out.endswith("Your uploads take 93.5 of 500 MB.\n")
     assert service.deleted == []
+    service.used = {"storage_mb": 120.0, "results_mb": 26.5}
+    assert kintune("uploads").out.endswith(
+        "Your uploads and results take 120.0 of 500 MB, of which 26.5 MB are results.\n"
+    )
 
 
 def test_uploads_are_deleted_by_their_numbers(kintune: Kintune, service: FakeClient) -> None:

@@ -138,7 +138,7 @@ def test_records_say_how_much_they_hold(tmp_path: Path) -> None:
         store.runs.create("r1", key="k", model_name="resnet18")
     (check,) = check_records(str(tmp_path / "records.sqlite"))
     assert check.verdict is Verdict.GOOD
-    assert "1 runs, 0 measurements" in check.finding
+    assert "1 run, 0 measurements" in check.finding
 
 
 def test_what_is_not_a_records_file_is_a_problem(tmp_path: Path) -> None:

@@ -294,6 +294,22 @@ def test_the_files_of_a_job_are_deleted(server: Server, model: Path, tmp_path: P
         assert not (tmp_path / "net.kt").exists()
 
 
+def test_the_files_of_several_jobs_are_deleted_and_each_refused_job_is_named(server: Server, model: Path) -> None:
+    with Client(server.url) as client:
+        number = client.upload(model)["id"]
+        first, going, last = (client.submit(number, shapes={"x": [1, 4]}, seed=seed)["id"] for seed in range(3))
+        for job in (first, last):
+            server.step(job, JobStatus.FAILED, "broke", log=server.application.blobs.put_bytes(job.encode()))
+        with pytest.raises(InputError) as refusal:
+            client.delete_files(first, going, "0000", "a/b", last)
+        assert str(refusal.value) == (
+            f"job {going} is queued; its files can be deleted when it has ended; there is no job 0000; "
+            "'a/b' is no id of a job; `kintune jobs` lists yours"
+        )
+        removed = {job["id"]: job["files_removed"] is not None for job in client.jobs()}
+        assert removed == {first: True, going: False, last: True}
+
+
 def test_a_model_that_cannot_be_used_is_refused(server: Server, tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"nonsense")
     with Client(server.url) as client:
@@ -405,15 +421,45 @@ def test_an_export_is_waited_for_and_has_the_name_that_the_service_gives_it(tmp_
     def answer(request: httpx.Request) -> httpx.Response:
         waited.append(request.extensions["timeout"]["read"])
         named = 'attachment; filename="../net-1-py3-none-any.whl"'
-        return httpx.Response(200, content=b"wheel", headers={"Content-Disposition": named})
+        return httpx.Response(200, content=b"wheel", headers={**_FILE, "Content-Disposition": named})
 
     with Client("http://service", transport=httpx.MockTransport(answer)) as client:
         made = client.download("j1", tmp_path, "export/wheel")
         assert (made, made.read_bytes()) == (tmp_path / "net-1-py3-none-any.whl", b"wheel")
         assert client.download("j1", tmp_path / "net.kt") == tmp_path / "net.kt"
     assert waited[0] > waited[1]
-    with answering(200, content=b"text") as client:
+    log = {"Content-Type": "text/plain; charset=utf-8", "Content-Disposition": "attachment"}
+    with answering(200, content=b"text", headers=log) as client:
         assert client.download("j1", tmp_path, "log") == tmp_path / "j1"
+
+
+_FILE: dict[str, str] = {
+    "Content-Type": "application/octet-stream",
+    "Content-Disposition": 'attachment; filename="net.kt"',
+}
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"html": "<h1>Sign in</h1>"},
+        {"json": {"state": "done"}},
+        {"content": b"page"},
+        {"text": "It works!"},
+        {"content": b"page", "headers": _FILE | {"Content-Type": "text/html"}},
+        {"content": b"page", "headers": {"Content-Type": "application/octet-stream"}},
+    ],
+)
+@pytest.mark.parametrize("what", ["executable", "log", "export/wheel"])
+def test_what_another_server_answers_is_no_download(tmp_path: Path, foreign: dict[str, Any], what: str) -> None:
+    (tmp_path / "net.kt").write_bytes(b"earlier")
+    (tmp_path / "net.report.json").write_text("of the earlier one")
+    with answering(200, **foreign) as client:
+        for target in (tmp_path / "net.kt", tmp_path):
+            with pytest.raises(ServiceError, match=r"^http://service does not answer as a service of Kintune; [^\n]*$"):
+                client.download("j1", target, what)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.kt", "net.report.json"]
+    assert (tmp_path / "net.kt").read_bytes() == b"earlier"
 
 
 def test_a_download_from_a_service_that_is_not_there(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def asks(connection: ServiceConnection) -> tuple[Callable[[], Any], ...]:
     """Every way to ask for something."""
 
     def receive() -> None:
-        with connection.receiving("/api/v1/jobs/j1/log", TIMEOUT):
+        with connection.receiving("/api/v1/jobs/j1/log", "text/plain", TIMEOUT):
             pass
 
     return lambda: connection.ask("GET", "/api/v1/jobs/j1"), receive, lambda: list(connection.events("/api/v1/jobs/j1"))
@@ -121,8 +121,7 @@ def test_a_service_that_has_moved_is_said_to_be_elsewhere() -> None:
 def test_another_server_is_said_to_be_no_service() -> None:
     said = "does not answer as a service of Kintune; is the address right"
     with answering(200, html="<p>Welcome</p>") as connection:
-        document, _, events = asks(connection)
-        for ask in (document, events):
+        for ask in asks(connection):
             with pytest.raises(ServiceError, match=said):
                 ask()
     with answering(404, json={"detail": "Not Found"}) as connection:

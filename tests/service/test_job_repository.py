@@ -110,6 +110,27 @@ def test_quotas_hold(repository: JobRepository, database: Database, model: int) 
     repository.submit(cora, model, JobRequest(minutes=2.0), 1002.0)
 
 
+def test_who_keeps_too_many_results_gets_no_new_job_and_loses_none(
+    repository: JobRepository, database: Database, model: int
+) -> None:
+    cora = visitor(database, "cora", quota=Quota(storage_mb=1))
+    jobs = [repository.submit(cora, model, JobRequest(minutes=1.0), 1000.0, key=str(number))[0] for number in range(2)]
+    for job in jobs:
+        repository.step(job.id, JobStatus.CHECKING, "", 1001.0)
+        kept = {"executable": job.id, "executable_size": 1 << 20}
+        assert repository.step(job.id, JobStatus.DONE, "", 1002.0, **kept).executable == job.id
+    with pytest.raises(
+        Forbidden, match=r"uploads and results take 2\.0 of the 1 MB .*, and its result takes more; del"
+    ):
+        repository.submit(cora, model, JobRequest(minutes=1.0), 1003.0)
+    assert repository.submit(cora, model, JobRequest(minutes=1.0), 1003.0, key="1") == (
+        repository.get(cora, jobs[1].id),
+        False,
+    )
+    repository.remove_files(jobs[0], 1004.0)
+    repository.submit(cora, model, JobRequest(minutes=1.0), 1005.0)  # all is used up, and no more
+
+
 def test_minutes_of_yesterday_do_not_count(repository: JobRepository, database: Database, model: int) -> None:
     cora = visitor(database, "cora", quota=Quota(minutes=10.0))
     job, _ = repository.submit(cora, model, JobRequest(minutes=9.0), 1000.0)

@@ -112,6 +112,21 @@ def test_earlier_jobs_have_all_their_files(tmp_path: Path) -> None:
     assert "files_removed DOUBLE" in tables(location)["service_jobs"]
 
 
+def test_earlier_results_count_for_nothing(tmp_path: Path) -> None:
+    location = tmp_path / "service.sqlite"
+    with closing(open_database(str(location))) as database:
+        anna: Visitor = visitor(database, "anna")
+        model = ModelStore(database).add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
+        job, _ = JobRepository(database).submit(anna, model, JobRequest(minutes=2.0), 1000.0)
+        JobRepository(database).step(job.id, JobStatus.CHECKING, "", 1000.0)
+        JobRepository(database).step(job.id, JobStatus.DONE, "", 1000.0, executable="1" * 64, executable_size=7)
+        assert ModelStore(database).storage(anna.user).results == 7
+    downgrade(location, "0008")
+    with closing(open_database(str(location))) as database:
+        assert JobRepository(database).get(anna, job.id).executable == "1" * 64
+        assert ModelStore(database).storage(anna.user).results == 0
+
+
 def test_a_service_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
     """Its database lies as text in the repository, as that version has written it."""
     location = tmp_path / "service.sqlite"

@@ -5,6 +5,9 @@ import pytest
 from kintune.errors import InputError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Visitor
+from kintune.service.job_repository import JobRepository
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
 from kintune.service.model_store import INPUTS, MODEL, ModelStore, Storage
 from tests.support.service_users import visitor
 
@@ -19,12 +22,34 @@ def cora(database: Database) -> Visitor:
 def test_all_uploads_of_a_user_together_have_a_limit(database: Database, cora: Visitor, boris: Visitor) -> None:
     store = ModelStore(database)
     store.add(cora.user, "one", "1" * 64, 6 * MB, 100.0, None)
-    refused = "your uploads take 6.0 of the 10 MB that you may keep"
+    refused = "your uploads and results take 6.0 of the 10 MB that you may keep"
     with pytest.raises(Forbidden, match=refused):
         store.add(cora.user, "two", "2" * 64, 4 * MB + 1, 100.0, None, INPUTS)
     store.add(cora.user, "two", "2" * 64, 4 * MB, 100.0, None, INPUTS)
-    assert store.storage(cora.user) == Storage(used=10 * MB, most=10 * MB, largest=6 * MB)
+    assert store.storage(cora.user) == Storage(uploads=10 * MB, most=10 * MB, largest=6 * MB)
     store.add(boris.user, "three", "3" * 64, 100 * MB, 100.0, None)
+
+
+def test_results_count_once_until_they_are_deleted(database: Database, cora: Visitor, boris: Visitor) -> None:
+    store, jobs = ModelStore(database), JobRepository(database)
+    model = store.add(cora.user, "one", "1" * 64, 6 * MB, 100.0, None).id
+    done = []
+    for owner, executable, size in ((cora, "a", 3 * MB), (cora, "a", 3 * MB), (cora, "b", None), (boris, "c", 99 * MB)):
+        job = jobs.submit(owner, model, JobRequest(minutes=1.0), 100.0)[0]
+        jobs.step(job.id, JobStatus.CHECKING, "", 101.0)
+        files = {"executable": executable * 64, "executable_size": size}
+        done.append(jobs.step(job.id, JobStatus.DONE, "", 102.0, **files))
+    assert store.storage(cora.user) == Storage(6 * MB, 10 * MB, 6 * MB, results=3 * MB)
+    refused = (
+        "your uploads and results take 9.0 of the 10 MB that you may keep, and this one is too much; .*delete-files"
+    )
+    with pytest.raises(Forbidden, match=refused):
+        store.add(cora.user, "two", "2" * 64, 2 * MB, 103.0, None)
+    jobs.remove_files(done[0], 104.0)
+    assert store.storage(cora.user).results == 3 * MB
+    jobs.remove_files(done[1], 105.0)
+    assert store.storage(cora.user).results == 0
+    store.add(cora.user, "two", "2" * 64, 2 * MB, 106.0, None)
 
 
 def test_what_is_deleted_leaves_room(database: Database, cora: Visitor) -> None:

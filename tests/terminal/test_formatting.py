@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.terminal.formatting import clock, count, duration, milliseconds, times
+from kintune.core.report import ProgressReport
+from kintune.terminal.formatting import clock, count, counted, describe_effort, duration, milliseconds, times
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,12 @@ def test_a_duration_is_as_coarse_as_its_size_allows(seconds: float, said: str) -
 )
 def test_a_count_has_a_decimal_prefix(value: float, unit: str, said: str) -> None:
     assert count(value, unit) == said
+
+
+def test_one_thing_is_not_called_several() -> None:
+    assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+    report = ProgressReport(stage="", trials=1, elapsed_s=5.0)
+    assert describe_effort(report) == "1 trial, 00:05"
 
 
 def test_a_ratio_has_two_decimals() -> None:

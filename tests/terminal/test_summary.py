@@ -86,6 +86,13 @@ def test_a_command_to_copy_takes_names_with_blanks() -> None:
     assert summarize(report, job="j1")[-1] == "Next: kintune job download j1 --output '/models/my net.kt'"
 
 
+def test_files_of_a_job_that_were_deleted_are_not_offered_for_download() -> None:
+    said = summarize(example_report(), job="j1", files_removed=86400.0)
+    assert said[-2] == "The files of job j1 were deleted on 1970-01-02."
+    assert said[-1].startswith("Next: kintune submit MODEL.onnx --compile-only, ")
+    assert not any("download" in line for line in said)
+
+
 def test_what_the_search_started_from_is_one_line() -> None:
     def said(*use: int) -> list[str]:
         return [line for line in summarize(example_report(knowledge=KnowledgeUse(*use))) if " of similar" in line]

@@ -7,7 +7,7 @@ import click
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option, records_option, shape_option
-from kintune.terminal.formatting import count, duration, milliseconds, times
+from kintune.terminal.formatting import count, counted, duration, milliseconds, times
 from kintune.tuning.estimation import Estimate, estimate_model
 from kintune.tuning.forecast import Forecast
 
@@ -73,21 +73,22 @@ def _lines(estimate: Estimate) -> list[str]:
     )
     lines = [
         f"{estimate.model}: {count(estimate.flops, 'FLOP')} {run}, {count(estimate.weight_bytes, 'B')} of weights; "
-        f"{estimate.subgraphs} distinct subgraphs, {estimate.tunable} of them worth tuning",
-        f"With {estimate.threads} threads this machine does {count(peak.gflops * 1e9, 'FLOP')} and reads "
+        f"{counted(estimate.subgraphs, 'distinct subgraph')}, {estimate.tunable} of them worth tuning",
+        f"With {counted(estimate.threads, 'thread')} this machine does {count(peak.gflops * 1e9, 'FLOP')} and reads "
         f"{count(peak.gbytes_per_s * 1e9, 'B')} a second, so no program takes less than "
         f"{milliseconds(estimate.bound_ms)}",
     ]
     if known.measurements:
         reach = f"; with the best, about {milliseconds(known.latency_ms)}" if known.latency_ms else ""
-        covered = f"{known.workloads} of the {estimate.subgraphs} subgraphs"
-        lines.append(f"The records have {known.measurements} programs for {covered}{reach}")
+        covered = f"{known.workloads} of the {counted(estimate.subgraphs, 'subgraph')}"
+        lines.append(f"The records have {counted(known.measurements, 'program')} for {covered}{reach}")
     else:
         lines.append("The records have no measurements of its subgraphs yet")
     lines.extend(_foretold(estimate.forecast))
     basis = "from past runs" if estimate.judged_by_runs else "a rough guess, since there is no past run"
     first = f", {duration(estimate.baseline_seconds)} of it for other runtimes" if estimate.baseline_seconds else ""
-    lines.append(f"{estimate.trials} trials take about {duration(estimate.seconds)}{first} ({basis})")
+    trials = "1 trial takes" if estimate.trials == 1 else f"{estimate.trials} trials take"
+    lines.append(f"{trials} about {duration(estimate.seconds)}{first} ({basis})")
     return lines
 
 
@@ -95,7 +96,7 @@ def _foretold(found: Forecast | None) -> list[str]:
     """What tuning will likely reach, and whether it pays."""
     if found is None or found.high_ms <= 0:
         return []
-    basis = f"from {found.judged_by} subgraphs tuned here before"
+    basis = f"from {counted(found.judged_by, 'subgraph')} tuned here before"
     if not found.judged_by:
         basis = "a rough guess, since nothing was tuned here before"
     reach = f"it will likely take {milliseconds(found.low_ms)} to {milliseconds(found.high_ms)}"

@@ -25,7 +25,7 @@ from kintune.runtime.executable import Executable
 from kintune.runtime.hybrid_executable import HybridExecutable
 from kintune.runtime.inputs import draw_inputs
 from kintune.runtime.manifest import Manifest, Narrow
-from kintune.terminal.formatting import milliseconds
+from kintune.terminal.formatting import counted, milliseconds
 from kintune.terminal.table import Column, table_lines
 from kintune_runtime.executable import KernelTime
 from kintune_runtime.inputs import choose_plan
@@ -226,11 +226,11 @@ def _titled(
 def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
     runs = len(document.times_ms)
     with_these = f" with {spell_shapes(document.shapes)}" if document.shapes else ""
-    yield f"{document.model}{with_these}: {milliseconds(document.median_ms)} (median of {runs} runs)"
+    yield f"{document.model}{with_these}: {milliseconds(document.median_ms)} (median of {counted(runs, 'run')})"
     if document.streams == 1:
         yield (
             f"8 of 10 runs took {milliseconds(document.p10_ms)} to {milliseconds(document.p90_ms)}; "
-            f"the model was tuned for {tuned_threads} thread{'' if tuned_threads == 1 else 's'}"
+            f"the model was tuned for {counted(tuned_threads, 'thread')}"
         )
     else:
         yield (
@@ -253,8 +253,7 @@ def _precision_lines(document: EvaluateDocument) -> Iterator[str]:
     if narrow is None:
         return
     parts = [
-        f"{count} subgraph{'s' if count != 1 else ''} in {name}"
-        for name, count in sorted(Counter(narrow.precisions.values()).items())
+        f"{counted(count, 'subgraph')} in {name}" for name, count in sorted(Counter(narrow.precisions.values()).items())
     ]
     if narrow.quantised is not None:
         parts.insert(0, f"{narrow.quantised.int8} of {narrow.quantised.products} products in {narrow.quantised.form}")
@@ -271,15 +270,15 @@ def _hybrid_lines(document: EvaluateDocument) -> Iterator[str]:
         return
     if hybrid.regions:
         nodes = sum(len(region.nodes) for region in hybrid.regions)
-        regions = f"{len(hybrid.regions)} region{'s' if len(hybrid.regions) != 1 else ''}"
-        yield f"{regions} of {nodes} nodes run as Kintune's kernels; onnxruntime runs {hybrid.left}"
+        regions, run = counted(len(hybrid.regions), "region"), "runs" if len(hybrid.regions) == 1 else "run"
+        yield f"{regions} of {counted(nodes, 'node')} {run} as Kintune's kernels; onnxruntime runs {hybrid.left}"
     else:
         yield f"onnxruntime runs all of it: {hybrid.left}"
     for region in hybrid.regions:
         if region.is_narrow:
             yield f"  subgraphs of {region.name}: {region.described}"
     for why, number in Counter(hybrid.nodes.values()).most_common(_REASONS):
-        yield f"  {number} node{'s' if number != 1 else ''}: {why}"
+        yield f"  {counted(number, 'node')}: {why}"
 
 
 def _variants(opened: opening.AnyExecutable) -> tuple[int, tuple[VariantSummary, ...]]:
@@ -309,4 +308,5 @@ def _kernel_lines(document: EvaluateDocument) -> Iterator[str]:
         rows.append([f"{len(rest)} more", str(number), milliseconds(us / 1e3), f"{us / whole:.1%}"])
     yield ""
     yield from table_lines(_COLUMNS, rows, output_width())
-    yield f"All {len(document.kernels)} calls together take {milliseconds(total / 1e3)}"
+    calls_take = "The call takes" if len(document.kernels) == 1 else f"All {len(document.kernels)} calls together take"
+    yield f"{calls_take} {milliseconds(total / 1e3)}"

@@ -25,6 +25,7 @@ from kintune.cli.remote import (
     service_options,
 )
 from kintune.cli.widths import output_width
+from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.service.client import Client
 from kintune.service.job_request import MOST_PRIORITY
@@ -118,8 +119,9 @@ def report(job: str, token: str | None, service: str | None, html_target: str | 
 
     html = None if html_target is None else check_writable(html_target, "--html", stream=True)
     with Client(service, token) as client:
-        document = client.report(job)
-    show_report(decoded_report(msgspec.json.encode(document), f"job {job}"), html, json_target, job=job)
+        document, removed = client.report(job), client.job(job).get("files_removed")
+    read = decoded_report(msgspec.json.encode(document), f"job {job}")
+    show_report(read, html, json_target, job=job, files_removed=removed)
 
 
 @click.command("finish", short_help="End the search; keep the best result so far.")
@@ -183,17 +185,28 @@ def download(job: str, token: str | None, service: str | None, output: str, to: 
             click.echo(f"The export is {client.download(job, output, f'export/{to}')}")
 
 
-@click.command("delete-files", short_help="Delete the executable and the log of a job.")
-@click.argument("job")
+@click.command("delete-files", short_help="Delete the executables and the logs of jobs.")
+@click.argument("jobs", metavar="JOB [JOB ...]", nargs=-1, required=True)
 @service_options
 @json_option
-def delete_files(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
-    """Delete the executable and the log of JOB, which has ended; its report is kept."""
+def delete_files(jobs: tuple[str, ...], token: str | None, service: str | None, json_target: JsonTarget) -> None:
+    """Delete the executable and the log of each JOB, which has ended; its report is kept.
+
+    Where some are refused, those of the others are deleted, and the exit code is 2.
+    """
+    deleted, refused = [], []
     with Client(service, token) as client:
-        client.delete_files(job)
-        found = client.job(job)
-    write_document(json_target, JobDocument(job=found))
-    echo(f"The files of job {job} are deleted.", json_target)
+        for job in dict.fromkeys(jobs):
+            try:
+                client.delete_files(job)
+                deleted.append(client.job(job))
+            except InputError as error:
+                refused.append(str(error))
+    write_document(json_target, JobsDocument(jobs=deleted))
+    for found in deleted:
+        echo(f"The files of job {found['id']} are deleted.", json_target)
+    if refused:
+        raise InputError("; ".join(refused))
 
 
 @click.command("jobs", short_help="List your jobs at a service.")

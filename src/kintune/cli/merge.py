@@ -8,7 +8,7 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.runtime.merging import merge
 from kintune.runtime.package import Manifest
-from kintune.terminal.formatting import count
+from kintune.terminal.formatting import count, counted
 
 __all__ = ["MergeDocument", "VariantSummary", "command", "describe_variant"]
 
@@ -72,5 +72,5 @@ def command(executables: tuple[str, ...], output: str, json_target: JsonTarget) 
 def describe_variant(variant: VariantSummary) -> str:
     """Describes a variant in one line."""
     cpu = f" ({variant.cpu})" if variant.cpu else ""
-    threads = f"{variant.threads} thread{'s' if variant.threads != 1 else ''}"
+    threads = counted(variant.threads, "thread")
     return f"variant {variant.number}: {variant.machine}{cpu}, {threads}, {' '.join(variant.isa) or 'no extensions'}"

@@ -13,7 +13,7 @@ from kintune.cli.widths import output_width
 from kintune.core.report import FastestBaseline, RunReport
 from kintune.errors import InputError
 from kintune.records import Counts, Damage, FailureCount, Run, RunState, Store
-from kintune.terminal.formatting import clock, milliseconds
+from kintune.terminal.formatting import clock, counted, milliseconds
 from kintune.terminal.table import Column, table_lines
 from kintune.wire.channel import UNREADABLE
 
@@ -97,11 +97,16 @@ def list_runs(records: str | None, json_target: JsonTarget) -> None:
         runs = tuple(RunLine.of(run) for run in store.runs.list(on_damage=damaged.append))
         counts, where, notice = store.counts(), store.where, store.notice
     write_document(json_target, ListDocument(records=where, counts=counts, runs=runs, damaged=len(damaged)))
-    echo(f"{where}: {counts.runs} runs, {counts.workloads} workloads, {counts.measurements} measurements", json_target)
+    held = ", ".join(
+        counted(number, noun)
+        for number, noun in ((counts.runs, "run"), (counts.workloads, "workload"), (counts.measurements, "measurement"))
+    )
+    echo(f"{where}: {held}", json_target)
     if notice:
         echo(notice, json_target)
     if damaged:
-        echo(f"{len(damaged)} runs are damaged; 'kintune records check' names them", json_target)
+        are, them = ("is", "it") if len(damaged) == 1 else ("are", "them")
+        echo(f"{counted(len(damaged), 'run')} {are} damaged; 'kintune records check' names {them}", json_target)
     if not runs:
         return
     for line in table_lines(_COLUMNS, [_cells(run) for run in runs], output_width()):

@@ -18,6 +18,7 @@ from kintune.integrations.exchange import (
     read_metaschedule,
 )
 from kintune.records import ImportSummary, Store, export_records, import_records
+from kintune.terminal.formatting import counted
 
 __all__ = [
     "ExchangePlace",
@@ -85,7 +86,7 @@ def export(
         exported = _export(store, place, run)
     document = ExportDocument(records=where, place=place.path, measurements=exported.written, skipped=exported.skipped)
     write_document(json_target, document)
-    echo(f"{place.path}: {exported.written} measurements", json_target)
+    echo(f"{place.path}: {counted(exported.written, 'measurement')}", json_target)
     for reason, count in sorted(exported.skipped.items()):
         echo(f"  left out {count}: {reason}", json_target)
 
@@ -135,6 +136,6 @@ def import_(file: str | None, metaschedule: str | None, records: str | None, jso
         records=where, place=place.path, added=imported.added, known=imported.known, skipped=skipped
     )
     write_document(json_target, document)
-    echo(f"{where}: {imported.added} measurements added, {imported.known} known already", json_target)
+    echo(f"{where}: {counted(imported.added, 'measurement')} added, {imported.known} known already", json_target)
     for reason, count in sorted(skipped.items()):
         echo(f"  left out {count}: {reason}", json_target)

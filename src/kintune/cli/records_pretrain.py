@@ -11,6 +11,7 @@ from kintune.cli.widths import output_width
 from kintune.errors import InputError
 from kintune.records import Damage, Store
 from kintune.search.family import algorithms
+from kintune.terminal.formatting import counted
 from kintune.terminal.table import Column, table_lines
 from kintune.transfer.pretrain import LEAST_SAMPLES, Pretrained, pretrain
 
@@ -116,7 +117,7 @@ def _find_device(store: Store, start: str) -> str:
 
 def _about(store: Store, device_type: str) -> str:
     known = store.devices.get(device_type)
-    return f"{known.model}, {known.threads} threads" if known.threads > 1 else f"{known.model}, 1 thread"
+    return f"{known.model}, {counted(known.threads, 'thread')}"
 
 
 def _table(document: PretrainDocument, about: dict[str, str]) -> list[str]:

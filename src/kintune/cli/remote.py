@@ -14,7 +14,7 @@ import msgspec
 from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.terminal.comparison import describe_estimate, describe_share
 from kintune.terminal.display import Display, open_display
-from kintune.terminal.formatting import duration, milliseconds
+from kintune.terminal.formatting import counted, duration, milliseconds
 from kintune.terminal.table import Column, table_lines
 
 __all__ = [
@@ -43,7 +43,7 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `kintune jobs --json`, newest first."""
+    """The document of `kintune jobs --json`, newest first, and of `kintune job delete-files --json`."""
 
     schema_version: int = 1
     jobs: list[dict[str, Any]]
@@ -148,7 +148,7 @@ def _read_fastest(fastest: Any) -> FastestBaseline | None:
 def _progress(report: Mapping[str, Any] | None) -> str:
     if not report:
         return ""
-    parts = [] if report.get("trials_total") == 0 else [f"{report['trials']} trials"]
+    parts = [] if report.get("trials_total") == 0 else [counted(report["trials"], "trial")]
     with contextlib.suppress(msgspec.ValidationError):  # a report of another version
         progress = msgspec.convert({"stage": "", **report}, ProgressReport)
         if progress.best_ms is not None:

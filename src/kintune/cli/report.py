@@ -18,7 +18,7 @@ from kintune.core.report import CampaignReport, SubgraphReport
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, write_whole
 from kintune.records import RunState, Store
-from kintune.terminal.formatting import clock, milliseconds
+from kintune.terminal.formatting import clock, counted, milliseconds
 from kintune.terminal.profile_table import profile_lines
 from kintune.terminal.summary import summarize
 
@@ -44,10 +44,19 @@ def command(run: str, html_target: str | None, records: str | None, json_target:
     show_report(find_report(run, records), html, json_target)
 
 
-def show_report(report: AnyReport, html: Path | None, json_target: JsonTarget, job: str = "") -> None:
-    """Writes the document of a report, its lines, and its page to the file `html`; `job` names one of a service."""
+def show_report(
+    report: AnyReport,
+    html: Path | None,
+    json_target: JsonTarget,
+    job: str = "",
+    files_removed: float | None = None,
+) -> None:
+    """Writes the document of a report, its lines, and its page to the file `html`.
+
+    `job` names one of a service, and `files_removed` is when its files were (seconds since 1970), if they were.
+    """
     write_document(json_target, report)
-    for line in _lines(report, table_width(), job):
+    for line in _lines(report, table_width(), job, files_removed):
         echo(line, json_target)
     if html is not None:
         from kintune.terminal.report_page import report_page
@@ -98,7 +107,7 @@ def decoded_report(content: bytes, what: str) -> AnyReport:
         raise InputError(f"{what}: is no report of this version of Kintune ({error})") from error
 
 
-def _lines(report: AnyReport, columns: int, job: str = "") -> Iterator[str]:
+def _lines(report: AnyReport, columns: int, job: str = "", files_removed: float | None = None) -> Iterator[str]:
     if isinstance(report, CampaignReport):
         for run in report.runs:
             yield from summarize(run)
@@ -107,7 +116,7 @@ def _lines(report: AnyReport, columns: int, job: str = "") -> Iterator[str]:
     elif isinstance(report, FailureReport):
         yield from _failure_lines(report)
     else:
-        yield from summarize(report, job=job)
+        yield from summarize(report, job=job, files_removed=files_removed)
         if report.profile is not None:
             yield ""
             yield from profile_lines(report.profile, _MOST_CALLS, columns)
@@ -122,13 +131,14 @@ def _slowest(subgraphs: Sequence[SubgraphReport]) -> Iterator[str]:
     timed.sort(key=lambda each: -each.weight * (each.best_us or 0.0))
     for each in timed[:_MAX_SLOWEST]:
         times = f", {each.weight} times" if each.weight > 1 else ""
-        yield f"  {each.title}{times}: best {milliseconds((each.best_us or 0.0) / 1e3)} of {each.trials} programs"
+        best, programs = milliseconds((each.best_us or 0.0) / 1e3), counted(each.trials, "program")
+        yield f"  {each.title}{times}: best {best} of {programs}"
 
 
 def _failure_lines(report: FailureReport) -> Iterator[str]:
     yield f"{report.model.name}: no result."
     yield f"{report.error}: {report.cause}"
-    yield f"{report.trials} programs measured, in {clock(report.seconds)}."
+    yield f"{counted(report.trials, 'program')} measured, in {clock(report.seconds)}."
     yield from _slowest(report.subgraphs)
     for cause, number in report.failures.items():
         yield f"  {number} failed: {cause}"

@@ -53,7 +53,7 @@ _JOB = {
     "priority": Entry("kintune.cli.jobs", "Change the priority of a job.", "priority", "client"),
     "retry": Entry("kintune.cli.jobs", "Retry a failed or cancelled job.", "retry", "client"),
     "download": Entry("kintune.cli.jobs", "Download the result of a job.", "download", "client"),
-    "delete-files": Entry("kintune.cli.jobs", "Delete the executable and the log of a job.", "delete_files", "client"),
+    "delete-files": Entry("kintune.cli.jobs", "Delete the executables and the logs of jobs.", "delete_files", "client"),
 }
 
 _MODEL = "A model"

@@ -25,6 +25,7 @@ from kintune.service.database import open_database
 from kintune.service.machines import DeviceTypes, RegisteredMachine, machines_in
 from kintune.service.settings import ServiceSettings, settings_in
 from kintune.service.users import MOST_DAYS, Token, User, Users
+from kintune.terminal.formatting import counted
 from kintune.terminal.table import Column, table_lines
 
 __all__ = [
@@ -142,7 +143,7 @@ class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
     type=click.IntRange(min=0),
     default=Quota().storage_mb,
     show_default=True,
-    help="All uploads together, in MB.",
+    help="All uploads and results together, in MB.",
 )
 @click.option(
     "--minutes", type=FiniteRange(min=0), default=Quota().minutes, show_default=True, help="Minutes of tuning per day."
@@ -160,7 +161,7 @@ def add_user(name: str, data: str, jobs: int, upload_mb: int, storage_mb: int, m
 @data_option
 @click.option("--jobs", type=click.IntRange(min=0), help="Most jobs at once.")
 @click.option("--upload-mb", type=click.IntRange(min=0), help="Largest upload, in MB.")
-@click.option("--storage-mb", type=click.IntRange(min=0), help="All uploads together, in MB.")
+@click.option("--storage-mb", type=click.IntRange(min=0), help="All uploads and results together, in MB.")
 @click.option("--minutes", type=FiniteRange(min=0), help="Minutes of tuning per day.")
 @json_option
 def change_user(name: str, data: str, json_target: JsonTarget, **quota: float | None) -> None:
@@ -294,7 +295,7 @@ def list_machines(data: str, json_target: JsonTarget) -> None:
     rows = []
     for machine in machines:
         offer = machine.offer
-        brings = [f"{offer.cores} cores to build on"] if offer.cores else []
+        brings = [f"{counted(offer.cores, 'core')} to build on"] if offer.cores else []
         brings += [f"{name} (a {type})" for name, type in offer.devices.items()]
         joined = datetime.fromtimestamp(machine.joined, timezone.utc).isoformat(" ", "minutes")
         rows.append([machine.name, str(machine.token), joined[:16], ", ".join(brings)])
@@ -359,7 +360,7 @@ def backup(file: str, data: str) -> None:
     """
     target = check_writable(file, "FILE")
     count = back_up(settings_at(data), target)
-    click.echo(f"{target}: the tables and {count} files, {target.stat().st_size / 1e6:.1f} MB.")
+    click.echo(f"{target}: the tables and {counted(count, 'file')}, {target.stat().st_size / 1e6:.1f} MB.")
 
 
 @click.command("restore", short_help="Restore a service from a back-up.")

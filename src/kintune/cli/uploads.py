@@ -34,13 +34,15 @@ _COLUMNS = (
 class UploadsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `kintune uploads --json`: models and sets of inputs as the REST API has them.
 
-    `storage_mb` is what all take together, `most_mb` what they may; `deleted` are the numbers of those that were.
+    `storage_mb` is what all take together with the results of jobs, which take `results_mb`, and `most_mb` what they
+    may; `deleted` are the numbers of those that were.
     """
 
     schema_version: int = 1
     models: list[dict[str, Any]]
     inputs: list[dict[str, Any]]
     storage_mb: float
+    results_mb: float
     most_mb: float
     deleted: tuple[int, ...]
 
@@ -59,7 +61,8 @@ class UploadsDocument(msgspec.Struct, frozen=True, kw_only=True):
 def command(token: str | None, service: str | None, deleted: tuple[int, ...], json_target: JsonTarget) -> None:
     """List your models and sets of inputs at a service, newest first, and how much they take of what they may.
 
-    Results of jobs stay when their model is deleted.  What a job needs that has not ended cannot be deleted.
+    Results of jobs count as well; they stay when their model is deleted.  What a job needs that has not ended cannot be
+    deleted.
     """
     with Client(service, token) as client:
         models, inputs = client.models(_MOST), client.inputs(_MOST)
@@ -77,6 +80,7 @@ def command(token: str | None, service: str | None, deleted: tuple[int, ...], js
         models=models,
         inputs=inputs,
         storage_mb=user["used"]["storage_mb"],
+        results_mb=user["used"].get("results_mb", 0.0),
         most_mb=user["quota"]["storage_mb"],
         deleted=tuple(dict.fromkeys(deleted)),
     )
@@ -88,7 +92,9 @@ def command(token: str | None, service: str | None, deleted: tuple[int, ...], js
 def _lines(document: UploadsDocument) -> list[str]:
     rows = [*_rows(_MODEL, document.models), *_rows(_INPUTS, document.inputs)]
     rows.sort(key=lambda row: -int(row[0]))
-    total = f"Your uploads take {document.storage_mb:.1f} of {document.most_mb:g} MB."
+    results = document.results_mb
+    total = f"Your {'uploads and results' if results else 'uploads'} take {document.storage_mb:.1f} of "
+    total += f"{document.most_mb:g} MB{f', of which {results:.1f} MB are results' if results else ''}."
     return [*(table_lines(_COLUMNS, rows, output_width()) if rows else []), total]
 
 

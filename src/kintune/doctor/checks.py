@@ -20,7 +20,7 @@ from kintune.hardware.locks import cores_lock
 from kintune.hardware.quota import cpu_quota, threads_within
 from kintune.hardware.toolchain import find_nvcc
 from kintune.records import Store
-from kintune.terminal.formatting import count
+from kintune.terminal.formatting import count, counted
 from kintune.tuning.narrow import avoided_extensions, narrow_speeds
 from kintune.tuning.peak import device_peak
 from kintune.wire.worker_client import interview
@@ -80,7 +80,7 @@ def check_quota(root: Path = Path("/")) -> list[Check]:
     if quota is None:
         return []
     cores = len(physical_cores())
-    finding = f"{quota.cores:g} of {cores} cores, by {quota.group}"
+    finding = f"{quota.cores:g} of {counted(cores, 'core')}, by {quota.group}"
     if quota.cores >= cores:
         return [Check("CPU quota", Verdict.GOOD, finding)]
     threads = threads_within(cores, root)
@@ -138,8 +138,8 @@ def described(peak: Peak) -> str:
     rates = (f"{count(gflops * 1e9, 'FLOP')} in {each}" for each, gflops in sorted((peak.narrow_gflops or {}).items()))
     narrow = ", ".join(rates)
     return (
-        f"{count(peak.gflops * 1e9, 'FLOP')} a second with {peak.threads} threads{narrow and f' ({narrow})'}, "
-        f"streaming {count(peak.gbytes_per_s * 1e9, 'B')}{reading} a second"
+        f"{count(peak.gflops * 1e9, 'FLOP')} a second with {counted(peak.threads, 'thread')}"
+        f"{narrow and f' ({narrow})'}, streaming {count(peak.gbytes_per_s * 1e9, 'B')}{reading} a second"
     )
 
 
@@ -186,7 +186,7 @@ def check_records(location: str | None) -> list[Check]:
     try:
         with Store.open(where, create=False) as store:
             counts = store.counts()
-            finding = f"{store.where}: {counts.runs} runs, {counts.measurements} measurements"
+            finding = f"{store.where}: {counted(counts.runs, 'run')}, {counted(counts.measurements, 'measurement')}"
             notices = [Check("records", Verdict.NOTE, store.notice)] if store.notice else []
             return [Check("records", Verdict.GOOD, finding), *notices]
     except (RecordsError, StorageError) as error:

@@ -48,7 +48,7 @@ class Scope(str, Enum):
 
 class Quota(msgspec.Struct, frozen=True):
     """What a user may use: jobs that are not over, the size of one upload, minutes of tuning within a day, and the
-    size of all uploads together.
+    size of all uploads and results together.
     """
 
     jobs: int = 20

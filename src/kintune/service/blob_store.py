@@ -61,6 +61,16 @@ class BlobStore:
         """Whether the file is there."""
         return self.path(digest).is_file()
 
+    def existing(self, digest: Digest) -> Path:
+        """Where the file with this digest lies.
+
+        Raises:
+            StorageError: it is gone.
+        """
+        if not self.has(digest):
+            raise StorageError(f"file {digest[:12]} is gone from the store")
+        return self.path(digest)
+
     def renew(self, digest: Digest) -> bool:
         """Makes a file as if it were new, so that it is not swept away before somebody refers to it.
 

@@ -228,14 +228,23 @@ class Client:
         """
         return self._command(job, "retry")
 
-    def delete_files(self, job: str) -> None:
-        """Deletes the executable and the log of a job that has ended; its report stays.
+    def delete_files(self, *jobs: str) -> None:
+        """Deletes the executables and the logs of jobs that have ended; their reports stay.
+
+        Where some are refused, those of all others are deleted before the error names the refused jobs.
 
         Raises:
             InputError: there is no such job, or it has not ended.
             ServiceError: the service does not answer, or fails.
         """
-        self._connection.ask("DELETE", _path(job, "files"))
+        refused = []
+        for job in dict.fromkeys(jobs):
+            try:
+                self._connection.ask("DELETE", _path(job, "files"))
+            except InputError as error:
+                refused.append(str(error) if job in str(error) else f"job {job}: {error}")
+        if refused:
+            raise InputError("; ".join(refused))
 
     def report(self, job: str) -> dict[str, Any]:
         """Returns the report of a job that is done: the document of `kintune tune --json`.
@@ -256,13 +265,14 @@ class Client:
         Raises:
             StorageError: the file cannot be written.
             InputError: the service refuses the request, or the file cannot be written there.
-            ServiceError: the service does not answer, or breaks off.
+            ServiceError: the service does not answer, or breaks off; or what answers is no service.
         """
         asked, folder, is_made = _path(job, what), expanded(path), what.startswith("export/")
         target = check_writable(folder / job if os.path.isdir(folder) else path, "the output")
         part = target.with_name(f".{target.name}.part")
         try:
-            with self._connection.receiving(asked, PATIENT if is_made else TIMEOUT) as response:
+            media_type = "text/plain" if what == "log" else "application/octet-stream"
+            with self._connection.receiving(asked, media_type, PATIENT if is_made else TIMEOUT) as response:
                 target = target.with_name(_file_name(response) or job) if os.path.isdir(folder) else target
                 with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):

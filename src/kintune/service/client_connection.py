@@ -123,16 +123,19 @@ class ServiceConnection:
         return found
 
     @contextmanager
-    def receiving(self, path: str, timeout: httpx.Timeout) -> Iterator[httpx.Response]:
-        """A context with the answer to a GET whose content is still to be read.
+    def receiving(self, path: str, media_type: str, timeout: httpx.Timeout) -> Iterator[httpx.Response]:
+        """A context with the answer to a GET: a file of the `media_type`, whose content is still to be read.
 
         Raises:
             InputError: the service refuses the request.
-            ServiceError: the service does not answer, fails, or breaks off.
+            ServiceError: the service does not answer, fails, or breaks off; or what answers is no service, such as a
+                proxy with a page where users sign in.
         """
         try:
             with self._http.stream("GET", path, timeout=timeout) as response:
                 self._check(response)
+                if not _is_file(response, media_type):
+                    raise self._stranger()
                 yield response
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise self._silent(error) from error
@@ -211,6 +214,12 @@ def _chunks(file: Path) -> Iterator[bytes]:
     with file.open("rb") as opened:
         while chunk := opened.read(_CHUNK):
             yield chunk
+
+
+def _is_file(response: httpx.Response, media_type: str) -> bool:
+    """Returns whether an answer is a file of this type, as the service sends them."""
+    sent, disposition = (str(response.headers.get(name, "")) for name in ("content-type", "content-disposition"))
+    return sent.partition(";")[0].strip().lower() == media_type and disposition.lower().startswith("attachment")
 
 
 def _address(text: str) -> str:

@@ -16,6 +16,7 @@ from kintune.service.access import Forbidden, NotFound, Quota, Visitor
 from kintune.service.database import plain
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import ENDS, JobCommand, JobStatus, after, may_command
+from kintune.service.model_store import storage_of
 from kintune.service.schema import commands, job_runs, jobs, models, steps, users
 
 __all__ = ["Job", "JobRepository", "JobStep", "PendingCommand", "baseline_of", "gain_columns", "job_of_row"]
@@ -37,6 +38,7 @@ class Job(msgspec.Struct, frozen=True):
 
     `latency_ms` is that of its result, or the estimate while it is under way; `baseline` is the fastest other runtime
     that was timed for it, and `baseline_ms` what that takes.  `files_removed` is when its executable and its log were.
+    `executable_size` is in bytes.
     """
 
     id: str
@@ -59,6 +61,7 @@ class Job(msgspec.Struct, frozen=True):
     baseline: str | None = None
     baseline_ms: float | None = None
     files_removed: float | None = None
+    executable_size: int | None = None
 
     @property
     def has_files(self) -> bool:
@@ -105,7 +108,7 @@ class JobRepository:
         """Returns a new job and True; with the idempotency `key` of an earlier job, that job and False.
 
         Raises:
-            Forbidden: the visitor's quota is used up.
+            Forbidden: the visitor's quota is used up, that of storage as well.
             InputError: the key stands for another job.
         """
         with self._database.transaction() as connection:
@@ -361,6 +364,9 @@ class JobRepository:
                 f"that would make {minutes:.0f} minutes of tuning within a day; you may have "
                 f"{visitor.quota.minutes:g}: ask for fewer, or wait until earlier jobs are a day old"
             )
+        storage = storage_of(connection, visitor.user)
+        if storage.left < 0:  # a result is never refused, so there may be too much
+            raise storage.refusal("its result takes more")
 
 
 def job_of_row(row: dict[str, object]) -> Job:
@@ -387,7 +393,7 @@ def baseline_of(name: str | None, baseline_ms: float | None, latency_ms: float |
 
 def _remove_files(connection: Connection, which: ColumnElement[bool], now: float) -> list[str]:
     """Forgets the executables and the logs of jobs; returns the ids of those that had any."""
-    values = {"executable": None, "log": None, "files_removed": now}
+    values = {"executable": None, "executable_size": None, "log": None, "files_removed": now}
     return list(connection.scalars(update(jobs).where(which, _HAS_FILES).values(**values).returning(jobs.c.id)))
 
 

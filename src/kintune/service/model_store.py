@@ -1,4 +1,7 @@
-"""What was uploaded, models and sets of inputs: their owners, their files, and the findings of the inspection."""
+"""What was uploaded, models and sets of inputs: their owners, their files, and the findings of the inspection.
+
+It also counts what uploads and results take of the storage that a user may have.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from kintune.service.database import plain
 from kintune.service.job_status import ENDS
 from kintune.service.schema import jobs, models, users
 
-__all__ = ["INPUTS", "MODEL", "Findings", "Input", "ModelStore", "Storage", "StoredModel", "shortened"]
+__all__ = ["INPUTS", "MODEL", "Findings", "Input", "ModelStore", "Storage", "StoredModel", "shortened", "storage_of"]
 
 MODEL, INPUTS = "model", "inputs"
 """The kinds of uploads: an ONNX file, or an .npz file with a set of inputs."""
@@ -65,11 +68,20 @@ class StoredModel(msgspec.Struct, frozen=True):
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """How many bytes a user's uploads take, how many they may, and how many the largest of them takes."""
+    """How many bytes a user's uploads take, and how many the executables of their jobs.
 
-    used: int
+    Both together may take `most`; the `largest` is that of the uploads.
+    """
+
+    uploads: int
     most: int
     largest: int = 0
+    results: int = 0
+
+    @property
+    def used(self) -> int:
+        """How many bytes uploads and results take together."""
+        return self.uploads + self.results
 
     @property
     def left(self) -> int:
@@ -81,13 +93,13 @@ class Storage(msgspec.Struct, frozen=True):
         """As many bytes as are left, or as the largest upload has: the same file again takes no more."""
         return max(self.left, self.largest)
 
-    @property
-    def refusal(self) -> Forbidden:
-        """The error for a user whose upload would be too much."""
+    def refusal(self, why: str = "this one is too much") -> Forbidden:
+        """The error for a user whose upload, or job, would be too much, which is said by `why`."""
         return Forbidden(
-            f"your uploads take {self.used / (1 << 20):.1f} of the {self.most >> 20} MB that you may keep, and this "
-            "one is too much; delete models or sets of inputs that you need no more, on the page Models, by `kintune "
-            "uploads --delete NUMBER`, or by DELETE /api/v1/models/ID and DELETE /api/v1/inputs/ID"
+            f"your uploads and results take {self.used / (1 << 20):.1f} of the {self.most >> 20} MB that you may keep, "
+            f"and {why}; delete models or sets of inputs that you need no more, on the page Models, by `kintune "
+            "uploads --delete NUMBER`, or by DELETE /api/v1/models/ID and DELETE /api/v1/inputs/ID; or results, on the "
+            "page Jobs, by `kintune job delete-files ID`, or by DELETE /api/v1/jobs/ID/files"
         )
 
 
@@ -115,7 +127,7 @@ class ModelStore:
             if before is not None and before.deleted is None and (before.kind, kind) == (INPUTS, MODEL):
                 raise InputError(f"this file is your set of inputs {before.id}, and no model")
             if (before is None or before.deleted is not None) and size > (storage := self.storage(owner)).left:
-                raise storage.refusal
+                raise storage.refusal()
             if before is None:
                 row = {"owner": owner, "name": name, "file": file, "size": size, "created": now, "expires": expires}
                 known = connection.execute(insert(models).values(kind=kind, **row).returning(models.c.id)).scalar_one()
@@ -163,14 +175,9 @@ class ModelStore:
         return self._get(model)
 
     def storage(self, owner: int) -> Storage:
-        """What the uploads of a user take that are not deleted."""
-        live = (models.c.owner == owner) & models.c.deleted.is_(None)
+        """What the uploads and the results of a user take that are not deleted."""
         with self._database.snapshot() as connection:
-            sizes = select(func.sum(models.c.size), func.max(models.c.size)).where(live)
-            used, largest = connection.execute(sizes).one()
-            quota = connection.execute(select(users.c.quota).where(users.c.id == owner)).scalar_one()
-        most = msgspec.json.decode(quota, type=Quota).storage_mb << 20
-        return Storage(int(used or 0), most, int(largest or 0))
+            return storage_of(connection, owner)
 
     def names(self, ids: Iterable[int]) -> dict[int, str]:
         """Returns the names of models by id, be they deleted or not."""
@@ -231,6 +238,18 @@ class ModelStore:
         if row is None:
             raise NotFound(f"there is no {_CALLED[kind]} {model}")
         return _model(plain(row))
+
+
+def storage_of(connection: Connection, owner: int) -> Storage:
+    """What the uploads and the results of a user take that are not deleted; one that several jobs have counts once."""
+    live = (models.c.owner == owner) & models.c.deleted.is_(None)
+    uploads, largest = connection.execute(select(func.sum(models.c.size), func.max(models.c.size)).where(live)).one()
+    theirs = (jobs.c.owner == owner) & jobs.c.executable.is_not(None)
+    each = select(func.max(jobs.c.executable_size).label("size")).where(theirs).group_by(jobs.c.executable).subquery()
+    results = connection.scalar(select(func.sum(each.c.size)))
+    quota = connection.execute(select(users.c.quota).where(users.c.id == owner)).scalar_one()
+    most = msgspec.json.decode(quota, type=Quota).storage_mb << 20
+    return Storage(int(uploads or 0), most, int(largest or 0), int(results or 0))
 
 
 _CALLED = {MODEL: "model", INPUTS: "set of inputs"}

@@ -124,6 +124,7 @@ jobs = Table(
     _time("started", needed=False),
     _time("ended", needed=False),
     _time("files_removed", needed=False),  # of the executable and the log
+    Column("executable_size", BigInteger),  # in bytes; null of results of earlier versions
     UniqueConstraint("owner", "idempotency_key"),
     Index("ix_service_jobs_owner_created", "owner", "created"),
     Index("ix_service_jobs_state", "state"),

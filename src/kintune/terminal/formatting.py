@@ -9,6 +9,7 @@ from kintune.core.report import ProgressReport
 __all__ = [
     "clock",
     "count",
+    "counted",
     "describe_effort",
     "describe_failures",
     "describe_interference",
@@ -58,6 +59,11 @@ def count(value: float, unit: str = "") -> str:
     return f"{_three_digits(value / 1000**power)} {_PREFIXES[power]}{unit}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 program`, `2 programs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def times(ratio: float) -> str:
     """A ratio: `1.92x`."""
     return f"{ratio:.2f}x"
@@ -81,7 +87,9 @@ def describe_stage(report: ProgressReport) -> str:
 
 def describe_effort(report: ProgressReport) -> str:
     """What was spent and what is left: `384 of 1000 trials, 03:12, about 5 min left`."""
-    spent = f"{report.trials} of {report.trials_total} trials" if report.trials_total else f"{report.trials} trials"
+    spent = counted(report.trials, "trial")
+    if report.trials_total:
+        spent = f"{report.trials} of {counted(report.trials_total, 'trial')}"
     parts = [spent] if report.searches else []
     parts.append(clock(report.elapsed_s))
     if report.time_left_s is not None:
@@ -96,9 +104,9 @@ def describe_failures(report: ProgressReport) -> str:
         ordered = sorted(report.failures.items(), key=lambda item: (-item[1], item[0]))
         causes = ", ".join(f"{cause} {count}" for cause, count in ordered)
         failed = sum(report.failures.values())
-        parts.append(f"{failed} candidate{'' if failed == 1 else 's'} failed ({causes})")
+        parts.append(f"{counted(failed, 'candidate')} failed ({causes})")
     if report.reused_records:
-        parts.append(f"{report.reused_records} measurements reused")
+        parts.append(f"{counted(report.reused_records, 'measurement')} reused")
     return "; ".join(parts)
 
 

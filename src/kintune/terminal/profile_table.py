@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, narrow_precision, reached
-from kintune.terminal.formatting import count, milliseconds
+from kintune.terminal.formatting import count, counted, milliseconds
 
 __all__ = ["network_lines", "profile_lines"]
 
@@ -46,7 +46,8 @@ def network_lines(profile: Profile) -> Iterator[str]:
     else:
         yield f"{took}; {gap}"
     if profile.copies:
-        yield f"also {profile.copies} copies of {count(profile.copied_bytes, 'B')}"
+        copies = "1 copy" if profile.copies == 1 else f"{profile.copies} copies"
+        yield f"also {copies} of {count(profile.copied_bytes, 'B')}"
     if profile.onnxruntime is not None:
         onnx = profile.onnxruntime
         yield (
@@ -121,7 +122,7 @@ def _regions(regions: Sequence[RegionProfile], top: int, width: int) -> Iterator
         aligned = " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         yield f"{_cut(title, first):<{first}}  {aligned}".rstrip()
     if rest:
-        yield f"{rest} more regions"
+        yield counted(rest, "more region")
 
 
 def _region_cells(region: RegionProfile) -> list[str]:

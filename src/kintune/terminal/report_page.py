@@ -13,7 +13,7 @@ from kintune.profiling.page import profile_section
 from kintune.profiling.page_style import html_document
 from kintune.terminal.comparison import describe_result
 from kintune.terminal.curve_picture import curve_svg
-from kintune.terminal.formatting import clock, milliseconds
+from kintune.terminal.formatting import clock, counted, milliseconds
 from kintune.terminal.summary import REASONS, error_lines, gain_lines
 
 __all__ = ["report_page"]
@@ -27,12 +27,16 @@ def report_page(report: AnyReport) -> bytes:
     """The page, in UTF-8, without scripts or outside files."""
     if isinstance(report, CampaignReport):
         names = [*(run.model.name for run in report.runs), *(failed.model for failed in report.failed)]
-        return html_document(f"{len(names)} models tuned together", _campaign(report, len(names)))
+        return html_document(
+            f"{counted(len(names), 'model')} tuned{' together' if len(names) > 1 else ''}",
+            _campaign(report, len(names)),
+        )
     return html_document(f"{report.model.name}: report", _one(report))
 
 
 def _campaign(report: CampaignReport, number: int) -> Iterator[str]:
-    yield f'<p class="facts">{number} models were tuned together, policy {escape(report.policy)}.</p>'
+    tuned = "1 model was tuned" if number == 1 else f"{number} models were tuned together"
+    yield f'<p class="facts">{tuned}, policy {escape(report.policy)}.</p>'
     for failed in report.failed:
         yield f'<h1>{escape(failed.model)}: <span class="slower">no result</span></h1>'
         yield f"<p>{escape(failed.error)}: {escape(failed.reason)}</p>"
@@ -73,7 +77,7 @@ def _head(report: RunReport) -> Iterator[str]:
         yield f"<h1>{name}: {milliseconds(latency.tuned)}{won}</h1>"
     known = f", {report.reused_records} known before" if report.reused_records else ""
     yield (
-        f'<p class="facts">{report.trials} programs measured{known}, in {clock(report.seconds)}; '
+        f'<p class="facts">{counted(report.trials, "program")} measured{known}, in {clock(report.seconds)}; '
         f"{escape(REASONS[report.reason])}. Run {escape(report.run_id)}.</p>"
     )
     if report.within_tolerance is False:
@@ -88,7 +92,7 @@ def _failed_head(report: FailureReport) -> Iterator[str]:
     yield f'<h1>{escape(report.model.name)}: <span class="slower">no result</span></h1>'
     yield f'<p class="note">{escape(report.error)}: {escape(report.cause)}</p>'
     run = f" Run {escape(report.run_id)}." if report.run_id else ""
-    yield f'<p class="facts">{report.trials} programs measured, in {clock(report.seconds)}.{run}</p>'
+    yield f'<p class="facts">{counted(report.trials, "program")} measured, in {clock(report.seconds)}.{run}</p>'
     if report.story:
         yield "<details><summary>The last events</summary>"
         yield from (f"<div>{escape(line)}</div>" for line in report.story)
@@ -188,7 +192,7 @@ def _causes(failures: Mapping[str, int], *, is_normal: bool) -> Iterator[str]:
         yield f"<tr><td>{escape(cause)}</td><td>{number}</td></tr>"
     yield "</tbody></table></div>"
     if len(failures) > _MOST_CAUSES:
-        yield f'<p class="facts">and {len(failures) - _MOST_CAUSES} more causes</p>'
+        yield f'<p class="facts">and {counted(len(failures) - _MOST_CAUSES, "more cause")}</p>'
 
 
 def _times(report: RunReport) -> Iterator[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 from kintune.core.model import spell_shapes
 from kintune.core.quantisation import Quantised
 from kintune.core.report import BaselineVerdict, RunReport, StopReason
 from kintune.terminal.comparison import describe_against, describe_result
-from kintune.terminal.formatting import clock, describe_interference, milliseconds
+from kintune.terminal.formatting import clock, counted, describe_interference, milliseconds
 
 __all__ = ["REASONS", "error_lines", "gain_lines", "summarize"]
 
@@ -27,10 +28,13 @@ REASONS = {
 """Why a search ended, in words."""
 
 
-def summarize(report: RunReport, written: Path | None = None, job: str = "") -> list[str]:
+def summarize(
+    report: RunReport, written: Path | None = None, job: str = "", files_removed: float | None = None
+) -> list[str]:
     """The final summary, a line each.
 
-    `written` is the file of the report itself; `job` is the job of a service that it is about, if it is.
+    `written` is the file of the report itself; `job` is the job of a service that it is about, if it is, and
+    `files_removed` when its files were (seconds since 1970).
     The comparison with the fastest other runtime comes first, after a warning if the outputs differ too much.
     """
     return [
@@ -45,7 +49,7 @@ def summarize(report: RunReport, written: Path | None = None, job: str = "") -> 
         *_others(report),
         *_kin(report),
         *_failures(report),
-        *(_at_service(report, job) if job else [*_whereabouts(report, written), *_next_steps(report)]),
+        *(_at_service(report, job, files_removed) if job else [*_whereabouts(report, written), *_next_steps(report)]),
     ]
 
 
@@ -131,7 +135,7 @@ def _narrow_errors(report: RunReport) -> list[str]:
     parts = " and ".join(f"{count} in {precision}" for precision, count in sorted(counts.items()))
     share = _share_of_time(report)
     return [
-        f"Of {len(report.subgraphs)} subgraphs, {parts}{f', with {share:.0%} of the time' if share else ''};"
+        f"Of {counted(len(report.subgraphs), 'subgraph')}, {parts}{f', with {share:.0%} of the time' if share else ''};"
         " the others in the model's own types.",
         *_kept(report),
         *_score(report),
@@ -184,9 +188,9 @@ def _regions(report: RunReport) -> list[str]:
     lines = []
     for each in narrow[:_MOST_NAMES]:
         parts = " and ".join(f"{count} in {precision}" for precision, count in sorted(each.precisions.items()))
-        lines.append(f"Of the subgraphs of {each.name} ({_counted(each.nodes, 'node')}), {parts}.")
+        lines.append(f"Of the subgraphs of {each.name} ({counted(each.nodes, 'node')}), {parts}.")
     rest = len(narrow) - _MOST_NAMES
-    return [*lines, f"{_counted(rest, 'more region')} like these."] if rest > 0 else lines
+    return [*lines, f"{counted(rest, 'more region')} like these."] if rest > 0 else lines
 
 
 def _allowed(report: RunReport) -> str:
@@ -224,7 +228,8 @@ def _search(report: RunReport) -> list[str]:
     if report.reason is StopReason.COMPILED:
         return _programs_of_compiled(report)
     reused = f", {report.reused_records} known before" if report.reused_records else ""
-    return [f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {REASONS[report.reason]}."]
+    programs = counted(report.trials, "program")
+    return [f"{programs} measured{reused}, in {clock(report.seconds)}; {REASONS[report.reason]}."]
 
 
 def _programs_of_compiled(report: RunReport) -> list[str]:
@@ -233,7 +238,7 @@ def _programs_of_compiled(report: RunReport) -> list[str]:
         return []
     if not report.reused_records:
         return ["None of its programs was measured before: all are made by a rule, or are the compiler's default."]
-    return [f"{_counted(report.reused_records, 'measured program')} known before; the others are made by a rule."]
+    return [f"{counted(report.reused_records, 'measured program')} known before; the others are made by a rule."]
 
 
 def _others(report: RunReport) -> list[str]:
@@ -250,16 +255,12 @@ def _kin(report: RunReport) -> list[str]:
     use = report.knowledge
     lines = []
     if use.programs or use.models:
-        told = [_counted(number, noun) for number, noun in ((use.programs, "program"), (use.models, "model")) if number]
-        carried = f"; {_counted(use.measured, 'trial')} came from them" if use.measured else ""
+        told = [counted(number, noun) for number, noun in ((use.programs, "program"), (use.models, "model")) if number]
+        carried = f"; {counted(use.measured, 'trial')} came from them" if use.measured else ""
         lines.append(f"Started from {' and '.join(told)} of similar workloads{carried}.")
     if use.lost:
-        lines.append(f"{_counted(use.lost, 'record')} of similar workloads are unusable; run 'kintune records check'.")
+        lines.append(f"{counted(use.lost, 'record')} of similar workloads are unusable; run 'kintune records check'.")
     return lines
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _failures(report: RunReport) -> list[str]:
@@ -268,10 +269,10 @@ def _failures(report: RunReport) -> list[str]:
         return []
     shown = list(causes.items())[:_MAX_CAUSES]
     failed = sum(causes.values())
-    lines = [f"{_counted(failed, 'candidate')} failed; this is normal if it is a minority:"]
+    lines = [f"{counted(failed, 'candidate')} failed; this is normal if it is a minority:"]
     lines.extend(f"  {count:>5}  {cause}" for cause, count in shown)
     if len(causes) > _MAX_CAUSES:
-        lines.append(f"  and {len(causes) - _MAX_CAUSES} more causes; the log lists all")
+        lines.append(f"  and {counted(len(causes) - _MAX_CAUSES, 'more cause')}; the log lists all")
     return lines
 
 
@@ -284,7 +285,14 @@ def _whereabouts(report: RunReport, written: Path | None) -> list[str]:
     return lines
 
 
-def _at_service(report: RunReport, job: str) -> list[str]:
+def _at_service(report: RunReport, job: str, files_removed: float | None) -> list[str]:
+    if files_removed is not None:
+        day = datetime.fromtimestamp(files_removed, timezone.utc).date().isoformat()
+        return [
+            f"The files of job {job} were deleted on {day}.",
+            "Next: kintune submit MODEL.onnx --compile-only, with the job's options, makes them again from what was "
+            "measured",
+        ]
     return [f"Next: kintune job download {job} --output {shlex.quote(report.output)}"]
 
 

@@ -208,6 +208,7 @@ def test_a_job_goes_through_its_states_as_its_stages_begin(case: ControllerCase)
     assert found.reason == "no gain is left to be expected"
     assert found.executable is not None
     assert case.content.path(found.executable).read_bytes() == b"program"
+    assert found.executable_size == len(b"program")
     assert found.log is not None
     assert case.content.path(found.log).read_bytes() == f"what run-{job.id} said after 7".encode()
     assert case.closed == [f"run-{job.id}"]
@@ -410,7 +411,11 @@ def finished(case: ControllerCase, owner: Visitor, tuned: float, **wanted: Any) 
     job = case.jobs.submit(owner, case.model, JobRequest(**wanted), 500.0)[0]
     case.jobs.step(job.id, JobStatus.CHECKING, "", 501.0)
     report = msgspec.structs.replace(example_report(), latency_ms=Latencies(untuned=9.0, tuned=tuned))
-    files = {"report": case.content.put_bytes(msgspec.json.encode(report)), "executable": case.content.put_bytes(b"kt")}
+    files: dict[str, Any] = {
+        "report": case.content.put_bytes(msgspec.json.encode(report)),
+        "executable": case.content.put_bytes(b"kt"),
+    }
+    files["executable_size"] = 2
     return case.jobs.step(job.id, JobStatus.DONE, "converged", 502.0, **files)
 
 
@@ -420,6 +425,7 @@ def test_an_earlier_result_that_meets_the_target_is_the_answer(case: ControllerC
     case.controller.look_around()
     found = case.jobs.get(case.anna, job.id)
     assert (found.state, found.executable, found.report) == (JobStatus.DONE, earlier.executable, earlier.report)
+    assert found.executable_size == 2
     assert found.reason == f"already met by what is known (the result of job {earlier.id})"
     assert case.engine.added == []
 

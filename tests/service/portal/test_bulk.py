@@ -42,7 +42,7 @@ def test_the_answer_leads_back_to_the_same_list(application: ApplicationState, b
     anna = client_of(application, browser, "anna")
     job = submit(anna, upload(anna))
     shown = "?q=small&state=running&state=failed&sort=gain&page=3"
-    assert act(anna, "cancel", job, shown=shown) == f"/{shown}&did=1"
+    assert act(anna, "cancel", job, shown=shown) == f"/{shown}&did={job}"
     assert act(anna, "cancel", shown="?nonsense=https%3A%2F%2Fa.example") == "/"
 
 
@@ -52,15 +52,36 @@ def test_why_jobs_were_not_changed_is_said(application: ApplicationState, browse
     failed, going = submit(anna, model), submit(anna, model)
     application.jobs.step(failed, JobStatus.FAILED, "no memory", NOW)
     submit(anna, model)  # as many as may be
-    assert act(anna, "retry", failed, going, "000000000000") == "/?limited=1&refused=1&gone=1"
+    gone = "0" * 12
+    assert act(anna, "retry", failed, going, gone) == f"/?limited={failed}&refused={going}&gone={gone}"
     reader = client_of(application, browser, "anna", scope=Scope.READ)
-    assert act(reader, "cancel", failed, going) == "/?forbidden=2"
-    assert "could not be changed: a job can be finished while it is tuned, cancelled" in _told({"refused": "1"})[0][0]
-    said = [words for words, _ in _told({"did": "2", "limited": "1", "forbidden": "x", "gone": "1" * 9})]
+    assert act(reader, "cancel", failed, going) == f"/?forbidden={failed},{going}"
+    assert _told({"refused": f"{failed},{going}"})[0][0].startswith(
+        f"Jobs {failed} and {going} could not be changed: a job can be finished while it is tuned, cancelled"
+    )
+    said = [words for words, _ in _told({"did": f"{failed},{going}", "limited": gone, "forbidden": "x", "gone": "<b>"})]
     assert said == [
         "2 jobs: it will be done.",
-        "1 job could not be submitted again: that is beyond your limits of jobs, or of minutes a day.",
+        f"Job {gone} could not be submitted again: that is beyond your limits of jobs, of minutes a day, or of "
+        "storage.",
     ]
+
+
+def test_files_are_deleted_after_the_list_has_asked(application: ApplicationState, browser: TestClient) -> None:
+    anna, boris = client_of(application, browser, "anna"), client_of(application, browser, "boris")
+    model = upload(anna)
+    over, going = submit(anna, model), submit(anna, model)
+    application.jobs.step(over, JobStatus.FAILED, "no memory", NOW, log=application.blobs.put_bytes(b"said"))
+    assert act(anna, "delete-files", over, going, shown="?q=small") == f"/?q=small&deleting={over},{going}"
+    assert application.jobs.of_service(over).has_files
+    assert act(boris, "delete-for-good", over) == f"/?gone={over}"
+    assert act(anna, "delete-for-good", over, going) == f"/?deleted={over}&refused={going}"
+    assert not application.jobs.of_service(over).has_files
+    assert application.audit_log.read(limit=1)[0].action == "delete files"
+    assert _told({"deleted": over}) == [("1 job: executable and log are deleted, the report stays.", "good")]
+    reader = client_of(application, browser, "anna", scope=Scope.READ)
+    for action in ("delete-files", "delete-for-good"):
+        assert act(reader, action, over) == f"/?forbidden={over}"
 
 
 def test_uploads_are_deleted_or_it_is_said_why_not(application: ApplicationState, browser: TestClient) -> None:

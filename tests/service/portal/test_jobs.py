@@ -88,4 +88,21 @@ def test_several_jobs_are_cancelled_at_once(pages: Pages, browser: webdriver.Chr
     wait_for(browser, "2 chosen")
     press(browser, "#do-cancel")
     wait_for(browser, "1 job: it will be done")
-    wait_for(browser, "1 job could not be changed")
+    wait_for(browser, f"Job {pages.failed.id} could not be changed")
+
+
+@browsed
+def test_files_of_several_jobs_are_deleted_once_that_is_confirmed(pages: Pages, browser: webdriver.Chrome) -> None:
+    browser.get(f"{pages.url}/?q=resnet50")
+    for answer in ("Keep them", "Delete them for good"):
+        wait_until_shown(browser)
+        assert not can_be_pressed(browser, "do-delete-files")
+        for job in (pages.tuning, pages.failed):
+            press(browser, f"#choose-{job.id}")
+        wait_for(browser, "2 chosen")
+        press(browser, "#do-delete-files")
+        wait_for(browser, "Executables and logs of these jobs cannot be restored; the reports stay.")
+        click(browser, answer)
+    wait_for(browser, "1 job: executable and log are deleted, the report stays")
+    wait_for(browser, f"Job {pages.tuning.id} could not be changed")
+    assert browser.current_url.startswith(f"{pages.url}/?q=resnet50&")

@@ -221,6 +221,19 @@ def test_the_files_of_a_job_are_deleted_and_its_report_stays(
     assert anna.post(f"/api/v1/jobs/{job}/retry").status_code == 409
 
 
+@pytest.mark.parametrize("what", ["executable", "export/wheel", "log", "report"])
+def test_a_file_that_is_gone_from_the_store_is_named(
+    anna: TestClient, application: ApplicationState, model: int, what: str
+) -> None:
+    job = submit(anna, model).json()["id"]
+    application.jobs.step(job, JobStatus.CHECKING, "", NOW)
+    files = {name: digit * 64 for name, digit in (("executable", "e"), ("log", "f"), ("report", "d"))}
+    application.jobs.step(job, JobStatus.DONE, "", NOW, **files)
+    answer = anna.get(f"/api/v1/jobs/{job}/{what}")
+    digit = files[what.replace("export/wheel", "executable")][:12]
+    assert (answer.status_code, answer.json()["error"]) == (503, f"file {digit} is gone from the store")
+
+
 @pytest.mark.parametrize("what", ["executable", "export/wheel", "log"])
 def test_who_asks_for_a_removed_file_is_told_when_that_was(
     anna: TestClient, application: ApplicationState, model: int, what: str

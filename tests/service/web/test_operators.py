@@ -40,4 +40,4 @@ def test_only_an_admin_changes_users_and_only_as_makes_sense(client: Callable[..
 def test_everybody_is_told_what_their_uploads_take(client: Callable[..., TestClient]) -> None:
     anna = client("anna")
     upload(anna, b"\0" * (3 << 19))
-    assert anna.get("/api/v1/me").json()["used"] == {"storage_mb": 1.5}
+    assert anna.get("/api/v1/me").json()["used"] == {"storage_mb": 1.5, "results_mb": 0.0}

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Quota, Scope
+from kintune.service.web.app import make_app
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import dynamic_onnx, upload
 
@@ -25,7 +28,7 @@ def test_who_has_no_room_left_is_told_what_to_delete(
     for path in ("models", "inputs"):
         answer = small.post(f"/api/v1/{path}", content=b"\1" * 600_000)
         assert answer.status_code == 403
-        assert answer.json()["error"].startswith("your uploads take 0.6 of the 1 MB that you may keep")
+        assert answer.json()["error"].startswith("your uploads and results take 0.6 of the 1 MB that you may keep")
         assert f"/api/v1/{path}/ID" in answer.json()["error"]
     assert len(list(application.blobs.digests())) == 1
     assert small.delete(f"/api/v1/models/{model}").status_code == 204
@@ -47,7 +50,7 @@ def test_what_is_stored_is_accepted_again_without_any_room_left(
     for size in (1, 500_000, 1 << 20):  # shorter than what is stored, and longer
         answer = full.post("/api/v1/models", content=b"\1" * size)
         assert answer.status_code == 403
-        assert answer.json()["error"].startswith("your uploads take 1.0 of the 1 MB that you may keep")
+        assert answer.json()["error"].startswith("your uploads and results take 1.0 of the 1 MB that you may keep")
     assert full.delete(f"/api/v1/models/{model}").status_code == 204
     assert full.post("/api/v1/models", content=b"\1" * 700_000).status_code == 403
     assert (len(list(application.blobs.digests())), incoming(application)) == (2, [])
@@ -126,3 +129,23 @@ def test_what_is_larger_than_may_be_by_now_is_refused_unsent(
     application.users.change_user("anna", quota=Quota(upload_mb=1))
     answer = anna.put(named(data))
     assert (answer.status_code, answer.json()["error"]) == (413, "the file is larger than the 1 MB that are allowed")
+
+
+def test_an_upload_that_is_broken_off_is_no_error_of_the_service(application: ApplicationState) -> None:
+    pieces = iter([{"type": "http.request", "body": b"\x08", "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(pieces)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/models", "raw_path": b"/api/v1/models", "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1:8190")], "client": ("127.0.0.1", 50000), "server": ("127.0.0.1", 8190),
+        "scheme": "http", "http_version": "1.1", "root_path": "",
+    }  # fmt: skip
+    asyncio.run(make_app(application)(scope, receive, send))
+    assert sent[0]["status"] == 400
+    assert list(application.blobs.digests()) == []

@@ -221,8 +221,16 @@ class JobController:
                 underway = _Underway(job, None, job.state)
                 self._step(underway, JobStatus.CHECKING, "")
                 files = {"report": done.report, "executable": done.executable, "log": done.log}
+                size = done.executable_size
                 gain = gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline)
-                self._step(underway, JobStatus.DONE, f"{_ALREADY_MET} (the result of job {done.id})", **files, **gain)
+                self._step(
+                    underway,
+                    JobStatus.DONE,
+                    f"{_ALREADY_MET} (the result of job {done.id})",
+                    **files,
+                    executable_size=size,
+                    **gain,
+                )
                 return True
         self._unanswered.add(job.id)
         return False
@@ -352,6 +360,7 @@ class JobController:
         shown = msgspec.structs.replace(report, output=output.name, log=None)  # users are not told paths of the service
         facts: dict[str, str | float | None] = {
             "report": self._blobs.put_bytes(msgspec.json.encode(shown)),
+            "executable_size": output.stat().st_size,
             "executable": self._blobs.keep(output),
             "log": self._keep_log(underway, run),
             **gain_columns(report.latency_ms.tuned, report.latency_ms.fastest_baseline),

@@ -19,6 +19,7 @@ from kintune.scheduler.events import (
 )
 from kintune.scheduler.resources import Host, Resource
 from kintune.service.orchestrator.events import EventTally, News, StageBegan, StageEnded, Standing, Standings
+from kintune.terminal.formatting import counted
 
 __all__ = ["StageTracker"]
 
@@ -78,5 +79,5 @@ class StageTracker:
 
 def _standing(resource: Resource, now: float) -> Standing:
     if isinstance(resource, Host):
-        return Standing(resource.id, "host", f"{resource.cores} core{'' if resource.cores == 1 else 's'}", "", now)
+        return Standing(resource.id, "host", counted(resource.cores, "core"), "", now)
     return Standing(resource.id, "device", resource.type, "", now)

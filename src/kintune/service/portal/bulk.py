@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -20,6 +19,7 @@ __all__ = ["change_jobs", "router"]
 
 router = APIRouter(include_in_schema=False)
 _MOST = 200
+_LONGEST_ID = 16
 _REASONS = ((OrderError, "refused"), (Forbidden, "limited"), (NotFound, "gone"))
 """Why a job was not changed, as the address of the list has it; `failed` for anything else."""
 
@@ -29,12 +29,13 @@ def change_jobs(
     request: Request,
     application: ApplicationOf,
     use_cases: UseCasesOf,
-    action: Annotated[Literal["cancel", "finish", "retry"], Form()],
+    action: Annotated[Literal["cancel", "finish", "retry", "delete-files", "delete-for-good"], Form()],
     job: Annotated[list[str], Form(max_length=_MOST)] = [],  # noqa: B006 - FastAPI's way to say that there may be none
 ) -> Response:
-    """Cancel, finish or retry jobs, each as if it were asked for alone; the list says how many were refused, and why.
+    """Cancel, finish or retry jobs, or delete their files, each as if it were asked for alone.
 
-    What follows the question mark is the list's own, so that the answer leads back to it.
+    The list says which were refused, and why.  Before files are deleted, it asks.  What follows the question mark is
+    the list's own, so that the answer leads back to it.
     """
     try:
         require_own_origin(request)
@@ -43,24 +44,29 @@ def change_jobs(
     except Unauthorized:
         return RedirectResponse("/sign-in", 303)
     except Forbidden:
-        return _list(request, {"forbidden": len(job)})
-    came: Counter[str] = Counter()
+        return _list(request, {"forbidden": job})
+    if action == "delete-files":
+        return _list(request, {"deleting": job})
+    came: dict[str, list[str]] = {}
     for each in job:
         try:
             if action == "retry":
                 use_cases.retry(visitor, address_of(request), each)
+            elif action == "delete-for-good":
+                use_cases.delete_files(visitor, address_of(request), each)
             else:
                 use_cases.command(visitor, address_of(request), each, JobCommand(action))
-            came["did"] += 1
+            said = "deleted" if action == "delete-for-good" else "did"
         except KintuneError as error:
-            came[next((why for kind, why in _REASONS if isinstance(error, kind)), "failed")] += 1
+            said = next((why for kind, why in _REASONS if isinstance(error, kind)), "failed")
+        came.setdefault(said, []).append(each)
     return _list(request, came)
 
 
-def _list(request: Request, came: Mapping[str, int]) -> Response:
-    """Redirects to the list, which shows the outcome of the action."""
+def _list(request: Request, came: Mapping[str, Sequence[str]]) -> Response:
+    """Redirects to the list, which shows the outcome of the action for each job, or asks before it."""
     query = JobQuery(request.query_params, request.query_params.getlist("state"))
     address = query.address(page=query.page)
-    if counts := {name: count for name, count in came.items() if count}:
-        address += f"{'&' if '?' in address else '?'}{urlencode(counts)}"
+    if said := {name: ",".join(each[:_LONGEST_ID] for each in jobs) for name, jobs in came.items() if jobs}:
+        address += f"{'&' if '?' in address else '?'}{urlencode(said, safe=',')}"
     return RedirectResponse(address, 303)

@@ -15,6 +15,7 @@ from kintune.service.model_store import INPUTS, Input
 from kintune.service.portal.frame import PageContext, Region, markup
 from kintune.service.portal.markup import notice, tag, text
 from kintune.service.portal.shape_words import spelled
+from kintune.terminal.formatting import counted
 
 __all__ = ["InputsField", "describe_sets", "misfit", "sets_zone"]
 
@@ -96,7 +97,7 @@ def describe_sets(names: Sequence[str]) -> str:
     if not names:
         return "One file for each set of inputs, by the names of the model's inputs: numpy.savez writes them."
     listed = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
-    return f"{len(names)} set{'' if len(names) == 1 else 's'} of inputs will be used: {listed}"
+    return f"{counted(len(names), 'set')} of inputs will be used: {listed}"
 
 
 def misfit(arrays: Sequence[Input], inputs: Sequence[Input]) -> str | None:

@@ -17,7 +17,7 @@ from kintune.service.portal.gantt import gantt
 from kintune.service.portal.job_words import describe_request
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
 from kintune.service.web.utilisation import SPAN_S
-from kintune.terminal.formatting import duration
+from kintune.terminal.formatting import counted, duration
 
 __all__ = ["devices_page", "resources_page", "router", "tallied"]
 
@@ -107,7 +107,7 @@ def _standing(standing: Standing, busy: float, tally: EventTally | None, now: fl
 
 def tallied(tally: EventTally) -> str:
     """A device's measurements and what interfered with them, in words."""
-    many = f"{tally.measured} measurement{'' if tally.measured == 1 else 's'}"
+    many = counted(tally.measured, "measurement")
     if not tally.disturbed:
         return f"{many}, none disturbed"
     return f"{many}, {tally.disturbed} of them timed again because something else had used its cores"

@@ -15,11 +15,12 @@ from kintune.service.portal.job_words import (
     describe_precision,
     describe_request,
     describe_where,
+    left_out,
     snippets,
 )
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
 from kintune.service.portal.operators import Family, Operator
-from kintune.terminal.formatting import duration, milliseconds, times
+from kintune.terminal.formatting import counted, duration, milliseconds, times
 from kintune.terminal.summary import REASONS
 
 __all__ = [
@@ -125,7 +126,7 @@ def result_facts(report: RunReport, hybrid: Hybrid | None) -> str:
         "Precision": text(describe_precision(report)),
         "Runs": text(describe_where(hybrid)),
         "Search": text(
-            f"{report.trials} programs measured in {duration(report.seconds)}"
+            f"{counted(report.trials, 'program')} measured in {duration(report.seconds)}"
             f"{f', {report.reused_records} known before' if report.reused_records else ''}; {REASONS[report.reason]}"
         ),
     }
@@ -145,7 +146,7 @@ def where_part(hybrid: Hybrid | None) -> str:
     if hybrid is None or not (hybrid.nodes or hybrid.operators):
         return ""
     regions = (
-        tag("li", text(f"Region {number}: {len(region.nodes)} nodes ({_some(region.nodes)})"))
+        tag("li", text(f"Region {number}: {counted(len(region.nodes), 'node')} ({_some(region.nodes)})"))
         for number, region in enumerate(hybrid.regions)
     )
     why = (tag("li", text(f"{node}: {reason}")) for node, reason in list(hybrid.nodes.items())[:50])
@@ -170,7 +171,7 @@ def operators_table(operators: Sequence[Operator], *, is_profiled: bool) -> str:
     said = "Times of one run of each, as measured alone."
     if not is_profiled:
         said += " kintune profile MODEL.kt says what bounds each inside the network, on the machine where it runs."
-    rest = "" if len(operators) <= _MOST_ROWS else f" {len(operators) - _MOST_ROWS} faster ones are left out."
+    rest = "" if len(operators) <= _MOST_ROWS else f" {left_out(len(operators) - _MOST_ROWS)}"
     return _card(title, shown + tag("p", text(said + rest), class_="faint small"))
 
 
@@ -210,7 +211,7 @@ def families_map(families: Sequence[Family]) -> str:
 
 def _family_part(family: Family, largest: float) -> str:
     number = len(family.operators)
-    head = f"{family.name}: {family.share:.0%} of the time, {number} operator{'' if number == 1 else 's'}"
+    head = f"{family.name}: {family.share:.0%} of the time, {counted(number, 'operator')}"
     segments = (
         tag(
             "i", style=f"width:{100 * each.share / largest:.2f}%;opacity:{1 - 0.1 * (place % _SHADES):.1f}",

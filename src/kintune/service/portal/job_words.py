@@ -16,7 +16,7 @@ from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.terminal.comparison import describe_against, describe_estimate, describe_share
-from kintune.terminal.formatting import milliseconds
+from kintune.terminal.formatting import counted, milliseconds
 
 __all__ = [
     "Snippet",
@@ -25,6 +25,7 @@ __all__ = [
     "describe_request",
     "describe_where",
     "headline",
+    "left_out",
     "outlook_of",
     "saved_progress",
     "snippets",
@@ -89,9 +90,9 @@ def describe_request(wanted: JobRequest) -> str:
     if wanted.until is not None:
         parts.append(f"until {parse_target(wanted.until).described}")
     if wanted.minutes is not None:
-        parts.append(f"{wanted.minutes:g} minutes at most")
+        parts.append(f"{wanted.minutes:g} minute{'' if wanted.minutes == 1 else 's'} at most")
     if wanted.trials is not None:
-        parts.append(f"{wanted.trials} programs at most")
+        parts.append(f"{counted(wanted.trials, 'program')} at most")
     narrow = [f"precision {wanted.precision}"] if wanted.precision != "fp32" else []
     narrow += [f"large weights in {wanted.weights} bits"] if wanted.weights is not None else []
     if narrow:
@@ -101,11 +102,9 @@ def describe_request(wanted: JobRequest) -> str:
     if (wanted.rtol, wanted.atol) != (usual.rtol, usual.atol):
         parts.append(f"outputs within {wanted.rtol:g} relative and {wanted.atol:g} absolute")
     if wanted.calibrate:
-        sets = "1 set" if len(wanted.calibrate) == 1 else f"{len(wanted.calibrate)} sets"
-        parts.append(f"quantised with {sets} of inputs")
+        parts.append(f"quantised with {counted(len(wanted.calibrate), 'set')} of inputs")
     if wanted.inputs:
-        sets = "1 set" if len(wanted.inputs) == 1 else f"{len(wanted.inputs)} sets"
-        parts.append(f"outputs compared on {sets} of inputs")
+        parts.append(f"outputs compared on {counted(len(wanted.inputs), 'set')} of inputs")
     for name, shape in wanted.shapes.items():
         several = [one for one in shape if isinstance(one, tuple)]
         shown = [spell(one) for one in several] or [spell(tuple(one for one in shape if isinstance(one, int)))]
@@ -143,12 +142,18 @@ def describe_precision(report: RunReport) -> str:
     if not narrow:
         return "as the model"
     kinds = sorted(set(narrow.values()))
-    said = f"{' and '.join(kinds)} in {len(narrow)} of {len(report.subgraphs)} operators"
+    said = f"{' and '.join(kinds)} in {len(narrow)} of {counted(len(report.subgraphs), 'operator')}"
     if report.norm_error is None:
         return said
-    on = f"on {report.held_back} sets of inputs held back" if report.held_back else "on the inputs of the choice"
+    held_back = f"{counted(report.held_back, 'set')} of inputs held back"
+    on = f"on {held_back if report.held_back else 'the inputs of the choice'}"
     allowed = f" of {report.options.max_error:.2g} allowed"
     return f"{said}; error of the outputs {report.norm_error:.2g} of their norm{allowed}, {on}"
+
+
+def left_out(number: int) -> str:
+    """A sentence on operators or calls that a table has no rows for."""
+    return "1 faster one is left out." if number == 1 else f"{number} faster ones are left out."
 
 
 def describe_where(hybrid: Hybrid | None) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from urllib.parse import urlencode
 
 from nicegui import ui
 
 from kintune.core.report import ProgressReport
-from kintune.service.access import Scope, Visitor
+from kintune.service.access import NotFound, Scope, Visitor
 from kintune.service.job_listing import SORTED_BY, JobFilter, ListedJob
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.frame import (
@@ -26,7 +28,7 @@ from kintune.service.portal.frame import (
 from kintune.service.portal.job_words import saved_progress
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
 from kintune.terminal.comparison import describe_against
-from kintune.terminal.formatting import describe_effort, milliseconds
+from kintune.terminal.formatting import counted, describe_effort, milliseconds
 
 __all__ = ["SEARCHES", "JobQuery", "jobs_page"]
 
@@ -39,20 +41,24 @@ SEARCHES = (
 """Groups of states that a list can be cut down to: as the address has them, for people, and the states."""
 
 _A_PAGE = 25
-_LONGEST_COUNT = 6  # digits
+_ID = re.compile(r"[0-9a-f]{12}")
 _CAME = {
     "did": (": it will be done", "good"),
+    "deleted": (": executable and log are deleted, the report stays", "good"),
     "refused": (
-        " could not be changed: a job can be finished while it is tuned, cancelled while it is not over, and tried"
-        " again after it has failed or was cancelled",
+        " could not be changed: a job can be finished while it is tuned, cancelled while it is not over, tried again"
+        " after it has failed or was cancelled, and its files be deleted when it has ended",
         "bad",
     ),
-    "limited": (" could not be submitted again: that is beyond your limits of jobs, or of minutes a day", "bad"),
+    "limited": (
+        " could not be submitted again: that is beyond your limits of jobs, of minutes a day, or of storage",
+        "bad",
+    ),
     "gone": (" could not be changed: the job or its model is not there any more", "bad"),
     "forbidden": (" could not be changed: your token may only read", "bad"),
     "failed": (" could not be changed: the service could not do it now; try again", "bad"),
 }
-"""What is said of an action on several jobs, by the counts in the address that has led back here."""
+"""What is said of an action on several jobs, by what in the address that has led back here lists them."""
 
 _COLUMNS = (
     ("model", "Model", False),
@@ -128,6 +134,8 @@ async def jobs_page(context: PageContext) -> None:
             markup(link("New job", "/new", class_="button main"))
     for words, kind in _told(context.query):
         markup(notice(words, kind))
+    if deleting := await asyncio.to_thread(_ask_before_deleting, context, query):
+        markup(deleting, "card stack")
     markup(_form(context, query, visitor), "card")
     found = await asyncio.to_thread(_find, context, query)
 
@@ -142,10 +150,48 @@ def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
     """What came of an action on several jobs, which has led back here."""
     said = []
     for name, (words, kind) in _CAME.items():
-        number = query.get(name, "")
-        if number.isascii() and number.isdigit() and len(number) < _LONGEST_COUNT:
-            said.append((f"{number} job{'' if number == '1' else 's'}{words}.", kind))
+        if found := _ids(query.get(name, "")):
+            *most, last = found
+            which = f"Jobs {', '.join(most)} and {last}" if most else f"Job {last}"
+            said.append((f"{counted(len(found), 'job') if kind == 'good' else which}{words}.", kind))
     return said
+
+
+def _ids(listed: str) -> list[str]:
+    """The ids of jobs in a part of the address; what is none is left out."""
+    return [each for each in listed.split(",") if _ID.fullmatch(each)]
+
+
+def _ask_before_deleting(context: PageContext, query: JobQuery) -> str:
+    """A form that deletes the files of jobs in the address for good, and a link that keeps them; "" without any."""
+    application, found = context.application, []
+    for id in _ids(context.query.get("deleting", "")):
+        with suppress(NotFound):
+            found.append(application.jobs.get(context.visitor, id))
+    if not (found and context.visitor.may_submit):
+        return ""
+    names = application.models.names(job.model for job in found)
+    listed = (
+        tag("li", link(names.get(job.model, ""), f"/jobs/{job.id}") + tag("span", text(job.id), class_="under mono"))
+        for job in found
+    )
+    words = "The executable and the log of this job" if len(found) == 1 else "Executables and logs of these jobs"
+    parts = [
+        tag("p", f"{words} cannot be restored; {'the report stays' if len(found) == 1 else 'the reports stay'}."),
+        tag("ul", listed),
+        *(tag("input", type="hidden", name="job", value=job.id) for job in found),
+        tag(
+            "button", "Delete them for good", type="submit", name="action", value="delete-for-good",
+            class_="button danger", id="do-delete-for-good",
+        ),
+        link("Keep them", query.address(page=query.page), class_="button"),
+    ]  # fmt: skip
+    return tag("form", parts, method="post", action=_actions(query), class_="stack")
+
+
+def _actions(query: JobQuery) -> str:
+    """Where a form sends an action on jobs, whose answer leads back to this list."""
+    return f"/jobs/actions{query.address(page=query.page).removeprefix('/')}"
 
 
 def _form(context: PageContext, query: JobQuery, visitor: Visitor) -> str:
@@ -202,6 +248,7 @@ def _list(context: PageContext, query: JobQuery, found: list[ListedJob], total: 
         _action("Finish with the best result", "finish", "1-99"),
         _action("Try again", "retry", "1-99"),
         _action("Cancel", "cancel", "1-99", danger=True),
+        _action("Delete files", "delete-files", "1-99", danger=True),
     ]
     actions = [
         tag("span", "none chosen", id="chosen", class_="faint", role="status"),
@@ -212,8 +259,7 @@ def _list(context: PageContext, query: JobQuery, found: list[ListedJob], total: 
         ),
     ]  # fmt: skip
     bar = tag("div", actions, class_="line", role="group", aria_label="Actions on the selected jobs")
-    action = f"/jobs/actions{query.address(page=query.page).removeprefix('/')}"  # which leads back to this list
-    form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action=action, class_="stack")
+    form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action=_actions(query), class_="stack")
     return form + _pages(query, len(found), total)
 
 
@@ -288,7 +334,7 @@ def _pages(query: JobQuery, shown: int, total: int) -> str:
     offset = query.offset
     said = tag("span", f"{offset + 1} to {offset + shown} of {total}", class_="faint", role="status")
     if not shown:
-        said = tag("span", f"{total} jobs", class_="faint", role="status")
+        said = tag("span", counted(total, "job"), class_="faint", role="status")
     before = link("Newer" if query.sort == "created" else "Before", query.address(page=query.page - 1), class_="button")
     after = link("Older" if query.sort == "created" else "Next", query.address(page=query.page + 1), class_="button")
     parts = [before if query.page > 1 else "", said, after if offset + shown < total and shown else ""]

@@ -59,7 +59,9 @@ async def models_page(context: PageContext) -> None:
         markup(_inputs(found, now), "card stack")
     storage = found.storage
     if storage.used:
-        said = f"Your uploads take {storage.used / (1 << 20):.1f} of {storage.most >> 20} MB."
+        both = "uploads and results" if storage.results else "uploads"
+        said = f"Your {both} take {storage.used / (1 << 20):.1f} of {storage.most >> 20} MB"
+        said += f", of which {storage.results / (1 << 20):.1f} MB are results." if storage.results else "."
         markup(tag("p", said, class_="faint small"))
 
 

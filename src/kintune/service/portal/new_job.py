@@ -22,7 +22,7 @@ from kintune.service.portal.job_words import headline
 from kintune.service.portal.markup import link, notice, tag, text
 from kintune.service.portal.outlook import describe_outlook
 from kintune.service.portal.shape_words import spelled
-from kintune.terminal.formatting import count
+from kintune.terminal.formatting import count, counted
 
 __all__ = ["new_job_page", "submission_key", "upload_zone"]
 
@@ -109,9 +109,10 @@ def _found(model: StoredModel) -> str:
     parts.append(tag("ul", inputs))
     most = [f"{name} x{times}" for name, times in list(findings.operators.items())[:_MOST_OPERATORS]]
     more = len(findings.operators) - len(most)
-    said = (
-        f"{count(findings.parameters)} weights; operators: {', '.join(most)}{f' and {more} kinds more' if more else ''}"
-    )
+    weights = "1 weight" if findings.parameters == 1 else f"{count(findings.parameters)} weights"
+    said = f"{weights}; operators: {', '.join(most)}"
+    if more:
+        said += f" and {counted(more, 'more kind')}"
     parts.append(tag("p", text(said)))
     left = left_to_onnxruntime(findings.operators)
     if left:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kintune.core.quantiles import quantile
 from kintune.service.job_listing import PastJobs
-from kintune.terminal.formatting import duration
+from kintune.terminal.formatting import counted, duration
 
 __all__ = ["describe_outlook"]
 
@@ -29,7 +29,7 @@ def describe_outlook(past: PastJobs, ahead: int, minutes_ahead: float, at_once: 
         lines.append(f"Earlier results have {ends} of the latency of the fastest other runtime.")
     if ahead >= at_once:
         wait = duration(60 * minutes_ahead / max(1, at_once))
-        lines.append(f"{ahead} job{'' if ahead == 1 else 's'} ahead of it: it waits for {wait} at most.")
+        lines.append(f"{counted(ahead, 'job')} ahead of it: it waits for {wait} at most.")
     return lines
 
 

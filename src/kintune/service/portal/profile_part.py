@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, narrow_precision, reached
+from kintune.service.portal.job_words import left_out
 from kintune.service.portal.markup import Heading, link, table, tag, text
 from kintune.terminal.formatting import milliseconds
 from kintune.terminal.profile_table import network_lines
@@ -44,7 +45,7 @@ def profile_part(profile: Profile, job: str) -> str:
     rest = len(profile.calls) - _MOST_ROWS
     under = []
     if rest > 0:
-        under.append(tag("p", f"{rest} faster ones are left out.", class_="faint small"))
+        under.append(tag("p", left_out(rest), class_="faint small"))
     if profile.prefix:
         under.append(tag("p", text(f"All names begin with {profile.prefix}, which is left out"), class_="faint small"))
     base = f"/api/v1/jobs/{job}/profile"

@@ -9,6 +9,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
 from kintune.service.access import TAKES_A_TOKEN, Forbidden, Gone, NotFound, Scope, Unauthorized, Visitor
@@ -164,6 +165,11 @@ def install_error_handlers(app: FastAPI) -> None:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
         return _error_answer(str(error), type(error).__name__, status, headers)
+
+    @app.exception_handler(ClientDisconnect)
+    async def let_go(_request: Request, _error: Exception) -> JSONResponse:
+        # an upload that was broken off is no fault of the service; nobody reads this answer
+        return _error_answer("the connection was closed before the request was complete", "InputError", 400)
 
     @app.exception_handler(HTTPException)
     async def say(_request: Request, error: HTTPException) -> JSONResponse:

@@ -15,6 +15,7 @@ from kintune.core.report import RunReport
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.webhooks import Webhook, Webhooks, choose_calls, public_address
 from kintune.terminal.comparison import describe_result
+from kintune.terminal.formatting import counted
 
 __all__ = ["BackgroundTasks", "sweep"]
 _SWEEP_S = 3600.0
@@ -166,7 +167,7 @@ def _sweep(application: ApplicationState, now: float) -> int:
             application.blobs.remove(file)
             gone += 1
     if gone:
-        application.audit_log.note(now, "sweep", f"{gone} files")
+        application.audit_log.note(now, "sweep", counted(gone, "file"))
     return gone
 
 

@@ -136,14 +136,14 @@ def log(job: str, visitor: Reader, application: ApplicationOf) -> FileResponse:
     """What the job's processes have said."""
     found = application.jobs.get(visitor, job)
     return FileResponse(
-        application.blobs.path(_file(found, "log")), media_type="text/plain", filename=f"{found.id}.log"
+        application.blobs.existing(_file(found, "log")), media_type="text/plain", filename=f"{found.id}.log"
     )
 
 
 def _executable(application: ApplicationState, visitor: Visitor, job: str) -> tuple[Path, str]:
     """The file with the result of a job, and the name of its model."""
     found = application.jobs.get(visitor, job)
-    return application.blobs.path(_file(found, "executable")), application.models.of_job(found.model).name
+    return application.blobs.existing(_file(found, "executable")), application.models.of_job(found.model).name
 
 
 def _file(job: Job, what: str) -> str:

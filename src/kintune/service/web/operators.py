@@ -54,8 +54,9 @@ class TokenIn(_Strict):
 
 @router.get("/me")
 def me(visitor: Reader, application: ApplicationOf) -> dict[str, Any]:
-    """Who you are, what you may, and what your uploads take of it."""
-    used = {"storage_mb": round(application.models.storage(visitor.user).used / (1 << 20), 1)}
+    """Who you are, what you may, and what your uploads and results take of it (`results_mb` is that of results)."""
+    storage = application.models.storage(visitor.user)
+    used = {"storage_mb": _mb(storage.used), "results_mb": _mb(storage.results)}
     quota = msgspec.to_builtins(visitor.quota)
     return {"name": visitor.name, "scope": visitor.scope.value, "quota": quota, "used": used}
 
@@ -134,3 +135,7 @@ def audit(
 ) -> list[dict[str, Any]]:
     """Who did what, newest first."""
     return [msgspec.to_builtins(note) for note in application.audit_log.read(before, limit)]
+
+
+def _mb(size: int) -> float:
+    return round(size / (1 << 20), 1)

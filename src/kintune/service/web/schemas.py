@@ -135,6 +135,7 @@ class JobOut(BaseModel):
         None, description="The fastest other runtime: `name`, `ms`, and the job's latency as a share of that (`ratio`)."
     )
     has_result: bool = Field(description="Whether its executable can be downloaded.")
+    executable_size: int | None = Field(None, description="The bytes of its executable, which count in your storage.")
     files_removed: float | None = Field(description="When its executable and its log were removed; its report stays.")
     created: float
     started: float | None
@@ -160,6 +161,7 @@ class JobOut(BaseModel):
             latency_ms=job.latency_ms,
             fastest_baseline=None if job.fastest_baseline is None else msgspec.to_builtins(job.fastest_baseline),
             has_result=job.executable is not None,
+            executable_size=job.executable_size,
             files_removed=job.files_removed,
             created=job.created,
             started=job.started,

@@ -45,7 +45,7 @@ async def receive_upload(
         stored = application.models.of_file(visitor.user, digest)
         storage = application.models.storage(visitor.user)
         if (stored is None or stored.deleted is not None) and size > storage.left:
-            raise storage.refusal
+            raise storage.refusal()
         if examine is not None:
             await examine(path)
 
@@ -53,7 +53,7 @@ async def receive_upload(
         return await application.blobs.receive(chunks, longest, admit)
     except TooLarge as error:
         if longest < most:
-            raise application.models.storage(visitor.user).refusal from error
+            raise application.models.storage(visitor.user).refusal() from error
         raise
 
 

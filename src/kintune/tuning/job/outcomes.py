@@ -101,5 +101,7 @@ MEASURING = frozenset({StageName.PROFILE, StageName.CONFIRM})
 def rounding_note(proof: ValidationResult) -> str:
     """Return the note on outputs that are accepted only because of rounding."""
     alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
+    if len(proof.alone) == 1:
+        alone = "; 1 subgraph agrees by itself"
     left = f", not compared by themselves: {', '.join(proof.not_alone)}" if proof.not_alone else ""
     return f"the outputs are {proof.basis}{alone}{left}"

@@ -181,7 +181,8 @@ def _told(found: Partition) -> str:
     """A note on what runs in onnxruntime."""
     counts = Counter(found.operators)
     told = ", ".join(f"{name} ({count})" for name, count in counts.most_common(_MOST_TOLD))
-    more = f" and {len(counts) - _MOST_TOLD} more operators" if len(counts) > _MOST_TOLD else ""
+    rest = len(counts) - _MOST_TOLD
+    more = f" and {rest} more operator{'' if rest == 1 else 's'}" if rest > 0 else ""
     if not found.regions:
         return "the whole model runs in onnxruntime"
     regions = (
