@@ -98,6 +98,21 @@ def test_an_unknown_target_is_refused_in_one_line(name: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cpu", "triple", "its_own"),
+    [
+        ("znver4", "aarch64-linux-gnu", "x86_64-linux-gnu"),
+        ("cortex-a76", "x86_64-linux-gnu", "aarch64-linux-gnu"),
+        ("sifive-u74", "x86_64-linux-gnu", "riscv64-linux-gnu"),
+    ],
+)
+def test_a_cpu_of_another_architecture_is_answered_with_how_to_name_that(cpu: str, triple: str, its_own: str) -> None:
+    from kintune.runtime.target import resolve_target
+
+    with pytest.raises(TargetError, match=f"no CPU '{cpu}' for {triple}; .*, as in -mtriple={its_own}$"):
+        resolve_target(f"llvm -mcpu={cpu} -mtriple={triple}", 1)
+
+
+@pytest.mark.parametrize(
     "name",
     ["cuda -arch=sm_86", "cuda -arch=sm_86a", '{"kind": "cuda", "arch": "sm_86"}', "nvidia/geforce-rtx-3090", "cuda"],
 )

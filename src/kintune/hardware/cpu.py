@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kintune.core.device import Cache, Machine
+from kintune.hardware.arm_names import arm_name
 from kintune.hardware.cores import physical_cores
 from kintune.hardware.quota import cpu_quota, threads_within
 
@@ -41,11 +42,12 @@ def inspect_machine(root: Path = Path("/")) -> Machine:
     physical = psutil.cpu_count(logical=False) or logical
     usable = len(os.sched_getaffinity(0))
     cores = len(physical_cores(root=root / _PROCESSORS))
-    cpuinfo = _cpuinfo(root / "proc/cpuinfo")
+    processors = _processors(root / "proc/cpuinfo")
+    cpuinfo = processors[0] if processors else {}
     quota = cpu_quota(root)
     flags = set((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
     return Machine(
-        cpu=cpuinfo.get("model name") or platform.processor() or "unknown",
+        cpu=cpuinfo.get("model name") or arm_name(processors, _board(root)) or platform.processor() or "unknown",
         architecture=platform.machine(),
         physical_cores=physical,
         logical_cores=logical,
@@ -82,17 +84,22 @@ def last_level_bytes(cores: Sequence[int], root: Path = Path("/")) -> int:
     return sum(sizes.values())
 
 
-def _cpuinfo(path: Path) -> dict[str, str]:
-    """The first processor's entries; empty where there is no such file."""
-    entries: dict[str, str] = {}
+def _processors(path: Path) -> list[dict[str, str]]:
+    """The entries of each processor; none where there is no such file."""
     try:
         text = path.read_text()
     except OSError:
-        return entries
-    for line in text.split("\n\n", 1)[0].splitlines():
-        key, _, value = line.partition(":")
-        entries[key.strip()] = value.strip()
-    return entries
+        return []
+    lines = (block.splitlines() for block in text.split("\n\n") if block.strip())
+    return [{key.strip(): value.strip() for key, _, value in (line.partition(":") for line in each)} for each in lines]
+
+
+def _board(root: Path) -> str:
+    """What the device tree calls the board; empty where there is none."""
+    try:
+        return (root / "proc/device-tree/model").read_text(errors="replace").strip("\0 \n")
+    except OSError:
+        return ""
 
 
 def _caches(folder: Path) -> tuple[Cache, ...]:

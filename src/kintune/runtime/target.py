@@ -35,6 +35,7 @@ NATIVE = "native"
 """The CPU this process runs on."""
 
 _KIND = "llvm"
+_TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu")
 _UNTUNED_LEVEL = 2
 _GPU_ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 _GPU_LIMITS = {"max_shared_memory_per_block": 48 << 10, "max_threads_per_block": 1024, "thread_warp_size": 32}
@@ -78,7 +79,9 @@ def resolve_target(text: str, threads: int) -> str:
     config["num-cores"] = threads
     cpu = config.get("mcpu")
     if cpu is not None and not codegen.llvm_is_valid_cpu(cpu, config["mtriple"]):
-        raise TargetError(f"target {text!r}: the compiler knows no CPU {cpu!r} for {config['mtriple']}; {_HELP}")
+        triple = next((each for each in _TRIPLES if codegen.llvm_is_valid_cpu(cpu, each)), None)
+        advice = _HELP if triple is None else f"it is of another architecture; name that too, as in -mtriple={triple}"
+        raise TargetError(f"target {text!r}: the compiler knows no CPU {cpu!r} for {config['mtriple']}; {advice}")
     return json.dumps(config, sort_keys=True)
 
 
