@@ -135,6 +135,17 @@ class Runs:
             connection.execute(update(runs).where(runs.c.run_id == run_id).values(**_row(changed)))
         return changed
 
+    def find(self, run_id: str) -> Run | None:
+        """Returns the run; None where there is none.
+
+        Raises:
+            DamagedRecord: its row changed.
+        """
+        with self._database.snapshot() as connection:
+            for row in verified(runs, connection.execute(select(runs).where(runs.c.run_id == run_id))):
+                return _run(row)
+        return None
+
     def get(self, run_id: str) -> Run:
         """Returns the run.
 
@@ -142,9 +153,8 @@ class Runs:
             RecordsError: there is none.
             DamagedRecord: its row changed.
         """
-        with self._database.snapshot() as connection:
-            for row in verified(runs, connection.execute(select(runs).where(runs.c.run_id == run_id))):
-                return _run(row)
+        if (found := self.find(run_id)) is not None:
+            return found
         raise RecordsError(f"records: no run {run_id}; `kintune records list` names all")
 
     def find_unfinished(self, key: str, passing_over: Collection[str] = ()) -> Run | None:

@@ -14,7 +14,7 @@ from kintune.service.access import Visitor
 from kintune.service.database import plain
 from kintune.service.job_repository import Job, baseline_of, job_of_row
 from kintune.service.job_status import ENDS, JobStatus
-from kintune.service.schema import jobs, models, users
+from kintune.service.schema import jobs, models, steps, users
 
 __all__ = ["SORTED_BY", "BestResult", "JobFilter", "JobListing", "ListedJob", "PastJobs"]
 
@@ -145,10 +145,14 @@ class JobListing:
         return [ListedJob(job_of_row(row), row["model_name"], row["owner_name"]) for row in rows]
 
     def past(self, device: str) -> PastJobs:
-        """What the latest jobs that are done on this type of device took and reached, whoever they belong to."""
+        """What the latest jobs that were tuned on this type of device took and reached, whoever they belong to.
+
+        Jobs that an earlier result answered, or that were compiled alone, took no time that tells of others.
+        """
+        tuned = select(steps.c.job).where(steps.c.job == jobs.c.id, steps.c.state == JobStatus.TUNING.value).exists()
         query = (
             select(jobs.c.started, jobs.c.ended, jobs.c.latency_ms, jobs.c.baseline_ms)
-            .where(jobs.c.state == JobStatus.DONE.value, jobs.c.device == device, jobs.c.started.is_not(None))
+            .where(jobs.c.state == JobStatus.DONE.value, jobs.c.device == device, jobs.c.started.is_not(None), tuned)
             .order_by(jobs.c.ended.desc())
             .limit(_PAST)
         )

@@ -154,6 +154,8 @@ def test_of_a_run_that_is_not_over_or_has_left_nothing_nothing_has_come(
 ) -> None:
     assert case.factory.came_of(case.job("local-cpu")) is None
     assert case.factory.came_of(run_of(case, state, tmp_path / "gone.kt")) is None
+    replaced = msgspec.structs.replace(case.job("local-cpu"), run_id="of the records before", state=JobStatus.TUNING)
+    assert case.factory.came_of(replaced) is None
 
 
 def test_a_run_that_has_failed_is_said_to_have(case: FactoryCase, tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ class RunFactory:
         Raises:
             JobFailed: the run has failed.
         """
-        run = None if job.run_id is None else self._store.runs.get(job.run_id)
+        run = None if job.run_id is None else self._store.runs.find(job.run_id)
         if run is None:
             return None
         if run.state is RunState.FAILED:
