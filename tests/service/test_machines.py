@@ -78,6 +78,16 @@ def test_a_device_that_is_not_what_it_calls_itself_stays_out(
     assert [machine.name for machine in machines_in(case.database)] == ["board-1"]
 
 
+def test_the_machine_that_defined_a_type_may_turn_out_to_be_faster(case: RegistryCase) -> None:
+    """It was throttled or shared when it joined first."""
+    token, faster = case.token(), msgspec.structs.replace(PI, pulse_us=200.0)
+    case.registry.admit(token, join(), 1.0)
+    assert case.registry.admit(token, join(about=faster), 2.0) == [faster]
+    assert case.types.all() == {"pi5": faster}
+    with pytest.raises(InputError, match=r"the reference kernel takes 2\.50 times as long on it as on those"):
+        case.registry.admit(token, join(), 3.0)
+
+
 def test_a_token_is_one_machines(case: RegistryCase) -> None:
     token = case.token()
     case.registry.admit(token, join(), 1.0)

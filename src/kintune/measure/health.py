@@ -9,13 +9,14 @@ from typing import TypeAlias
 
 from kintune.errors import DeviceUnwell
 
-__all__ = ["HEALTH_RUNS", "ReferenceKernel", "check_health", "warm"]
+__all__ = ["HEALTH_RUNS", "ReferenceKernel", "check_health", "undisturbed", "warm"]
 
 HEALTH_RUNS = 31
 """Runs of a reference kernel in one health check; each takes a fraction of a millisecond."""
 
 _PAUSES_S = (0.2, 1.0, 3.0)
 _WARM_S = 0.1
+_TIMES, _APART_S = 5, 0.3
 
 Run: TypeAlias = Callable[[], Sequence[float]]
 """Runs a kernel some times and returns the seconds of each run."""
@@ -44,6 +45,18 @@ class ReferenceKernel:
         return 1e6 * statistics.median(self._run())
 
 
+def undisturbed(measure: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> float:
+    """Returns the least of some times of the reference kernel, in microseconds: whatever disturbs it makes it slower.
+
+    What a type of devices is known by must not be a time that was disturbed: all later ones would be too short.
+    """
+    times = [measure()]
+    for _ in range(_TIMES - 1):
+        sleep(_APART_S)
+        times.append(measure())
+    return min(times)
+
+
 def check_health(
     measure: Callable[[], float], known_us: float, alike: float, sleep: Callable[[float], None] = time.sleep
 ) -> None:
@@ -61,4 +74,5 @@ def check_health(
         sleep(pause)
         ratio = measure() / known_us
     if not 1 / alike < ratio < alike:
-        raise DeviceUnwell(f"the reference kernel takes {ratio:.2f} times as long as on devices of this type")
+        advice = "" if ratio >= 1 else "; start the device that defined the type again, while nothing else runs on it"
+        raise DeviceUnwell(f"the reference kernel takes {ratio:.2f} times as long as on devices of this type{advice}")

@@ -5,6 +5,8 @@ A machine is known by its token and its identity; a device type is defined by th
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 from sqlalchemy import delete, insert, select, update
 
@@ -68,6 +70,11 @@ class DeviceTypes:
         with self._database.snapshot() as connection:
             row = connection.execute(select(device_types.c.about).where(device_types.c.name == name)).one_or_none()
         return None if row is None else msgspec.json.decode(row.about, type=DeviceDescription)
+
+    def machine(self, name: str) -> str | None:
+        """Returns the machine whose device defined a type; None if there is no such type."""
+        with self._database.snapshot() as connection:
+            return connection.scalar(select(device_types.c.machine).where(device_types.c.name == name))
 
     def put(self, name: str, machine: str, about: DeviceDescription, now: float) -> None:
         """Adds or replaces a type, as defined by a device of this machine; `now` is in seconds since 1970."""
@@ -160,6 +167,10 @@ class MachineRegistry:
         if known is None:
             self._types.put(device.type, machine, about, now)
             return about
+        is_faster = 0 < about.pulse_us * self.alike <= known.pulse_us and not _unlike(about, known, math.inf)
+        if is_faster and self._types.machine(device.type) == machine:  # it was throttled or shared when it came first
+            known = msgspec.structs.replace(known, pulse_us=about.pulse_us)
+            self._types.put(device.type, machine, known, now)
         if why := _unlike(about, known, self.alike):
             raise InputError(f"device {device.name} is no {device.type!r}: {why}; name another type")
         if known.device_type != about.device_type:  # the service measures in another way than before

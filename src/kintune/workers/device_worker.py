@@ -63,7 +63,7 @@ def open_device(
 
     from kintune.core.version import ELEMENTARY
     from kintune.measure.hardware import gpu_hardware, host_hardware
-    from kintune.measure.health import check_health
+    from kintune.measure.health import check_health, undisturbed
     from kintune.measure.run import Runner
     from kintune.runtime.target import NATIVE, instruction_set, missing_features, resolve_target
 
@@ -100,7 +100,7 @@ def open_device(
     check: Callable[[], None] = _no_check
     if pulse or pulse_us:
         beat = hardware.reference_kernel()
-        about = msgspec.structs.replace(about, pulse_us=beat())
+        about = msgspec.structs.replace(about, pulse_us=undisturbed(beat) if pulse else beat())
         if pulse_us:
             check = partial(check_health, beat, pulse_us, alike)
     runner = Runner(cores, backend=hardware.backend)
@@ -120,6 +120,7 @@ def open_board(
     """
     place = parse_address(address)
 
+    from kintune.measure.health import undisturbed
     from kintune.measure.rpc.board import RpcBoard, describe_board
     from kintune.runtime.target import NATIVE, resolve_target
 
@@ -131,7 +132,8 @@ def open_board(
     try:
         board.check()
         if pulse or pulse_us:
-            about = msgspec.structs.replace(about, pulse_us=board.reference_us())
+            time_us = board.reference_us
+            about = msgspec.structs.replace(about, pulse_us=undisturbed(time_us) if pulse else time_us())
     except DeviceUnwell as error:
         raise TargetError(str(error)) from error
     return about, DeviceHandler(

@@ -41,10 +41,14 @@ class FakeEngine:
     def __init__(self) -> None:
         self.added: list[JobLaunch] = []
         self.asked: list[tuple[object, ...]] = []
+        self.why_none = ""
         self.post: Callable[[Callable[[], None]], None] = lambda act: act()
 
     def devices(self, type: str) -> int:
         return 0
+
+    def why_no_device(self, type: str) -> str:
+        return self.why_none
 
     def add(self, launch: JobLaunch) -> None:
         self.added.append(launch)
@@ -165,6 +169,20 @@ def test_jobs_are_launched_as_many_as_may_be_at_once(case: ControllerCase) -> No
     assert case.state(third)[0] is JobStatus.QUEUED
     case.controller.look_around()
     assert len(case.engine.added) == 2
+
+
+def test_a_run_whose_device_cannot_be_used_says_why(case: ControllerCase) -> None:
+    job = case.submit(device="pi5")
+    case.controller.look_around()
+    case.away, case.engine.why_none = {"pi5"}, "board/cpu: the reference kernel takes 2.00 times as long"
+    case.controller.look_around()
+    case.controller.look_around()
+    said = "waits for a device of type pi5 (board/cpu: the reference kernel takes 2.00 times as long)"
+    assert case.state(job) == (JobStatus.CHECKING, said)
+    assert case.news.count(Changed(job.id, JobStatus.CHECKING, said)) == 1
+    case.away = set()
+    case.controller.look_around()
+    assert case.state(job) == (JobStatus.CHECKING, "")
 
 
 def test_jobs_for_devices_that_are_away_wait_and_keep_nobody_waiting(case: ControllerCase) -> None:

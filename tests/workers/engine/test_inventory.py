@@ -45,6 +45,21 @@ def test_what_has_changed_is_not_told_before_it_can_be_used(inventory: Inventory
     assert inventory.count("pi4") == 1
 
 
+def test_why_no_device_can_be_used_is_known_while_there_is_none(inventory: Inventory) -> None:
+    assert inventory.why_none("pi5") == ""
+    inventory.join(BOARD)
+    assert inventory.why_none("pi5") == ""
+    inventory.lose(BOARD.id, "the reference kernel takes twice as long", "quarantine")
+    inventory.lose(BOARD.id, "its connection ended")
+    assert inventory.why_none("pi5") == (
+        f"{BOARD.id}: the reference kernel takes twice as long; {BOARD.id}: its connection ended"
+    )
+    inventory.give_back(BOARD.id, "quarantine")
+    assert inventory.why_none("pi5") == f"{BOARD.id}: its connection ended"
+    inventory.give_back(BOARD.id)
+    assert inventory.why_none("pi5") == ""
+
+
 def test_what_is_there_or_was_of_another_kind_cannot_join(inventory: Inventory) -> None:
     inventory.join(HOST)
     with pytest.raises(EngineError, match="there is a 'there' already"):

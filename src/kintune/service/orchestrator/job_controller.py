@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +46,7 @@ _STATE_OF_STAGE = {
     StageName.PROVE: JobStatus.PACKAGING,
 }
 _WRITTEN_EVERY_S = 1.0
+_WAITS_FOR = "waits for a device of type"
 _ALREADY_MET = "already met by what is known"
 _WORDS = {
     StopReason.TRIALS: "as many programs were measured as were asked for",
@@ -253,6 +254,10 @@ class JobController:
         have, under_way, usable = set(self.jobs), self._jobs.under_way(), self._engine.devices
         devices = {job.wanted.device for job in under_way}
         away = {device for device in devices if self._factory.is_away(device, usable)}
+        for underway in self._runs.values():
+            waits_for, said = self._waits_for(underway.job, away), underway.job.reason
+            if said != waits_for and (waits_for or said.startswith(_WAITS_FOR)):
+                self._step(underway, underway.state, waits_for)
         for job in sorted(under_way, key=self._turn):
             if job.id in have or self._answer(job) or self._settle(job):
                 continue
@@ -260,9 +265,17 @@ class JobController:
             if job.wanted.device not in away and taken < self._at_once:
                 self._launch(job)
                 continue
-            waits_for = f"waits for a device of type {job.wanted.device}" if job.wanted.device in away else ""
+            waits_for = self._waits_for(job, away)
             if job.state is JobStatus.QUEUED and job.reason != waits_for:
                 self._step(_Underway(job, None, job.state), job.state, waits_for)
+
+    def _waits_for(self, job: Job, away: Collection[str]) -> str:
+        """Which type of devices a job waits for, and why there is none; "" if there is one."""
+        device = job.wanted.device
+        if device not in away:
+            return ""
+        cause = self._engine.why_no_device(device)
+        return f"{_WAITS_FOR} {device}{cause and f' ({cause})'}"
 
     def _settle(self, job: Job) -> bool:
         """Records the result of a run that was over before this orchestrator began; returns whether there was one."""

@@ -26,7 +26,7 @@ class Inventory:
         self._clock = clock
         self._resources: dict[str, Resource] = {}
         self._told: dict[str, Resource] = {}  # what the scheduler knows
-        self._absent: dict[str, set[str]] = {}
+        self._absent: dict[str, dict[str, str]] = {}  # why each cannot be used: causes by reason
 
     def why_not(self, resource: Resource) -> str | None:
         """Returns why a host or a device cannot join, or None: its id is in use, or was that of another kind."""
@@ -56,16 +56,16 @@ class Inventory:
     def lose(self, id: str, cause: str, reason: str = _GONE) -> None:
         """Note one more reason why it cannot be used; the scheduler is told of the first.  Unknown ids are ignored."""
         if id in self._resources:
-            reasons = self._absent.setdefault(id, set())
-            reasons.add(reason)
-            if reasons == {reason}:
+            reasons = self._absent.setdefault(id, {})
+            reasons[reason] = cause
+            if len(reasons) == 1:
                 self._tell(ResourceLost(self._clock(), id, cause))
 
     def give_back(self, id: str, reason: str = _GONE) -> None:
         """Remove one reason why it could not be used; the scheduler is told once none is left."""
-        reasons = self._absent.get(id, set())
+        reasons = self._absent.get(id, {})
         if reason in reasons:
-            reasons.discard(reason)
+            del reasons[reason]
             if not reasons:
                 del self._absent[id]
                 self._tell_of(self._resources[id])
@@ -87,6 +87,13 @@ class Inventory:
             isinstance(known, Device) and known.type == type and known.id not in self._absent
             for known in self._resources.values()
         )
+
+    def why_none(self, type: str) -> str:
+        """Why no device of a type can be used, with the devices' names; "" where one can, or none has joined yet."""
+        if self.count(type):
+            return ""
+        known = (each for each in self._resources.values() if isinstance(each, Device) and each.type == type)
+        return "; ".join(f"{each.id}: {cause}" for each in known for cause in self._absent[each.id].values())
 
     def can_do_without(self, device: str) -> bool:
         """Whether another usable device of its type is left; false for a host."""

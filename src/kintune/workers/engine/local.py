@@ -239,6 +239,10 @@ class LocalEngine:
         """Returns how many devices of a type can be used; to be called in the engine's thread."""
         return self._inventory.count(type)
 
+    def why_no_device(self, type: str) -> str:
+        """Returns why no device of a type can be used, "" if one can; to be called in the engine's thread."""
+        return self._inventory.why_none(type)
+
     def heard(self, node: str, process: int, data: bytes) -> None:
         """A process on a node has sent these bytes."""
         self.post(lambda: self._launcher.heard(node, process, data))
