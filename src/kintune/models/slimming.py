@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.models.evaluation import LOG_FATAL, RANDOM, open_session
+from kintune.models.integer_division import guard_divisions
 from kintune.models.onnx_nodes import nodes
 from kintune.models.quiet import quiet
 
@@ -65,6 +66,7 @@ def slim(model: ModelProto, label: str = "", outside: Mapping[str, NDArray[Any]]
     original = ModelProto()
     original.CopyFrom(model)
     _spell_out_constants(original)
+    guard_divisions(original)
     name = label or "the model"
     reference: Original | None = None
     unchecked = False

@@ -176,3 +176,12 @@ def test_a_division_that_a_condition_guards_does_not_trap(compare_model: Any, ma
     trapping = np.array([-1, 0, 2] if dtype.startswith("int") else [0, 0, 2], dtype)
     compare_model(model("b"), {"c": np.array(False), "a": a, "b": trapping})
     compare_model(model("b"), {"c": np.array(True), "a": a, "b": np.array([2, 3, 4], dtype)})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_a_division_by_an_input_does_not_trap(compare: Any, make_case: Any, dtype: str) -> None:
+    """onnxruntime refuses a zero, and is ended by a signal for the least number divided by -1."""
+    least = np.iinfo(dtype).min
+    a, b = np.array([least, 7, 9], dtype), np.array([-1 if least else 1, 0, 2], dtype)
+    wanted = [np.array([least, 7, 4], dtype), np.array([0, 0, 1], dtype)]
+    compare([make_case(operator, a, b) for operator in ("Div", "Mod")], 17, expected=wanted)

@@ -123,6 +123,18 @@ def test_division_rounds_as_pytorch_does(compare: Compare) -> None:
     compare(net, draw(12) * 5, draw(12, seed=1), i, j)
 
 
+def test_divisions_of_integers_do_not_trap(imported: Callable[..., Any]) -> None:
+    """PyTorch refuses a zero, and is ended by a signal for the least number divided by -1."""
+
+    def net(i: Any, j: Any) -> Any:
+        return *(torch.div(i, j, rounding_mode=mode) for mode in ("floor", "trunc")), i % j, torch.fmod(i, j)
+
+    least = torch.iinfo(torch.int64).min
+    *_, got = imported(net, torch.tensor([least, 7, -9]), torch.tensor([-1, 0, 2]))
+    for found, wanted in zip(got, ([least, 7, -5], [least, 7, -4], [0, 0, 1], [0, 0, -1]), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_infinities_and_nan_pass(compare: Compare) -> None:
     def net(x: Any, mask: Any) -> Any:
         filled = x.masked_fill(mask, float("-inf"))
