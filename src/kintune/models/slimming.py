@@ -21,6 +21,7 @@ from kintune.models.evaluation import LOG_FATAL, RANDOM, open_session
 from kintune.models.integer_division import guard_divisions
 from kintune.models.onnx_nodes import nodes
 from kintune.models.quiet import quiet
+from kintune.models.unrolling import certain_steps
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -43,6 +44,7 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 _SOURCE = "kintune randomness "
 _NEWEST_FORMAT = 10  # IR version of ONNX files that onnxruntime is given; later ones do not change what graphs compute
 _SECONDS = 10.0  # limit of one run
+_MOST_STEPS = 1_000_000  # of a loop: they take seconds, whatever the steps are
 _QUICK_SECONDS = 0.1  # after a run that takes longer, no other inputs are drawn
 _DRAWS = 3  # sets of inputs
 _LARGEST_INPUTS = 1 << 28  # bytes
@@ -155,11 +157,13 @@ class Original:
         """Run `model` on random inputs; `outside` has the values of inputs that are weights.
 
         Raises:
-            Unchecked: when onnxruntime cannot run it, its results are random, its inputs are too large, or a run takes
-                too long.
+            Unchecked: when onnxruntime cannot run it, its results are random, its inputs are too large, a loop makes
+                too many steps, or a run takes too long.
         """
         if any(node.op_type in RANDOM for node in nodes(model)):
             raise Unchecked("it draws random numbers")
+        if certain_steps(model) > _MOST_STEPS:
+            raise Unchecked(f"a loop makes {certain_steps(model)} steps")
         self._model = model
         self._outside = outside
         self._runs: list[tuple[dict[str, NDArray[Any]], list[Any]]] = []
