@@ -108,7 +108,9 @@ def test_powers_of_integers_are_exact(compare: Compare) -> None:
 def test_a_cast_to_bfloat16_and_back_rounds(compare: Compare) -> None:
     def net(x: Any) -> Any:
         y = x * 1.0
-        return y.bfloat16().float() * 2, y.to(torch.bfloat16).contiguous().float() + 1
+        moved = (y.bfloat16().view(8, 8).t(), y.bfloat16()[2:34:2].unsqueeze(0).expand(3, 16))
+        direct = (y.bfloat16().float() * 2, y.to(torch.bfloat16).contiguous().float() + 1)
+        return *direct, *(each.float() * 2 for each in moved)
 
     ties = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20, 3.4e38, float("inf"), float("nan")])
     compare(net, torch.cat([draw(57), ties]), tolerance=0)

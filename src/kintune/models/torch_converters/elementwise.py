@@ -16,7 +16,6 @@ from kintune.models.expressions import (
     dtype_of,
     is_float,
     is_integer,
-    rounded_to_bfloat16,
     shape_of,
 )
 from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
@@ -369,12 +368,10 @@ def _hypot(t: Translation, a: SimpleNamespace) -> Expression:
 
 def _to_copy(t: Translation, a: SimpleNamespace) -> Expression:
     """A copy, perhaps of another type; one that was cast to bfloat16 and is cast back is rounded explicitly."""
-    wide = t.shortened.get(a.self)
-    if wide is not None and t.result.dtype == "float32":
-        return t.emit(rounded_to_bfloat16(t.builder, wide))
+    if t.result.dtype == "float32" and (rounded := t.shortened.restored(t.builder, a.self)) is not None:
+        return t.emit(rounded)
     result = t.finish(a.self)
-    if (dtype_of(a.self), t.result.dtype) == ("float32", "bfloat16"):
-        t.shortened[result] = a.self
+    t.shortened.cast(a.self, result)
     return result
 
 

@@ -20,7 +20,7 @@ from kintune.models.torch_converters.translation import (
     torch_type,
 )
 
-__all__ = ["CONVERTERS"]
+__all__ = ["CONVERTERS", "MOVES"]
 
 
 def _view(t: Translation, a: SimpleNamespace) -> Expression:
@@ -374,21 +374,27 @@ def _select_scatter(t: Translation, a: SimpleNamespace) -> Expression:
     return _slice_scatter(t, a)
 
 
+_VIEWS: tuple[str, ...] = ("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default")
+_VIEWS += ("squeeze.default", "squeeze.dim", "squeeze.dims", "flatten.using_ints", "unflatten.int", "view_copy.default")
+_SPLITS = ("split_with_sizes.default", "split.Tensor", "chunk.default", "split.sizes", "unbind.int")
+
+MOVES = frozenset(
+    {
+        *(*_VIEWS, *_SPLITS, "expand.default", "permute.default", "transpose.int", "t.default", "slice.Tensor"),
+        *("select.int", "roll.default", "flip.default", "repeat.default", "diagonal.default", "index_select.default"),
+    }
+)
+"""Operators whose results have elements of their first tensor, and nothing but these."""
+
 CONVERTERS: dict[str, Converter] = {
-    **dict.fromkeys(
-        (
-            *("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default", "squeeze.default"),
-            *("squeeze.dim", "squeeze.dims", "flatten.using_ints", "unflatten.int", "view_copy.default"),
-        ),
-        _view,
-    ),
+    **dict.fromkeys(_VIEWS, _view),
     "expand.default": _expand,
     "copy.default": lambda t, a: t.expand(t.cast(a.src, t.result.dtype), t.result.shape),
     "permute.default": _permute,
     **dict.fromkeys(("transpose.int", "t.default"), _transpose),
     "slice.Tensor": _slice,
     "select.int": _select,
-    **dict.fromkeys(("split_with_sizes.default", "split.Tensor", "chunk.default", "split.sizes"), _split),
+    **dict.fromkeys(_SPLITS[:-1], _split),
     "unbind.int": _unbind,
     "cat.default": _cat,
     "stack.default": _stack,
