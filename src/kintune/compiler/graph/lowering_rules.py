@@ -200,7 +200,7 @@ def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], n
 
     def compute(*indices: Any) -> Any:
         x, y = at(a, indices), at(b, indices)
-        return tirx.Select(tirx.isnan(x), x, element(x, y))
+        return tirx.Select(_is_nan(x), x, element(x, y))
 
     return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
 
@@ -212,7 +212,7 @@ def _over_axes(
     usual = statistical._statistical(function)
 
     def combine(found: Any, value: Any) -> Any:
-        return tirx.Select(tirx.isnan(found), found, element(found, value))
+        return tirx.Select(_is_nan(found), found, element(found, value))
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if not _is_float(call):
@@ -260,6 +260,11 @@ def _clip(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         )
 
     return builder.call_te(clip, *call.args, primfunc_name_hint="tir_clip")
+
+
+def _is_nan(value: Any) -> Any:
+    """The compiler knows no such test of bfloat16."""
+    return tirx.isnan(tirx.Cast("float32", value) if str(value.ty) == "bfloat16" else value)
 
 
 def _is_float(call: relax.Call) -> bool:

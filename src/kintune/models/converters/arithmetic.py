@@ -325,7 +325,7 @@ CONVERTERS: dict[str, Convert] = {
     "Greater": _binary(relax.op.greater),
     "GreaterOrEqual": _binary(relax.op.greater_equal),
     "IsInf": _is_infinite,
-    "IsNaN": _unary(relax.op.isnan),
+    "IsNaN": lambda node: relax.op.isnan(node.wide(node.required(0))),
     "Less": _binary(relax.op.less),
     "LessOrEqual": _binary(relax.op.less_equal),
     "Log": _real(relax.op.log),

@@ -298,8 +298,8 @@ def _scatter(t: Translation, a: SimpleNamespace) -> Expression:
         count = t.emit(relax.op.where(reached, t.const(0, dtype), one))
     found = put(data, source, _REDUCTIONS[name])
     if name in ("amin", "amax") and is_float(dtype):  # TVM's kernel loses values that are no numbers
-        kept = [t.cast(t.emit(relax.op.isnan(t.wide(each))), "float32") for each in (data, source)]
-        lost = t.emit(relax.op.greater(put(*kept, "max"), t.const(0.0, "float32")))
+        before, new = (t.cast(t.emit(relax.op.isnan(t.wide(each))), "float32") for each in (data, source))
+        lost = t.emit(relax.op.greater(put(before, new, "max"), t.const(0.0, "float32")))
         found = t.emit(relax.op.where(lost, t.const(math.nan, dtype), found))
     if name == "mean":
         found = t.emit(relax.op.divide(found, put(count, ones, "add")))
