@@ -209,3 +209,10 @@ def test_a_cast_to_bfloat16_and_back_rounds(compare_model: Any, make_model: Any)
     x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
     x[:5] = [1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20, np.inf]
     compare_model(model, {"x": x}, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_quotient_by_a_constant_zero_is_infinite(compare: Any, make_case: Any, dtype: str) -> None:
+    x = np.array([1.5, 0, -2, np.nan, -np.inf], dtype)
+    zeros = [np.array(0, dtype), np.array([-0.0], dtype), np.array([0, -0.0, 1, 2, 0], dtype)]
+    compare([make_case("Div", x, zero, constant=[1]) for zero in zeros], 17)

@@ -159,8 +159,12 @@ def _constant(kind: str, value: float) -> Any:
 
 @cache
 def keep_nan() -> None:
-    """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN."""
+    """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN.
+
+    And one for quotients: those by a constant 0 are NaN or infinite.
+    """
     for name, rule in (
+        ("relax.divide", _quotient),
         ("relax.maximum", _pairwise(topi.maximum, tirx.max)),
         ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
         ("relax.nn.relu", _relu),
@@ -188,6 +192,18 @@ def _pairwise(function: Any, element: Callable[[Any, Any], Any]) -> Callable[...
         return builder.call_te(both, left, right, primfunc_name_hint=name)
 
     return legalise
+
+
+def _quotient(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    left, right = call.args
+    if _is_float(call) and isinstance(right, tvm.ir.GenericConst):
+        values = right.value.numpy()
+        if values.size == 1 and not values.any():
+            infinite = np.copysign(np.full_like(values, math.inf), values)
+            return binary._binary(topi.multiply)(
+                builder, relax.Call(call.op, [left, relax.const(infinite)], call.attrs)
+            )
+    return binary._binary(topi.divide)(builder, call)
 
 
 def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], name: str) -> te.Tensor:
