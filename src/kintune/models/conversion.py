@@ -22,13 +22,16 @@ from kintune.models.converters import CONVERTERS
 from kintune.models.converters.node import attribute_value, empty
 from kintune.models.evaluation import evaluate
 from kintune.models.expressions import constant_of, dtype_of, shape_of, static_shape
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, used_tensors
 from kintune.models.quantised_weights import quantised_weights
 
 __all__ = ["KNOWN", "Conversion"]
 
 _VALUE = "value_"  # prefix of the names of variables that hold the value of an ONNX tensor; a number follows
 _MOST_EVALUATED_BYTES = 1 << 28  # a node with more bytes of constant inputs is left to the compiler
+
+_WIDENED = {TensorProto.INT4: "int8", TensorProto.UINT4: "uint8"}
+"""Element types of 4 bits -> those of 8 bits."""
 
 _CASTS = ("Cast", "CastLike")
 _MOVES = frozenset(
@@ -215,11 +218,19 @@ class Conversion:
 
 
 def _initial(graph: GraphProto) -> dict[str, Any]:
-    return {tensor.name: _constant(tensor) for tensor in graph.initializer}
+    """The constants of a graph; those of 4 bits that are only read as numbers have 8, which the compiler can store."""
+    narrow = {tensor.name for tensor in graph.initializer if tensor.data_type in _WIDENED}
+    for node in graph.node if narrow else ():
+        if node.op_type not in ("DequantizeLinear", "Cast"):
+            narrow.difference_update(used_tensors(node))
+    narrow.difference_update(port.name for port in graph.output)
+    return {tensor.name: _constant(tensor, tensor.name in narrow) for tensor in graph.initializer}
 
 
-def _constant(tensor: TensorProto) -> Any:
+def _constant(tensor: TensorProto, widened: bool) -> Any:
     values = numpy_helper.to_array(tensor)
+    if widened:
+        values = values.astype(_WIDENED[tensor.data_type])
     return relax.const(np.ascontiguousarray(values).reshape(values.shape), str(values.dtype))
 
 
