@@ -41,6 +41,7 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """Ways to simplify: what the log says of each, and the options of onnxslim.  The most thorough one comes first."""
 
+_SEVERAL = frozenset({"If", "Loop", "Scan", "Split"})
 _SOURCE = "kintune randomness "
 _NEWEST_FORMAT = 10  # IR version of ONNX files that onnxruntime is given; later ones do not change what graphs compute
 _SECONDS = 10.0  # limit of one run
@@ -68,6 +69,7 @@ def slim(model: ModelProto, label: str = "", outside: Mapping[str, NDArray[Any]]
     original = ModelProto()
     original.CopyFrom(model)
     _spell_out_constants(original)
+    _name_results(original)
     guard_divisions(original)
     name = label or "the model"
     reference: Original | None = None
@@ -138,6 +140,13 @@ def _spell_out_constants(model: ModelProto) -> None:
                 del node.attribute[:]
                 node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(values)))
                 break
+
+
+def _name_results(model: ModelProto) -> None:
+    """Name results that no node reads, of operators with any number of them: onnxruntime fails, or ends the process."""
+    for number, node in enumerate(nodes(model)):
+        if node.op_type in _SEVERAL:
+            node.output[:] = [name or f"kintune result {number}.{place}" for place, name in enumerate(node.output)]
 
 
 def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
