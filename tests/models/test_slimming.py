@@ -200,3 +200,11 @@ def test_parts_of_a_split_may_have_no_name(tmp_path: Path, split: str) -> None:
     session = open_session(read(tmp_path / "parts.onnx", {}).proto)
     (found,) = session.run(None, {"x": np.arange(8, dtype=np.float32).reshape(2, 4)})
     np.testing.assert_array_equal(found, [[2, 3], [6, 7]])
+
+
+def test_a_graph_whose_output_has_no_type_is_simplified(samples: Any, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Identity", ["x"], ["same"]), helper.make_node("Relu", ["same"], ["y"])]
+    model = samples.make_model(nodes, [X], [Y])
+    model.graph.output[0].ClearField("type")
+    onnx.save(model, tmp_path / "untyped.onnx")
+    assert [node.op_type for node in read(tmp_path / "untyped.onnx", {}).proto.graph.node] == ["Relu"]

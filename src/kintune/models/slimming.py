@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
 
 from kintune.models.evaluation import LOG_FATAL, RANDOM, open_session
 from kintune.models.integer_division import guard_divisions
@@ -70,6 +70,7 @@ def slim(model: ModelProto, label: str = "", outside: Mapping[str, NDArray[Any]]
     original.CopyFrom(model)
     _spell_out_constants(original)
     _name_results(original)
+    _type_outputs(original)
     guard_divisions(original)
     name = label or "the model"
     reference: Original | None = None
@@ -147,6 +148,19 @@ def _name_results(model: ModelProto) -> None:
     for number, node in enumerate(nodes(model)):
         if node.op_type in _SEVERAL:
             node.output[:] = [name or f"kintune result {number}.{place}" for place, name in enumerate(node.output)]
+
+
+def _type_outputs(model: ModelProto) -> None:
+    """Give outputs without a type the one that follows from the graph: onnxslim demands it, onnxruntime does not."""
+    untyped = [port for port in model.graph.output if port.type.WhichOneof("value") is None]
+    if not untyped:
+        return
+    try:
+        inferred = {port.name: port for port in shape_inference.infer_shapes(model).graph.output}
+    except Exception:  # it has its own exception types
+        return
+    for port in untyped:
+        port.type.CopyFrom(inferred[port.name].type)
 
 
 def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
