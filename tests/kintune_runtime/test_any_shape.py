@@ -65,6 +65,8 @@ def test_tuned_shapes_run_as_tuned(model: HybridExecutable, count: int) -> None:
 def test_other_shapes_run_in_onnxruntime(model: HybridExecutable) -> None:
     np.testing.assert_array_equal(model.run(ones(7))["out"], ones(7))
     np.testing.assert_array_equal(model.context().run(ones(7))["out"], ones(7))
+    with pytest.raises(InputError, match="input 'x' is no array"):
+        model.run([[1.0, 2.0], [3.0]])
 
 
 def test_contexts_outlive_the_executable(model: HybridExecutable) -> None:

@@ -86,6 +86,8 @@ def test_large_outputs_belong_to_the_caller(tmp_path: Path) -> None:
         (({},), "input 'x' is missing"),
         (({"x": X, "y": X},), "no input is called 'y'"),
         ((X.astype(np.float64),), "input 'x' is float64, float32 is needed"),
+        (([[1.0, 2.0], [3.0]],), "input 'x' is no array; give a numpy array, or lists of equal lengths"),
+        (({"x": [1.0, [2.0]]},), "input 'x' is no array"),
         ((X[:-1],), r"input 'x' has shape \(999,\), \(1000,\) is needed"),
     ],
 )
@@ -331,6 +333,8 @@ def test_the_plan_of_the_given_shapes_runs(tmp_path: Path) -> None:
         model.run(X[:7])
     with pytest.raises(InputError, match="input 'x' is missing"):
         model.run({})
+    with pytest.raises(InputError, match="input 'x' is no array"):
+        model.run([[1.0, 2.0], [3.0]])
     with pytest.raises(InputError, match="2 inputs given, 1 needed"):
         model.run(X, X)
     with pytest.raises(InputError, match="input 'x' is float64"):

@@ -12,6 +12,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.models import slimming
+from kintune.models.evaluation import open_session
+from kintune.models.onnx import read
 from kintune.models.onnx_nodes import nodes as onnx_nodes
 from kintune.models.slimming import Original, Unchecked, slim
 from tests.support.string_models import write_classifier, write_text_model
@@ -184,3 +186,25 @@ def test_strings_and_maps_are_compared(tmp_path: Path, write: Callable[[Path], N
             if attribute.name in ("classlabels_strings", "keys_strings"):
                 attribute.strings[0] = b"other"
     assert original.difference(changed) != ""
+
+
+@pytest.mark.parametrize("split", ["w", "x"])
+def test_parts_of_a_split_may_have_no_name(tmp_path: Path, split: str) -> None:
+    """onnxruntime ends the process, where a constant is split as well as an input."""
+    nodes = [helper.make_node("Split", [split], ["", "second"], axis=1), helper.make_node("Relu", ["second"], ["y"])]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, size]) for name, size in (("x", 4), ("y", 2))]
+    weight = numpy_helper.from_array(np.arange(8, dtype=np.float32).reshape(2, 4), "w")
+    graph = helper.make_graph(nodes, "parts", ports[:1], ports[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, tmp_path / "parts.onnx")
+    session = open_session(read(tmp_path / "parts.onnx", {}).proto)
+    (found,) = session.run(None, {"x": np.arange(8, dtype=np.float32).reshape(2, 4)})
+    np.testing.assert_array_equal(found, [[2, 3], [6, 7]])
+
+
+def test_a_graph_whose_output_has_no_type_is_simplified(samples: Any, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Identity", ["x"], ["same"]), helper.make_node("Relu", ["same"], ["y"])]
+    model = samples.make_model(nodes, [X], [Y])
+    model.graph.output[0].ClearField("type")
+    onnx.save(model, tmp_path / "untyped.onnx")
+    assert [node.op_type for node in read(tmp_path / "untyped.onnx", {}).proto.graph.node] == ["Relu"]

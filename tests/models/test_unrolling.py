@@ -15,7 +15,7 @@ from kintune.models import unrolling
 from kintune.models.evaluation import open_session
 from kintune.models.onnx import read
 from kintune.models.onnx_nodes import nodes
-from kintune.models.unrolling import unroll
+from kintune.models.unrolling import certain_steps, unroll
 
 OPSETS = (11, 17)
 
@@ -162,6 +162,34 @@ RANDOM = COUNTED.replace("o = Sub (t, x)", "o = RandomNormalLike (t)")
 @pytest.mark.parametrize("text", [DEPENDS, LONG, RANDOM])
 def test_what_is_not_known_or_too_much_stays(text: str) -> None:
     assert unroll(parsed(text), 17) is None
+
+
+ENDLESS = COUNTED.replace("int64 {4}", "int64 {1099511627776}").replace("float[4, 2, 3]", "float[n, 2, 3]")
+
+
+def test_a_loop_of_too_many_steps_is_neither_followed_nor_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[Any] = []
+
+    def never(*given: Any) -> Any:
+        run.append(given)
+        raise AssertionError
+
+    monkeypatch.setattr("kintune.models.slimming._timed", never)
+    monkeypatch.setattr(unrolling, "evaluate", never)
+    onnx.save(parsed(ENDLESS), tmp_path / "endless.onnx")
+    found = read(tmp_path / "endless.onnx", {}).proto
+    assert [node.op_type for node in nodes(found) if node.op_type == "Loop"] == ["Loop"]
+    assert run == []
+
+
+def test_steps_are_certain_where_nothing_ends_the_loop() -> None:
+    assert certain_steps(parsed(COUNTED)) == 4
+    assert certain_steps(parsed(ENDLESS)) == 1 << 40
+    assert certain_steps(parsed(ENDLESS.replace("n, yes, x", "n, , x"))) == 1 << 40
+    always = "on = Constant <value = bool {1}> ()"
+    assert certain_steps(parsed(ENDLESS.replace("on = Identity (go)", always))) == 1 << 40
+    for ends in (DEPENDS, ENDLESS.replace("bool {1}", "bool {0}"), ENDLESS.replace("Identity (go)", "Not (go)")):
+        assert certain_steps(parsed(ends)) == 0
 
 
 def test_a_loop_that_stays_leaves_the_others_their_share_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from .dtypes import name_of, numpy_dtype
 from .errors import InputError, RunError
 from .evaluation import Evaluation, KernelTime
 from .forking import watch_forks
-from .inputs import Array, Tensor, arrange_inputs, draw_inputs
+from .inputs import Array, Tensor, arrange_inputs, as_array, draw_inputs
 from .library import Buffer, Described, Hook, Options, library, raise_for
 from .output_memory import OutputMemory, address_of
 from .variant import BEST, Variant, check_number, variant_of
@@ -333,8 +333,8 @@ class Context:
             given = [first.get(name) for name, _, _ in self._expected] if len(first) == len(self._expected) else ()
         arrays: list[Array] = []
         if len(given) == len(self._expected):
-            for value, (_, shape, dtype) in zip(given, self._expected, strict=True):
-                array = value if type(value) is np.ndarray else np.asarray(value)
+            for value, (name, shape, dtype) in zip(given, self._expected, strict=True):
+                array = value if type(value) is np.ndarray else as_array(name, value)
                 if (array.dtype is not dtype and array.dtype != dtype) or array.shape != shape:
                     break
                 arrays.append(array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(shape))

@@ -30,7 +30,7 @@ from .errors import InputError, RunError
 from .evaluation import KernelTime
 from .executable import Context, Executable
 from .forking import watch_forks
-from .inputs import Array, Tensor, arrange_inputs, draw_inputs
+from .inputs import Array, Tensor, arrange_inputs, as_array, draw_inputs
 from .onnx_inputs import named_extents
 from .onnxruntime_session import import_onnxruntime, make_session, raise_run_error
 from .session_folder import SessionFolder, make_folder
@@ -221,7 +221,7 @@ class HybridExecutable(BaseExecutable):
         tensors = self._plans[0][0]
         first: Any = inputs[0] if len(inputs) == 1 else None
         given: Any = first if isinstance(first, Mapping) else dict(zip((t.name for t in tensors), inputs, strict=False))
-        shapes = {name: np.shape(value) for name, value in given.items()}
+        shapes = {name: as_array(name, value).shape for name, value in given.items()}
         for tensor in tensors:
             if tensor.name in shapes and len(shapes[tensor.name]) != len(tensor.shape):
                 raise InputError(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .dtypes import numpy_dtype
 from .errors import InputError
 
-__all__ = ["Array", "InputTensor", "Tensor", "arrange_inputs", "choose_plan", "draw_inputs"]
+__all__ = ["Array", "InputTensor", "Tensor", "arrange_inputs", "as_array", "choose_plan", "draw_inputs"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -95,7 +95,7 @@ def choose_plan(plans: Sequence[Sequence[InputTensor]], given: Sequence[Any]) ->
     `given` is as for `arrange_inputs`.  Where inputs are missing or unknown it is 0: `arrange_inputs` says so.
 
     Raises:
-        InputError: there are several plans, and none of them is for these shapes.
+        InputError: there are several plans, and none of them is for these shapes; or an input is no array.
     """
     if len(plans) < 2:
         return 0
@@ -106,7 +106,7 @@ def choose_plan(plans: Sequence[Sequence[InputTensor]], given: Sequence[Any]) ->
         given = [given[0][name] for name in names]
     elif len(given) != len(names):
         return 0
-    shapes = [np.shape(array) for array in given]
+    shapes = [as_array(name, value).shape for name, value in zip(names, given, strict=True)]
     for number, tensors in enumerate(plans):
         if [tensor.shape for tensor in tensors] == shapes:
             return number
@@ -184,7 +184,9 @@ def _largest(dtype: str) -> int:
 
 
 def _checked(tensor: InputTensor, value: Any) -> Array:
-    array = _strings(tensor, np.asarray(value)) if tensor.dtype == _STRING else np.asarray(value)
+    array = as_array(tensor.name, value)
+    if tensor.dtype == _STRING:
+        array = _strings(tensor, array)
     dtype = numpy_dtype(tensor.dtype)
     if array.dtype != dtype:
         raise InputError(f"input {tensor.name!r} is {array.dtype}, {dtype} is needed; use .astype({dtype.name!r})")
@@ -201,6 +203,18 @@ def _checked(tensor: InputTensor, value: Any) -> Array:
                     f"{greatest}{size}"
                 )
     return array
+
+
+def as_array(name: str, value: Any) -> Array:
+    """What is given for an input as an array.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"input {name!r} is no array; give a numpy array, or lists of equal lengths") from None
 
 
 def _strings(tensor: InputTensor, array: Array) -> Array:

@@ -17,16 +17,30 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from kintune.errors import ModelError, cause_line
+from kintune.models.bfloat16 import Shortened
 from kintune.models.converters import CONVERTERS
 from kintune.models.converters.node import attribute_value, empty
 from kintune.models.evaluation import evaluate
 from kintune.models.expressions import constant_of, dtype_of, shape_of, static_shape
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, used_tensors
 from kintune.models.quantised_weights import quantised_weights
 
 __all__ = ["KNOWN", "Conversion"]
 
 _VALUE = "value_"  # prefix of the names of variables that hold the value of an ONNX tensor; a number follows
 _MOST_EVALUATED_BYTES = 1 << 28  # a node with more bytes of constant inputs is left to the compiler
+
+_WIDENED = {TensorProto.INT4: "int8", TensorProto.UINT4: "uint8"}
+"""Element types of 4 bits -> those of 8 bits."""
+
+_CASTS = ("Cast", "CastLike")
+_MOVES = frozenset(
+    {
+        *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"),
+        *("Unsqueeze", "DepthToSpace", "SpaceToDepth"),
+    }
+)
+"""Operators whose results have elements of their first input, and nothing but these."""
 
 _STOCK: dict[str, Any] = onnx_frontend._get_convert_map()
 
@@ -48,6 +62,7 @@ class Conversion:
         self._shapes = shapes
         self._builder = relax.BlockBuilder()
         self._branches = 0  # how many branches that may not be taken are around the current node
+        self._shortened = Shortened()
         self._quantised: set[str] = set()  # dequantised weights, not to be evaluated: see `quantised_weights`
 
     def convert(self, graph: GraphProto) -> tvm.IRModule:
@@ -100,6 +115,18 @@ class Conversion:
             for name, result in zip(node.output, results, strict=False):
                 if name:
                     values[name] = self._bound(name, result)
+            self._note(node, values)
+
+    def _note(self, node: NodeProto, values: Mapping[str, Any]) -> None:
+        """Note what a node does with a tensor that the model casts to bfloat16."""
+        data = values[node.input[0]] if node.input and node.input[0] else None
+        if not isinstance(data, relax.Var) or node.domain not in DEFAULT_DOMAINS:
+            return
+        results = [values[name] for name in node.output if name]
+        if node.op_type in _CASTS:
+            self._shortened.cast(data, results[0])
+        elif node.op_type in _MOVES:
+            self._shortened.moved(data, results)
 
     def _node(self, node: NodeProto, values: dict[str, Any]) -> list[Any]:
         inputs = [values[name] if name else None for name in node.input]
@@ -122,7 +149,11 @@ class Conversion:
         converter = (CONVERTERS.get(node.op_type) or _STOCK[node.op_type]).get_converter(self._opset)
         given = onnx_frontend.onnx_input(inputs)
         converted = converter(self._builder, given, attributes, [values, {}])
-        return self._results(node, converted)
+        results = self._results(node, converted)
+        if node.op_type in _CASTS and dtype_of(results[0]) == "float32":
+            rounded = self._shortened.restored(self._builder, inputs[0])
+            return results if rounded is None else [rounded]
+        return results
 
     def _results(self, node: NodeProto, converted: Any) -> list[Any]:
         """One result for each output, each of fixed shape."""
@@ -187,11 +218,19 @@ class Conversion:
 
 
 def _initial(graph: GraphProto) -> dict[str, Any]:
-    return {tensor.name: _constant(tensor) for tensor in graph.initializer}
+    """The constants of a graph; those of 4 bits that are only read as numbers have 8, which the compiler can store."""
+    narrow = {tensor.name for tensor in graph.initializer if tensor.data_type in _WIDENED}
+    for node in graph.node if narrow else ():
+        if node.op_type not in ("DequantizeLinear", "Cast"):
+            narrow.difference_update(used_tensors(node))
+    narrow.difference_update(port.name for port in graph.output)
+    return {tensor.name: _constant(tensor, tensor.name in narrow) for tensor in graph.initializer}
 
 
-def _constant(tensor: TensorProto) -> Any:
+def _constant(tensor: TensorProto, widened: bool) -> Any:
     values = numpy_helper.to_array(tensor)
+    if widened:
+        values = values.astype(_WIDENED[tensor.data_type])
     return relax.const(np.ascontiguousarray(values).reshape(values.shape), str(values.dtype))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
 
+from kintune.models.integer_division import without_overflow
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int)
         value is not None and value.dtype.kind not in _NUMERIC for value in values
     ):
         return None
+    values = without_overflow(node, values)
     try:
         session = open_session(_model(node, values, opset))
         feeds = {name: value for name, value in zip(node.input, values, strict=True) if value is not None}

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
 
 from kintune.models.evaluation import LOG_FATAL, RANDOM, open_session
+from kintune.models.integer_division import guard_divisions
 from kintune.models.onnx_nodes import nodes
 from kintune.models.quiet import quiet
+from kintune.models.unrolling import certain_steps
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -39,9 +41,11 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """Ways to simplify: what the log says of each, and the options of onnxslim.  The most thorough one comes first."""
 
+_SEVERAL = frozenset({"If", "Loop", "Scan", "Split"})
 _SOURCE = "kintune randomness "
 _NEWEST_FORMAT = 10  # IR version of ONNX files that onnxruntime is given; later ones do not change what graphs compute
 _SECONDS = 10.0  # limit of one run
+_MOST_STEPS = 1_000_000  # of a loop: they take seconds, whatever the steps are
 _QUICK_SECONDS = 0.1  # after a run that takes longer, no other inputs are drawn
 _DRAWS = 3  # sets of inputs
 _LARGEST_INPUTS = 1 << 28  # bytes
@@ -65,6 +69,9 @@ def slim(model: ModelProto, label: str = "", outside: Mapping[str, NDArray[Any]]
     original = ModelProto()
     original.CopyFrom(model)
     _spell_out_constants(original)
+    _name_results(original)
+    _type_outputs(original)
+    guard_divisions(original)
     name = label or "the model"
     reference: Original | None = None
     unchecked = False
@@ -136,6 +143,26 @@ def _spell_out_constants(model: ModelProto) -> None:
                 break
 
 
+def _name_results(model: ModelProto) -> None:
+    """Name results that no node reads, of operators with any number of them: onnxruntime fails, or ends the process."""
+    for number, node in enumerate(nodes(model)):
+        if node.op_type in _SEVERAL:
+            node.output[:] = [name or f"kintune result {number}.{place}" for place, name in enumerate(node.output)]
+
+
+def _type_outputs(model: ModelProto) -> None:
+    """Give outputs without a type the one that follows from the graph: onnxslim demands it, onnxruntime does not."""
+    untyped = [port for port in model.graph.output if port.type.WhichOneof("value") is None]
+    if not untyped:
+        return
+    try:
+        inferred = {port.name: port for port in shape_inference.infer_shapes(model).graph.output}
+    except Exception:  # it has its own exception types
+        return
+    for port in untyped:
+        port.type.CopyFrom(inferred[port.name].type)
+
+
 def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
     """Restore inputs that simplification removed as unused: callers still pass them."""
     del slimmed.graph.input[:]
@@ -153,11 +180,13 @@ class Original:
         """Run `model` on random inputs; `outside` has the values of inputs that are weights.
 
         Raises:
-            Unchecked: when onnxruntime cannot run it, its results are random, its inputs are too large, or a run takes
-                too long.
+            Unchecked: when onnxruntime cannot run it, its results are random, its inputs are too large, a loop makes
+                too many steps, or a run takes too long.
         """
         if any(node.op_type in RANDOM for node in nodes(model)):
             raise Unchecked("it draws random numbers")
+        if certain_steps(model) > _MOST_STEPS:
+            raise Unchecked(f"a loop makes {certain_steps(model)} steps")
         self._model = model
         self._outside = outside
         self._runs: list[tuple[dict[str, NDArray[Any]], list[Any]]] = []

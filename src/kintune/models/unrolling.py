@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper, shape_inference
 
 from kintune.models.evaluation import RANDOM, evaluate
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, subgraphs
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes, subgraphs
 
-__all__ = ["unroll"]
+__all__ = ["certain_steps", "unroll"]
 
 _MOST_NODES = 5000  # that all loops of a model may become: each is a kernel call, or a part of one
 _MOST_KNOWN_BYTES = 1 << 12  # of a value that is followed: counters, conditions and indices are small
@@ -30,6 +30,37 @@ class _Unknown(Exception):
 
 class _TooMany(Exception):
     """The loops of the model become more than `_MOST_NODES` nodes."""
+
+
+def certain_steps(model: ModelProto) -> int:
+    """The most steps that a Loop of the model makes whatever its data are; 0 where there is none."""
+    loops = [node for node in nodes(model) if node.op_type == "Loop" and node.domain in DEFAULT_DOMAINS]
+    if not loops:
+        return 0
+    graphs = [model.graph, *(graph for node in nodes(model) for graph in subgraphs(node))]
+    known = {name: value for graph in graphs for name, value in _small_constants(graph).items()}
+    return max(_steps(node, known) for node in loops)
+
+
+def _steps(node: NodeProto, known: Mapping[str, NDArray[Any]]) -> int:
+    """The steps that a Loop makes if nothing but its number of steps ends it, else 0."""
+    limit, condition = (*node.input, "", "")[:2]
+    if limit not in known or known[limit].size != 1 or not _is_true(condition or None, known):
+        return 0
+    body = next((attribute.g for attribute in node.attribute if attribute.name == "body"), None)
+    if body is None or len(body.input) < 2 or not body.output:
+        return 0
+    copies = {inner.output[0]: inner.input[0] for inner in body.node if inner.op_type == "Identity" and inner.input}
+    going, seen = body.output[0].name, set[str]()
+    while going in copies and going not in seen:
+        seen.add(going)
+        going = copies[going]
+    return max(int(known[limit].reshape(())), 0) if going == body.input[1].name or _is_true(going, known) else 0
+
+
+def _is_true(name: str | None, known: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether a condition is left out, or known to hold."""
+    return name is None or (name in known and bool(known[name].all()))
 
 
 def unroll(model: ModelProto, opset: int) -> ModelProto | None:
@@ -117,6 +148,8 @@ class _Writer:
     def _loop(self, node: NodeProto) -> list[NodeProto]:
         limit, condition, *state = (*node.input, "", "")[: max(2, len(node.input))]
         most = None if not limit else int(self._value(limit))
+        if _steps(node, self._known) > self._left:
+            raise _TooMany
         going = not condition or bool(self._value(condition))
         body = _Body(node)
         written = self._shared(body)

@@ -210,6 +210,30 @@ def test_values_in_bfloat16_are_left_to_the_compiler(cpu: tvm.target.Target) -> 
     assert sorted(each is None for each in written) == [False, True]  # a conversion has no variables
 
 
+@pytest.mark.parametrize("shape", [(3,), (8, 8), (3, 197), (64, 64)])
+def test_tensors_in_bfloat16_are_widened(shape: tuple[int, ...], cpu: tvm.target.Target) -> None:
+    """Not their bits as an integer, which is what the compiler makes of a variable that is bound to them."""
+    import ml_dtypes
+    from tvm import te, tirx, topi
+
+    from kintune.compiler.programs.rows import write_rows
+
+    narrow = np.random.default_rng(1).standard_normal(shape).astype(ml_dtypes.bfloat16)
+    values = narrow.astype(np.float32)
+    x = te.placeholder(shape, "bfloat16", "x")
+    wide = topi.cast(x, "float32")
+    for result, wanted in (
+        (topi.multiply(wide, tirx.const(2.0, "float32")), values * 2),
+        (topi.nn.softmax(wide, -1), _softmax(values, -1)),
+        (topi.sum(wide, -1), values.sum(-1)),
+        (topi.sum(topi.multiply(wide, wide), 0), (values * values).sum(0)),
+    ):
+        written = write_rows(te.create_prim_func([x, result], index_dtype_override="int64"))
+        assert written is not None
+        found = _run(written, cpu, narrow, np.zeros(np.shape(wanted), np.float32))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_what_grows_too_large_is_no_rows() -> None:
     """It is found deep inside of an expression, while several are visited."""
     from tvm import te, tirx

@@ -176,3 +176,43 @@ def test_a_division_that_a_condition_guards_does_not_trap(compare_model: Any, ma
     trapping = np.array([-1, 0, 2] if dtype.startswith("int") else [0, 0, 2], dtype)
     compare_model(model("b"), {"c": np.array(False), "a": a, "b": trapping})
     compare_model(model("b"), {"c": np.array(True), "a": a, "b": np.array([2, 3, 4], dtype)})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_a_division_by_an_input_does_not_trap(compare: Any, make_case: Any, dtype: str) -> None:
+    """onnxruntime refuses a zero, and is ended by a signal for the least number divided by -1."""
+    least = np.iinfo(dtype).min
+    a, b = np.array([least, 7, 9], dtype), np.array([-1 if least else 1, 0, 2], dtype)
+    wanted = [np.array([least, 7, 4], dtype), np.array([0, 0, 1], dtype)]
+    compare([make_case(operator, a, b) for operator in ("Div", "Mod")], 17, expected=wanted)
+
+
+def test_a_cast_to_bfloat16_and_back_rounds(compare_model: Any, make_model: Any) -> None:
+    """Inside of a kernel, the compiler computes bfloat16 in float32; tensors may be moved between the two casts."""
+    short, back = ({"to": kind} for kind in (TensorProto.BFLOAT16, TensorProto.FLOAT))
+    nodes = [
+        helper.make_node("Mul", ["x", "one"], ["m"]),
+        helper.make_node("Cast", ["m"], ["s"], **short),
+        helper.make_node("Cast", ["s"], ["a"], **back),
+        helper.make_node("Mul", ["a", "two"], ["y0"]),
+        helper.make_node("Reshape", ["s", "rows"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"]),
+        helper.make_node("CastLike", ["t", "x"], ["b"]),
+        helper.make_node("Mul", ["b", "two"], ["y1"]),
+    ]
+    model = make_model(
+        nodes,
+        [("x", TensorProto.FLOAT, (64,))],
+        [("y0", TensorProto.FLOAT, (64,)), ("y1", TensorProto.FLOAT, (8, 8))],
+        {"one": np.float32(1), "two": np.float32(2), "rows": np.array([8, 8])},
+    )
+    x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    x[:5] = [1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20, np.inf]
+    compare_model(model, {"x": x}, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_quotient_by_a_constant_zero_is_infinite(compare: Any, make_case: Any, dtype: str) -> None:
+    x = np.array([1.5, 0, -2, np.nan, -np.inf], dtype)
+    zeros = [np.array(0, dtype), np.array([-0.0], dtype), np.array([0, -0.0, 1, 2, 0], dtype)]
+    compare([make_case("Div", x, zero, constant=[1]) for zero in zeros], 17)

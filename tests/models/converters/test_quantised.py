@@ -140,3 +140,22 @@ def test_operators_of_onnxruntime(compare: Any, make_case: Any) -> None:
         13,
         atol=1.0,
     )
+
+
+def test_weights_of_4_bits_are_read_as_numbers(compare: Any, make_case: Any) -> None:
+    import ml_dtypes
+
+    generator = np.random.default_rng(0)
+    signed = generator.integers(-8, 8, (4, 6)).astype(np.int8).astype(ml_dtypes.int4)
+    unsigned = generator.integers(0, 16, (4, 6)).astype(np.uint8).astype(ml_dtypes.uint4)
+    scale, scales = np.float32(0.1), generator.uniform(0.1, 1, (2, 6)).astype(np.float32)
+    zeros = np.arange(12).reshape(2, 6).astype(np.uint8).astype(ml_dtypes.uint4)
+    compare(
+        [
+            make_case("DequantizeLinear", signed, np.array(scale), constant=[0, 1]),
+            make_case("DequantizeLinear", unsigned, scales[0], zeros[0], constant=[0, 1, 2], axis=1),
+            make_case("DequantizeLinear", unsigned, scales, zeros, constant=[0, 1, 2], axis=0, block_size=2),
+            make_case("Cast", signed, constant=[0], to=1),
+        ],
+        21,
+    )

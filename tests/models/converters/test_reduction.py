@@ -82,3 +82,37 @@ def test_the_greatest(compare: Any, make_case: Any) -> None:
     compare(
         [make_case("TopK", x, k, constant=[1], outputs=2, axis=a, largest=g) for a in (-1, 1, 0) for g in (0, 1)], 11
     )
+
+
+def test_extremes_in_bfloat16(compare: Any, make_case: Any) -> None:
+    """onnxruntime has no kernels of that type."""
+    import ml_dtypes
+
+    def short(*rows: Any) -> Any:
+        return np.array(rows, ml_dtypes.bfloat16)
+
+    x, y, k = short([1, np.nan, 3], [4, 6, 5]), short([2, 2, 2]), np.array([2])
+    compare(
+        [
+            *(make_case(name, x, y) for name in ("Max", "Min")),
+            *(make_case(name, x, axes=[1], keepdims=0) for name in ("ReduceMax", "ReduceMin")),
+            *(make_case(name, x[1:], axis=1, keepdims=0) for name in ("ArgMax", "ArgMin")),
+            make_case("IsNaN", x),
+            make_case("TopK", x[1:], k, constant=[1], outputs=2),
+        ],
+        17,
+        expected=[
+            *(short([2, np.nan, 3], [4, 6, 5]), short([1, np.nan, 2], [2, 2, 2]), short(np.nan, 6), short(np.nan, 4)),
+            *(np.array([1]), np.array([0]), np.array([[False, True, False], [False] * 3])),
+            *(short([6, 5]), np.array([[1, 2]])),
+        ],
+    )
+
+
+def test_integers_of_16_bits_are_sorted(compare: Any, make_case: Any) -> None:
+    k = np.array([2])
+    compare([make_case("TopK", np.array([3, -7, 300, 5], np.int16), k, constant=[1], outputs=2)], 17)
+    for dtype in ("uint16", "uint32"):
+        x = np.array([3, np.iinfo(dtype).max, 7], dtype)
+        wanted = [x[[1, 2]], np.array([1, 2])]
+        compare([make_case("TopK", x, k, constant=[1], outputs=2)], 17, expected=wanted)

@@ -108,7 +108,9 @@ def test_powers_of_integers_are_exact(compare: Compare) -> None:
 def test_a_cast_to_bfloat16_and_back_rounds(compare: Compare) -> None:
     def net(x: Any) -> Any:
         y = x * 1.0
-        return y.bfloat16().float() * 2, y.to(torch.bfloat16).contiguous().float() + 1
+        moved = (y.bfloat16().view(8, 8).t(), y.bfloat16()[2:34:2].unsqueeze(0).expand(3, 16))
+        direct = (y.bfloat16().float() * 2, y.to(torch.bfloat16).contiguous().float() + 1)
+        return *direct, *(each.float() * 2 for each in moved)
 
     ties = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20, 3.4e38, float("inf"), float("nan")])
     compare(net, torch.cat([draw(57), ties]), tolerance=0)
@@ -121,6 +123,18 @@ def test_division_rounds_as_pytorch_does(compare: Compare) -> None:
 
     i, j = torch.arange(-6, 6), torch.tensor([1, -2, 3, -4, 5, -6] * 2)
     compare(net, draw(12) * 5, draw(12, seed=1), i, j)
+
+
+def test_divisions_of_integers_do_not_trap(imported: Callable[..., Any]) -> None:
+    """PyTorch refuses a zero, and is ended by a signal for the least number divided by -1."""
+
+    def net(i: Any, j: Any) -> Any:
+        return *(torch.div(i, j, rounding_mode=mode) for mode in ("floor", "trunc")), i % j, torch.fmod(i, j)
+
+    least = torch.iinfo(torch.int64).min
+    *_, got = imported(net, torch.tensor([least, 7, -9]), torch.tensor([-1, 0, 2]))
+    for found, wanted in zip(got, ([least, 7, -5], [least, 7, -4], [0, 0, 1], [0, 0, -1]), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_infinities_and_nan_pass(compare: Compare) -> None:

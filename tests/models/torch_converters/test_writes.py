@@ -91,3 +91,21 @@ def test_wrong_numbers_are_errors(tmp_path: Path) -> None:
     for name, wrong in (("at", 12), ("at", -13), ("rows", 3), ("rows", -1)):
         with pytest.raises(InputError, match=str(wrong)):
             executable.run({**good, name: np.array([0, wrong])})
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+def test_extremes_of_scattered_values_keep_nan(compare: Any, dtype: str) -> None:
+    def net(x: Any, index: Any, source: Any) -> Any:
+        return [
+            each
+            for kind in ("amax", "amin")
+            for own in (True, False)
+            for each in (
+                x.scatter_reduce(0, index, source, kind, include_self=own),
+                x.index_reduce(0, index[:4], source[:4], kind, include_self=own),
+            )
+        ]
+
+    nan, index = float("nan"), torch.tensor([0, 1, 2, 3, 2, 2])
+    x, source = torch.tensor([1.0, nan, 3, 4, 5]), torch.tensor([nan, 2, 7, 1, nan, 9])
+    compare(net, x.to(getattr(torch, dtype)), index, source.to(getattr(torch, dtype)))

@@ -159,8 +159,12 @@ def _constant(kind: str, value: float) -> Any:
 
 @cache
 def keep_nan() -> None:
-    """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN."""
+    """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN.
+
+    And one for quotients: those by a constant 0 are NaN or infinite.
+    """
     for name, rule in (
+        ("relax.divide", _quotient),
         ("relax.maximum", _pairwise(topi.maximum, tirx.max)),
         ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
         ("relax.nn.relu", _relu),
@@ -190,6 +194,18 @@ def _pairwise(function: Any, element: Callable[[Any, Any], Any]) -> Callable[...
     return legalise
 
 
+def _quotient(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    left, right = call.args
+    if _is_float(call) and isinstance(right, tvm.ir.GenericConst):
+        values = right.value.numpy()
+        if values.size == 1 and not values.any():
+            infinite = np.copysign(np.full_like(values, math.inf), values)
+            return binary._binary(topi.multiply)(
+                builder, relax.Call(call.op, [left, relax.const(infinite)], call.attrs)
+            )
+    return binary._binary(topi.divide)(builder, call)
+
+
 def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], name: str) -> te.Tensor:
     """The element-wise result with broadcasting; NaN where the first operand is NaN."""
     shape = np.broadcast_shapes(tuple(map(int, a.shape)), tuple(map(int, b.shape)))
@@ -200,7 +216,7 @@ def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], n
 
     def compute(*indices: Any) -> Any:
         x, y = at(a, indices), at(b, indices)
-        return tirx.Select(tirx.isnan(x), x, element(x, y))
+        return tirx.Select(_is_nan(x), x, element(x, y))
 
     return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
 
@@ -212,7 +228,7 @@ def _over_axes(
     usual = statistical._statistical(function)
 
     def combine(found: Any, value: Any) -> Any:
-        return tirx.Select(tirx.isnan(found), found, element(found, value))
+        return tirx.Select(_is_nan(found), found, element(found, value))
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if not _is_float(call):
@@ -260,6 +276,11 @@ def _clip(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         )
 
     return builder.call_te(clip, *call.args, primfunc_name_hint="tir_clip")
+
+
+def _is_nan(value: Any) -> Any:
+    """The compiler knows no such test of bfloat16."""
+    return tirx.isnan(tirx.Cast("float32", value) if str(value.ty) == "bfloat16" else value)
 
 
 def _is_float(call: relax.Call) -> bool:

@@ -18,7 +18,7 @@ from tvm import tirx
 
 from kintune.compiler.programs.loops import INDEX, index
 
-__all__ = ["Binding", "Pass", "Rows", "read_rows"]
+__all__ = ["CHANGING", "Binding", "Pass", "Rows", "read_rows"]
 
 _SPATIAL, _REDUCED = 0, 2  # the compiler's numbers of the kinds of block variables
 _LARGEST = 500
@@ -29,8 +29,8 @@ _LEAST_COLUMNS = 256
 
 
 _FLOATS = ("float16", "float32", "float64")
-_CHANGING = ("bfloat16", "float8")
-"""How the names of types begin that LLVM computes in another type."""
+CHANGING = ("bfloat16", "float8")
+"""How the names of types begin that are computed in another type."""
 
 
 class Binding(NamedTuple):
@@ -110,7 +110,7 @@ def read_rows(function: tvm.tirx.PrimFunc) -> Rows | None:
 def _binds_changing_type(each: Pass) -> bool:
     values = [binding.value for binding in each.bindings]
     bound = [*values, *([] if each.result is None else [each.value])]
-    return any(str(value.ty).startswith(_CHANGING) for value in bound)
+    return any(str(value.ty).startswith(CHANGING) for value in bound)
 
 
 def _read_blocks(function: tvm.tirx.PrimFunc) -> list[_Block]:

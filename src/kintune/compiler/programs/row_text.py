@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import tirx
 
 from kintune.compiler.programs.loops import buffer, index, replaced
-from kintune.compiler.programs.row_passes import Pass
+from kintune.compiler.programs.row_passes import CHANGING, Pass
 
 __all__ = ["Written", "calls_functions", "lane_loop", "stores", "strides_of", "written"]
 
@@ -31,8 +31,9 @@ class Written(NamedTuple):
 def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1) -> Written:
     """A pass as statements; `values` replace variables.
 
-    Values that call functions are kept in buffers, with one element for each of the `lanes`: the compiler cannot bind
-    a variable to what these functions become.  All variables are new ones, so that a pass may be written several times.
+    Values that call functions, or are computed from those of a type such as bfloat16, are kept in buffers, with one
+    element for each of the `lanes`: the compiler cannot bind a variable to what these become, and takes the bits of
+    bfloat16 for an integer.  All variables are new ones, so that a pass may be written several times.
     A binding without a variable is a statement.
     """
     at = [index(0) if lane is None else lane]
@@ -44,7 +45,7 @@ def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1
             found.statements.append(value)
             continue
         name = str(binding.variable.name)
-        if calls_functions(value):
+        if calls_functions(value) or _widens(value):
             found.buffers.append(made := buffer(name, (lanes,), str(value.ty)))
             found.statements.append(tirx.BufferStore(made, value, at))
             known[binding.variable] = tirx.BufferLoad(made, at)
@@ -57,6 +58,13 @@ def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1
 def calls_functions(value: Any) -> bool:
     """Whether a value has a call of anything but the compiler's `if_then_else`."""
     return any(str(getattr(call.op, "name", "")) != _CHOICE for call in _calls(value))
+
+
+def _widens(value: Any) -> bool:
+    """Whether a value is computed from one of a type that is computed in another one."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(value, [(tirx.Cast, lambda cast: found.append(cast.value))])
+    return any(str(narrow.ty).startswith(CHANGING) for narrow in found)
 
 
 def _calls(value: Any) -> list[Any]:

@@ -97,17 +97,17 @@ def _divide(node: Node) -> relax.Expr:
 
 
 def _safe_divisor(node: Node, right: relax.Expr) -> relax.Expr:
-    """Integer divisors by which a division does not trap.
+    """Integer divisors by which a division does not trap, which would end the process: 1 replaces 0.
 
-    Both branches of an If are computed, even where its condition guards a division.  There, 1 replaces 0, and also -1,
-    since the division of the least number of a type by -1 traps.
+    Both branches of an If are computed, even where its condition guards a division.  There, 1 also replaces -1, since
+    the division of the least number of a type by -1 traps; elsewhere, `guard_divisions` has done that.
 
     Raises:
         ValueError: when a constant divisor outside of branches contains 0.
     """
     divisor = constant_of(right)
-    if not node.conditional:
-        if divisor is not None and not divisor.all():
+    if not node.conditional and divisor is not None:
+        if not divisor.all():
             raise ValueError("it divides integers by 0")
         return right
     trapping = [0] if divisor is None or not divisor.all() else []
@@ -325,7 +325,7 @@ CONVERTERS: dict[str, Convert] = {
     "Greater": _binary(relax.op.greater),
     "GreaterOrEqual": _binary(relax.op.greater_equal),
     "IsInf": _is_infinite,
-    "IsNaN": _unary(relax.op.isnan),
+    "IsNaN": lambda node: relax.op.isnan(node.wide(node.required(0))),
     "Less": _binary(relax.op.less),
     "LessOrEqual": _binary(relax.op.less_equal),
     "Log": _real(relax.op.log),

@@ -14,6 +14,8 @@ from kintune.models.expressions import HALVES, dtype_of, is_float, shape_of
 
 __all__ = ["CONVERTERS"]
 
+_SORTED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "bfloat16": "float32"}
+"""Element types that the compiler does not sort -> those that hold the same values."""
 
 Reduce = Callable[[Any, Sequence[int], bool], Any]
 """A reduction of a tensor over axes, which are kept with one element or removed."""
@@ -134,7 +136,7 @@ def _log(_node: Node, data: Any) -> Any:
 
 def _arg(operator: Callable[..., Any]) -> Convert:
     def convert(node: Node) -> relax.Expr:
-        data = node.required(0)
+        data = node.wide(node.required(0))
         shape = shape_of(data)
         axis = axis_of(int(node.attributes.get("axis", 0)), len(shape))
         keep = bool(node.attributes.get("keepdims", 1))
@@ -177,8 +179,14 @@ def _greatest(node: Node) -> relax.Expr:
     if count == 0:
         empty = [0 if i == axis else size for i, size in enumerate(shape)]
         return relax.Tuple([relax.op.zeros(empty, dtype_of(data)), relax.op.zeros(empty, "int64")])
-    largest = bool(node.attributes.get("largest", 1))
-    return relax.op.topk(data, count, axis, ret_type="both", largest=largest, dtype="int64")
+    largest, own = bool(node.attributes.get("largest", 1)), dtype_of(data)
+    if own == "uint64":
+        raise ValueError("elements of uint64 cannot be sorted")
+    data = node.cast(data, _SORTED_AS.get(own, own))
+    both = node.emit(relax.op.topk(data, count, axis, ret_type="both", largest=largest, dtype="int64"))
+    if dtype_of(data) == own:
+        return both
+    return relax.Tuple([node.cast(node.emit(both[0]), own), node.emit(both[1])])
 
 
 CONVERTERS: dict[str, Convert] = {

@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from tvm import relax
 
-from kintune.models.expressions import HALVES, dtype_of, is_float, is_integer, rounded_to_bfloat16, shape_of
+from kintune.models.expressions import (
+    HALVES,
+    constant_of,
+    dtype_of,
+    is_float,
+    is_integer,
+    shape_of,
+)
 from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
 
 __all__ = ["CONVERTERS", "NUMBERS", "bounded", "expm1_of", "operands"]
@@ -126,13 +133,30 @@ def _div(t: Translation, a: SimpleNamespace) -> Expression:
     mode = getattr(a, "rounding_mode", None)
     dtype = t.result.dtype
     if is_integer(dtype):
-        left, right = operands(t, a.self, a.other, dtype=dtype)
+        left, right = _not_trapping(t, *operands(t, a.self, a.other, dtype=dtype))
         return t.emit((relax.op.floor_divide if mode == "floor" else relax.op.divide)(left, right))
     left, right = operands(t, a.self, a.other, dtype="float32" if dtype in HALVES else dtype)
     if mode == "floor":
         return t.finish(_floored_quotient(t, left, right))
     quotient = t.emit(relax.op.divide(left, right))
     return t.finish(t.emit(relax.op.trunc(quotient)) if mode == "trunc" else quotient)
+
+
+def _not_trapping(t: Translation, left: Expression, right: Expression) -> tuple[Expression, Expression]:
+    """Operands of a division of integers that does not end the process.
+
+    A divisor of 0 becomes 1.  Where the divisor is -1, both operands change their signs: the quotient of the least
+    number of a type wraps around, and the remainder is 0.
+    """
+    dtype = dtype_of(right)
+    if not is_integer(dtype) or constant_of(right) is not None:
+        return left, right
+    zero, one = t.const(0, dtype), t.const(1, dtype)
+    if not dtype.startswith("uint"):
+        opposite = t.emit(relax.op.equal(right, t.const(-1, dtype)))
+        left = t.emit(relax.op.where(opposite, t.emit(relax.op.subtract(zero, left)), left))
+        right = t.emit(relax.op.where(opposite, one, right))
+    return left, t.emit(relax.op.where(t.emit(relax.op.equal(right, zero)), one, right))
 
 
 def _floored_quotient(t: Translation, left: Expression, right: Expression) -> Expression:
@@ -151,7 +175,7 @@ def _floored_quotient(t: Translation, left: Expression, right: Expression) -> Ex
 def _remainder(t: Translation, a: SimpleNamespace) -> Expression:
     """The remainder with the sign of the divisor; operands are rounded to the result's type first."""
     dtype = t.result.dtype
-    left, right = rounded_operands(t, a.self, a.other, dtype=dtype)
+    left, right = _not_trapping(t, *rounded_operands(t, a.self, a.other, dtype=dtype))
     if is_integer(dtype):
         return t.emit(relax.op.floor_mod(left, right))
     zero = t.const(0, dtype_of(left))
@@ -163,7 +187,7 @@ def _remainder(t: Translation, a: SimpleNamespace) -> Expression:
 
 def _fmod(t: Translation, a: SimpleNamespace) -> Expression:
     """The remainder with the sign of the dividend; operands are rounded to the result's type first."""
-    left, right = rounded_operands(t, a.self, a.other, dtype=t.result.dtype)
+    left, right = _not_trapping(t, *rounded_operands(t, a.self, a.other, dtype=t.result.dtype))
     return t.finish(t.emit(relax.op.mod(left, right)))
 
 
@@ -344,12 +368,10 @@ def _hypot(t: Translation, a: SimpleNamespace) -> Expression:
 
 def _to_copy(t: Translation, a: SimpleNamespace) -> Expression:
     """A copy, perhaps of another type; one that was cast to bfloat16 and is cast back is rounded explicitly."""
-    wide = t.shortened.get(a.self)
-    if wide is not None and t.result.dtype == "float32":
-        return t.emit(rounded_to_bfloat16(t.builder, wide))
+    if t.result.dtype == "float32" and (rounded := t.shortened.restored(t.builder, a.self)) is not None:
+        return t.emit(rounded)
     result = t.finish(a.self)
-    if (dtype_of(a.self), t.result.dtype) == ("float32", "bfloat16"):
-        t.shortened[result] = a.self
+    t.shortened.cast(a.self, result)
     return result
 
 

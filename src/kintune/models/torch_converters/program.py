@@ -22,6 +22,7 @@ from kintune.models.imported_module import ImportedModule, trace
 from kintune.models.source_graph import GraphNode
 from kintune.models.torch_converters import CONVERTERS
 from kintune.models.torch_converters.complex_numbers import COMPLEX_CONVERTERS, Complex
+from kintune.models.torch_converters.tensors import MOVES
 from kintune.models.torch_converters.translation import NotConvertible, TranslatedNode, Translation, constant
 
 __all__ = ["describe", "translate"]
@@ -236,6 +237,8 @@ class _Program:
                 result = COMPLEX_CONVERTERS[_operator(node)](t, self._arguments(node))
             elif _operator(node) in CONVERTERS:
                 result = CONVERTERS[_operator(node)](t, self._arguments(node))
+                if _operator(node) in MOVES:
+                    t.shortened.moved(self._expression(node.all_input_nodes[0]), result)
             else:
                 result = self._stock(node)
             return self._checked(node, result)

@@ -20,7 +20,7 @@ from kintune.models.torch_converters.translation import (
     torch_type,
 )
 
-__all__ = ["CONVERTERS"]
+__all__ = ["CONVERTERS", "MOVES"]
 
 
 def _view(t: Translation, a: SimpleNamespace) -> Expression:
@@ -297,6 +297,10 @@ def _scatter(t: Translation, a: SimpleNamespace) -> Expression:
         data = t.emit(relax.op.where(reached, t.const(_neutral(name, dtype), dtype), data))
         count = t.emit(relax.op.where(reached, t.const(0, dtype), one))
     found = put(data, source, _REDUCTIONS[name])
+    if name in ("amin", "amax") and is_float(dtype):  # TVM's kernel loses values that are no numbers
+        before, new = (t.cast(t.emit(relax.op.isnan(t.wide(each))), "float32") for each in (data, source))
+        lost = t.emit(relax.op.greater(put(before, new, "max"), t.const(0.0, "float32")))
+        found = t.emit(relax.op.where(lost, t.const(math.nan, dtype), found))
     if name == "mean":
         found = t.emit(relax.op.divide(found, put(count, ones, "add")))
     return t.reshape(found, t.result.shape)
@@ -374,21 +378,27 @@ def _select_scatter(t: Translation, a: SimpleNamespace) -> Expression:
     return _slice_scatter(t, a)
 
 
+_VIEWS: tuple[str, ...] = ("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default")
+_VIEWS += ("squeeze.default", "squeeze.dim", "squeeze.dims", "flatten.using_ints", "unflatten.int", "view_copy.default")
+_SPLITS = ("split_with_sizes.default", "split.Tensor", "chunk.default", "split.sizes", "unbind.int")
+
+MOVES = frozenset(
+    {
+        *(*_VIEWS, *_SPLITS, "expand.default", "permute.default", "transpose.int", "t.default", "slice.Tensor"),
+        *("select.int", "roll.default", "flip.default", "repeat.default", "diagonal.default", "index_select.default"),
+    }
+)
+"""Operators whose results have elements of their first tensor, and nothing but these."""
+
 CONVERTERS: dict[str, Converter] = {
-    **dict.fromkeys(
-        (
-            *("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default", "squeeze.default"),
-            *("squeeze.dim", "squeeze.dims", "flatten.using_ints", "unflatten.int", "view_copy.default"),
-        ),
-        _view,
-    ),
+    **dict.fromkeys(_VIEWS, _view),
     "expand.default": _expand,
     "copy.default": lambda t, a: t.expand(t.cast(a.src, t.result.dtype), t.result.shape),
     "permute.default": _permute,
     **dict.fromkeys(("transpose.int", "t.default"), _transpose),
     "slice.Tensor": _slice,
     "select.int": _select,
-    **dict.fromkeys(("split_with_sizes.default", "split.Tensor", "chunk.default", "split.sizes"), _split),
+    **dict.fromkeys(_SPLITS[:-1], _split),
     "unbind.int": _unbind,
     "cat.default": _cat,
     "stack.default": _stack,

@@ -10,6 +10,7 @@ import torch
 import tvm
 from tvm import relax
 
+from kintune.models.bfloat16 import Shortened
 from kintune.models.expressions import HALVES, dtype_of, is_integer, shape_of
 from kintune.models.index_marks import mark_index
 
@@ -51,7 +52,7 @@ class Translation:
     `result` has the shape and type that PyTorch states for the node's result if it is one tensor; `results` has them
     for each tensor of a tuple.  `used` has the numbers of the results of a tuple that another node reads.  `name` is
     the node's name, and `sources` maps the variables emitted so far to the names of their nodes.
-    `shortened` maps tensors that the program casts from float32 to bfloat16 to what they were before.
+    `shortened` knows the tensors that the program casts from float32 to bfloat16.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
@@ -61,7 +62,7 @@ class Translation:
         self.used: frozenset[int] = frozenset()
         self.name = "value"
         self.sources: dict[str, str] = {}
-        self.shortened: dict[Expression, Expression] = {}
+        self.shortened = Shortened()
 
     def emit(self, expression: Expression) -> Expression:
         """Bind `expression` to a variable named after the node at hand."""
