@@ -67,6 +67,21 @@ def test_an_open_dimension_is_named_with_the_flag_to_add() -> None:
     )
 
 
+def test_of_several_open_inputs_all_flags_are_named_that_are_needed() -> None:
+    declared: dict[str, tuple[int | str, ...] | None] = {
+        "atoms": ("atoms",), "role": ("atoms",), "given": ("n",), "bond": (2, "bonds"), "far": ("bonds",), "any": None,
+        "of_n": ("n", ""),
+    }  # fmt: skip
+    with pytest.raises(ShapeError) as caught:
+        resolve("m", declared, {"given": (5,)})
+    assert str(caught.value) == (
+        "m: input atoms is atoms, of unknown size in dimension 0 (atoms); "
+        "add --shape atoms=1 --shape bond=2x64 --shape any=DIMxDIMx... --shape of_n=5x64 with the sizes you need"
+    )
+    with pytest.raises(ShapeError, match=r"m: input any has no shape in the file; add --shape any=DIMxDIMx\.\.\.$"):
+        resolve("m", {"any": None}, {})
+
+
 @pytest.mark.parametrize(
     ("declared", "example"),
     [

@@ -208,3 +208,68 @@ def test_a_graph_whose_output_has_no_type_is_simplified(samples: Any, tmp_path: 
     model.graph.output[0].ClearField("type")
     onnx.save(model, tmp_path / "untyped.onnx")
     assert [node.op_type for node in read(tmp_path / "untyped.onnx", {}).proto.graph.node] == ["Relu"]
+
+
+def forest(trees: int) -> ModelProto:
+    """Two classifiers of one node a tree, of the same input, and a map of what the second one says."""
+    ones = [1.0] * trees
+    lists = {
+        "nodes_treeids": range(trees), "nodes_nodeids": [0] * trees, "nodes_featureids": [0] * trees,
+        "nodes_modes": ["LEAF"] * trees, "nodes_values": ones, "nodes_truenodeids": [0] * trees,
+        "nodes_falsenodeids": [0] * trees, "class_treeids": range(trees), "class_nodeids": [0] * trees,
+        "class_ids": [each % 2 for each in range(trees)],
+    }  # fmt: skip
+    nodes = [
+        helper.make_node(
+            *("TreeEnsembleClassifier", ["x"], [f"label{number}", f"p{number}"]),
+            domain="ai.onnx.ml", classlabels_int64s=[0, 1], class_weights=[weight] * trees, **lists,
+        )
+        for number, weight in enumerate((0.25, 0.5))
+    ]  # fmt: skip
+    nodes.append(helper.make_node("Cast", ["label1"], ["label"], to=TensorProto.INT64))
+    nodes.append(helper.make_node("ZipMap", ["p1"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]))
+    of_a_row = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    outputs = [
+        helper.make_tensor_value_info("p0", TensorProto.FLOAT, [3, 2]),
+        helper.make_tensor_value_info("label", TensorProto.INT64, [3]),
+        helper.make_value_info("maps", helper.make_sequence_type_proto(of_a_row)),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4])]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    return helper.make_model(helper.make_graph(nodes, "forest", inputs, outputs), opset_imports=opsets, ir_version=8)
+
+
+def test_long_lists_of_a_forest_are_set_aside(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library makes an object of Python of each number, several times: 20 GB for a file of 194 MB."""
+    import onnxslim
+
+    given = []
+    honest = onnxslim.slim
+
+    def watched(model: ModelProto, **options: Any) -> ModelProto:
+        given.append(max(len(each.ints) for node in model.graph.node for each in node.attribute))
+        return honest(model, **options)
+
+    monkeypatch.setattr(onnxslim, "slim", watched)
+    model = forest(5000)
+    slimmed = slim(model)
+    assert given == [2]
+    before, after = (
+        [node for node in each.graph.node if node.op_type == "TreeEnsembleClassifier"] for each in (model, slimmed)
+    )
+    assert [{a.name: helper.get_attribute_value(a) for a in node.attribute} for node in before] == [
+        {a.name: helper.get_attribute_value(a) for a in node.attribute} for node in after
+    ]
+    assert Original(model, {}).difference(slimmed) == ""
+    assert not caplog.messages
+
+
+def test_outputs_that_are_no_tensors_stay_what_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    model = forest(4)
+    slimmed = slim(model)
+    assert [node.op_type for node in slimmed.graph.node][-1] == "ZipMap"
+    assert "Cast" not in [node.op_type for node in slimmed.graph.node]
+    assert slimmed.graph.output[2] == model.graph.output[2]
+    assert not caplog.messages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -133,7 +133,12 @@ def resolve(
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
         _unify(label, name, declared[name], shape, sizes, apart=apart)
-    fixed = {name: _fixed(label, name, declared[name], shapes.get(name), sizes) for name in declared}
+    fixed: dict[str, tuple[int, ...]] = {}
+    for name, dimensions in declared.items():
+        found = shapes[name] if name in shapes else _closed(dimensions, sizes)
+        if found is None:
+            raise ShapeError(f"{label}: {_open_input(name, declared, shapes, sizes)}")
+        fixed[name] = found
     for name, shape in fixed.items():
         if len(shape) > _MOST_DIMENSIONS:
             raise ShapeError(f"{label}: input {name} has {len(shape)} dimensions; it may have {_MOST_DIMENSIONS}")
@@ -254,28 +259,53 @@ def _unify(
             raise _NamedTwice(f"{contradiction}: dimension {dimension} was already bound to {sizes[dimension]}")
 
 
-def _fixed(
-    label: str,
-    name: str,
-    declared: tuple[Dimension, ...] | None,
-    given: tuple[int, ...] | None,
-    sizes: Mapping[str, int],
-) -> tuple[int, ...]:
-    """An input's shape, all dimensions known."""
-    if given is not None:
-        return given
+def _closed(declared: tuple[Dimension, ...] | None, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """An input's shape; None where a dimension is not known."""
     if declared is None:
-        raise ShapeError(f"{label}: input {name} has no shape in the file; add --shape {name}=DIMxDIMx...")
-    known = tuple(dim if isinstance(dim, int) else sizes.get(dim, dim) for dim in declared)
-    open_at = [i for i, dim in enumerate(known) if not isinstance(dim, int)]
-    if open_at:
-        named = ", ".join(f"{i} ({known[i]})" if known[i] else str(i) for i in open_at)
-        example = "x".join(map(str, _example(known)))
-        raise ShapeError(
-            f"{label}: input {name} is {_text(known)}, of unknown size in dimension {named}; "
-            f"add --shape {name}={example} with the sizes you need"
-        )
-    return tuple(dim for dim in known if isinstance(dim, int))
+        return None
+    known = _known(declared, sizes)
+    found = tuple(dim for dim in known if isinstance(dim, int))
+    return found if len(found) == len(known) else None
+
+
+def _known(declared: tuple[Dimension, ...], sizes: Mapping[str, int]) -> tuple[Dimension, ...]:
+    return tuple(dim if isinstance(dim, int) else sizes.get(dim, dim) for dim in declared)
+
+
+def _open_input(
+    name: str,
+    declared: Mapping[str, tuple[Dimension, ...] | None],
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[str, int],
+) -> str:
+    """What to say of `name`, the first input without a known shape, with the options to add for it and all others."""
+    options = " ".join(_options(declared, shapes, sizes))
+    about = declared[name]
+    if about is None:
+        return f"input {name} has no shape in the file; add {options}"
+    known = _known(about, sizes)
+    named = ", ".join(f"{at} ({dim})" if dim else str(at) for at, dim in enumerate(known) if not isinstance(dim, int))
+    return (
+        f"input {name} is {_text(known)}, of unknown size in dimension {named}; add {options} with the sizes you need"
+    )
+
+
+def _options(
+    declared: Mapping[str, tuple[Dimension, ...] | None],
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[str, int],
+) -> Iterator[str]:
+    """An option for each input whose shape does not follow from those before it; examples where there is a rank."""
+    found = dict(sizes)
+    for name, dimensions in declared.items():
+        if name in shapes or _closed(dimensions, found) is not None:
+            continue
+        if dimensions is None:
+            yield f"--shape {name}=DIMxDIMx..."
+            continue
+        example = _example(_known(dimensions, found))
+        found.update({dim: size for dim, size in zip(dimensions, example, strict=True) if isinstance(dim, str) and dim})
+        yield f"--shape {name}={_text(example)}"
 
 
 def _example(known: tuple[Dimension, ...]) -> tuple[int, ...]:

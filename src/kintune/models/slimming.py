@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
+from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper, shape_inference
 
 from kintune.models.evaluation import LOG_FATAL, RANDOM, open_session
 from kintune.models.integer_division import guard_divisions
@@ -43,6 +43,8 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 _SEVERAL = frozenset({"If", "Loop", "Scan", "Split"})
 _SOURCE = "kintune randomness "
+_SET_ASIDE = "kintune_set_aside"  # an attribute, the number of the node's long lists
+_LONGEST_LIST = 1 << 12  # elements of an attribute up to which onnxslim is given it: it makes each an object of Python
 _NEWEST_FORMAT = 10  # IR version of ONNX files that onnxruntime is given; later ones do not change what graphs compute
 _SECONDS = 10.0  # limit of one run
 _MOST_STEPS = 1_000_000  # of a loop: they take seconds, whatever the steps are
@@ -97,6 +99,7 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
     model = ModelProto()
     model.CopyFrom(original)
     _hide_randomness(model)
+    lists = _set_lists_aside(model)
     try:
         with quiet():
             import onnxslim
@@ -110,7 +113,8 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
     if [value.name for value in slimmed.graph.output] != [value.name for value in original.graph.output]:
         return None
     _show_randomness(slimmed)
-    _keep_inputs(original, slimmed)
+    _put_lists_back(slimmed, lists)
+    _keep_ports(original, slimmed)
     return slimmed
 
 
@@ -128,6 +132,31 @@ def _show_randomness(model: ModelProto) -> None:
             kept = [name for name in node.input if not name.startswith(_SOURCE)]
             del node.input[:]
             node.input.extend(kept)
+
+
+def _set_lists_aside(model: ModelProto) -> list[list[AttributeProto]]:
+    """Take long lists, which the forest of a tree ensemble consists of, out of their nodes; returns those of each.
+
+    A node without them, which has an attribute that no operator knows, is neither folded nor merged.
+    """
+    found: list[list[AttributeProto]] = []
+    for node in nodes(model):
+        long = [a for a in node.attribute if max(len(a.floats), len(a.ints), len(a.strings)) > _LONGEST_LIST]
+        if not long:
+            continue
+        found.append([AttributeProto.FromString(each.SerializeToString()) for each in long])
+        for each in long:
+            node.attribute.remove(each)
+        node.attribute.append(helper.make_attribute(_SET_ASIDE, len(found) - 1))
+    return found
+
+
+def _put_lists_back(model: ModelProto, lists: Sequence[Sequence[AttributeProto]]) -> None:
+    for node in nodes(model):
+        number = next((each for each in node.attribute if each.name == _SET_ASIDE), None)
+        if number is not None:
+            node.attribute.remove(number)
+            node.attribute.extend(lists[number.i])
 
 
 def _spell_out_constants(model: ModelProto) -> None:
@@ -163,10 +192,15 @@ def _type_outputs(model: ModelProto) -> None:
         port.type.CopyFrom(inferred[port.name].type)
 
 
-def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
-    """Restore inputs that simplification removed as unused: callers still pass them."""
+def _keep_ports(original: ModelProto, slimmed: ModelProto) -> None:
+    """Restore inputs that simplification removed as unused, since callers still pass them, and outputs that it declared
+    as tensors although they are sequences or maps.
+    """
     del slimmed.graph.input[:]
     slimmed.graph.input.extend(original.graph.input)
+    for made, value in zip(slimmed.graph.output, original.graph.output, strict=True):
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            made.CopyFrom(value)
 
 
 class Unchecked(Exception):

@@ -186,13 +186,15 @@ def hand_over_plans(
     write_hybrid(output, described, graph.SerializeToString(), [plain])
 
 
-def original_model(onnx: Path, constants: Mapping[str, Constant]) -> ModelProto:
+def original_model(onnx: Path, constants: Mapping[str, Constant], *, own: bool = True) -> ModelProto:
     """The model in an ONNX file, including its weights, with the inputs named in `constants` turned into weights.
+
+    `own` says that it is the user's own file, whose weights may lie in other files.
 
     Raises:
         InputError: when it cannot be read, or is larger than one ONNX file can be.
     """
-    opened = open_graph(onnx, own=True).bound({name: constant_values(each) for name, each in constants.items()})
+    opened = open_graph(onnx, own=own).bound({name: constant_values(each) for name, each in constants.items()})
     size = opened.graph.ByteSize() + sum(values.nbytes for values in opened.weights.values())
     if size > _MOST_BYTES:
         raise InputError(f"{onnx}: with {size >> 20} MiB it is too large to go into one file with a graph")

@@ -56,7 +56,7 @@ class Tools(ToyTools):
         prepared = super().prepare(spec)
         if "*" in spec.handed_over:
             prepared = msgspec.structs.replace(prepared, subgraphs=(), modules={}, sketches=())
-        notes = ("1 region of the graph is compiled; onnxruntime runs LSTM (1)",)
+        notes = (f"1 region of the graph is compiled; onnxruntime runs LSTM ({len(spec.handed_over)})",)
         return msgspec.structs.replace(
             prepared,
             can_hand_over=world.may,
@@ -117,6 +117,8 @@ class TestAKnownCulprit:
             f"LSTM 'a' runs in onnxruntime: compiled, {WRONG.disagreement}",
             f"GRU 'b' runs in onnxruntime: compiled, {WRONG.disagreement}",
         ]
+        assert summary.notes[-1] == "1 region of the graph is compiled; onnxruntime runs LSTM (2)"
+        assert "1 region of the graph is compiled; onnxruntime runs LSTM (1)" not in summary.notes  # that was before
 
     def test_after_many_the_whole_model_runs_in_onnxruntime(self) -> None:
         names = [f"Relu '{at}'" for at in range(20)]

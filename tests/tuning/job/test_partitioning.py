@@ -13,6 +13,7 @@ import pytest
 from kintune.core.config import JobSpec
 from kintune.core.model import ModelRef
 from kintune.errors import ModelError
+from kintune.models.constants import store_constant
 from kintune.models.ref import parse_ref
 from tests.support.partitions import parse
 from tests.support.string_models import write_classifier, write_text_model
@@ -93,6 +94,28 @@ class TestLoading:
         networks = load_partitioned(written(tmp_path), cpu, handed_over=("*",))
         assert networks.networks == ()
         assert networks.notes == ("the whole model runs in onnxruntime",)
+
+    def test_then_onnxruntime_runs_the_graph_of_the_file(self, cpu: Any, tmp_path: Path) -> None:
+        """It rounds a prepared graph otherwise, and lengths that depend on rounded numbers would be others."""
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        text = """m (float[N, 64] x, float k) => (float[N, 64] y) {
+            s = Shape(x)  r = Reshape(x, s)  a = Mul(r, k)  b = Sigmoid(a)  y = Dropout(b)
+        }"""
+        ref = written(tmp_path, text)
+        constants = {"k": store_constant("k", np.float32(2), typed=True)}
+        ref = msgspec.structs.replace(ref, shapes={"x": (4, 64)}, constants=constants)
+        networks = load_partitioned(ref, cpu, handed_over=("*",))
+        assert networks.hybrid is not None
+        marked = networks.hybrid.partition.marked
+        assert [node.op_type for node in marked.graph.node] == ["Shape", "Reshape", "Mul", "Sigmoid", "Dropout"]
+        assert [(value.name, value.type.tensor_type.shape.dim[0].dim_param) for value in marked.graph.input] == [
+            ("x", "N")
+        ]
+        assert networks.hybrid.combination.inputs[0].shape == (4, 64)
+        assert networks.hybrid.partition.operators == dict.fromkeys(
+            ("Shape", "Reshape", "Mul", "Sigmoid", "Dropout"), 1
+        )
 
     @pytest.mark.parametrize("step", ["import_region", "lower_network"])
     def test_a_region_that_fails_as_a_whole_stays(

@@ -18,12 +18,15 @@ from kintune.models.constants import store_constant
 from kintune.models.evaluation import open_session
 from kintune.models.model import ImportedModel
 from kintune.models.onnx import OnnxModel, read
+from kintune.models.onnx_nodes import nodes, operator_name
 from kintune.models.onnx_path import onnx_path_of
 from kintune.models.ref import ONNX, ZOO
 from kintune.partition.compilable import CompilableNodes
 from kintune.partition.import_region import import_region
+from kintune.partition.keeping import original_model
 from kintune.partition.partition import Partition, partition
 from kintune.partition.tensor_types import TensorType
+from kintune.tuning.job.handover import EVERYTHING
 from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwork, lower_network
 
 __all__ = ["RefusedByOnnxRuntime", "can_partition", "load_partitioned"]
@@ -52,11 +55,13 @@ def load_partitioned(
 ) -> Networks:
     """Import the regions of a model that can be compiled, and lower them.
 
-    `handed_over` names nodes that are to stay with onnxruntime; "*" stands for all of them.  A region that cannot be
-    imported or lowered stays with onnxruntime as a whole.
+    `handed_over` names nodes that are to stay with onnxruntime; "*" stands for all of them.  Then onnxruntime runs the
+    graph of the file, since it rounds the prepared one, with its fixed shapes, otherwise: the model may have failed for
+    no other reason.  A region that cannot be imported or lowered stays with onnxruntime as a whole.
 
     Raises:
         RefusedByOnnxRuntime: onnxruntime does not take the model.
+        InputError: the file cannot be read any more.
         ModelError: the file cannot be used, or the model is too large.
     """
     model = read(onnx_path_of(ref), ref.shapes, ref.constants, own=ref.reads_other_files)
@@ -76,6 +81,10 @@ def load_partitioned(
         for value in found.marked.graph.output
     )
     constants = {name: store_constant(name, values, typed=True) for name, values in model.constants.items()}
+    if EVERYTHING in handed_over:
+        original = original_model(model.path, constants, own=ref.reads_other_files)
+        counts = Counter(map(operator_name, nodes(original)))
+        found = found._replace(marked=original, operators=dict(counts.most_common()))
     return Networks(
         tuple(networks),
         ref.name,
@@ -138,8 +147,8 @@ def _networks(
             return again, True, notes
         lowered = lowered._replace(origins=origins(lowered.trail, model))
         combination = Combination(model.inputs, model.outputs, model.checks)
-        nodes = nodes_of(model, lowered.workloads)
-        networks.append(ShapedNetwork(ref, region.name, combination, model.digest, lowered, nodes, {}))
+        sources = nodes_of(model, lowered.workloads)
+        networks.append(ShapedNetwork(ref, region.name, combination, model.digest, lowered, sources, {}))
     return networks, conservative, notes
 
 

@@ -262,8 +262,9 @@ class JobState:
         if not self._is_prepared_here and (change := prepare_again(self._backend, self.spec, prepared)):
             self.failure = change
             return
+        outdated = self.prepared.notes if self.prepared is not None else ()
+        self.notes = [note for note in self.notes if note not in (*outdated, *prepared.notes)] + [*prepared.notes]
         self.prepared, self.baselines.partial = prepared, prepared.hybrid
-        self.notes += [note for note in prepared.notes if note not in self.notes]
         self.spec = self.spec.of_network(prepared.subgraphs)
         self._stages.prepared(prepared)
         subjects = [
