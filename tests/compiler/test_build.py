@@ -102,3 +102,30 @@ def test_programs_for_another_architecture_are_objects_of_it(dense: Any) -> None
     built = build_candidate(board, save_workload(dense), None, Candidate.untuned("w"))
     assert built.artifact.startswith(b"\x7fELF")
     assert int.from_bytes(built.artifact[18:20], "little") == 183  # EM_AARCH64
+
+
+def test_vectors_are_tested_for_nan_as_a_whole(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler's own rule takes a vector apart for that."""
+    import tvm
+    from tvm import te, tirx
+
+    from kintune.compiler import build
+
+    source = te.placeholder((64,), name="source")
+    result = te.compute((64,), lambda i: tirx.Select(tirx.isnan(source[i]), source[i], source[i] + 1), name="result")
+    function = te.create_prim_func([source, result]).with_attr("global_symbol", "main")
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function}))
+    _, inner = schedule.split(schedule.get_loops(schedule.get_sblock("result"))[0], [None, 16])
+    schedule.vectorize(inner)
+    tvm.ir.Op.get("tirx.isnan").reset_attr("TVectorizable")
+    texts: list[str] = []
+
+    def compiled(module: Any, for_target: Any) -> Any:
+        made = compile_(module, for_target)
+        texts.append(made.mod.inspect_source("ll"))
+        return made
+
+    compile_ = tvm.compile
+    monkeypatch.setattr(tvm, "compile", compiled)
+    build.build_module(target(native), tvm.IRModule({"main": function}), schedule.mod, "c")
+    assert "fcmp uno <16 x float>" in texts[0]

@@ -35,9 +35,17 @@ def test_no_stream_fits_the_caches(cache: int, triad: int, read: int, monkeypatc
     assert found.gbytes_per_s == 12 * of_triad[0][0] / 1e9
 
 
-@pytest.mark.parametrize(("cpu", "lanes"), [("x86-64", 4), ("haswell", 8), ("znver4", 16)])
+@pytest.mark.parametrize(
+    ("architecture", "cpu", "lanes", "sums"),
+    [
+        ("x86_64", "x86-64", 4, 12),
+        ("x86_64", "haswell", 8, 12),
+        ("x86_64", "znver4", 16, 24),
+        ("aarch64", "neoverse-v1", 4, 24),
+    ],
+)
 def test_sums_of_the_peak_fit_the_registers_of_the_target(
-    cpu: str, lanes: int, monkeypatch: pytest.MonkeyPatch
+    architecture: str, cpu: str, lanes: int, sums: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On twice the registers, a processor with AVX2 reached three quarters of its peak."""
     import json
@@ -53,13 +61,14 @@ def test_sums_of_the_peak_fit_the_registers_of_the_target(
 
     monkeypatch.setattr(peak, "evaluator", timed)
     monkeypatch.setattr(peak, "measure_narrow_peaks", lambda *_: {})
-    target = resolve_target(json.dumps({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": cpu}), 2)
+    target = resolve_target(json.dumps({"kind": "llvm", "mtriple": f"{architecture}-linux-gnu", "mcpu": cpu}), 2)
     found = peak.measure_peak(target, 2, MB)
     ((threads, chains, width),) = shapes[0]
-    assert (threads, width) == (2, lanes)
+    assert (threads, chains, width) == (2, sums, lanes)
     assert found.gflops == pytest.approx(2e-9 * threads * chains * width * (1 << 16))
     peak.host_reference_kernel(target, 2)
-    assert shapes[-1] == [(2, chains, 16)], "the times of the reference kernel would not compare with stored ones"
+    of_reference = 16 if architecture == "x86_64" else 4
+    assert shapes[-1] == [(2, 12, of_reference)], "the times of the reference kernel would not compare with stored ones"
 
 
 def test_the_caches_of_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +85,23 @@ def test_the_caches_of_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(hardware, "last_level_bytes", lambda _cores, of_all=of_all: of_all)
         hardware.host_hardware(resolve_target("native", 1), cores, machine).peak()
     assert asked == [largest, largest + MB]
+
+
+@pytest.mark.parametrize(("architecture", "cpu", "chains"), [("aarch64", "neoverse-n1", 24), ("x86_64", "haswell", 12)])
+def test_multiply_adds_of_the_peak_wait_for_no_other_instruction(architecture: str, cpu: str, chains: int) -> None:
+    """On aarch64, each of them came after a move, which takes a port as well."""
+    import re
+
+    import tvm
+
+    from kintune.measure import peak
+
+    target = tvm.target.Target({"kind": "llvm", "mtriple": f"{architecture}-linux-gnu", "mcpu": cpu})
+    lanes = {"aarch64": 4, "x86_64": 8}[architecture]
+    function = peak._multiply_adds(1, chains, lanes).with_attr("global_symbol", "main")
+    text = tvm.compile(tvm.IRModule({"main": function}), target).mod.inspect_source("asm")
+    loops = [part for part in re.split(r"^\.L\w+:", text, flags=re.MULTILINE) if "fmla" in part or "vfmadd" in part]
+    instructions = [line.split()[0] for part in loops for line in part.splitlines() if re.match(r"\t[a-z]", line)]
+    fused = [name for name in instructions if name.startswith(("fmla", "vfmadd"))]
+    assert len(fused) >= chains
+    assert not [name for name in instructions if name.startswith(("fmov", "vmova", "vbroadcast"))]

@@ -226,3 +226,16 @@ def test_the_likely_gain_is_foretold(asked: JobInterview) -> None:
     assert found is not None
     assert (found.baseline, found.judged_by) == (FastestBaseline("onnxruntime", 9.0), 0)
     assert 2.0 < found.low_ms < found.high_ms < 12.0
+
+
+def test_a_network_that_stays_in_the_cache_is_foretold_to_be_faster(
+    asked: JobInterview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = Subgraph("dense", "e" * 32, 1, 1e5, "dense", "dense", True, weight_bytes=2e5, bytes=2.1e5)
+    monkeypatch.setattr("tests.tuning.test_estimation.PREPARED", msgspec.structs.replace(PREPARED, subgraphs=(dense,)))
+    cold = estimate_model(ZOO).forecast
+    asked.about = msgspec.msgpack.encode(msgspec.structs.replace(ABOUT, cool_bytes=1 << 20))
+    cool = estimate_model(ZOO).forecast
+    assert cold is not None
+    assert cool is not None
+    assert cool.low_ms < cold.low_ms / 2

@@ -31,7 +31,7 @@ def test_operators_do_as_well_as_they_did() -> None:
     assert shares["conv2d"] == pytest.approx((0.5, 0.5))
     assert "depthwise" not in shares  # too few
     found = forecast([CONV], {}, shares, judged_by, PEAK)
-    assert (found.low_ms, found.high_ms) == pytest.approx((3.0, 5.28))
+    assert (found.low_ms, found.high_ms) == pytest.approx((3.0, 5.28), abs=0.003)
 
 
 def test_without_past_runs_there_is_a_wide_guess() -> None:
@@ -44,7 +44,7 @@ def test_without_past_runs_there_is_a_wide_guess() -> None:
 def test_what_was_measured_takes_what_it_took() -> None:
     tally = MeasurementTally("new", "here", "tvm", 64, 60, 1500.0)
     found = forecast([CONV], {"new": tally}, {}, 1, PEAK)
-    assert (found.low_ms, found.high_ms) == pytest.approx((2 * 0.9 * 1.5, 2 * 1.32 * 1.5))
+    assert (found.low_ms, found.high_ms) == pytest.approx((2 * 0.9 * 1.5, 2 * 1.32 * 1.5), abs=0.003)
 
 
 def test_what_was_hardly_tried_tells_nothing() -> None:
@@ -55,12 +55,42 @@ def test_what_was_hardly_tried_tells_nothing() -> None:
 
 def test_moving_bytes_takes_its_time() -> None:
     found = forecast([SOFTMAX], {}, {}, 0, PEAK)
-    assert (found.low_ms, found.high_ms) == pytest.approx((0.01, 0.0396))
+    assert (found.low_ms, found.high_ms) == pytest.approx((0.01, 0.0396), abs=0.003)
 
 
 def test_no_program_is_faster_than_the_memory() -> None:
     wide = Subgraph("dense", "d", 1, 1e6, "dense", "dense", True, bytes=1e8)
-    assert forecast([wide], {}, {}, 0, PEAK).low_ms == pytest.approx(10.0)
+    assert forecast([wide], {}, {}, 0, PEAK).low_ms == pytest.approx(10.0, abs=0.001)
+
+
+# Those of a network for a wake word on a Zen 5, of which tuning made 6.1 us
+ZEN5 = Peak(gflops=555.0, gbytes_per_s=55.0, threads=2, read_gbytes_per_s=60.0)
+WAKE = [
+    Subgraph("copy", "copy", 1, 0.0, "elementwise", "", False, bytes=12.3e3),
+    Subgraph("wide", "wide", 1, 3.93e5, "dense", "", True, bytes=794e3, weight_bytes=786e3),
+    Subgraph("next", "next", 1, 3.3e4, "dense", "", True, bytes=67.1e3, weight_bytes=66e3),
+    Subgraph("last", "last", 1, 257.0, "dense", "", False, bytes=1.03e3, weight_bytes=516.0),
+]
+
+
+def test_weights_that_stay_in_the_cache_are_not_read_from_memory() -> None:
+    cool = forecast(WAKE, {}, {}, 0, ZEN5, cool_bytes=16_000_000)
+    assert 0.002 < cool.low_ms < 0.0061 < cool.high_ms < 0.03
+    for too_small in (0, 500_000):
+        assert forecast(WAKE, {}, {}, 0, ZEN5, too_small).low_ms > 0.014  # as memory gives 875 KB
+
+
+def test_caches_are_no_slower_than_the_memory() -> None:
+    """Of a device whose memory is fast beside its arithmetic."""
+    fast = Peak(gflops=10.0, gbytes_per_s=100.0, threads=2, read_gbytes_per_s=100.0)
+    cool, cold = (forecast(WAKE, {}, {}, 0, fast, size) for size in (16_000_000, 0))
+    assert cool.low_ms == pytest.approx(cold.low_ms)
+
+
+def test_a_call_and_each_kernel_take_some_time() -> None:
+    none = Subgraph("view", "view", 10, 0.0, "elementwise", "", False, bytes=8.0)
+    found = forecast([none], {}, {}, 0, ZEN5)
+    assert 0.0007 < found.low_ms < 0.001 < 0.004 < found.high_ms < 0.01
 
 
 def test_gains_are_against_the_baseline() -> None:

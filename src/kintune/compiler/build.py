@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm.tirx.buffer import BufferType
 
-from kintune.compiler.graph.lowering_rules import use_vector_functions
+from kintune.compiler.graph.lowering_rules import use_vector_functions, vectorise_nan_tests
 from kintune.compiler.programs.registry import instructions_of
 from kintune.compiler.space.generator import default_schedule, load_intrinsics
 from kintune.compiler.space.packing import without_packing
@@ -115,6 +115,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> Link
     The function does not check its arguments: the code for that takes longer to compile than many kernels.
     """
     use_vector_functions()
+    vectorise_nan_tests(target)
     if target.kind.name != GPU:
         module = tvm.IRModule({ENTRY: module[ENTRY].with_attr("global_symbol", name)}, attrs=module.attrs)
     passes = tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
 from typing import Any
 
 import tvm
@@ -21,6 +21,7 @@ from kintune.search.processor import Processor
 __all__ = ["host_reference_kernel", "measure_peak"]
 
 _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
+_MANY_CHAINS = 24  # where there are 32 registers: of some processors, four ports take four cycles each
 _STEPS = 1 << 16
 _REPEATS = 200  # of some tenth of a millisecond: enough for the clock to go up, and for others to leave
 _STREAMS = 9
@@ -35,10 +36,12 @@ def measure_peak(target: str, threads: int, cache_bytes: int, backend: Measureme
     `backend`, by default in this process.
     """
     compiler_target = tvm.target.Target(json.loads(target))
-    lanes = Processor.of(extensions_of(compiler_target)).lanes
+    processor = Processor.of(extensions_of(compiler_target))
+    lanes = processor.lanes
     shape = (threads, _CHAINS, lanes)
-    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, lanes, _REPEATS, backend)())
-    flops = 2.0 * threads * _STEPS * _CHAINS * lanes
+    sums = (threads, _MANY_CHAINS if processor.registers > _MANY_CHAINS else _CHAINS, lanes)
+    arithmetic_s = min(evaluator(_multiply_adds(*sums), compiler_target, [sums], _REPEATS, backend)())
+    flops = 2.0 * _STEPS * math.prod(sums)
     piece = threads * lanes * _CHAINS
 
     def length_of(streams: int) -> int:
@@ -67,17 +70,39 @@ def host_reference_kernel(target: str, threads: int, backend: MeasurementBackend
     """
     compiler_target = tvm.target.Target(json.loads(target))
     lanes = max(1, int(codegen.llvm_get_vector_width(compiler_target)) // 32)
-    return ReferenceKernel(_arithmetic_evaluator(compiler_target, threads, lanes, HEALTH_RUNS, backend))
+    shape = (threads, _CHAINS, lanes)
+    return ReferenceKernel(evaluator(_reference(threads, lanes), compiler_target, [shape], HEALTH_RUNS, backend))
 
 
-def _arithmetic_evaluator(
-    target: tvm.target.Target, threads: int, lanes: int, repeats: int, backend: MeasurementBackend | None
-) -> Callable[[], tuple[float, ...]]:
-    """Returns a function that runs multiply-adds in registers of all threads `repeats` times; see `evaluator`."""
-    return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats, backend)
+def _multiply_adds(threads: int, chains: int, lanes: int) -> Any:
+    """Chains of multiply-adds that stay in registers, whose numbers stay as they are.
+
+    Each adds to the register that it writes.  The instruction of aarch64 can do nothing else: if a constant were added,
+    a move would precede each of them.
+    """
+    steps = _STEPS
+
+    @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]
+    def arithmetic(out: T.Buffer((threads, chains, lanes), "float32")):  # type: ignore[no-untyped-def,valid-type]
+        T.func_attr({"tirx.noalias": True})
+        for thread in T.parallel(threads):
+            with T.sblock("chains"):
+                sums = T.sblock_alloc_buffer((chains, lanes), "float32")
+                for chain in T.unroll(chains):
+                    for lane in T.vectorized(lanes):
+                        sums[chain, lane] = T.Cast("float32", chain + 1) + out[thread, chain, lane]
+                for _step in T.serial(steps):
+                    for chain in T.unroll(chains):
+                        for lane in T.vectorized(lanes):
+                            sums[chain, lane] = sums[chain, lane] + sums[chain, lane] * T.float32(2.0**-30)
+                for chain in T.unroll(chains):
+                    for lane in T.vectorized(lanes):
+                        out[thread, chain, lane] = sums[chain, lane]
+
+    return arithmetic
 
 
-def _arithmetic(threads: int, lanes: int) -> Any:
+def _reference(threads: int, lanes: int) -> Any:
     """Chains of multiply-adds that stay in registers; they converge, so that no number becomes denormal."""
     chains, steps = _CHAINS, _STEPS
 

@@ -128,7 +128,7 @@ def estimate_model(
         pace = None if store is None else _pace(store)
         workloads = () if store is None else store.workloads.list(on_damage=lambda _: None)
         shares, judged_by = shares_reached(workloads, tallies, peak)
-        foretold = forecast(prepared.subgraphs, tallies, shares, judged_by, peak)
+        foretold = forecast(prepared.subgraphs, tallies, shares, judged_by, peak, about.cool_bytes)
         foretold = _beside_baseline(foretold, ref, prepared, about)
     baseline_seconds = _baselines_s(ref, about)
     networks = by_combination(prepared.subgraphs)

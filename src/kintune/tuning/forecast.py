@@ -4,15 +4,22 @@ Arithmetic: programs of the same operator have reached some share of the device'
 model will do about as well.  What moves data is foretold from its bytes.  Subgraphs that were measured themselves take
 what they took.  Without past runs the shares are a first guess.  The range is as wide as it must be to hold in nine of
 ten recorded cases (`benchmarks/forecast_check.py`).
+
+A network that stays in the caches reads nothing from memory.  Its data come at the speed of the second-level cache,
+which grows with the width of the vectors, as the peak does: half a vector for two multiply-adds are 0.5 bytes for a
+FLOP.  The products of wake-word networks read 0.42 at their best on a Zen 5, where memory gives 0.11, and small ones
+0.1.  So small kernels take their fixed costs: 0.03 to 0.15 us each; and a call of a network took 0.7 to 8 us more than
+its kernels, which is 1 us and up to 0.25 for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from kintune.core.device import Peak
+from kintune.core.measurement_protocol import operands_for
 from kintune.core.quantiles import quantile
 from kintune.core.report import FastestBaseline
 from kintune.core.workload import Subgraph
@@ -28,6 +35,10 @@ _BETWEEN = (0.1, 0.9)  # quantiles of the shares
 _FASTER = 0.75  # of the time at the high share: a new network may do better than those before it
 _STILL_GAINED = 0.9  # of the time of a subgraph that was measured before
 _SLOWEST_COPY = 3.0  # times as long as reading and writing its bytes
+_CACHED = (0.6, 0.1)  # bytes for a FLOP of the peak that tuned kernels read from caches, at best and at worst
+_SMALL_SHARE = 0.1  # of the peak that small kernels reach at least, if their data are in caches
+_EACH_US = (0.03, 0.2)  # a kernel, however small
+_CALL_US = (0.5, 2.0)  # a call of a network, besides its kernels
 _AROUND = 1.32  # a network takes up to so much more than what its kernels are expected to take
 
 Shares = Mapping[str, tuple[float, float]]
@@ -77,24 +88,55 @@ def shares_reached(
 
 
 def forecast(
-    subgraphs: Sequence[Subgraph], tallies: Mapping[str, MeasurementTally], shares: Shares, judged_by: int, peak: Peak
+    subgraphs: Sequence[Subgraph],
+    tallies: Mapping[str, MeasurementTally],
+    shares: Shares,
+    judged_by: int,
+    peak: Peak,
+    cool_bytes: int = 0,
 ) -> Forecast:
-    """Returns the forecast for a network of these subgraphs, without a baseline."""
-    low = high = 0.0
+    """Returns the forecast for a network of these subgraphs, without a baseline.
+
+    `cool_bytes` are as in `DeviceDescription`.
+    """
+    low, high = _CALL_US
+    moving = _from_caches if operands_for(subgraphs, cool_bytes) == "cool" else _through_memory
     for subgraph in subgraphs:
-        least, most = _times_us(subgraph, tallies.get(subgraph.workload), shares, peak)
+        least, most = _times_us(subgraph, tallies.get(subgraph.workload), shares, peak, moving)
         low += subgraph.weight * least
         high += subgraph.weight * most
     return Forecast(low / 1e3, _AROUND * high / 1e3, judged_by)
 
 
-def _times_us(subgraph: Subgraph, tally: MeasurementTally | None, shares: Shares, peak: Peak) -> tuple[float, float]:
+_Moving = Callable[[Subgraph, Peak], tuple[float, float]]
+"""Returns the least and the longest time that a subgraph likely takes for its data, in microseconds."""
+
+
+def _through_memory(subgraph: Subgraph, peak: Peak) -> tuple[float, float]:
+    least = peak.least_us(0.0, subgraph.bytes)
+    return least, _SLOWEST_COPY * least if subgraph.bound_flops < _LEAST_FLOPS else least
+
+
+def _from_caches(subgraph: Subgraph, peak: Peak) -> tuple[float, float]:
+    in_memory, slowest = _through_memory(subgraph, peak)
+    least, most = (subgraph.bytes / peak.gflops / share / 1e3 for share in _CACHED)
+    if not subgraph.tunable:
+        most *= _SLOWEST_COPY
+    most = min(slowest, most)
+    if subgraph.bound_flops < _LEAST_FLOPS:
+        most = max(most, subgraph.bound_flops / peak.gflops / _SMALL_SHARE / 1e3)
+    return min(in_memory, least), most
+
+
+def _times_us(
+    subgraph: Subgraph, tally: MeasurementTally | None, shares: Shares, peak: Peak, moving: _Moving
+) -> tuple[float, float]:
     """The least and the longest time of one run in microseconds that is likely."""
     if tally is not None and tally.best_us is not None and (tally.measured >= _LEAST_MEASURED or not subgraph.tunable):
         return _STILL_GAINED * tally.best_us, tally.best_us
-    moving = peak.least_us(0.0, subgraph.bytes)
+    least, most = map(max, moving(subgraph, peak), _EACH_US)
     if subgraph.bound_flops < _LEAST_FLOPS:
-        return moving, _SLOWEST_COPY * moving
+        return least, most
     low, high = shares.get(subgraph.operator) or shares.get("") or _FIRST_GUESS
     arithmetic = subgraph.bound_flops / peak.gflops / 1e3
-    return max(moving, _FASTER * arithmetic / high), max(moving, subgraph.flops / peak.gflops / 1e3 / low)
+    return max(least, _FASTER * arithmetic / high), max(most, subgraph.flops / peak.gflops / 1e3 / low)

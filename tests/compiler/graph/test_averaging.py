@@ -52,6 +52,35 @@ def test_an_average_of_the_whole_map_comes_first(
     assert _pixels(g, [result], cpu, run_program, tmp_path) == [1]
 
 
+@pytest.mark.parametrize(("pool", "averages"), [("AveragePool", PIXELS // 4), ("GlobalAveragePool", 1)])
+@pytest.mark.parametrize("bias", ["of the convolution", "first", "one for all"])
+def test_a_bias_is_added_to_the_averages(
+    pool: str, averages: int, bias: str, cpu: tvm.target.Target, run_program: RunsProgram, tmp_path: Path
+) -> None:
+    g = Graph()
+    given = [g.weight(4)] if bias == "of the convolution" else []
+    convolved = g("Conv", g("Relu", "x"), g.weight(4, CHANNELS, 1, 1), *given)
+    if not given:
+        operands = [g.weight(1, 4, 1, 1), convolved] if bias == "first" else [convolved, g.weight(1)]
+        convolved = g("Add", *operands)
+    pooled = g(pool, convolved, **(HALVED if pool == "AveragePool" else {}))
+    assert _pixels(g, [g("Relu", pooled)], cpu, run_program, tmp_path) == [averages]
+
+
+@pytest.mark.parametrize("why", ["padding", "padding counts", "read elsewhere", "one a row", "more channels"])
+def test_a_bias_that_is_not_averaged_stays(
+    why: str, cpu: tvm.target.Target, run_program: RunsProgram, tmp_path: Path
+) -> None:
+    g = Graph()
+    convolved = g.conv("x", CHANNELS, 1 if why == "more channels" else 4, 1)
+    total = g("Add", convolved, g.weight(1, 1, SIDE, 1) if why == "one a row" else g.weight(1, 4, 1, 1))
+    given: dict[str, Any] = HALVED
+    if "padding" in why:
+        given = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4, "count_include_pad": int("counts" in why)}
+    results = [g("AveragePool", total, **given)] + ([g("Neg", total)] if why == "read elsewhere" else [])
+    assert _pixels(g, results, cpu, run_program, tmp_path) == [PIXELS]
+
+
 @pytest.mark.parametrize("why", ["activation", "3x3", "read elsewhere", "as many pixels", "maximum"])
 def test_what_cannot_be_exchanged_stays(
     why: str, cpu: tvm.target.Target, run_program: RunsProgram, tmp_path: Path

@@ -117,3 +117,86 @@ def test_a_quotient_is_rounded_once(cpu: tvm.target.Target, run_program: RunsPro
     by_row = x / np.array([[0.02], [0.1], [0.3], [0.07]], "float32")
     assert np.array_equal(first, np.clip(np.round(x / step) + 3, -128, 127).astype("int8"))
     assert np.array_equal(second, np.clip(np.round(by_row) + 128, 0, 255).astype("uint8"))
+
+
+def _extreme(name: str, shape: tuple[int, ...], axis: int | None) -> Any:
+    """The schedule of an element-wise extreme of two tensors, or of one along an axis, in vectors of 16 elements."""
+    import tvm
+    from tvm import relax
+
+    from kintune.compiler.graph.lowering_rules import keep_nan
+
+    keep_nan()
+    builder = relax.BlockBuilder()
+    operands = [relax.Var(each, relax.TensorType(shape, "float32")) for each in ("x", "y")[: 2 if axis is None else 1]]
+    operator: Any = getattr(relax.op, name)
+    with builder.function("main", operands):
+        call = operator(*operands) if axis is None else operator(*operands, axis)
+        builder.emit_func_output(builder.emit(call))
+    functions = relax.transform.LegalizeOps()(builder.get()).functions_items()
+    (function,) = (each for _, each in functions if isinstance(each, tvm.tirx.PrimFunc))
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
+    loops = schedule.get_loops(schedule.get_child_blocks(schedule.get_sblock("root"))[0])
+    columns, inner = schedule.split(loops[0 if axis == 0 else -1], [None, 16])
+    schedule.reorder(columns, *loops[1 if axis == 0 else 0 :][: 1 if axis == 0 else -1], inner)
+    schedule.vectorize(inner)
+    return schedule.mod
+
+
+def _hostile(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
+    """Numbers of which many are NaN, infinities and zeros of both signs."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(np.array([*_SPECIAL, 1.0, -1.0], np.float32), shape)
+    return np.where(rng.random(shape) < 0.5, chosen, rng.standard_normal(shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremes_of_two_tensors_test_whole_vectors_for_nan(name: str, cpu: tvm.target.Target) -> None:
+    import tvm
+
+    from kintune.compiler.graph.lowering_rules import vectorise_nan_tests
+
+    shape = (7, 160)
+    vectorise_nan_tests(cpu)
+    compiled = tvm.compile(_extreme(name, shape, None), cpu)
+    assert "fcmp uno <16 x float>" in compiled.mod.inspect_source("ll"), "each element is tested by itself"
+    for seed in range(20):
+        x, y = _hostile(shape, seed), _hostile(shape, seed + 100)
+        output = tvm.runtime.empty(shape)
+        compiled["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(y), output)
+        np.testing.assert_array_equal(output.numpy(), getattr(np, name)(x, y))
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extremes_over_an_axis_test_whole_vectors_for_nan(name: str, cpu: tvm.target.Target) -> None:
+    import tvm
+
+    from kintune.compiler.graph.lowering_rules import vectorise_nan_tests
+
+    vectorise_nan_tests(cpu)
+    compiled = tvm.compile(_extreme(name, (9, 160), 0), cpu)
+    assert "fcmp uno <16 x float>" in compiled.mod.inspect_source("ll"), "each element is tested by itself"
+    for place in range(9):  # NaN at each place, and a column of every kind of number
+        x = _hostile((9, 160), place)
+        x[:, ::2] = np.random.default_rng(place).standard_normal((9, 80))
+        x[place, ::4] = np.nan
+        output = tvm.runtime.empty((160,))
+        compiled["main"](tvm.runtime.tensor(x), output)
+        np.testing.assert_array_equal(output.numpy(), getattr(np, name)(x, axis=0))
+
+
+def test_vectors_are_tested_for_nan_only_where_the_compiler_can(cpu: tvm.target.Target) -> None:
+    """In CUDA, two vectors cannot be compared by one operator."""
+    import tvm
+
+    from kintune.compiler.graph.lowering_rules import vectorise_nan_tests
+
+    def vectorised() -> bool:
+        return bool(tvm.ir.Op.get("tirx.isnan").get_attr("TVectorizable"))
+
+    gpu = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+    found = []
+    for target in (cpu, gpu, gpu, cpu, cpu):
+        vectorise_nan_tests(target)
+        found.append(vectorised())
+    assert found == [True, False, False, True, True]

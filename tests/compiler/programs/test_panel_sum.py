@@ -104,6 +104,11 @@ def test_all_that_is_read_of_a_line_may_be_padding(here: Any, width: int, left: 
     agree(workload(Case(13, width, channels=32, stride=(1, 2 * left + width), pads=pads, after=("bias",))), here)
 
 
+def test_a_spectrum_is_a_sum_in_panels(here: Any) -> None:
+    """A kernel longer than its steps, along the only channel: rows overlap."""
+    agree(workload(Case(1, 700, channels=1, filters=33, kernel=(1, 64), stride=(1, 16))), here)
+
+
 def test_weights_may_lie_across(here: Any) -> None:
     import tvm
     from tvm import te

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import by_program, program_of
 from tests.compiler.programs.test_padding import outputs, product
+from tests.support.convolutions import Case, workload
 from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
@@ -192,3 +194,25 @@ def test_sketches_of_padded_products_have_analytic_features() -> None:
     described = {sketch for field in space.fields("w") for sketch in field.encoding.sketches}
     assert described == {*groups["padded.1:198x48"], *groups[""]}
     assert all(draft is not None for draft in space.verify(space.rules("w", 4)))
+
+
+SPECTRUM = Case(1, 700, channels=1, filters=200, kernel=(1, 400), stride=(1, 20))
+"""A convolution with a kernel of hundreds of places."""
+
+
+@pytest.mark.parametrize(
+    ("cpu", "case", "names"),
+    [
+        ("znver4", SPECTRUM, ["panels"]),
+        ("znver4", msgspec.structs.replace(SPECTRUM, filters=5), []),  # too little arithmetic
+        ("haswell", SPECTRUM, []),
+        ("znver4", Case(30, 30, channels=16, filters=64, kernel=(3, 3), stride=2), ["direct"]),
+    ],
+)
+def test_sums_in_panels_of_fp32_are_offered_where_nothing_else_is(cpu: str, case: Case, names: list[str]) -> None:
+    import tvm
+
+    from kintune.compiler.programs.registry import applicable
+
+    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
+    assert [program.name for program, _, _ in applicable(workload(case), target)] == names

@@ -16,7 +16,7 @@ from kintune.compiler.graph.keepable import COMPILED, keepable_functions
 from kintune.compiler.graph.kept_tensors import KeptTensors, keep_tensors
 from kintune.compiler.graph.kernel_library import RefusedKernels, build_kernels
 from kintune.compiler.graph.lower import Lowered
-from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
+from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions, vectorise_nan_tests
 from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES, pieces_of
 from kintune.compiler.graph.plan import plan_network
 from kintune.compiler.graph.provenance import keeping_marks
@@ -136,6 +136,7 @@ def assemble_plan(
                 relax.transform.AttachGlobalSymbol(),
             ]
             use_vector_functions()
+            vectorise_nan_tests(target)
             keep_nan()
             called = tvm.transform.Sequential(passes)(_with_a_kernel(main))
             external = {kernel_name(candidate) for candidate in linked}
@@ -311,6 +312,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[s
         ]
     )
     use_vector_functions()
+    vectorise_nan_tests(target)
     keep_nan()
     executable = tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
     return _Compiled(executable, tuple(linked.values()))

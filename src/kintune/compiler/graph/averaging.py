@@ -3,18 +3,20 @@
 The convolution works on each pixel separately, and the average on each channel separately.  Both are linear, so they
 can be exchanged; then the convolution computes only as many pixels as there are averages.  The transitions of a
 DenseNet have a 1x1 convolution before an average pooling.
+
+A bias between the two is added to the averages, if they count only pixels: zeros around the map have no bias.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.pointwise import ROWS, is_pointwise, pixels, pointwise
+from kintune.compiler.graph.pointwise import CHANNELS, ROWS, is_pointwise, pixels, pointwise
 from kintune.compiler.graph.rewriting import (
     emit_as,
     operator_of,
@@ -28,6 +30,13 @@ __all__ = ["AverageBeforeConvolving"]
 
 _LEAST_RATIO = 2
 """The least number of pixels of the convolution for each average."""
+
+
+class _Averaged(NamedTuple):
+    """A 1x1 convolution whose averages are taken, and the constant that is added to it before, if any."""
+
+    convolution: relax.Call
+    bias: Any = None
 
 
 def AverageBeforeConvolving() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
@@ -49,24 +58,44 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
         return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        convolution = self._convolution(binding.value)
-        if convolution is not None:
+        found = self._averaged(binding.value)
+        if found is not None:
             pool = binding.value
-            data, filters = self._values[convolution].args
+            data, filters = found.convolution.args
             averages = relax.Call(pool.op, [data, *pool.args[1:]], pool.attrs, pool.ty_args)
             averaged = emit_as(self.builder_, binding.var, self.visit_expr(averages))
-            binding = relax.VarBinding(binding.var, pointwise(averaged, value_of(filters)))
+            result = pointwise(averaged, value_of(filters))
+            if found.bias is not None:
+                result = relax.op.add(emit_as(self.builder_, binding.var, result), found.bias)
+            binding = relax.VarBinding(binding.var, result)
         super().visit_var_binding_(binding)
 
-    def _convolution(self, pool: Any) -> relax.Var | None:
-        """The variable of the 1x1 convolution whose averages `pool` takes; None if there is none or others read it."""
+    def _averaged(self, pool: Any) -> _Averaged | None:
+        """What `pool` takes averages of; None if that is no 1x1 convolution, or others read it."""
         if not _averages_maps(pool):
             return None
-        operand = pool.args[0]
-        is_alone = isinstance(operand, relax.DataflowVar) and self._uses[operand] == 1
-        if not is_alone or not is_pointwise(self._values.get(operand)):
+        found = self._biased(pool) if _counts_only_pixels(pool) else None
+        found = found or self._convolution(pool.args[0])
+        return found if found and pixels(found.convolution) >= _LEAST_RATIO * max(pixels(pool), 1) else None
+
+    def _convolution(self, operand: Any) -> _Averaged | None:
+        value = self._alone(operand)
+        return _Averaged(value) if is_pointwise(value) else None
+
+    def _biased(self, pool: Any) -> _Averaged | None:
+        total = self._alone(pool.args[0])
+        if operator_of(total) != "relax.add":
             return None
-        return operand if pixels(operand) >= _LEAST_RATIO * max(pixels(pool), 1) else None
+        for convolved, bias in (total.args, reversed(total.args)):
+            if _is_bias(bias, total) and static_shape(convolved) == static_shape(total):
+                found = self._convolution(convolved)
+                return found and found._replace(bias=bias)
+        return None
+
+    def _alone(self, operand: Any) -> Any:
+        """The value of a variable that is read once; None for any other expression."""
+        is_alone = isinstance(operand, relax.DataflowVar) and self._uses[operand] == 1
+        return self._values.get(operand) if is_alone else None
 
 
 def _averages_maps(call: Any) -> bool:
@@ -79,3 +108,19 @@ def _averages_maps(call: Any) -> bool:
     if name != "relax.mean" or call.attrs.axis is None:
         return False
     return bool(call.attrs.keepdims) and {int(axis) % len(shape) for axis in call.attrs.axis} <= {ROWS, ROWS + 1}
+
+
+def _counts_only_pixels(pool: relax.Call) -> bool:
+    """Whether each average is one of pixels alone: importers write pools so that padding counts."""
+    a = pool.attrs
+    return operator_of(pool) != "relax.nn.avg_pool2d" or not (any(map(int, a.padding)) or a.ceil_mode)
+
+
+def _is_bias(value: Any, total: relax.Call) -> bool:
+    """Whether this is a constant with one element for each channel of `total`, or one for all."""
+    shape = static_shape(value) if isinstance(value, tvm.ir.GenericConst) else None
+    whole = static_shape(total)
+    if shape is None or whole is None:
+        return False
+    along = (1,) * (len(whole) - len(shape)) + shape
+    return all(extent == 1 or axis == CHANNELS for axis, extent in enumerate(along))

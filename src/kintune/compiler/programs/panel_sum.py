@@ -44,7 +44,6 @@ _DEPTHS = (1, 2, 3, 4, 6, 8)
 _MOST_BYTES = 3 << 20  # of the rows of a task
 _MOST_WASTE = 0.2  # rows or panels that are computed and not used, as a share of those that are
 _LEAST_USE = 0.25  # of what the inner kernel multiplies, the share that is not zeros of padding
-_LEAST_FLOPS = 100_000.0  # of a sum that is worth a conversion
 _FIRST = 32  # candidates of the rule
 
 
@@ -56,6 +55,8 @@ class _PanelProgram:
 
     name = ""
     kinds: tuple[str, ...] = ()
+    least_flops = 0.0
+    """Of a sum that is worth the program."""
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The best kind of inner kernels for the target; none where something is left beside the sum."""
@@ -66,7 +67,7 @@ class _PanelProgram:
         if kind is None:
             return ()
         matched = match_sum(module)
-        if matched is None or matched.found.flops < _LEAST_FLOPS:
+        if matched is None or matched.found.flops < self.least_flops:
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
 
@@ -143,6 +144,7 @@ class NarrowPanels(_PanelProgram):
     patterns: tuple[str, ...] = ()
     precision = BF16
     kinds = (AMX, DOT)
+    least_flops = 100_000.0
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """The extensions that kernels of a variant need, beyond those which any kernel may use."""
@@ -150,12 +152,16 @@ class NarrowPanels(_PanelProgram):
 
 
 class Panels(_PanelProgram):
-    """Writes sums of products with constant weights in fp32."""
+    """Writes sums of products with constant weights in fp32.
+
+    For those that no other program computes, as of a convolution with a kernel of 512 places: a spectrum.
+    """
 
     name = "panels"
     version = 2
     patterns: tuple[str, ...] = ()
     kinds = (FMA,)
+    least_flops = 1_000_000.0
 
 
 def _found(module: tvm.IRModule) -> MatchedSum:

@@ -15,7 +15,7 @@ from kintune.compiler.programs.depthwise import DepthwiseConvolution
 from kintune.compiler.programs.direct import DirectConvolution
 from kintune.compiler.programs.narrow_attention import NarrowAttention
 from kintune.compiler.programs.padding import PaddedProduct
-from kintune.compiler.programs.panel_sum import NarrowPanels
+from kintune.compiler.programs.panel_sum import NarrowPanels, Panels
 from kintune.compiler.programs.program import (
     KeepsBf16,
     Narrow,
@@ -51,6 +51,7 @@ PROGRAMS: tuple[Program, ...] = (
     BlockedWinograd(),
     Winograd(),
     DirectConvolution(),
+    Panels(),
 )
 """The programs, the most promising first where several compute a workload."""
 
@@ -62,17 +63,22 @@ def applicable(
 
     Programs that compute with shorter numbers are among them only where their precision is one of `precisions`.  A
     function that a pass made for a pattern is left to the programs of that pattern.  A program that fails is logged and
-    left out, since others compute the workload.
+    left out, since others compute the workload.  `Panels` is only where no other one computes it in fp32,
+    since the others are faster.
     """
     pattern = pattern_of(module["main"]).partition(" ")[0]
+    found = False
     for program in PROGRAMS:
         if pattern not in (program.patterns or ("",)):
             continue
         if isinstance(program, Narrow) and precision_of_program(program) not in precisions:
             continue
+        if isinstance(program, Panels) and found:
+            continue
         variants: tuple[str, ...] = ()
         with left_out(f"program {program.name} fails"):
             variants = tuple(program.variants(module, target))
+        found = found or bool(variants and not isinstance(program, Narrow))
         for variant in variants:
             yield program, variant, f"{program.name}.{program.version}:{variant}"
 
