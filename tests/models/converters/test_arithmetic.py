@@ -216,3 +216,24 @@ def test_a_quotient_by_a_constant_zero_is_infinite(compare: Any, make_case: Any,
     x = np.array([1.5, 0, -2, np.nan, -np.inf], dtype)
     zeros = [np.array(0, dtype), np.array([-0.0], dtype), np.array([0, -0.0, 1, 2, 0], dtype)]
     compare([make_case("Div", x, zero, constant=[1]) for zero in zeros], 17)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_what_is_taken_from_itself_or_multiplied_by_zero_keeps_nan(
+    compare_model: Any, make_model: Any, dtype: str
+) -> None:
+    """The compiler takes these for 0 and true, of whatever number."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("Sub", ["x", "x"], ["difference"]),
+        helper.make_node("Equal", ["x", "x"], ["equal"]),
+        helper.make_node("Not", ["equal"], ["not_a_number"]),
+        helper.make_node("Mul", ["x", "zero"], ["product"]),
+        helper.make_node("Add", ["product", "x"], ["sum"]),
+    ]
+    ports = [("x", kind), ("difference", kind), ("not_a_number", TensorProto.BOOL), ("sum", kind)]
+    x, *outputs = ((name, type_, [64]) for name, type_ in ports)
+    model = make_model(nodes, [x], outputs, {"zero": np.zeros((), dtype)})
+    values = np.random.default_rng(0).standard_normal(64).astype(dtype)
+    values[:8] = [np.nan, np.inf, -np.inf, 0, np.finfo(dtype).max, np.finfo(dtype).min, np.finfo(dtype).tiny, -1]
+    compare_model(model, {"x": values}, rtol=0, atol=0)

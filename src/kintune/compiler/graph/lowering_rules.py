@@ -10,6 +10,10 @@ Waite, "Software Manual for the Elementary Functions" (1980), chapter 6.
 is NaN, as the instruction of x86 does.  So a constant bound becomes the first operand, which costs nothing.  If both
 operands are computed, the first is tested for NaN.
 
+TVM's simplifier takes floating-point numbers for real ones: `x - x` and `x * 0` become 0, and `x == x` true.  So where
+an operand is compared with, or taken from, itself, or multiplied by a constant 0, the result is written as a test for
+NaN and infinities.
+
 `vectorise_nan_tests`: TVM takes vectors apart where an element is tested for NaN, as in such a maximum.  LLVM has an
 instruction for the whole vector, with which a vectorised maximum takes about an eighth of the time.
 
@@ -182,10 +186,15 @@ def _constant(kind: str, value: float) -> Any:
 def keep_nan() -> None:
     """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN.
 
-    And one for quotients: those by a constant 0 are NaN or infinite.
+    And those for quotients by a constant 0, which are NaN or infinite, for products with it, and for what is taken
+    from, or compared with, itself.
     """
     for name, rule in (
         ("relax.divide", _quotient),
+        ("relax.multiply", _product),
+        ("relax.subtract", _of_itself(topi.subtract, lambda x: tirx.Select(_is_finite(x), _zero(x), _nan(x)))),
+        ("relax.equal", _of_itself(topi.equal, lambda x: tirx.Not(_is_nan(x)))),
+        ("relax.not_equal", _of_itself(topi.not_equal, lambda x: _is_nan(x))),
         ("relax.maximum", _pairwise(topi.maximum, tirx.max)),
         ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
         ("relax.nn.relu", _relu),
@@ -225,6 +234,35 @@ def _quotient(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 builder, relax.Call(call.op, [left, relax.const(infinite)], call.attrs)
             )
     return binary._binary(topi.divide)(builder, call)
+
+
+def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    number, data = call.args if isinstance(call.args[0], tvm.ir.GenericConst) else reversed(call.args)
+    if _is_float(call) and isinstance(number, tvm.ir.GenericConst):
+        values = number.value.numpy()
+        if values.size == 1 and not values.any() and int(number.ty.ndim) <= int(data.ty.ndim):
+            return _each(builder, data, lambda x: tirx.Select(_is_finite(x), _zero(x), _nan(x)), "multiply")
+    return binary._binary(topi.multiply)(builder, call)
+
+
+def _of_itself(function: Any, element: Callable[[Any], Any]) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
+    """A rule for an operator of two operands, which says what it makes of an element twice."""
+    usual = binary._binary(function)
+
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        left, right = call.args
+        if not (isinstance(left, relax.Var) and left.same_as(right) and _is_float(left)):
+            return usual(builder, call)
+        return _each(builder, left, element, function.__name__)
+
+    return legalise
+
+
+def _each(builder: relax.BlockBuilder, data: relax.Expr, element: Callable[[Any], Any], name: str) -> relax.Expr:
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: element(x(*i)), name=f"T_{name}", tag=topi.tag.ELEMWISE)
+
+    return builder.call_te(compute, data, primfunc_name_hint=name)
 
 
 def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], name: str) -> te.Tensor:
@@ -304,7 +342,20 @@ def _is_nan(value: Any) -> Any:
     return tirx.isnan(tirx.Cast("float32", value) if str(value.ty) == "bfloat16" else value)
 
 
-def _is_float(call: relax.Call) -> bool:
+def _is_finite(value: Any) -> Any:
+    wide = value if str(value.ty) in ("float32", "float64") else tirx.Cast("float32", value)
+    return tirx.abs(wide) <= tirx.const(float(np.finfo(str(wide.ty)).max), str(wide.ty))
+
+
+def _zero(value: Any) -> Any:
+    return tirx.const(0.0, str(value.ty))
+
+
+def _nan(value: Any) -> Any:
+    return tirx.const(math.nan, str(value.ty))
+
+
+def _is_float(call: relax.Expr) -> bool:
     return str(call.ty.dtype).startswith(("float", "bfloat"))
 
 

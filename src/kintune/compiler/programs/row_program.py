@@ -19,7 +19,7 @@ class RowProgram:
     """Implements `Program` for functions that are passes over rows; a variant is the number of accumulators."""
 
     name = "rows"
-    version = 3
+    version = 4
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
