@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.graph.lowering_rules import use_vector_functions
+from kintune.compiler.graph.lowering_rules import use_vector_functions, vectorise_nan_tests
 from kintune.compiler.space.replay import save_workload
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.outcome import Outcome, Status
@@ -44,11 +44,20 @@ class StockTools(NamedTuple):
     runner: Callable[[], Any]
 
 
+def _prepare_builder() -> None:
+    """Let a process of the stock builder lower functions for a CPU as Kintune does."""
+    use_vector_functions()
+    vectorise_nan_tests(tvm.target.Target("llvm"))
+
+
 STOCK_TOOLS = StockTools(
-    lambda threads: ms.Builder.create("local", max_workers=threads, initializer=use_vector_functions),
+    lambda threads: ms.Builder.create("local", max_workers=threads, initializer=_prepare_builder),
     lambda: ms.Runner.create("local"),
 )
-"""The stock builder and runner with their defaults; the builder also has Kintune's elementary functions."""
+"""The stock builder and runner with their defaults.
+
+The builder also has Kintune's elementary functions, and its tests of whole vectors for NaN.
+"""
 
 
 _TIMEOUT = "Timeout, killed"
