@@ -77,7 +77,7 @@ def _offered(
     with interview(_DEVICE_WORKER, (*arguments, "--pulse"), limits=limits) as worker:
         about = msgspec.msgpack.decode(worker.about, type=DeviceDescription)
         peak = msgspec.msgpack.decode(worker.ask("peak"), type=Peak)
-    tell(f"{device}: {about.device_type.model}, {peak.gflops:.0f} GFLOP/s, {peak.gbytes_per_s:.1f} GB/s")
+    tell(f"{device}: {about.device_type.model}, {peak.gflops:.3g} GFLOP/s, {peak.gbytes_per_s:.3g} GB/s")
     return OfferedDevice(device, type_, arguments, worker.about, peak, limits)
 
 
