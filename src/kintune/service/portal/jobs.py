@@ -172,20 +172,26 @@ def _ask_before_deleting(context: PageContext, query: JobQuery) -> str:
         return ""
     names = application.models.names(job.model for job in found)
     listed = (
-        tag("li", link(names.get(job.model, ""), f"/jobs/{job.id}") + tag("span", text(job.id), class_="under mono"))
+        tag(
+            "li",
+            link(names.get(job.model, ""), f"/jobs/{job.id}") + " " + tag("span", text(job.id), class_="mono faint"),
+        )
         for job in found
     )
     words = "The executable and the log of this job" if len(found) == 1 else "Executables and logs of these jobs"
-    parts = [
-        tag("p", f"{words} cannot be restored; {'the report stays' if len(found) == 1 else 'the reports stay'}."),
-        tag("ul", listed),
-        *(tag("input", type="hidden", name="job", value=job.id) for job in found),
+    buttons = [
         tag(
             "button", "Delete them for good", type="submit", name="action", value="delete-for-good",
             class_="button danger", id="do-delete-for-good",
         ),
         link("Keep them", query.address(page=query.page), class_="button"),
     ]  # fmt: skip
+    parts = [
+        tag("p", f"{words} cannot be restored; {'the report stays' if len(found) == 1 else 'the reports stay'}."),
+        tag("ul", listed),
+        *(tag("input", type="hidden", name="job", value=job.id) for job in found),
+        tag("div", buttons, class_="line"),
+    ]
     return tag("form", parts, method="post", action=_actions(query), class_="stack")
 
 
