@@ -10,12 +10,13 @@ import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
 from kintune.compiler.programs.amx_text import TILES, tile_frame
-from kintune.compiler.programs.byte_kernel import INSTRUCTIONS, STEP
+from kintune.compiler.programs.byte_kernel import INSTRUCTIONS, STEP, ByteInstruction
 from kintune.compiler.programs.inner_calls import IMPORT
 from kintune.compiler.programs.panel_sum import BF16
 from kintune.core.quantisation import INT8
 from kintune.hardware.amx import permit_amx
 from kintune.measure.backend import MeasurementBackend
+from kintune.measure.chains import chains_within
 from kintune.measure.evaluator import evaluator
 from kintune.runtime.target import extensions_of
 
@@ -23,7 +24,7 @@ __all__ = ["measure_narrow_peaks"]
 
 _STEPS = 1 << 13
 _REPEATS = 100
-_CHAINS = 24  # independent sums: with 12, bf16 reached 0.93 of this on a Zen 5; each kind has 32 registers
+_REGISTERS = 32  # of CPUs with products of bf16 in vectors
 _FUNCTION = "kt_peak"
 _TILES = "amxtile"
 
@@ -99,23 +100,20 @@ def measure_narrow_peaks(target: str, threads: int, backend: MeasurementBackend 
 
 
 def _kinds() -> tuple[_Kind, ...]:
-    dot = _vectors("float", "llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>", 16)
-    tile = 4 * 16 * 16 * 2
-    by_vectors = [
-        _Kind(
-            INT8,
-            frozenset({each.feature}),
-            _vectors("i32", each.function, each.operand, each.lanes),
-            _CHAINS * each.lanes * 2 * STEP,
-        )
-        for each in INSTRUCTIONS
-    ]
+    tile, chains = 4 * 16 * 16 * 2, chains_within(_REGISTERS)
+    dot = _vectors("float", "llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>", 16, chains)
     return (
         _Kind(BF16, frozenset({_TILES, "amxbf16"}), _tiles("tdpbf16ps"), tile * 32),
-        _Kind(BF16, frozenset({"avx512bf16"}), dot, _CHAINS * 16 * 2 * 2),
+        _Kind(BF16, frozenset({"avx512bf16"}), dot, chains * 16 * 2 * 2),
         _Kind(INT8, frozenset({_TILES, "amxint8"}), _tiles("tdpbusd"), tile * 64),
-        *by_vectors,
+        *map(_of_bytes, INSTRUCTIONS),
     )
+
+
+def _of_bytes(instruction: ByteInstruction) -> _Kind:
+    lanes, chains = instruction.lanes, chains_within(instruction.registers)
+    text = _vectors("i32", instruction.function, instruction.operand, lanes, chains)
+    return _Kind(INT8, frozenset({instruction.feature}), text, chains * lanes * 2 * STEP)
 
 
 def _least_s(kind: _Kind, target: tvm.target.Target, threads: int, backend: MeasurementBackend | None) -> float:
@@ -150,11 +148,11 @@ def _tiles(product: str) -> str:
     return tile_frame("kt_tiles", product, shapes) + _TILE_LOOP.format(zero=zero, products=products)
 
 
-def _vectors(total: str, product: str, operand: str, lanes: int) -> str:
-    """Chains of vectors with so many lanes."""
+def _vectors(total: str, product: str, operand: str, lanes: int, number: int) -> str:
+    """A number of chains of vectors with so many lanes."""
     adds = "fadd" if total == "float" else "add"
     chains, products, sums = [], [], []
-    for chain in range(_CHAINS):
+    for chain in range(number):
         chains.append(f"  %c{chain} = phi <{lanes} x {total}> [ zeroinitializer, %entry ], [ %n{chain}, %loop ]")
         operands = f"<{lanes} x {total}> %c{chain}, {operand} %value, {operand} %value"
         products.append(f"  %n{chain} = call <{lanes} x {total}> @{product}({operands})")
@@ -168,5 +166,5 @@ def _vectors(total: str, product: str, operand: str, lanes: int) -> str:
         chains="\n".join(chains),
         products="\n".join(products),
         total="\n".join(sums),
-        final=_CHAINS - 1,
+        final=number - 1,
     )

@@ -12,6 +12,7 @@ from tvm.target import codegen
 
 from kintune.core.device import Peak
 from kintune.measure.backend import MeasurementBackend
+from kintune.measure.chains import FEW_CHAINS, chains_within
 from kintune.measure.evaluator import evaluator
 from kintune.measure.health import HEALTH_RUNS, ReferenceKernel
 from kintune.measure.narrow_peak import measure_narrow_peaks
@@ -20,8 +21,6 @@ from kintune.search.processor import Processor
 
 __all__ = ["host_reference_kernel", "measure_peak"]
 
-_CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
-_MANY_CHAINS = 24  # where there are 32 registers: of some processors, four ports take four cycles each
 _STEPS = 1 << 16
 _REPEATS = 200  # of some tenth of a millisecond: enough for the clock to go up, and for others to leave
 _STREAMS = 9
@@ -38,11 +37,11 @@ def measure_peak(target: str, threads: int, cache_bytes: int, backend: Measureme
     compiler_target = tvm.target.Target(json.loads(target))
     processor = Processor.of(extensions_of(compiler_target))
     lanes = processor.lanes
-    shape = (threads, _CHAINS, lanes)
-    sums = (threads, _MANY_CHAINS if processor.registers > _MANY_CHAINS else _CHAINS, lanes)
+    shape = (threads, FEW_CHAINS, lanes)
+    sums = (threads, chains_within(processor.registers), lanes)
     arithmetic_s = min(evaluator(_multiply_adds(*sums), compiler_target, [sums], _REPEATS, backend)())
     flops = 2.0 * _STEPS * math.prod(sums)
-    piece = threads * lanes * _CHAINS
+    piece = threads * lanes * FEW_CHAINS
 
     def length_of(streams: int) -> int:
         """The values of each of so many streams."""
@@ -70,7 +69,7 @@ def host_reference_kernel(target: str, threads: int, backend: MeasurementBackend
     """
     compiler_target = tvm.target.Target(json.loads(target))
     lanes = max(1, int(codegen.llvm_get_vector_width(compiler_target)) // 32)
-    shape = (threads, _CHAINS, lanes)
+    shape = (threads, FEW_CHAINS, lanes)
     return ReferenceKernel(evaluator(_reference(threads, lanes), compiler_target, [shape], HEALTH_RUNS, backend))
 
 
@@ -104,7 +103,7 @@ def _multiply_adds(threads: int, chains: int, lanes: int) -> Any:
 
 def _reference(threads: int, lanes: int) -> Any:
     """Chains of multiply-adds that stay in registers; they converge, so that no number becomes denormal."""
-    chains, steps = _CHAINS, _STEPS
+    chains, steps = FEW_CHAINS, _STEPS
 
     @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]
     def arithmetic(out: T.Buffer((threads, chains, lanes), "float32")):  # type: ignore[no-untyped-def,valid-type]
@@ -147,8 +146,8 @@ def _triad(threads: int, lanes: int, length: int) -> Any:
 
 
 def _sum(threads: int, lanes: int, length: int) -> Any:
-    """A TIR function that reads an array once and adds it up, in `_CHAINS` independent vectors of sums a thread."""
-    chains = _CHAINS
+    """A TIR function that reads an array once and adds it up, in `FEW_CHAINS` independent vectors of sums a thread."""
+    chains = FEW_CHAINS
     share = length // threads // lanes // chains
 
     @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]

@@ -8,6 +8,7 @@ import msgspec
 import tvm
 
 from kintune.compiler.graph.workload import StandaloneWorkload
+from kintune.compiler.programs.byte_kernel import INSTRUCTIONS
 from kintune.core.config import JobSpec
 from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.stage_results import QUANTISED_FILE
@@ -24,7 +25,7 @@ from kintune.tuning.job.quantising_weights import quantise_weights
 __all__ = ["check_precision", "load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
 
 _FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions` spells them
-_FOR_INT8 = frozenset({"avx512vnni", "avxvnni", "i8mm", "dotprod"})
+_FOR_INT8 = frozenset(each.feature for each in INSTRUCTIONS)
 
 
 def check_precision(spec: JobSpec) -> None:
