@@ -243,6 +243,10 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
     of other workloads.
 
+    `not_compared` has a line on each comparison with a reference that could not be made, with the reason.  `uncertain`
+    has a line on each number that is out of proportion: a time whose spread exceeds the gain that is claimed, or one
+    far from its estimate.
+
     `fastest_baseline` says how the result stands against the fastest other runtime that was timed beside it.
     `baselines_before_ms` are the times of other runtimes before the search, from which limits and progress were told.
 
@@ -287,6 +291,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     kept_tensors: int = 0
     profile: Profile | None = None
     regions: tuple[RegionReport, ...] = ()
+    not_compared: tuple[str, ...] = ()
+    uncertain: tuple[str, ...] = ()
 
     @property
     def narrow(self) -> dict[str, str]:

@@ -40,10 +40,12 @@ def summarize(
     return [
         *_bad_news(report),
         *gain_lines(report),
+        *(f"Uncertain: {line}" for line in report.uncertain),
         *report.notes,
         *_latencies(report),
         *_combinations(report),
         *error_lines(report),
+        *(f"Not compared: {line}" for line in report.not_compared),
         *_regions(report),
         *_search(report),
         *_others(report),
