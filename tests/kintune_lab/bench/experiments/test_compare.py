@@ -171,7 +171,7 @@ def test_a_whole_bench_goes_on_where_it_was_and_reports(
 
 def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() -> None:
     from benchmarks.exported_networks import NETWORKS as EXPORTS
-    from benchmarks.fetch_models import FURTHER, MORE, OTHERS
+    from benchmarks.fetch_models import FURTHER, MORE, OTHERS, UNSEEN
     from benchmarks.fetch_models import NETWORKS as PACKAGES
 
     assert len(PACKAGES) == 20
@@ -180,6 +180,7 @@ def test_the_specs_of_the_repository_name_only_files_that_the_scripts_write() ->
         "compare_others.toml": OTHERS,
         "compare_more.toml": MORE,
         "compare_further.toml": FURTHER,
+        "compare_unseen.toml": UNSEEN,
         "compare_exports.toml": EXPORTS,
     }
     for spec, networks in specs.items():
