@@ -6,7 +6,7 @@ import msgspec
 
 from kintune.core.report import FastestBaseline, LatencyForecast, ProgressReport
 from kintune.core.stage_results import StageName
-from kintune.terminal.display import PlainDisplay, Silence, open_display
+from kintune.terminal.display import PlainDisplay, QuietDisplay, open_display
 from kintune.terminal.live import LiveDisplay
 from tests.support.reports import example_progress
 
@@ -26,13 +26,17 @@ def test_a_pipe_gets_plain_lines() -> None:
     assert isinstance(open_display("resnet18", stream=io.StringIO()), PlainDisplay)
 
 
-def test_quiet_shows_nothing_anywhere() -> None:
+def test_quiet_only_says_for_whom_it_waits() -> None:
     terminal = Terminal()
     display = open_display("resnet18", quiet=True, stream=terminal)
     display.show(example_progress())
-    display.close()
-    assert isinstance(display, Silence)
     assert terminal.getvalue() == ""
+    waiting = example_progress(phase="waiting for the cores, held by 4711 kintune tune net.onnx")
+    display.show(waiting)
+    display.show(waiting)
+    display.close()
+    assert isinstance(display, QuietDisplay)
+    assert terminal.getvalue() == f"{waiting.phase}\n"
 
 
 def lines_of(*reports: ProgressReport) -> list[str]:

@@ -19,6 +19,7 @@ from kintune.core.stage_results import KnowledgeUse
 
 __all__ = [
     "REPORT_SCHEMA",
+    "WAITING",
     "BaselineVerdict",
     "CampaignReport",
     "CombinationReport",
@@ -41,6 +42,10 @@ __all__ = [
 
 REPORT_SCHEMA = 2
 """Version of the JSON document; raised when a key changes its meaning or goes."""
+
+
+WAITING = "waiting for"
+"""The phase of a run that waits for what another process holds begins with these words."""
 
 
 class StopReason(str, Enum):

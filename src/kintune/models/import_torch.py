@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kintune.core.model import ModelRef
+from kintune.core.model import ModelRef, Tensor
 from kintune.errors import ModelError, cause_line
 from kintune.models.digest import exported_digest
 from kintune.models.imported_module import complete_model
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kintune.core.model import Constant
 
-__all__ = ["load_exported"]
+__all__ = ["exported_inputs", "load_exported"]
 
 
 def load_exported(ref: ModelRef) -> ImportedModel:
@@ -55,6 +55,26 @@ def load_exported(ref: ModelRef) -> ImportedModel:
         except Exception as error:  # PyTorch's reader and TVM raise exceptions of many types
             raise ModelError(f"{path}: cannot be imported: {cause_line(error)}") from error
     return complete_model(ref, imported, *names, digest=digest, constants=values, exported_path=label)
+
+
+def exported_inputs(ref: ModelRef) -> tuple[Tensor, ...]:
+    """Return the inputs of an exported program, with fixed shapes.
+
+    Raises:
+        OrderError: when PyTorch is not installed.
+        ModelError: when the file is damaged, or a constant does not fit; `ShapeError` where a shape is missing or
+            wrong.
+    """
+    require_torch()
+    from kintune.models.torch_converters.prepare import fit_constants, fixed_inputs  # they import PyTorch
+
+    path = Path(ref.source)
+    _digest(path, ref.shapes, ref.constants)
+    with quiet():
+        program = _open(path)
+        values = fit_constants(str(path), program, ref.constants)
+        inputs = fixed_inputs(str(path), program, ref.shapes, values)
+    return tuple(tensor for tensor in inputs if tensor.name not in values)
 
 
 def _digest(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> str:

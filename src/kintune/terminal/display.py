@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, TextIO, cast
 
-from kintune.core.report import ProgressReport
+from kintune.core.report import WAITING, ProgressReport
 from kintune.core.stage_results import StageName
 from kintune.terminal.comparison import describe_estimate, describe_forecast
 from kintune.terminal.formatting import (
@@ -18,7 +18,7 @@ from kintune.terminal.formatting import (
 from kintune.terminal.lasting_stream import lasting
 from kintune.terminal.table import printable
 
-__all__ = ["Display", "FleetDisplay", "PlainDisplay", "Silence", "open_display", "open_fleet_display"]
+__all__ = ["Display", "FleetDisplay", "PlainDisplay", "QuietDisplay", "open_display", "open_fleet_display"]
 
 
 class Display(Protocol):
@@ -31,11 +31,18 @@ class Display(Protocol):
         """Leave the last state on the terminal, and stop."""
 
 
-class Silence:
-    """A display that shows nothing."""
+class QuietDisplay:
+    """Shows no progress; only says once for whom it waits, since that may take hours."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
 
     def show(self, report: ProgressReport) -> None:
-        """Show nothing."""
+        """Write a line the first time that the run waits for another process."""
+        if self._stream is not None and report.phase.startswith(WAITING):
+            self._stream.write(f"{printable(report.phase)}\n")
+            self._stream.flush()
+            self._stream = None
 
     def close(self) -> None:
         """Nothing was opened."""
@@ -49,12 +56,15 @@ def open_display(
 ) -> Display:
     """Return a display on `stream` (default: standard error): live on a terminal, plain lines elsewhere.
 
-    A `verbose` one has a line for every report.  With `ticking`, the times on a terminal go on between reports.  If the
-    stream breaks, the display goes silent.  rich takes long to import, so it is imported only for a terminal.
+    A `verbose` one has a line for every report, a `quiet` one only says for whom it waits.  With `ticking`, the times
+    on a terminal go on between reports.  If the stream breaks, the display goes silent.  rich takes long to import, so
+    it is imported only for a terminal.
     """
-    if quiet or (stream is None and sys.stderr is None):
-        return Silence()
-    stream = lasting(stream or sys.stderr)
+    if (stream := stream or sys.stderr) is None:
+        return QuietDisplay(None)
+    stream = lasting(stream)
+    if quiet:
+        return QuietDisplay(stream)
     if verbose:
         return PlainDisplay(title, stream, interval_s=0.0)
     if stream.isatty():
@@ -138,9 +148,12 @@ class FleetDisplay(Protocol):
         """Leave the last state on the terminal, and stop."""
 
 
-class _Silence:
+class _QuietFleet:
+    def __init__(self, stream: TextIO | None) -> None:
+        self._display = QuietDisplay(stream)
+
     def show(self, number: int, report: ProgressReport) -> None:
-        """Show nothing."""
+        self._display.show(report)
 
     def close(self) -> None:
         """Nothing was opened."""
@@ -185,9 +198,11 @@ def open_fleet_display(
     stream: TextIO | None = None,
 ) -> FleetDisplay:
     """Return a display of several runs on `stream` (default: standard error), as `open_display` does for one."""
-    if quiet or (stream is None and sys.stderr is None):
-        return _Silence()
-    stream = lasting(stream or sys.stderr)
+    if (stream := stream or sys.stderr) is None:
+        return _QuietFleet(None)
+    stream = lasting(stream)
+    if quiet:
+        return _QuietFleet(stream)
     if stream.isatty() and not verbose:
         from kintune.terminal.live import LiveFleet
 

@@ -24,9 +24,10 @@ from kintune.hardware.cores import choose_cores
 from kintune.hardware.locks import cores_lock
 from kintune.hardware.software import require_tried_versions
 from kintune.models import zoo
+from kintune.models.declared_inputs import declared_inputs
 from kintune.models.graph_file import open_graph
 from kintune.models.onnx_path import onnx_path_of
-from kintune.models.ref import ONNX, ZOO
+from kintune.models.ref import EXPORTED, ONNX, ZOO
 from kintune.models.zoo.network import OPSET, Network
 from kintune.records import MeasurementTally, Store
 from kintune.tuning.forecast import Forecast, forecast, shares_reached
@@ -115,6 +116,8 @@ def estimate_model(
         InputError: model, target or records cannot be used.
     """
     require_tried_versions()
+    if ref.kind != EXPORTED:  # opening one takes seconds
+        declared_inputs(ref)
     weights = weight_bytes(ref)
     cores = choose_cores(threads or 0)
     arguments = ("--target", target, "--threads", str(len(cores)))

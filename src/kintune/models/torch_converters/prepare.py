@@ -11,6 +11,7 @@ from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from kintune.core.dtypes import numpy_dtype
+from kintune.core.model import Tensor
 from kintune.errors import ModelError
 from kintune.models.constants import fit_constant
 from kintune.models.shapes import Dimension, resolve, unknown_constant, with_constants
@@ -19,7 +20,7 @@ from kintune.models.torch_converters import recurrent
 if TYPE_CHECKING:
     from kintune.core.model import Constant
 
-__all__ = ["fit_constants", "input_names", "output_names", "prepare"]
+__all__ = ["fit_constants", "fixed_inputs", "input_names", "output_names", "prepare"]
 
 _KEPT: tuple[str, ...] = ("scaled_dot_product_attention.default", "linear.default", "matmul.default", "roll.default")
 _KEPT += tuple(f"{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3))
@@ -48,6 +49,25 @@ def fit_constants(
     return fitted
 
 
+def fixed_inputs(
+    label: str,
+    program: torch.export.ExportedProgram,
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: Mapping[str, NDArray[Any]],
+) -> tuple[Tensor, ...]:
+    """The inputs that are tensors, with all sizes fixed.
+
+    Raises:
+        ShapeError: for an open dimension that is not bound, or a shape that contradicts the program.
+    """
+    nodes = _placeholders(program)
+    declared = {name: _dimensions(node) for name, node in nodes.items()}
+    fixed = resolve(label, declared, with_constants(label, shapes, constants))
+    return tuple(
+        Tensor(name, fixed[name], str(node.meta["val"].dtype).removeprefix("torch.")) for name, node in nodes.items()
+    )
+
+
 def prepare(
     label: str,
     program: torch.export.ExportedProgram,
@@ -61,9 +81,8 @@ def prepare(
         ModelError: for an open input that is no tensor, for shapes with which the export fails, and for a program that
             changes an input or state that it reads.
     """
-    declared = {name: _dimensions(node) for name, node in _placeholders(program).items()}
-    fixed = resolve(label, declared, with_constants(label, shapes, constants))
-    if any(isinstance(size, str) for shape in declared.values() for size in shape):
+    fixed = {tensor.name: tensor.shape for tensor in fixed_inputs(label, program, shapes, constants)}
+    if any(isinstance(size, str) for node in _placeholders(program).values() for size in _dimensions(node)):
         program = _specialised(label, program, fixed)
     program = program.run_decompositions(_decompositions(_recurrent(program)))
     _refuse_changes(label, program)

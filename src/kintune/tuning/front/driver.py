@@ -15,7 +15,7 @@ import msgspec
 
 from kintune.core.device import DeviceDescription
 from kintune.core.failure_report import FailureReport
-from kintune.core.report import ProgressReport, RunReport
+from kintune.core.report import WAITING, ProgressReport, RunReport
 from kintune.core.version import FEATURES
 from kintune.errors import InputError, KintuneError, StorageError
 from kintune.hardware.software import require_tried_versions
@@ -23,6 +23,7 @@ from kintune.records import Store
 from kintune.scheduler.events import Decision, Event, RecordedStep, ScheduleHeader, encode_line
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
+from kintune.tuning.front.input_check import check_inputs
 from kintune.tuning.front.journal import TuningJournal
 from kintune.tuning.front.placement import Placement, choose_placement, holding, off_devices
 from kintune.tuning.front.publishing import discard
@@ -83,12 +84,14 @@ def tune_all(
     first = requests[0]
     placement = choose_placement(first.device, first.threads)
     show = on_progress or _ignore
+    _check_inputs(requests, show)
     with Store.open(first.records) as store:
         if store.notice:
             _tell_all(show, requests, store.notice)
 
         def waiting(holder: str) -> None:
-            _tell_all(show, requests, f"waiting for the cores, held by {holder}")
+            _tell_all(show, requests, f"{WAITING} the cores, held by {holder}")
+            _check_inputs(requests, show, exported=True)
 
         with holding(placement.cores, [gpu.index for gpu in placement.gpus], waiting):
             owner = "crowded" if POLICIES[scheduling.policy].overbooks else ""
@@ -207,6 +210,26 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
                 f"{request.model.name} and {outputs[request.output]} would both be written to {request.output}"
             )
         outputs[request.output] = request.model.name
+
+
+def _check_inputs(requests: Sequence[TuneRequest], show: OnProgress, *, exported: bool = False) -> None:
+    """Check the models and inputs of requests; `exported` is as in `check_inputs`.
+
+    Of several requests, those that are wrong are named, and fail when the others run.
+
+    Raises:
+        InputError: all are wrong; the error is that of the first.
+    """
+    wrong: list[KintuneError] = []
+    for number, request in enumerate(requests):
+        try:
+            check_inputs(request, exported=exported)
+        except KintuneError as error:
+            wrong.append(error)
+            if len(requests) > 1:
+                show(number, _before_stages(request, f"will fail: {error}"))
+    if len(wrong) == len(requests):
+        raise wrong[0]
 
 
 def _score_originals(runs: Sequence[TuningRun], show: OnProgress) -> None:

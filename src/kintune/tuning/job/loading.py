@@ -8,12 +8,12 @@ import msgspec
 import tvm
 
 from kintune.compiler.graph.workload import StandaloneWorkload
-from kintune.compiler.programs.byte_kernel import INSTRUCTIONS
 from kintune.core.config import JobSpec
 from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.stage_results import QUANTISED_FILE
 from kintune.errors import ModelError, ShapeError, TargetError, UnsupportedValues
 from kintune.hardware.gpu_target import is_gpu
+from kintune.hardware.narrow_instructions import FOR_INT8, require_instructions
 from kintune.models.onnx_path import onnx_path_of
 from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.networks import Networks, load_networks
@@ -23,9 +23,6 @@ from kintune.tuning.job.quantising import quantise
 from kintune.tuning.job.quantising_weights import quantise_weights
 
 __all__ = ["check_precision", "load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
-
-_FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})  # as `hardware.cpu.extensions` spells them
-_FOR_INT8 = frozenset(each.feature for each in INSTRUCTIONS)
 
 
 def check_precision(spec: JobSpec) -> None:
@@ -40,16 +37,7 @@ def check_precision(spec: JobSpec) -> None:
         raise TargetError(f"precision {spec.options.precision}: {others} compute in fp32; leave --precision out")
     if others and bits:
         raise TargetError(f"weights of {bits} bits: {others} run models as they are; leave --weights out")
-    if spec.options.precision == "bf16" and not _FOR_BF16.intersection(spec.device_type.isa):
-        raise TargetError(
-            f"precision bf16: {spec.device_type.model} has no instructions for bfloat16 (avx512_bf16 or amx_bf16); "
-            "leave --precision out"
-        )
-    if spec.options.precision == "int8" and not _FOR_INT8.intersection(spec.device_type.isa):
-        raise TargetError(
-            f"precision int8: {spec.device_type.model} has no instructions for products of bytes (avx512_vnni, "
-            "avx_vnni, asimddp or i8mm); leave --precision int8 and --calibrate out"
-        )
+    require_instructions(spec.options.precision, spec.device_type.isa, spec.device_type.model)
 
 
 def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...], QuantisedModel | None]:
@@ -60,7 +48,7 @@ def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, 
     """
     if not spec.calibration_files and not spec.options.weights:
         return *_load(spec, target), None
-    if spec.calibration_files and not _FOR_INT8.intersection(spec.device_type.isa):
+    if spec.calibration_files and not FOR_INT8.intersection(spec.device_type.isa):
         networks, handed_over = _load(spec, target)
         return networks._replace(notes=(*networks.notes, _NO_INT8)), handed_over, None
     placed = msgspec.structs.replace(spec, output=JobFiles.place_of(spec.output))

@@ -1,0 +1,34 @@
+"""Which extensions a CPU needs to compute in a narrow precision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kintune.errors import TargetError
+
+__all__ = ["FOR_BF16", "FOR_INT8", "require_instructions"]
+
+FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})
+"""Extensions for products in bfloat16, as `hardware.cpu.extensions` spells them; one of them is enough."""
+
+FOR_INT8 = frozenset({"avx512vnni", "avxvnni", "dotprod", "i8mm"})
+"""The same for products of bytes."""
+
+_NEEDED = {
+    "bf16": (FOR_BF16, "for bfloat16 (avx512_bf16 or amx_bf16); leave --precision out"),
+    "int8": (
+        FOR_INT8,
+        "for products of bytes (avx512_vnni, avx_vnni, asimddp or i8mm); leave --precision int8 and --calibrate out",
+    ),
+}
+
+
+def require_instructions(precision: str, extensions: Collection[str], cpu: str) -> None:
+    """Check that a `cpu` with these extensions computes in a precision itself.
+
+    Raises:
+        TargetError: it does not.
+    """
+    needed, said = _NEEDED.get(precision, (frozenset[str](), ""))
+    if needed and not needed.intersection(extensions):
+        raise TargetError(f"precision {precision}: {cpu} has no instructions {said}")
