@@ -9,6 +9,7 @@ from onnx import ModelProto, helper
 
 from kintune.core.model import Combination, ModelRef, Tensor
 from kintune.models import zoo
+from kintune.models.exported_program import exported_inputs
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.ref import EXPORTED, ZOO
 from kintune.models.shapes import ELEMENT_TYPES, bind, fit_constants, with_constants
@@ -27,8 +28,6 @@ def declared_inputs(ref: ModelRef) -> tuple[Combination, ...]:
         OrderError: when the model comes from PyTorch and PyTorch is not installed.
     """
     if ref.kind == EXPORTED:
-        from kintune.models.import_torch import exported_inputs
-
         return tuple(Combination(exported_inputs(each), ()) for each in ref.each())
     file = _zoo_file(ref) if ref.kind == ZOO else open_graph(Path(ref.source), own=ref.reads_other_files)
     with readable_names(file.path):

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from kintune.core.dtypes import numpy_dtype
-from kintune.core.model import Tensor
 from kintune.errors import ModelError
-from kintune.models.constants import fit_constant
-from kintune.models.shapes import Dimension, resolve, unknown_constant, with_constants
+from kintune.models.exported_program import dimensions, fixed_inputs, placeholders
 from kintune.models.torch_converters import recurrent
 
-if TYPE_CHECKING:
-    from kintune.core.model import Constant
-
-__all__ = ["fit_constants", "fixed_inputs", "input_names", "output_names", "prepare"]
+__all__ = ["input_names", "output_names", "prepare"]
 
 _KEPT: tuple[str, ...] = ("scaled_dot_product_attention.default", "linear.default", "matmul.default", "roll.default")
 _KEPT += tuple(f"{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3))
@@ -29,43 +23,6 @@ _WRITTEN_OUT += ("adaptive_max_pool2d", "index_add", "triu_indices", "tril_indic
 _WRITTEN_OUT += ("affine_grid_generator", "nan_to_num", "diagonal_scatter", "upsample_nearest3d", "copysign")
 _WRITTEN_OUT += ("adaptive_max_pool3d", "ldexp")
 _WRITTEN_OUT += tuple(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3))
-
-
-def fit_constants(
-    label: str, program: torch.export.ExportedProgram, constants: Mapping[str, Constant]
-) -> dict[str, NDArray[Any]]:
-    """The values of constants in the types and shapes of the program's inputs.
-
-    Raises:
-        ModelError: when a constant is not for an input, or does not fit it.
-    """
-    nodes = _placeholders(program)
-    fitted: dict[str, NDArray[Any]] = {}
-    for name, given in constants.items():
-        if name not in nodes:
-            raise unknown_constant(label, name, list(nodes))
-        dtype = numpy_dtype(str(nodes[name].meta["val"].dtype).removeprefix("torch."))
-        fitted[name] = fit_constant(label, name, given, dtype, _dimensions(nodes[name]))
-    return fitted
-
-
-def fixed_inputs(
-    label: str,
-    program: torch.export.ExportedProgram,
-    shapes: Mapping[str, tuple[int, ...]],
-    constants: Mapping[str, NDArray[Any]],
-) -> tuple[Tensor, ...]:
-    """The inputs that are tensors, with all sizes fixed.
-
-    Raises:
-        ShapeError: for an open dimension that is not bound, or a shape that contradicts the program.
-    """
-    nodes = _placeholders(program)
-    declared = {name: _dimensions(node) for name, node in nodes.items()}
-    fixed = resolve(label, declared, with_constants(label, shapes, constants))
-    return tuple(
-        Tensor(name, fixed[name], str(node.meta["val"].dtype).removeprefix("torch.")) for name, node in nodes.items()
-    )
 
 
 def prepare(
@@ -82,7 +39,7 @@ def prepare(
             changes an input or state that it reads.
     """
     fixed = {tensor.name: tensor.shape for tensor in fixed_inputs(label, program, shapes, constants)}
-    if any(isinstance(size, str) for node in _placeholders(program).values() for size in _dimensions(node)):
+    if any(isinstance(size, str) for node in placeholders(program).values() for size in dimensions(node)):
         program = _specialised(label, program, fixed)
     program = program.run_decompositions(_decompositions(_recurrent(program)))
     _refuse_changes(label, program)
@@ -91,7 +48,7 @@ def prepare(
 
 def input_names(program: torch.export.ExportedProgram) -> list[str]:
     """Names of the inputs that are tensors; numbers were fixed when the program was exported."""
-    return list(_placeholders(program))
+    return list(placeholders(program))
 
 
 def output_names(program: torch.export.ExportedProgram) -> list[str]:
@@ -113,19 +70,6 @@ def _key_text(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
-
-
-def _placeholders(program: torch.export.ExportedProgram) -> dict[str, Any]:
-    names = {name for name in program.graph_signature.user_inputs if isinstance(name, str)}
-    return {
-        node.name: node
-        for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in names and isinstance(node.meta.get("val"), torch.Tensor)
-    }
-
-
-def _dimensions(node: Any) -> tuple[Dimension, ...]:
-    return tuple(size if isinstance(size, int) else str(size) for size in node.meta["val"].shape)
 
 
 def _specialised(
