@@ -138,7 +138,8 @@ kt_status kt_context_create(kt_model *model, int32_t number, const kt_options *o
     status = kt_fail(KT_ERROR_MEMORY, "no memory for a context");
   if (status == KT_OK) status = lay_out(context);
   if (status == KT_OK)
-    status = kt_pool_create(threads, options ? options->parallel_for : NULL, options ? options->user : NULL, &context->pool);
+    status = kt_pool_create(threads, options ? options->parallel_for : NULL, options ? options->user : NULL,
+                            !(header->flags & KT_KEEPS_DENORMALS), &context->pool);
   if (status != KT_OK) {
     kt_context_close(context);
     return status;

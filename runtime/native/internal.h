@@ -25,6 +25,21 @@ kt_status kt_fail(kt_status status, const char *format, ...) __attribute__((form
  * Differs for any two contents of the same length that differ in one 8-byte word. */
 KT_API uint64_t kt_checksum(const void *data, size_t nbytes);
 
+/* ---- denormals.c ---- */
+
+/* Exported for the Python package, too: sessions of onnxruntime, and the processes that time programs.
+ *
+ * Sets whether this thread flushes denormal numbers to zero; returns the state before, for kt_denormals_restore. */
+KT_API uint64_t kt_denormals_set(int flush);
+KT_API void kt_denormals_restore(uint64_t before);
+
+/* From here until kt_denormals_restore, kt_denormals_met says whether operations of this thread met denormal numbers. */
+KT_API uint64_t kt_denormals_watch(void);
+KT_API int kt_denormals_met(void);
+
+/* A task of another thread pool (`TVMBackendParallelLaunch`), for good: flushes where `flush` is not NULL. */
+KT_API int kt_denormals_task(int task, void *group, void *flush);
+
 /* ---- file.c: the members of a `.kt` file ---- */
 
 typedef struct {
@@ -50,13 +65,15 @@ bool kt_file_has(const kt_file *file, const char *name);
 /* ---- plan.c: the execution plan ---- */
 
 typedef enum { KT_AT_INPUT = 0, KT_AT_OUTPUT = 1, KT_AT_WEIGHTS = 2, KT_AT_ARENA = 3 } kt_place;
+enum { KT_KEEPS_DENORMALS = 1 }; /* denormal numbers are not flushed to zero */
 typedef enum { KT_CALL = 0, KT_COPY = 1, KT_BRANCH = 2, KT_JUMP = 3 } kt_opcode;
 
 /* The records of `planN.bin`, little-endian, in the order of the header's counts; `kintune/runtime/plan_format.py`
  * writes them.  Every record has a size that is a multiple of 8 bytes. */
 typedef struct {
   uint8_t magic[8];
-  uint32_t version;
+  uint16_t version;
+  uint16_t flags; /* KT_KEEPS_DENORMALS */
   uint32_t threads; /* that the model was tuned for */
   uint64_t checksum; /* of the bytes before this field, xor that of the bytes after it */
   uint64_t arena_bytes;
@@ -227,10 +244,12 @@ typedef int (*kt_lambda)(int task, kt_group *group, void *data);
 /* The cores that this process may use; 0 where that is not known. */
 int32_t kt_usable_cores(void);
 
-kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *user, kt_pool **pool);
+/* With `flush`, all threads flush denormal numbers to zero while they run a part of a launch; without, they keep them. */
+kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *user, bool flush, kt_pool **pool);
 void kt_pool_close(kt_pool *pool);
 
-/* Until kt_pool_leave, launches of the calling thread use the threads of the pool. */
+/* Until kt_pool_leave, launches of the calling thread use the threads of the pool, and it treats denormal numbers as
+ * they do. */
 kt_status kt_pool_enter(kt_pool *pool);
 /* How many times this process, or one it comes from, was forked since the first pool was made. */
 unsigned kt_fork_count(void);

@@ -129,6 +129,8 @@ kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan) {
     return kt_fail(KT_ERROR_FORMAT, "%s: its plan is of version %u, this library reads version %d; build it again with"
                    " `kintune compile`, or install the library of the Kintune that wrote it", path, header->version, VERSION);
   if (checksum_of(content) != header->checksum) return damaged(path, "bad checksum");
+  if (header->flags & ~KT_KEEPS_DENORMALS)
+    return kt_fail(KT_ERROR_FORMAT, "%s: written by a later Kintune; install its library", path);
   memset(plan, 0, sizeof *plan);
   plan->header = *header;
   plan->tensors = take(&from, header->tensor_count, sizeof *plan->tensors);

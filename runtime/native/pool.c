@@ -154,6 +154,8 @@ struct kt_pool {
   cores *bound;
   int caller; /* the core that is left to the caller; -1 where the workers are not bound to cores */
   int64_t spin_ns;
+  bool flush;           /* denormal numbers */
+  uint64_t outer_state; /* the calling thread's, of kt_denormals_set */
   kt_pool *outer; /* the calling thread's pool when it entered this one, if it is in a run of another context */
   stack *outer_stack;
   bool outer_inside;
@@ -236,6 +238,7 @@ static void run_share(kt_pool *pool, int32_t thread) {
 static void *work(void *argument) {
   worker *own = argument;
   kt_pool *pool = own->pool;
+  kt_denormals_set(pool->flush);
   for (;;) {
     unsigned word = spin(&own->word, IDLE, pool->spin_ns);
     if (word == IDLE) {
@@ -358,7 +361,7 @@ static void stop_workers(kt_pool *pool) {
   pool->started = 0;
 }
 
-kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *user, kt_pool **made) {
+kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *user, bool flush, kt_pool **made) {
   pthread_once(&watch, watch_forks);
   kt_pool *pool = NULL;
   if (posix_memalign((void **)&pool, KT_ALIGNMENT, sizeof *pool) != 0) return kt_fail(KT_ERROR_MEMORY, "no memory for threads");
@@ -366,6 +369,7 @@ kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *us
   pool->threads = threads;
   pool->parallel_for = parallel_for;
   pool->user = user;
+  pool->flush = flush;
   kt_status status = KT_OK;
   if (posix_memalign((void **)&pool->stacks, KT_ALIGNMENT, (size_t)threads * sizeof *pool->stacks) != 0) pool->stacks = NULL;
   else memset(pool->stacks, 0, (size_t)threads * sizeof *pool->stacks);
@@ -408,6 +412,7 @@ kt_status kt_pool_enter(kt_pool *pool) {
   current = pool;
   current_stack = &pool->stacks[0];
   inside = false;
+  pool->outer_state = kt_denormals_set(pool->flush);
   return KT_OK;
 }
 
@@ -416,12 +421,19 @@ void kt_pool_limit(kt_pool *pool, int32_t limit) {
 }
 
 void kt_pool_leave(kt_pool *pool) {
+  kt_denormals_restore(pool->outer_state);
   current = pool->outer;
   current_stack = pool->outer_stack;
   inside = pool->outer_inside;
 }
 
-static void run_part(void *data, int32_t index) { run_share(data, index); }
+/* A part of a launch on a thread of the caller's. */
+static void run_part(void *data, int32_t index) {
+  kt_pool *pool = data;
+  uint64_t before = kt_denormals_set(pool->flush);
+  run_share(pool, index);
+  kt_denormals_restore(before);
+}
 
 int kt_parallel_launch(kt_lambda lambda, void *data, int tasks) {
   kt_pool *pool = current;

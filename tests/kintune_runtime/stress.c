@@ -92,6 +92,24 @@ static void hook(void *user, const char *kernel, int32_t place, int64_t nanoseco
   ++*(int *)user;
 }
 
+static float product(float a, float b) {
+  volatile float x = a, y = b;
+  return x * y;
+}
+
+/* Denormal numbers are zeros in a run, and what they were to the caller afterwards. */
+static void denormals(void) {
+  float x[COUNT], y[COUNT];
+  for (int i = 0; i < COUNT; i++) x[i] = 1e-40f;
+  kt_buffer in = {x, sizeof x}, to = {y, sizeof y};
+  kt_context *context;
+  CHECK(kt_context_create(model, 0, NULL, &context) == KT_OK);
+  CHECK(kt_run(context, &in, 1, &to, 1) == KT_OK);
+  CHECK(y[0] == 0.0f && y[COUNT - 1] == 2.0f * (float)(COUNT - 1));
+  CHECK(product(1e-40f, 1.0f) == 1e-40f && product(1e-38f, 0.5f) != 0.0f);
+  kt_context_close(context);
+}
+
 static void misuse(void) {
   kt_context *context;
   kt_tensor tensor;
@@ -224,6 +242,7 @@ int main(int count, char **arguments) {
   }
   for (int i = 0; i < 2 * THREADS; i++) pthread_join(threads[i], NULL);
   misuse();
+  denormals();
   nested();
   kt_close(model);
   run_right(shared, 3.0f); /* it keeps the model */

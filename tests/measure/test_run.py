@@ -64,6 +64,18 @@ def test_the_reference_runs_once_a_workload(runner: Any, tmp_path: Path) -> None
     assert log.read_text() == "x"
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_candidates_treat_denormal_numbers_as_the_result_will(runner: Any, tmp_path: Path, keep: bool) -> None:
+    log = tmp_path / "products"
+    body = f'''
+        volatile float tiny = 1e-40f, one = 1.0f;
+        FILE *f = fopen("{log}", "a"); fputc(tiny * one != 0.0f ? 'k' : 'f', f); fclose(f); fill(out, 1.0f);'''
+    built = Built("reference", compile_kernel(body), (Operand((8,), "float32", "output"),))
+    runner.begin(ProfileContext(PROTOCOL, {"tiny": built}, keep_denormals=keep))
+    assert runner.profile(ProfileItem("tiny", built)).ok
+    assert set(log.read_text()) == {"k" if keep else "f"}
+
+
 def test_a_slow_reference_has_been_timed_when_it_has_run(runner: Any, tmp_path: Path) -> None:
     log = tmp_path / "runs"
     operands = (Operand((8,), "float32", "output"),)

@@ -71,7 +71,8 @@ class ReadPlan(ctypes.Structure):
 
     _fields_ = [
         ("magic", ctypes.c_uint8 * 8),
-        ("version", ctypes.c_uint32),
+        ("version", ctypes.c_uint16),
+        ("flags", ctypes.c_uint16),
         ("threads", ctypes.c_uint32),
         ("checksum", ctypes.c_uint64),
         ("arena_bytes", ctypes.c_uint64),
@@ -198,6 +199,22 @@ def test_the_runtime_reads_what_is_written(native: Native) -> None:
     ((port, node, axis, first, count, negative),) = records(plan.checks, "<6I", plan.check_count)
     assert (port, text(node), axis, negative) == (1, "Gather_1", 1, 1)
     assert [plan.sizes[first + i] for i in range(count)] == [3, 9]
+
+
+def test_a_plan_can_keep_denormal_numbers(native: Native) -> None:
+    content = decode_plan(encoded(PLAN, native.checksum), native.checksum)._replace(keep_denormals=True)
+    kept = content.encoded(native.checksum)
+    assert decode_plan(kept, native.checksum) == content
+    assert (native.read(kept)[0].flags, native.read(encoded(PLAN, native.checksum))[0].flags) == (1, 0)
+
+
+def test_flags_of_later_versions_are_refused(native: Native) -> None:
+    content = bytearray(encoded(PLAN, native.checksum))
+    content[10] = 2
+    content[16:24] = (native.checksum(bytes(content[:16])) ^ native.checksum(bytes(content[24:]))).to_bytes(8, "little")
+    assert "written by a later Kintune" in native.read(bytes(content))[1]
+    with pytest.raises(ValueError, match="a plan of a later Kintune"):
+        decode_plan(bytes(content), native.checksum)
 
 
 def test_every_changed_byte_is_found(native: Native) -> None:

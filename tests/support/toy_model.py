@@ -96,12 +96,14 @@ def manifest(
     threads: int = 2,
     cpu: str = "",
     digest: str = "0" * 32,
+    keep_denormals: bool = False,
 ) -> Manifest:
     """A manifest, by default for this machine; `more` are the plans for other combinations of shapes."""
     return Manifest(
         model_name="toy", model_digest=digest, target="{}", machine=machine, isa=tuple(isa), threads=threads, cpu=cpu,
         inputs=plan.inputs, outputs=plan.outputs, chosen={}, created="2026-01-01T00:00:00+00:00", kintune="0", tvm="0",
         more=tuple(Combination(other.inputs, other.outputs, other.checks) for other in more),
+        keep_denormals=keep_denormals,
     )  # fmt: skip
 
 
@@ -117,6 +119,7 @@ def encoded(
     total: int = 1,
     variant: int = 0,
     cpu: str = "",
+    keep_denormals: bool = False,
 ) -> bytes:
     """The bytes of a plan for these weights, as they lie in a file."""
     content = kernels() if library is None else library
@@ -124,6 +127,7 @@ def encoded(
         plan, machine=machine, isa=isa, threads=threads, weights_bytes=weights.nbytes,
         weights_checksum=checksum(weights), library_bytes=len(content), library_checksum=checksum(content),
         checksum=checksum, number=number, total=total, variant=variant, cpu=cpu,
+        keep_denormals=keep_denormals,
     )  # fmt: skip
 
 
@@ -144,6 +148,7 @@ def write_model(
     cpu: str = "",
     digest: str = "0" * 32,
     library: bytes | None = None,
+    keep_denormals: bool = False,
 ) -> Path:
     """Write a `.kt` file for one CPU; returns its path.
 
@@ -153,10 +158,13 @@ def write_model(
     content = packed(weights)
     made = [
         encoded(
-            plan, content, built, machine=machine, isa=isa, threads=threads, cpu=cpu, number=number, total=len(plans)
+            plan, content, built, machine=machine, isa=isa, threads=threads, cpu=cpu, number=number, total=len(plans),
+            keep_denormals=keep_denormals,
         )
         for number, plan in enumerate(plans)
-    ]
-    described = manifest(*plans, machine=machine, isa=isa, threads=threads, cpu=cpu, digest=digest)
+    ]  # fmt: skip
+    described = manifest(
+        *plans, machine=machine, isa=isa, threads=threads, cpu=cpu, digest=digest, keep_denormals=keep_denormals
+    )
     write_package(path, [Variant(described, tuple(EncodedPlan(plan, built) for plan in made))], content)
     return path

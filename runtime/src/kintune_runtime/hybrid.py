@@ -24,6 +24,7 @@ import numpy as np
 
 from .base import BaseExecutable, Inputs
 from .cores import usable_cores
+from .denormals import Flushing
 from .dtypes import numpy_dtype
 from .embedded import EmbeddedExecutable
 from .errors import InputError, RunError
@@ -83,6 +84,7 @@ class HybridExecutable(BaseExecutable):
     def _describe(self, about: dict[str, Any]) -> None:
         """Take what the manifest says of the model."""
         self._threads = max(1, int(about["threads"]))
+        self._flush = not about.get("keep_denormals", False)
         self._usual_threads = min(self._threads, usable_cores())
         self._plans = [_ends(each) for each in (about, *about.get("more", ()))]
         self._expected = [_expected(inputs) for inputs, _ in self._plans]
@@ -194,7 +196,7 @@ class HybridExecutable(BaseExecutable):
 
     def _run(self, session: Any, plan: int, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
         tensors, outputs = self._plans[plan]
-        return _run_session(session, outputs, _feed(self._expected[plan], tensors, inputs))
+        return _run_session(session, outputs, _feed(self._expected[plan], tensors, inputs), self._flush)
 
     def _run_any_shape(self, inputs: tuple[Inputs, ...], threads: int) -> dict[str, Array]:
         """Run inputs of tuned shapes without onnxruntime if one region is the whole network; others in the session."""
@@ -212,7 +214,7 @@ class HybridExecutable(BaseExecutable):
             idle.append(context)
 
     def _run_fed(self, session: Any, fed: dict[str, Array]) -> dict[str, Array]:
-        return _run_session(session, self._plans[0][1], fed)
+        return _run_session(session, self._plans[0][1], fed, self._flush)
 
     def _feed_any_shape(self, inputs: tuple[Inputs, ...]) -> tuple[dict[str, Array], int | None]:
         """The arrays by name, in the model's order, and the number of the tuned shapes that they have, None if none."""
@@ -280,7 +282,7 @@ class HybridExecutable(BaseExecutable):
             self._finalizer = weakref.finalize(self, _remove, folder, self._descriptor, os.getpid())
         graph = self._read(_GRAPH)
         extents = self._fixed_extents(graph)
-        return make_session(self._folder.path, self._name, graph, threads, extents, profile)
+        return make_session(self._folder.path, self._name, graph, threads, extents, profile, self._flush)
 
     def _fixed_extents(self, graph: bytes) -> dict[str, int]:
         """The extents that have a name in the graph, and the same number in all plans.
@@ -392,11 +394,12 @@ class HybridContext:
         self.close()
 
 
-def _run_session(session: Any, outputs: tuple[Tensor, ...], fed: dict[str, Array]) -> dict[str, Array]:
+def _run_session(session: Any, outputs: tuple[Tensor, ...], fed: dict[str, Array], flush: bool) -> dict[str, Array]:
     """Run once; returns the outputs by name."""
     names = [tensor.name for tensor in outputs]
     try:
-        made = session.run(names, fed)
+        with Flushing(flush):
+            made = session.run(names, fed)
     except Exception as error:
         raise_run_error(error)
     for tensor, value in zip(outputs, made, strict=True):

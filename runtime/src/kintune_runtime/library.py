@@ -84,6 +84,10 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "kt_run": (_STATUS, (_POINTER, _POINTER, ctypes.c_int32, _POINTER, ctypes.c_int32)),
     "kt_context_close": (None, (_POINTER,)),
     "kt_checksum": (ctypes.c_uint64, (_POINTER, ctypes.c_size_t)),
+    "kt_denormals_set": (ctypes.c_uint64, (ctypes.c_int,)),
+    "kt_denormals_restore": (None, (ctypes.c_uint64,)),
+    "kt_denormals_watch": (ctypes.c_uint64, ()),
+    "kt_denormals_met": (ctypes.c_int, ()),
 }
 
 

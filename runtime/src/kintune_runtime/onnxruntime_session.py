@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .denormals import Flushing
 from .errors import InputError, RunError
 from .session_folder import LIBRARY, MODEL
 
@@ -46,12 +47,19 @@ def import_onnxruntime() -> Any:
 
 
 def make_session(
-    folder: Path, path: str, graph: bytes, threads: int, extents: Mapping[str, int], profile: bool = False
+    folder: Path,
+    path: str,
+    graph: bytes,
+    threads: int,
+    extents: Mapping[str, int],
+    profile: bool = False,
+    flush: bool = True,
 ) -> Any:
     """A session of the host graph on this machine's CPU.
 
     `folder` is that of a `SessionFolder`, `path` the file that users know; `extents` are those of the graph's names of
-    extents.  With `profile`, the times of its nodes go to a file in the folder.
+    extents.  With `profile`, the times of its nodes go to a file in the folder.  With `flush`, its threads flush
+    denormal numbers to zero; the thread that runs it does so only within `Flushing`.
 
     Raises:
         InputError: the file is damaged, or this CPU cannot run its regions; onnxruntime is missing, too old, or cannot
@@ -64,6 +72,7 @@ def make_session(
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = _SILENT
+    options.add_session_config_entry("session.set_denormal_as_zero", "1" if flush else "0")
     for name, extent in extents.items():
         options.add_free_dimension_override_by_name(name, extent)
     if profile:
@@ -81,7 +90,8 @@ def make_session(
             f" {folder.parent}, name another folder in TMPDIR, else install kintune-runtime again"
         ) from error
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        with Flushing(flush):  # threads inherit it; a process's first session also changes the thread that makes it
+            return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise InputError(f"{path}: onnxruntime {onnxruntime.__version__} refuses it: {_one_line(error)}") from error
 

@@ -137,6 +137,7 @@ class Options(msgspec.Struct, frozen=True):
     max_error: float = DEFAULT_MAX_ERROR
     metric: Metric | None = None
     weights: int = 0  # bits of the constant weights of large products; 0: as they are
+    keep_denormals: bool = False  # on a CPU; else the result flushes them to zero while it runs
 
     @property
     def precisions(self) -> frozenset[str]:
@@ -234,6 +235,10 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    keep_denormals: Annotated[
+        bool,
+        Meta(description="Compute with denormal numbers (below 1.2e-38 in float32) instead of flushing them to zero."),
+    ] = False
     max_error: (
         Annotated[
             float,
@@ -278,7 +283,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
 COMPILE_FIELDS = (
     "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "other_shapes",
     "precision", "weights", "max_error", "metric", "max_drop", "calibrate",
-    "records", "output", "log",
+    "keep_denormals", "records", "output", "log",
 )  # fmt: skip
 """The fields of `TuneConfig` that a compilation without search uses."""
 

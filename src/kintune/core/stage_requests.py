@@ -89,7 +89,8 @@ class ProfileContext(msgspec.Struct, frozen=True):
     once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
     `best_us` has the best times known of some workloads: a candidate that takes more than `slow` times as long, or as
     the fastest of the stage so far, is not timed again.  `again` are candidates (digests) that were measured
-    before; the others are compared with their new times.
+    before; the others are compared with their new times.  Denormal numbers are flushed to zero, as in the result,
+    unless `keep_denormals`.
     """
 
     protocol: MeasurementProtocol
@@ -99,6 +100,7 @@ class ProfileContext(msgspec.Struct, frozen=True):
     best_us: dict[str, float] = {}
     slow: float = math.inf
     again: tuple[str, ...] = ()
+    keep_denormals: bool = False
 
 
 class ProfileItem(msgspec.Struct, frozen=True):

@@ -18,6 +18,8 @@ from kintune.measure.flush import last_level_flusher, memory_flusher
 from kintune.measure.guarded_memory import GuardedMemory
 from kintune.measure.timer import KernelTimer
 from kintune.runtime.artifact import load_artifact
+from kintune.runtime.pool_denormals import set_pool_denormals
+from kintune_runtime.denormals import Flushing
 
 __all__ = ["BackendTimer", "HostBackend", "MeasurementBackend"]
 
@@ -75,6 +77,10 @@ class MeasurementBackend(Protocol):
 
     def timer(self) -> BackendTimer:
         """Returns the timer of this backend, of which only one may be in use."""
+        ...
+
+    def set_denormals(self, flush: bool) -> None:
+        """Makes the threads that the backend starts here flush denormal numbers to zero, or keep them."""
         ...
 
     def warm_up(self) -> None:
@@ -135,6 +141,11 @@ class HostBackend:
         if not self._own_cache:
             raise DeviceError("cool operands: this machine does not say what its second-level caches hold")
         last_level_flusher(len(self._cores), self._own_cache)(tensors)
+
+    def set_denormals(self, flush: bool) -> None:
+        """Sets all threads of the pool."""
+        with pinned_to(self._cores[0]), Flushing(flush):
+            set_pool_denormals(flush)
 
     def warm_up(self) -> None:
         """Reads memory with all threads for 20 ms.

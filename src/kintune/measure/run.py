@@ -23,6 +23,7 @@ from kintune.measure.arguments import ArgumentCache, Array, BoundArguments, Kern
 from kintune.measure.backend import HostBackend, MeasurementBackend
 from kintune.measure.interference import MAX_WAITING, InterferenceFilter
 from kintune.measure.timer import check_plausible, is_decided
+from kintune_runtime.denormals import Flushing
 
 __all__ = ["CORRUPTED", "Runner"]
 
@@ -83,6 +84,7 @@ class Runner:
             raise DeviceError(
                 f"the protocol asks for {context.protocol.operands!r} operands: only {', '.join(OPERANDS)} exist"
             )
+        self._backend.set_denormals(not context.keep_denormals)
         self._backend.warm_up()
         self._context = context
         self._best_us = dict(context.best_us)
@@ -104,7 +106,7 @@ class Runner:
             return item.built.failure
         arguments = self._cache[item.workload]
         try:
-            with pinned_to(self._cores[0]):
+            with pinned_to(self._cores[0]), Flushing(not self._context.keep_denormals):
                 self._reference(self._context, arguments, item.workload)
                 if math.isinf(self._context.slow):  # it is not one of many candidates to be screened: its time counts
                     self._backend.wait_for_locality()

@@ -121,6 +121,7 @@ class Executable(kintune_runtime.Executable):
                     number=number,
                     total=len(placed),
                     cpu=manifest.cpu,
+                    keep_denormals=manifest.keep_denormals,
                 ),
                 library,
             )

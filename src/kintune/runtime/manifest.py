@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     the first, and `more` has the others, in the order of the plans.  `hybrid` says what runs where in a result that
     runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).  `calls` says of each plan what its kernel calls
     compute; it is empty in files of earlier versions, and in those for a GPU.  `narrow` says what computes narrower
-    than the model's types; None where nothing does.
+    than the model's types; None where nothing does.  With `keep_denormals`, denormal numbers are not flushed to zero.
     """
 
     model_name: str
@@ -78,6 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     hybrid: Hybrid | None = None
     calls: tuple[tuple[CallRecord, ...], ...] = ()
     narrow: Narrow | None = None
+    keep_denormals: bool = False
 
     @property
     def combinations(self) -> tuple[Combination, ...]:

@@ -32,7 +32,8 @@ VERSION = 2
 """Raised when an older runtime could no longer read what a newer one writes."""
 
 _MAGIC = b"KTPLAN\0\0"
-_HEADER = struct.Struct("<8s2I7Q16I")
+_HEADER = struct.Struct("<8s2HI7Q16I")
+_KEEPS_DENORMALS = 1  # among the flags
 _CHECKSUM_AT = 16
 _TENSOR = struct.Struct("<4BI2Q")
 _OPERATION = struct.Struct("<6I")
@@ -85,6 +86,7 @@ def encode_plan(
     variant: int = 0,
     cpu: str = "",
     weights_offset: int = 0,
+    keep_denormals: bool = False,
 ) -> bytes:
     """Returns the bytes of `planN.bin`, N being its `number` among the `total` plans of the file.
 
@@ -92,6 +94,7 @@ def encode_plan(
     chosen, on the CPU called `cpu`.  `variant` counts the kinds of CPU that the file is for.  Sizes are in bytes.  The
     weights are the part of `weights.bin` of `weights_bytes` from `weights_offset` on; offsets of tensors count from
     there.  `checksum` is `kt_checksum` of the runtime, which also made the checksums of the weights and of the library.
+    Denormal numbers are flushed to zero unless `keep_denormals`.
 
     Raises:
         ValueError: the runtime has no type of a tensor, one has more than 32 dimensions, or a name has a NUL.
@@ -120,10 +123,12 @@ def encode_plan(
         cpu_name,
     ]
 
+    flags = _KEEPS_DENORMALS if keep_denormals else 0
+
     def content(sum_of_all: int) -> bytes:
         sizes = (plan.arena_bytes, weights_offset, weights_bytes, weights_checksum, library_bytes, library_checksum)
         parts = [
-            _HEADER.pack(_MAGIC, VERSION, threads, sum_of_all, *sizes, *counts),
+            _HEADER.pack(_MAGIC, VERSION, flags, threads, sum_of_all, *sizes, *counts),
             _records(_TENSOR, sections.tensors),
             _records(_EXTENT, ((extent,) for extent in sections.extents)),
             _records(_OPERATION, sections.operations),
@@ -158,6 +163,7 @@ class StoredPlan(NamedTuple):
     variant: int
     cpu: str
     weights_offset: int
+    keep_denormals: bool
 
     def encoded(self, checksum: Callable[[bytes], int]) -> bytes:
         """The bytes of `planN.bin`, as `encode_plan` makes them.
@@ -176,13 +182,15 @@ def decode_plan(content: bytes, checksum: Callable[[bytes], int]) -> StoredPlan:
     """
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
         raise ValueError("no plan")
-    _, version, threads, sum_of_all, *rest = _HEADER.unpack_from(content)
+    _, version, flags, threads, sum_of_all, *rest = _HEADER.unpack_from(content)
     if version != VERSION:
         raise ValueError(f"a plan of version {version}, this Kintune reads version {VERSION}")
     if checksum(content[:_CHECKSUM_AT]) ^ checksum(content[_CHECKSUM_AT + 8 :]) != sum_of_all:
         raise ValueError("a plan with a bad checksum")
+    if flags & ~_KEEPS_DENORMALS:
+        raise ValueError("a plan of a later Kintune")
     try:
-        return _decoded(content, threads, rest)
+        return _decoded(content, threads, rest, keep_denormals=bool(flags))
     except (IndexError, KeyError, ValueError) as error:
         raise ValueError(f"a damaged plan ({error})") from error
 
@@ -206,7 +214,7 @@ def with_thread_counts(content: bytes, counts: Mapping[int, int], checksum: Call
     return stored._replace(plan=plan).encoded(checksum)
 
 
-def _decoded(content: bytes, threads: int, numbers: list[int]) -> StoredPlan:
+def _decoded(content: bytes, threads: int, numbers: list[int], *, keep_denormals: bool) -> StoredPlan:
     arena, weights_offset, weights_bytes, weights_checksum, library_bytes, library_checksum, *counts = numbers
     tensor_count, extent_count, operation_count, argument_count, kernel_count, input_count, output_count, *rest = counts
     check_count, size_count, isa_count, machine, text_bytes, number, total, variant, cpu = rest
@@ -268,7 +276,7 @@ def _decoded(content: bytes, threads: int, numbers: list[int]) -> StoredPlan:
         plan=plan, machine=name(machine), isa=tuple(name(each) for each in isa), threads=threads,
         weights_bytes=weights_bytes, weights_checksum=weights_checksum, library_bytes=library_bytes,
         library_checksum=library_checksum, number=number, total=total, variant=variant, cpu=name(cpu),
-        weights_offset=weights_offset,
+        weights_offset=weights_offset, keep_denormals=keep_denormals,
     )  # fmt: skip
 
 

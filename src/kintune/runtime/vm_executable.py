@@ -23,9 +23,11 @@ from kintune.runtime.executable import Inputs
 from kintune.runtime.inputs import Array, arrange_inputs, check_indices, draw_inputs
 from kintune.runtime.package import Manifest, VmPackage, write_vm_package
 from kintune.runtime.placement import DevicePlacement, make_placement, prepare_threads
+from kintune.runtime.pool_denormals import set_pool_denormals
 from kintune.runtime.requirements import why_not_here
 from kintune.runtime.tensors import block_of, tensor_of
 from kintune_runtime import Evaluation
+from kintune_runtime.denormals import Flushing
 
 __all__ = ["VmExecutable"]
 
@@ -140,7 +142,10 @@ class VmExecutable:
             if not self._has_run:
                 prepare_threads(self.manifest.threads)
                 self._has_run = True
-            outputs = placement.run(self._main, self.inputs, arrays)
+            with Flushing(not self.manifest.keep_denormals):
+                if not is_gpu(self.manifest.target):
+                    set_pool_denormals(not self.manifest.keep_denormals)
+                outputs = placement.run(self._main, self.inputs, arrays)
         count = len(self.outputs)
         check_indices(self.manifest.checks, outputs[count:])
         return {tensor.name: output for tensor, output in zip(self.outputs, outputs[:count], strict=True)}

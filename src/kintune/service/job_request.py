@@ -60,8 +60,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     With `onnxruntime`, nodes that cannot be compiled, or gain nothing, run in onnxruntime; `other_shapes` says what the
     result does with shapes that were not tuned.  With a `precision` other than fp32, parts of the network may compute
     narrower, with an error of at most `max_error` at its outputs; with `weights`, large constant weights have 4 or 8
-    bits, within the same error.  Other outputs are compared with the model's within `rtol` and `atol`, on the
-    uploaded sets of inputs whose ids are in `inputs`, or on random ones.  For int8 it is quantised with those in
+    bits, within the same error.  With `keep_denormals`, denormal numbers are not flushed to zero.  Other outputs are
+    compared with the model's within `rtol` and `atol`, on the uploaded sets of inputs whose ids are in `inputs`, or on random ones.  For int8 it is quantised with those in
     `calibrate`.
     """
 
@@ -121,6 +121,10 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         ]
         | None
     ) = None
+    keep_denormals: Annotated[
+        bool,
+        Meta(description="Compute with denormal numbers (below 1.2e-38 in float32) instead of flushing them to zero."),
+    ] = False
     rtol: Annotated[float, Meta(ge=0, description="Relative tolerance of outputs.")] = 1e-3
     atol: Annotated[float, Meta(ge=0, description="Absolute tolerance of outputs.")] = 1e-3
     calibrate: tuple[int, ...] = ()

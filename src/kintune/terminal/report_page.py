@@ -240,6 +240,8 @@ def _chosen(options: Options) -> Iterator[str]:
         yield "nothing in onnxruntime"
     if options.other_shapes != _DEFAULTS.other_shapes:
         yield f"other shapes: {options.other_shapes}"
+    if options.keep_denormals:
+        yield "denormal numbers kept"
     if options.precision != _DEFAULTS.precision:
         yield f"precision {options.precision}"
     if options.weights:

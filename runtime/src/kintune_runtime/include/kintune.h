@@ -109,7 +109,7 @@ typedef struct {
 } kt_options;
 
 /* Called after each kernel, in the thread that called `kt_run`, with its name, its place in the plan and the
- * nanoseconds that it took. */
+ * nanoseconds that it took.  It and `kt_parallel_for` are called in the middle of a run: see `kt_run`. */
 typedef void (*kt_hook)(void *user, const char *kernel, int32_t place, int64_t nanoseconds);
 
 /* (KT_VERSION_MAJOR << 16) + KT_VERSION_MINOR of the library. */
@@ -173,6 +173,10 @@ KT_API kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user);
 
 /* Runs the network once on the caller's buffers, one for each input and output, in the model's order.  A buffer has
  * exactly the `nbytes` of its tensor, row-major without gaps.  Outputs hold nothing of use after an error.
+ *
+ * All threads flush denormal numbers to zero while they run it (x86-64: FTZ and DAZ of MXCSR; aarch64: FZ of FPCR),
+ * unless the model was built with --keep-denormals: then they keep them.  Afterwards the calling thread's
+ * floating-point state is what it was, also after an error.
  *
  * KT_ERROR_ARGUMENT, KT_ERROR_BUSY, KT_ERROR_VALUE, KT_ERROR_KERNEL, KT_ERROR_MEMORY (the child of
  * a fork cannot start its threads). */

@@ -41,6 +41,7 @@ def describe_build(
     more: Iterable[Combination] = (),
     sketches: Iterable[Sketch] = (),
     narrow: Narrow | None = None,
+    keep_denormals: bool = False,
 ) -> Manifest:
     """The manifest of a network that is built now, with the versions of this Kintune and this TVM.
 
@@ -48,7 +49,7 @@ def describe_build(
     the programs may use; those for AMX and bf16 only if one of `sketches`, those of the chosen programs, uses them.
 
     `cpu` is the name of the CPU on which the programs were chosen, if it is known.  `narrow` says which of them compute
-    in narrower types than the model's.
+    in narrower types than the model's.  Denormal numbers are flushed to zero unless `keep_denormals`.
     """
     return Manifest(
         model_name=model_name,
@@ -67,6 +68,7 @@ def describe_build(
         cpu="" if is_gpu(target) else cpu,
         more=tuple(more),
         narrow=narrow,
+        keep_denormals=keep_denormals,
     )
 
 

@@ -66,6 +66,9 @@ class GpuBackend:
         del tensors
         self.flush_to_memory()
 
+    def set_denormals(self, flush: bool) -> None:
+        """Does nothing: a GPU computes with denormal numbers at full speed."""
+
     def warm_up(self) -> None:
         """Does nothing: no effect of idle times on a GPU is known."""
 

@@ -41,6 +41,9 @@ class BoardBackend:
         """Allocates memory of the board."""
         return BoardMemory.of(shape, dtype, self.device)
 
+    def set_denormals(self, flush: bool) -> None:
+        """Does nothing: a stock server has no function for it, and operands are drawn so that they matter little."""
+
     def warm_up(self) -> None:
         """Does nothing: a board is not used for building between stages, and a stock server has no function for it."""
 

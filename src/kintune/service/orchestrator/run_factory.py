@@ -150,6 +150,7 @@ class RunFactory:
             precision=wanted.precision,
             weights=wanted.weights or 0,
             max_error=wanted.max_error or DEFAULT_MAX_ERROR,
+            keep_denormals=wanted.keep_denormals,
         )
         reference = ModelRef(
             "onnx",

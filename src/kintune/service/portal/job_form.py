@@ -194,6 +194,17 @@ def _comparison(form: JobForm) -> Reader:
     return read
 
 
+def _denormals(form: JobForm) -> Reader:
+    del form
+    field = ui.checkbox("Keep denormal numbers").mark("keep-denormals")
+    field.tooltip("Compute with numbers below 1.2e-38 instead of flushing them to zero, which is slower")
+
+    def read(wanted: dict[str, Any]) -> None:
+        wanted["keep_denormals"] = bool(field.value)
+
+    return read
+
+
 def _onnxruntime(form: JobForm) -> Reader:
     del form
     field = ui.checkbox("Run no node in onnxruntime").mark("no-onnxruntime")
@@ -238,7 +249,7 @@ def _further(form: JobForm) -> Reader:
 FIELDS: Mapping[str, tuple[Callable[[JobForm], Reader], ...]] = {
     "Target": (_until, _minutes, _device),
     "Inputs": (_constants, _shapes, _other_shapes),
-    "Precision and runtime": (_precision, _onnxruntime, _search),
+    "Precision and runtime": (_precision, _denormals, _onnxruntime, _search),
     "Further options": (_comparison, _further),
 }
 """The fields by their headings, in the order in which they are shown and read."""

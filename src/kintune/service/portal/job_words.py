@@ -112,6 +112,8 @@ def describe_request(wanted: JobRequest) -> str:
     parts += [f"{name} is fixed" for name in wanted.constants]
     if wanted.other_shapes == "onnxruntime":
         parts.append("other shapes run in onnxruntime")
+    if wanted.keep_denormals:
+        parts.append("denormal numbers are kept")
     if not wanted.onnxruntime:
         parts.append("nothing runs in onnxruntime")
     return ", ".join(parts) or "as fast as it gets"

@@ -68,6 +68,7 @@ class JobRequestIn(_Strict):
     precision: Literal["fp32", "bf16", "int8", "auto"] = _field("precision")
     weights: WeightBits | None = _field("weights")
     max_error: float | None = _field("max_error")
+    keep_denormals: bool = _field("keep_denormals")
     rtol: float = _field("rtol")
     atol: float = _field("atol")
     calibrate: list[_UploadId] = Field(

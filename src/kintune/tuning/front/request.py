@@ -237,6 +237,7 @@ def options_of(config: TuneConfig, *, search: bool = True, metric: Metric | None
         max_error=config.max_error or DEFAULT_MAX_ERROR,
         metric=metric,
         weights=config.weights or 0,
+        keep_denormals=config.keep_denormals,
         compare=_compared(config),
     )
 

@@ -237,6 +237,7 @@ class StageFactory:
             best_us={w: time for w, time in (best_us or {}).items() if w in workloads},
             slow=math.inf if confirm else SLOW,
             again=tuple(c.digest for c in again),
+            keep_denormals=options.keep_denormals,
         )
         kind = StageName.CONFIRM if confirm else StageName.PROFILE
         name = f"{kind}-{'end' if number is None else number}{'' if part is None else f'-part{part}'}"

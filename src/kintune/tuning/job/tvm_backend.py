@@ -408,6 +408,7 @@ class TvmBackend:
             more=more,
             sketches=[self._sketches[each.sketch] for each in chosen.values() if each.sketch != UNTUNED],
             narrow=self._narrow(chosen),
+            keep_denormals=spec.options.keep_denormals,
         )
 
     def _precisions(self, networks: Sequence[ShapedNetwork], chosen: Mapping[str, Candidate]) -> dict[str, int]:
