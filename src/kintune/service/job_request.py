@@ -61,8 +61,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     result does with shapes that were not tuned.  With a `precision` other than fp32, parts of the network may compute
     narrower, with an error of at most `max_error` at its outputs; with `weights`, large constant weights have 4 or 8
     bits, within the same error.  With `keep_denormals`, denormal numbers are not flushed to zero.  Other outputs are
-    compared with the model's within `rtol` and `atol`, on the uploaded sets of inputs whose ids are in `inputs`, or on random ones.  For int8 it is quantised with those in
-    `calibrate`.
+    compared with the model's within `rtol` and `atol`, on the uploaded sets of inputs whose ids are in `inputs`, or on
+    random ones.  For int8 it is quantised with those in `calibrate`.
     """
 
     device: Annotated[str, Meta(description="The type of device to tune for.")] = "local-cpu"
