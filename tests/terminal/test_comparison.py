@@ -7,9 +7,11 @@ from kintune.terminal.comparison import (
     describe_against,
     describe_estimate,
     describe_forecast,
+    describe_medians,
     describe_result,
     describe_share,
     describe_untuned,
+    gain_of,
 )
 from tests.support.reports import example_progress
 
@@ -24,17 +26,69 @@ def against(network_ms: float | None, baseline_ms: float = 1.74) -> FastestBasel
     ("network_ms", "baseline_ms", "said"),
     [
         (1.32, 1.74, "1.32x as fast as onnxruntime (1.74 ms)"),
-        (1.71, 1.74, "level with onnxruntime: nothing to gain here"),
-        (1.77, 1.74, "level with onnxruntime: nothing to gain here"),
-        (0.012, 0.016, "level with onnxruntime: nothing to gain here"),
-        (0.021, 0.016, "level with onnxruntime: nothing to gain here"),
+        (1.71, 1.74, "level with onnxruntime (1.74 ms)"),
+        (1.77, 1.74, "level with onnxruntime (1.74 ms)"),
+        (0.012, 0.016, "level with onnxruntime (16.0 us)"),
+        (0.021, 0.016, "level with onnxruntime (16.0 us)"),
         (0.022, 0.016, "slower than onnxruntime: 1.38x its 16.0 us"),
         (0.010, 0.016, "1.60x as fast as onnxruntime (16.0 us)"),
         (2.0, 1.74, "slower than onnxruntime: 1.15x its 1.74 ms"),
+        (0.05, 1.74, "faster than onnxruntime (1.74 ms)"),  # 35 times: no figure of merit
     ],
 )
 def test_what_was_won_against_the_fastest(network_ms: float, baseline_ms: float, said: str) -> None:
     assert describe_against(against(network_ms, baseline_ms)) == said
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "verdict", "said"),
+    [
+        (0.88, 0.86, 0.90, "faster", "1.14x as fast as onnxruntime (1.74 ms)"),
+        (0.88, 0.60, 0.95, "faster", "at least 1.05x as fast as onnxruntime (1.74 ms)"),
+        (
+            0.97,
+            0.93,
+            1.04,
+            "uncertain",
+            "0.93 to 1.04 of onnxruntime's 1.74 ms: the timings do not tell",
+        ),
+        (
+            1.01,
+            0.93,
+            1.04,
+            "uncertain",
+            "0.93 to 1.04 of onnxruntime's 1.74 ms: the timings do not tell",
+        ),
+        (1.01, 0.98, 1.02, "level", "level with onnxruntime (1.74 ms)"),
+        (1.30, 1.20, 1.35, "slower", "slower than onnxruntime: 1.30x its 1.74 ms"),
+        (1.30, 1.10, 1.70, "slower", "slower than onnxruntime: 1.10x to 1.70x its 1.74 ms"),
+    ],
+)
+def test_a_claim_rests_on_its_interval(ratio: float, low: float, high: float, verdict: str, said: str) -> None:
+    fastest = FastestBaseline("onnxruntime", 1.74, ratio, low, high)
+    assert (fastest.verdict, describe_against(fastest).removesuffix(" which is faster")) == (verdict, said)
+
+
+def test_rounds_say_it_in_place_of_medians_and_the_reason_is_given() -> None:
+    rounds = {"tuned": (1.0, 2.0, 3.0, 1.0, 2.0), "onnxruntime": (1.25, 2.5, 3.75, 1.25, 2.5)}
+    runs = {"tuned": (2.5,), "onnxruntime": (2.5,)}
+    latency = Latencies.of(runs, rounds)
+    assert describe_result(latency) == "1.25x as fast as onnxruntime (2.50 ms)"
+    assert "5 rounds in turns (0.80), not of the medians of all runs (1.00)" in describe_medians(latency)
+    assert describe_medians(Latencies.of(rounds, rounds)) == ""
+    assert describe_medians(Latencies.of(runs)) == ""
+
+
+def test_an_untuned_network_that_is_far_slower_gives_no_figure() -> None:
+    def said(*untuned_ms: float) -> str:
+        rounds = {"tuned": (1.0,) * len(untuned_ms), "untuned": untuned_ms}
+        return describe_result(Latencies.of(rounds, rounds))
+
+    assert said(*[171.0] * 5) == "faster than untuned (171 ms)"
+    assert said(*[3.0] * 5) == "3.00x as fast as untuned (3.00 ms)"
+    assert said(0.8, 1.3, 1.2, 0.9, 1.1).endswith("the timings do not tell which is faster")
+    assert gain_of(3.0) == "3.00x"
+    assert gain_of(178.3) == "over 20x"
 
 
 def test_the_share_of_what_the_fastest_takes() -> None:

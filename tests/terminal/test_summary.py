@@ -19,9 +19,7 @@ def test_a_faster_runtime_is_the_first_thing_said() -> None:
 def test_the_gain_comes_first_when_nobody_is_faster() -> None:
     assert summarize(example_report())[0] == "resnet18: 15.0 ms, 1.08x as fast as onnxruntime (16.2 ms)."
     level = Latencies.of({"untuned": [30.0], "tuned": [15.0], "onnxruntime": [15.1]})
-    assert summarize(example_report(latency_ms=level))[0] == (
-        "resnet18: 15.0 ms, level with onnxruntime: nothing to gain here."
-    )
+    assert summarize(example_report(latency_ms=level))[0] == ("resnet18: 15.0 ms, level with onnxruntime (15.1 ms).")
 
 
 def test_without_other_runtimes_the_gain_over_untuned_is_said() -> None:

@@ -18,7 +18,7 @@ from kintune.hardware.cores import choose_cores
 from kintune.runtime.manifest import read_manifest
 from kintune.validate import region_choice
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
-from kintune.validate.region_choice import is_slower, rounds_agree, winning_regions, wins
+from kintune.validate.region_choice import is_slower, winning_regions, wins
 from tests.support.partitions import parse
 from tests.support.toy_tools import toy_spec
 from tests.support.unpublished import write_unpublished
@@ -57,17 +57,6 @@ class TestIsSlower:
         if is_slower(ours, theirs):
             assert sum(mine > theirs for mine, theirs in rounds) >= len(rounds) / 2
             assert not wins(ours, theirs)
-
-
-class TestRoundsAgree:
-    @pytest.mark.parametrize(
-        ("behind", "rounds", "agree"),
-        [(1, 1, False), (3, 3, False), (4, 4, False), (5, 5, True), (4, 5, False), (8, 10, True), (7, 10, False)],
-    )
-    def test_chance_is_told_by_the_number_of_rounds(self, behind: int, rounds: int, *, agree: bool) -> None:
-        ours = (2.0,) * behind + (1.0,) * (rounds - behind)
-        assert rounds_agree(ours, (1.5,) * rounds) == agree
-        assert rounds_agree((1.5,) * rounds, ours) == agree, "whichever is ahead"
 
 
 class Scripted:

@@ -117,8 +117,10 @@ class TestLookingAgain:
         assert found.latency_ms["openvino"] == self.ROUNDS["openvino"]
         assert choice.should_hand_over(found.rounds_ms) == slower
 
-    @pytest.mark.parametrize("ours", [(0.9, 0.9, 1.1, 1.1, 0.9), (1.1,) * 5])
-    def test_where_it_is_no_slower_or_rounds_agree_nothing_is_timed(
+    @pytest.mark.parametrize(
+        "ours", [(0.7, 0.72, 0.75, 0.7, 0.7), (1.0, 1.01, 0.99, 1.0, 1.0), (1.4, 1.3, 1.4, 1.5, 1.4)]
+    )
+    def test_where_rounds_carry_what_is_said_nothing_is_timed(
         self, choice: ResultChoice, ours: tuple[float, ...]
     ) -> None:
         running = [Turns("tuned", 1.0), Turns("onnxruntime", 1.0)]
@@ -127,12 +129,23 @@ class TestLookingAgain:
         assert choice.look_again(first, running) == first
         assert running[0].taken == 0
 
+    @pytest.mark.parametrize("ours", [(0.9, 0.9, 1.1, 1.1, 0.9), (0.7, 0.95, 0.8, 0.5, 0.9)])
+    def test_a_gain_that_is_smaller_than_its_spread_is_timed_again(
+        self, choice: ResultChoice, ours: tuple[float, ...]
+    ) -> None:
+        running = [Turns("tuned", 0.8), Turns("onnxruntime", 1.0), Turns("openvino", 1.0)]
+        rounds = {**self.ROUNDS, "tuned": ours}
+        found = choice.look_again(InterleavedTimes(rounds, {}, rounds), running)
+        assert len(found.rounds_ms["tuned"]) == 65
+        assert running[2].taken == 0
+
+    def test_further_rounds_take_no_longer_than_the_first(self, choice: ResultChoice) -> None:
+        seconds = iter(range(1000))
+        choice._clock = lambda: float(next(seconds))
+        running = [Turns("tuned", 0.9), Turns("onnxruntime", 1.0)]
+        choice.look_again(self.FIRST, running, 4.0)
+        assert 3 <= running[0].taken <= 6
+
     def test_if_one_ends_the_first_rounds_decide(self, choice: ResultChoice) -> None:
         running = [Turns("tuned", -1.0), Turns("onnxruntime", 1.0)]
         assert choice.look_again(self.FIRST, running) == self.FIRST
-
-    def test_a_result_that_runs_in_parts_is_judged_at_once(self, tmp_path: Path) -> None:
-        running = [Turns("tuned", 1.0), Turns("onnxruntime", 1.0)]
-        choice = TestChoosingRegions().choice_of(tmp_path)
-        assert choice.look_again(self.FIRST, running) == self.FIRST
-        assert running[0].taken == 0

@@ -27,12 +27,15 @@ from kintune.runtime.inputs import draw_inputs
 from kintune.runtime.manifest import Manifest, Narrow
 from kintune.terminal.formatting import counted, milliseconds
 from kintune.terminal.table import Column, table_lines
+from kintune_runtime.evaluation import Evaluation
 from kintune_runtime.executable import KernelTime
 from kintune_runtime.inputs import choose_plan
 
 __all__ = ["EvaluateDocument", "KernelCallTime", "command"]
 
 _SHOWN = 20  # kernels in the table
+_RESTLESS = 0.2  # spread above which times cannot be relied on
+_GAP_OF_CALL_MS = 0.01  # between a run and its calls, for each call
 _REASONS = 5  # why nodes run in onnxruntime
 
 _COLUMNS = (
@@ -71,6 +74,9 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     onnxruntime, of which they are the nodes; `narrow` what computes narrower than the model's types.  `variants` are
     those of a file for CPUs, `variant` is the number of the one that was timed; 0 for a GPU.
 
+    Runs with a large `spread`, (p90 - p10) / median, are timed once more, and the timing with the smaller one counts.
+    `uncertain` has a line on each number that is out of proportion even so.
+
     Of a model that runs with several combinations of shapes, `shapes` says which one was timed.  Where all were,
     `combinations` has a document of each, and the times are those of the first.
     """
@@ -94,6 +100,7 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     narrow: Narrow | None = None
     shapes: dict[str, tuple[int, ...]] = {}
     combinations: tuple[EvaluateDocument, ...] = ()
+    uncertain: tuple[str, ...] = ()
 
 
 class _Way(NamedTuple):
@@ -167,7 +174,7 @@ def _document(
 ) -> EvaluateDocument:
     """Time the model on inputs of one combination of shapes."""
     manifest = opened.manifest
-    timed = opened.evaluate(*inputs, repeats=way.repeats, warmups=way.warmups, threads=way.threads, streams=way.streams)
+    timed = _time(opened, inputs, way)
     calls: tuple[KernelCallTime, ...] = ()
     if way.kernels and isinstance(opened, Executable | HybridExecutable):
         calls = _titled(
@@ -192,7 +199,37 @@ def _document(
         hybrid=manifest.hybrid,
         narrow=manifest.narrow,
         shapes={} if combination is None else combination.shapes,
+        uncertain=_uncertain(timed, calls, is_hybrid=manifest.hybrid is not None),
     )
+
+
+def _time(opened: opening.AnyExecutable, inputs: _Inputs, way: _Way) -> Evaluation:
+    """Times runs; where they vary much, once more: those that vary less are returned."""
+
+    def evaluate() -> Evaluation:
+        return opened.evaluate(
+            *inputs, repeats=way.repeats, warmups=way.warmups, threads=way.threads, streams=way.streams
+        )
+
+    first = evaluate()
+    return first if first.spread <= _RESTLESS else min(first, evaluate(), key=lambda each: each.spread)
+
+
+def _uncertain(timed: Evaluation, calls: Sequence[KernelCallTime], *, is_hybrid: bool) -> tuple[str, ...]:
+    """Lines on numbers that are out of proportion: runs that vary much, and calls that do not add up to a run."""
+    lines = []
+    if timed.spread > _RESTLESS:
+        lines.append(
+            f"8 of 10 runs took {milliseconds(timed.p10_ms)} to {milliseconds(timed.p90_ms)}, also when timed again: "
+            "other programs use the cores, or the clock rate changes"
+        )
+    together_ms = sum(call.median_us for call in calls) / 1e3
+    apart_ms = abs(together_ms - timed.median_ms)
+    if calls and not is_hybrid and apart_ms > max(0.5 * timed.median_ms, _GAP_OF_CALL_MS * len(calls)):
+        lines.append(
+            f"a run took {milliseconds(timed.median_ms)}, and its kernels {milliseconds(together_ms)} when timed singly"
+        )
+    return tuple(lines)
 
 
 def _medians(runs: Sequence[Sequence[KernelTime]]) -> tuple[KernelCallTime, ...]:
@@ -237,6 +274,8 @@ def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
             f"{document.streams} streams: {document.per_second:.1f} requests a second; 50 of 100 took at most "
             f"{milliseconds(document.median_ms)}, 99 of 100 at most {milliseconds(document.p99_ms)}"
         )
+    for line in document.uncertain:
+        yield f"Uncertain: {line}."
     if document.kernels:
         yield from _kernel_lines(document)
 

@@ -13,6 +13,7 @@ from kintune.cli.widths import output_width
 from kintune.core.report import FastestBaseline, RunReport
 from kintune.errors import InputError
 from kintune.records import Counts, Damage, FailureCount, Run, RunState, Store
+from kintune.terminal.comparison import share_of
 from kintune.terminal.formatting import clock, counted, milliseconds
 from kintune.terminal.table import Column, table_lines
 from kintune.wire.channel import UNREADABLE
@@ -115,7 +116,7 @@ def list_runs(records: str | None, json_target: JsonTarget) -> None:
 
 def _cells(run: RunLine) -> list[str]:
     fastest = run.fastest_baseline
-    share = "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} {fastest.name}"
+    share = "" if fastest is None or fastest.ratio is None else f"{share_of(fastest)} {fastest.name}"
     latency = "" if run.latency_ms is None else milliseconds(run.latency_ms)
     created = run.created.replace("T", " ")[: len("2026-11-26 10:00")]
     return [run.run_id, run.model, run.state, created, clock(run.active_seconds), latency, share]

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from kintune.core.report import FastestBaseline, ProgressReport
-from kintune.terminal.comparison import describe_estimate, describe_share
+from kintune.terminal.comparison import describe_estimate, describe_share, share_of
 from kintune.terminal.display import Display, open_display
 from kintune.terminal.formatting import counted, duration, milliseconds
 from kintune.terminal.table import Column, table_lines
@@ -124,7 +124,7 @@ def _job_cells(job: Mapping[str, Any], now: float) -> list[str]:
         if job["state"] not in ENDED and progress.time_left_s is not None:
             notes.append(f"about {duration(progress.time_left_s)} left")
     latency = "" if latency_ms is None else milliseconds(latency_ms)
-    share = "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} {fastest.name}"
+    share = "" if fastest is None or fastest.ratio is None else f"{share_of(fastest)} {fastest.name}"
     if job["reason"]:
         notes.append(job["reason"])
     age = duration(max(0.0, now - float(job["created"])))

@@ -10,9 +10,12 @@ import msgspec
 
 from kintune.core.candidate import FULL_PRECISION
 
-__all__ = ["CallRecord", "SourceNode", "common_folder", "readable", "title_of", "told_apart"]
+__all__ = ["CallRecord", "SourceNode", "common_folder", "own_kernel", "readable", "title_of", "told_apart"]
 
 _NEARLY_ALL = 0.8  # share of the names that a common folder has
+
+_CHANGED = re.compile(r"(_prepacked|_in_place\d*|_bf16(_\d+)+)+$")
+"""What is added to the name of a kernel that reads packed weights, parts of larger tensors, or tensors kept in bf16."""
 
 _WORD = re.compile(r"(?:[a-z]+[123]d|[a-z]+)(?:_matmul)?")
 
@@ -105,6 +108,11 @@ def common_folder(names: Collection[str]) -> str:
             break
         shared = found
     return shared
+
+
+def own_kernel(name: str) -> str:
+    """The name of a kernel as its program has it, without what was added where it reads its operands otherwise."""
+    return _CHANGED.sub("", name)
 
 
 def readable(kernel: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from kintune.core.config import Options
 from kintune.core.kernel_call import readable
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW
+from kintune.core.paired_ratio import PairedRatio
 from kintune.core.profile import Profile
 from kintune.core.quantiles import quantile
 from kintune.core.quantisation import INT8, Quantised
@@ -65,6 +66,7 @@ class BaselineVerdict(str, Enum):
     FASTER = "faster"
     LEVEL = "level"
     SLOWER = "slower"
+    UNCERTAIN = "uncertain"
 
 
 _LEVEL_SHARE, _LEVEL_MS = 0.02, 0.005
@@ -89,7 +91,8 @@ class Spread(msgspec.Struct, frozen=True):
 class Latencies(msgspec.Struct, frozen=True):
     """Median latencies of interleaved runs in milliseconds; None for a runtime that could not run.
 
-    `spread` is by the same names.
+    `spread` is by the same names.  `paired` has the ratio of the tuned network's latency to that of each other, over
+    the rounds in which both had a turn; what was not timed in the same rounds has none.
     """
 
     untuned: float | None = None
@@ -99,14 +102,25 @@ class Latencies(msgspec.Struct, frozen=True):
     torch: float | None = None
     openvino_bf16: float | None = None
     spread: dict[str, Spread] = {}
+    paired: dict[str, PairedRatio] = {}
 
     @classmethod
-    def of(cls, samples: Mapping[str, Sequence[float]]) -> Latencies:
-        """Medians and spreads of `samples`: times in milliseconds by runtime; one without times is left out."""
+    def of(
+        cls, samples: Mapping[str, Sequence[float]], rounds_ms: Mapping[str, Sequence[float]] | None = None
+    ) -> Latencies:
+        """Medians and spreads of `samples`: times in milliseconds by runtime; one without times is left out.
+
+        `rounds_ms` has the median of each round by the same names, as far as they had turns in the same rounds.
+        """
         known = {name: sorted(times) for name, times in samples.items() if times}
         medians = {name: statistics.median(times) for name, times in known.items()}
         spread = {name: Spread(quantile(times, 0.1), quantile(times, 0.9), len(times)) for name, times in known.items()}
-        return cls(**medians, spread=spread)
+        rounds = {name: times for name, times in (rounds_ms or {}).items() if times and name in known}
+        ours = rounds.pop("tuned", ())
+        paired = {
+            name: PairedRatio.of(ours[: len(times)], times[: len(ours)]) for name, times in rounds.items() if ours
+        }
+        return cls(**medians, spread=spread, paired=paired)
 
     @property
     def gain(self) -> float | None:
@@ -116,7 +130,7 @@ class Latencies(msgspec.Struct, frozen=True):
     @property
     def fastest_baseline(self) -> FastestBaseline | None:
         """The fastest of the other runtimes that ran beside the tuned network; None if none did."""
-        return FastestBaseline.of(self.rivals, self.tuned)
+        return FastestBaseline.of(self.rivals, self.tuned, self.paired)
 
     @property
     def rivals(self) -> dict[str, float]:
@@ -130,35 +144,63 @@ class FastestBaseline(msgspec.Struct, frozen=True):
     """The fastest other runtime, its latency in milliseconds, and how the network's latency compares with it.
 
     `ratio` is the network's latency divided by the runtime's, below 1 where the network is faster; None while the
-    network's is not known.
+    network's is not known.  Where both had turns in the same rounds, it is the median of the ratios of rounds, and
+    `low` and `high` are the ends of its interval (see `PairedRatio`); else these are None.
     """
 
     name: str
     ms: float
     ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     @classmethod
-    def of(cls, baselines_ms: Mapping[str, float], network_ms: float | None) -> FastestBaseline | None:
-        """Return the fastest of the baselines, from milliseconds by name; None if there is none."""
+    def of(
+        cls,
+        baselines_ms: Mapping[str, float],
+        network_ms: float | None,
+        paired: Mapping[str, PairedRatio] | None = None,
+    ) -> FastestBaseline | None:
+        """Return the fastest of the baselines, from milliseconds by name; None if there is none.
+
+        `paired` has the ratios of those that were timed in turns with the network.
+        """
         if not baselines_ms:
             return None
         name, ms = min(baselines_ms.items(), key=lambda item: item[1])
+        if network_ms is not None and paired and (found := paired.get(name)) is not None:
+            return cls(name, ms, found.ratio, found.low, found.high)
         return cls(name, ms, network_ms / ms if network_ms is not None and ms > 0 else None)
 
     @property
-    def network_ms(self) -> float | None:
-        """The network's latency in milliseconds."""
-        return None if self.ratio is None else self.ratio * self.ms
+    def level(self) -> float:
+        """How far from 1 the ratio may be for both to be level: 2 %, or 5 us."""
+        return (1 + 1e-9) * max(_LEVEL_SHARE, _LEVEL_MS / max(self.ms, 1e-9))  # binary fractions are not exact
+
+    @property
+    def interval(self) -> PairedRatio | None:
+        """The ratio with its interval, which is a point where both were not timed in the same rounds."""
+        if self.ratio is None:
+            return None
+        low, high = self.low, self.high
+        return PairedRatio(self.ratio, self.ratio if low is None else low, self.ratio if high is None else high, 0)
+
+    @property
+    def tells(self) -> bool:
+        """Whether its ratio is known, and no less certain than what it claims; see `PairedRatio.tells`."""
+        return self.interval is not None and self.interval.tells(self.level)
 
     @property
     def verdict(self) -> BaselineVerdict | None:
         """Whether the network is faster; None while its latency is not known."""
-        if self.network_ms is None:
+        ratio = self.interval
+        if ratio is None:
             return None
-        gained_ms = self.ms - self.network_ms
-        if abs(gained_ms) <= (1 + 1e-9) * max(_LEVEL_SHARE * self.ms, _LEVEL_MS):  # binary fractions are not exact
+        if ratio.is_level(self.level):
             return BaselineVerdict.LEVEL
-        return BaselineVerdict.FASTER if gained_ms > 0 else BaselineVerdict.SLOWER
+        if not ratio.is_decided:
+            return BaselineVerdict.UNCERTAIN
+        return BaselineVerdict.FASTER if ratio.high < 1.0 else BaselineVerdict.SLOWER
 
 
 class StageSeconds(msgspec.Struct, frozen=True):

@@ -277,7 +277,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     """PROVE's result.
 
     `latency_ms` has the latencies in milliseconds by name ("tuned", "untuned", a rival's name), one entry a timed
-    run, taken in alternation; an untuned network that is slow, or runs on a board, was timed before.  The errors are
+    run, taken in alternation; an untuned network that is slow, or runs on a board, was timed before.  `rounds_ms` has
+    the medians of the rounds in which they had turns, of those that had.  The errors are
     the tuned outputs' largest over all of `compared_with`; they and `within_tolerance` are None when there was nothing
     to compare with.  `disagreement` is one line on the first output that is out of tolerance.  `skipped` has the reason
     for each that could not run.  Where values were out of tolerance, `noise` is how far rounding alone moves the
@@ -321,6 +322,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     fixed: bool = False
     beside_ms: tuple[tuple[float, ...], ...] = ()
     calls: CallTimes | None = None
+    rounds_ms: dict[str, tuple[float, ...]] = {}
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kintune.core.report import BaselineVerdict, ProgressReport
-from kintune.terminal.comparison import describe_estimate, describe_forecast, describe_untuned
+from kintune.terminal.comparison import describe_estimate, describe_forecast, describe_untuned, gain_of, share_of
 from kintune.terminal.formatting import (
     clock,
     describe_effort,
@@ -23,7 +23,6 @@ from kintune.terminal.formatting import (
     describe_stage,
     duration,
     milliseconds,
-    times,
 )
 from kintune.terminal.table import printable
 
@@ -132,7 +131,7 @@ def _family_table(report: ProgressReport) -> Table:
     for name in ("subgraphs", "trials", "best gain"):
         table.add_column(name, justify="right")
     for family in report.families:
-        table.add_row(Text(printable(family.key)), str(family.subgraphs), str(family.trials), times(family.best_gain))
+        table.add_row(Text(printable(family.key)), str(family.subgraphs), str(family.trials), gain_of(family.best_gain))
     return table
 
 
@@ -201,6 +200,6 @@ def fleet_picture(title: str, names: Sequence[str], reports: Sequence[ProgressRe
 def _against(report: ProgressReport, is_compared: bool) -> str:
     """The share of what the fastest other runtime takes, or else what was gained over untuned."""
     if not is_compared:
-        return "" if report.gain is None else times(report.gain)
+        return "" if report.gain is None else gain_of(report.gain)
     fastest = report.fastest_baseline
-    return "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f}"
+    return "" if fastest is None else share_of(fastest)

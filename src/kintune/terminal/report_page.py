@@ -11,7 +11,7 @@ from kintune.core.model import spell_shapes
 from kintune.core.report import BaselineVerdict, CampaignReport, RunReport, StopReason, SubgraphReport
 from kintune.profiling.page import profile_section
 from kintune.profiling.page_style import html_document
-from kintune.terminal.comparison import describe_result
+from kintune.terminal.comparison import describe_result, share_of
 from kintune.terminal.curve_picture import curve_svg
 from kintune.terminal.formatting import clock, counted, milliseconds
 from kintune.terminal.summary import REASONS, error_lines, gain_lines
@@ -139,7 +139,7 @@ def _combinations(report: RunReport) -> Iterator[str]:
             escape(spell_shapes(each.shapes)),
             "" if tuned is None else milliseconds(tuned),
             "" if fastest is None else escape(f"{fastest.name}, {milliseconds(fastest.ms)}"),
-            "" if fastest is None or fastest.ratio is None else f"{fastest.ratio:.2f} of that",
+            "" if fastest is None or fastest.ratio is None else f"{share_of(fastest)} of that",
             "" if each.max_abs_error is None else f"{each.max_abs_error:.1e}",
         )
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

@@ -11,7 +11,7 @@ from pathlib import Path
 from kintune.core.model import spell_shapes
 from kintune.core.quantisation import Quantised
 from kintune.core.report import BaselineVerdict, RunReport, StopReason
-from kintune.terminal.comparison import describe_against, describe_result
+from kintune.terminal.comparison import describe_against, describe_medians, describe_result
 from kintune.terminal.formatting import clock, counted, describe_interference, milliseconds
 
 __all__ = ["REASONS", "error_lines", "gain_lines", "summarize"]
@@ -80,7 +80,7 @@ def _slower(report: RunReport) -> list[str]:
     for each in report.combinations:
         fastest = each.latency_ms.fastest_baseline
         if fastest is not None and fastest.verdict is BaselineVerdict.SLOWER:
-            took = milliseconds(fastest.network_ms or 0.0)
+            took = milliseconds(each.latency_ms.tuned or 0.0)
             lines.append(f"  with {spell_shapes(each.shapes)}: {took}, {describe_against(fastest)}.")
     return lines
 
@@ -96,6 +96,8 @@ def _latencies(report: RunReport) -> list[str]:
                 f"  {name:<12} {milliseconds(median):>9}   "
                 f"(8 of 10 runs between {milliseconds(spread.p10)} and {milliseconds(spread.p90)})"
             )
+    if said := describe_medians(latency):
+        lines.append(f"  {said}")
     lines.extend(f"  {name:<12} not compared: {reason}" for name, reason in sorted(report.skipped.items()))
     return lines
 

@@ -4,7 +4,6 @@ a whole only if it is not slower than onnxruntime.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,14 +21,13 @@ from kintune.validate.baseline_protocol import BaselineContext
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import time_interleaved
 
-__all__ = ["is_slower", "rounds_agree", "winning_regions", "wins"]
+__all__ = ["is_slower", "winning_regions", "wins"]
 
 _MOST_TIMED = 24  # regions; in a graph of more, the others stay as they are
 _SECONDS = 1.5  # for the rounds of one region
 _SLOWER = 1.02
 _SLOWER_MS = 0.005
 _FASTER = 0.98
-_BY_CHANCE = 0.06
 
 
 def is_slower(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
@@ -44,17 +42,6 @@ def is_slower(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
 def wins(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
     """Return whether ours are faster than theirs by more than 2 %; see `is_slower`."""
     return paired_ratio(ours_ms, theirs_ms) < _FASTER
-
-
-def rounds_agree(ours_ms: Sequence[float], theirs_ms: Sequence[float]) -> bool:
-    """Return whether one of the two is ahead in more rounds than chance explains: a one-sided sign test at 6 %.
-
-    It has to be ahead in all of five rounds, or in eight of ten.
-    """
-    ahead = sum(ours < theirs for ours, theirs in zip(ours_ms, theirs_ms, strict=True))
-    rounds = len(ours_ms)
-    most = max(ahead, rounds - ahead)
-    return sum(math.comb(rounds, number) for number in range(most, rounds + 1)) <= math.ldexp(_BY_CHANCE, rounds)
 
 
 def winning_regions(

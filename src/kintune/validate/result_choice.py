@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.report import Latencies
 from kintune.errors import EngineError, InputError
 from kintune.hardware.gpu_target import is_gpu
 from kintune.partition.keeping import hand_over_all, keep_regions, limit_region_threads
@@ -17,7 +18,7 @@ from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import InterleavedTimes, TimedEntry, time_interleaved
-from kintune.validate.region_choice import is_slower, rounds_agree, winning_regions, wins
+from kintune.validate.region_choice import is_slower, winning_regions, wins
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
 from kintune.validate.validation_run import TUNED, ValidationRun
 
@@ -26,7 +27,8 @@ __all__ = ["ResultChoice"]
 _BASELINE = "onnxruntime"
 _CHOSEN = "tuned, threads chosen"
 _LEAST_GAIN = 0.02  # with which the extents of what runs in onnxruntime are fixed
-_AGAIN = {"rounds": 60, "runs": 2, "race_seconds": 20.0}  # of `look_again`
+_AGAIN = {"rounds": 60, "min_rounds": 2, "runs": 2}  # of `look_again`
+_AGAIN_SECONDS = 20.0
 
 
 class ResultChoice:
@@ -104,18 +106,33 @@ class ResultChoice:
         hybrid = read_manifest(self.run.item.tuned).hybrid
         return hybrid is None or bool(hybrid.other_shapes)
 
-    def look_again(self, first: InterleavedTimes, running: Sequence[TimedEntry]) -> InterleavedTimes:
-        """Returns the times, with further rounds appended where the first ones may have decided by chance.
+    def look_again(
+        self, first: InterleavedTimes, running: Sequence[TimedEntry], first_s: float = _AGAIN_SECONDS
+    ) -> InterleavedTimes:
+        """Returns the times, with further rounds appended where the first ones do not carry what is said of them.
 
-        That is where a network that needs no onnxruntime would be handed over, although the rounds do not agree
-        (`rounds_agree`).  In further rounds the network and onnxruntime alone take turns, which are shorter.
+        That is where the interval of the ratio to the fastest other network is longer than the gain or the loss, or
+        where a network that needs no onnxruntime would be handed over although it may be as fast (`PairedRatio`).  In
+        further rounds the network and this one alone take turns, which are shorter; they take no longer than the first
+        rounds did, in `first_s` seconds.
         """
-        ours, theirs = (first.rounds_ms.get(name, ()) for name in (TUNED, _BASELINE))
-        if not self.should_hand_over(first.rounds_ms) or not self._is_whole or rounds_agree(ours, theirs):
+        other = self._in_doubt(first)
+        if other is None:
             return first
-        pair = [process for process in running if process.name in (TUNED, _BASELINE)]
-        further = time_interleaved(pair, msgspec.structs.replace(self.run.conditions, **_AGAIN), self._clock)
+        pair = [process for process in running if process.name in (TUNED, other)]
+        seconds = min(first_s, _AGAIN_SECONDS)
+        conditions = msgspec.structs.replace(self.run.conditions, **_AGAIN, race_seconds=seconds)
+        further = time_interleaved(pair, conditions, self._clock)
         return first if further.dropped else first.followed_by(further)
+
+    def _in_doubt(self, first: InterleavedTimes) -> str | None:
+        """The name of what is to be timed once more beside the network; None where the first rounds suffice."""
+        latencies = Latencies.of(first.latency_ms, first.rounds_ms)
+        theirs = latencies.paired.get(_BASELINE)
+        if theirs is not None and self._is_whole and self.should_hand_over(first.rounds_ms) and not theirs.is_decided:
+            return _BASELINE
+        fastest = latencies.fastest_baseline
+        return fastest.name if fastest is not None and fastest.low is not None and not fastest.tells else None
 
     def choose_threads(self) -> dict[int, int]:
         """Chooses the threads of each kernel's call, by place, and goes on with the network that has them.

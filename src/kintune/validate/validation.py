@@ -76,7 +76,7 @@ def validate_executable(
 
 def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[ValidationResult]) -> ValidationResult:
     """The result of all combinations of shapes together; see `ValidationResult`."""
-    ran = [name for name in results[0].latency_ms if all(name in result.latency_ms for result in results)]
+    each_ms, rounds_ms = [result.latency_ms for result in results], [result.rounds_ms for result in results]
     skipped: dict[str, str] = {}
     for each, result in zip(shapes, results, strict=True):
         for name, why in result.skipped.items():
@@ -91,9 +91,8 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
     lost_ms = [result.lost_ms for result in results]
     kept = tuple(number for number, result in enumerate(results) if result.regions is None)
     return ValidationResult(
-        latency_ms={
-            name: tuple(map(sum, zip(*(result.latency_ms[name] for result in results), strict=False))) for name in ran
-        },
+        latency_ms=_of_one_run_each(each_ms),
+        rounds_ms=_of_one_run_each(rounds_ms),
         max_abs_error=max(absolute, default=None),
         max_rel_error=max(relative, default=None),
         within_tolerance=within,
@@ -115,6 +114,12 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         beside_ms=_sums([result.beside_ms for result in results]),
         calls=results[0].calls,
     )
+
+
+def _of_one_run_each(each_ms: Sequence[Mapping[str, tuple[float, ...]]]) -> dict[str, tuple[float, ...]]:
+    """Times of one run with each combination of shapes, by name, of those that ran with all."""
+    ran = [name for name in each_ms[0] if all(name in times_ms for times_ms in each_ms)]
+    return {name: tuple(map(sum, zip(*(times_ms[name] for times_ms in each_ms), strict=False))) for name in ran}
 
 
 def _sums(each: Sequence[tuple[tuple[float, ...], ...]]) -> tuple[tuple[float, ...], ...]:
@@ -176,8 +181,9 @@ def _validate_combination(
         beside = run.time_beside(tuned, clock)
         interleaved = InterleavedTimes({}, {}, {})
         if item.timed:
+            begun = clock()
             latency, interleaved, running = _time_interleaved(run, tuned, latency, processes, clock)
-            interleaved = choice.look_again(interleaved, running)
+            interleaved = choice.look_again(interleaved, running, clock() - begun)
             lost_ms = interleaved.latency_ms.get(TUNED, ())
             if choice.should_hand_over(interleaved.rounds_ms) and choice.hand_over_all():
                 kept, region_threads = (), ()
@@ -190,6 +196,7 @@ def _validate_combination(
         raise NumericsError(f"the tuned network stopped running: {interleaved.dropped[TUNED]}")
     return ValidationResult(
         latency_ms={**latency, **interleaved.latency_ms},
+        rounds_ms=interleaved.rounds_ms,
         max_abs_error=difference.absolute if compared else None,
         max_rel_error=difference.relative if compared else None,
         within_tolerance=not difference.disagreement if compared else None,
@@ -259,13 +266,15 @@ def _time_interleaved(
 def _time_handed_over(
     run: ValidationRun, before: InterleavedTimes, clock: Callable[[], float]
 ) -> tuple[InterleavedTimes, Difference | None]:
-    """Times the result that runs in onnxruntime altogether beside onnxruntime, in place of the one that was slower.
+    """Times the result that runs in onnxruntime altogether beside the others, in place of the one that was slower.
 
     Returns also the difference of its outputs from onnxruntime's, if both run.
     """
     with ExitStack() as processes:
-        running = [process for name in (TUNED, "onnxruntime") if (process := run.start(name, processes)) is not None]
-        difference = run.compare_first("onnxruntime") if len(running) > 1 else None
+        names = (TUNED, *(name for name in run.item.compare if name in before.latency_ms))
+        running = [process for name in names if (process := run.start(name, processes)) is not None]
+        ran = {process.name for process in running}
+        difference = run.compare_first("onnxruntime") if {TUNED, "onnxruntime"} <= ran else None
         found = time_interleaved(running, run.conditions, clock)
     both = InterleavedTimes(
         {**before.latency_ms, **found.latency_ms}, {**before.dropped, **found.dropped}, found.rounds_ms

@@ -20,7 +20,8 @@ from kintune.service.portal.job_words import (
 )
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
 from kintune.service.portal.operators import Family, Operator
-from kintune.terminal.formatting import counted, duration, milliseconds, times
+from kintune.terminal.comparison import gain_of
+from kintune.terminal.formatting import counted, duration, milliseconds
 from kintune.terminal.summary import REASONS
 
 __all__ = [
@@ -187,7 +188,7 @@ def _operator_row(each: Operator) -> str:
     bar = tag("i", class_="share", style=f"width:{100 * each.share:.1f}%")
     untuned = "" if each.untuned_us is None else _us(each.untuned_us)
     if each.gain is not None:
-        untuned += tag("span", f"{times(each.gain)} as fast", class_="under")
+        untuned += tag("span", f"{gain_of(each.gain)} as fast", class_="under")
     cells = [
         tag("td", text(each.title) + more + bar, class_="name"),
         tag("td", text(each.precision)),
@@ -239,7 +240,7 @@ def families_under_way(families: Iterable[FamilyProgress]) -> str:
             tag("td", text(family.key.partition(":")[2] or family.key) + bar, class_="name"),
             tag("td", str(family.subgraphs), class_="num"),
             tag("td", str(family.trials), class_="num"),
-            tag("td", f"{times(family.best_gain)} untuned", class_="num"),
+            tag("td", f"{gain_of(family.best_gain)} untuned", class_="num"),
         ]
         rows.append(tag("tr", cells))
     return _card("Families, by programs measured", table("Families", headings, rows))

@@ -27,7 +27,7 @@ from kintune.service.portal.frame import (
 )
 from kintune.service.portal.job_words import saved_progress
 from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
-from kintune.terminal.comparison import describe_against
+from kintune.terminal.comparison import describe_against, share_of
 from kintune.terminal.formatting import counted, describe_effort, milliseconds
 
 __all__ = ["SEARCHES", "JobQuery", "jobs_page"]
@@ -296,7 +296,7 @@ def _row(context: PageContext, listed: ListedJob, now: float) -> str:
         latency = milliseconds(latency_ms) if job.state.over else f"about {milliseconds(latency_ms)}"
     if fastest is not None and fastest.ratio is not None:
         kind = "" if fastest.verdict is None else {"faster": "good", "slower": "bad"}.get(fastest.verdict.value, "")
-        gain = tag("span", f"{fastest.ratio:.2f}", class_=kind, title=describe_against(fastest))
+        gain = tag("span", share_of(fastest), class_=kind, title=describe_against(fastest))
         gain += tag("span", f"of {text(fastest.name)}'s {milliseconds(fastest.ms)}", class_="under")
     box = tag(
         "input", type="checkbox", name="job", value=job.id, data_keep="", id=f"choose-{job.id}",

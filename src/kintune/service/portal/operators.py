@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kintune.core.kernel_call import CallRecord, common_folder, readable, title_of
+from kintune.core.kernel_call import CallRecord, common_folder, own_kernel, readable, title_of
 from kintune.core.report import RunReport, SubgraphReport
 from kintune.core.stage_requests import kernel_name
 from kintune.runtime.hybrid_package import region_name
@@ -16,9 +15,6 @@ from kintune.runtime.manifest import Manifest, contents_of, read_manifest
 from kintune.runtime.stored_zip import reading
 
 __all__ = ["Family", "Operator", "families_of", "manifests_in", "operators_of"]
-
-_CHANGED = re.compile(r"(_prepacked|_in_place\d*|_bf16(_\d+)+)+$")
-"""What is added to the name of a kernel that reads packed weights, parts of larger tensors, or tensors kept in bf16."""
 
 _NOT_SEARCHED = "not searched"
 _FAMILIES = {
@@ -131,7 +127,7 @@ class _Names:
             self._chosen.update(manifest.chosen)
             for calls in manifest.calls:
                 for call in calls:
-                    self._calls.setdefault(_CHANGED.sub("", call.kernel), {}).setdefault(title_of(call), call)
+                    self._calls.setdefault(own_kernel(call.kernel), {}).setdefault(title_of(call), call)
                     nodes.update(node.name for node in call.nodes)
         self._prefix = common_folder(nodes)
 

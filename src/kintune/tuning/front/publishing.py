@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from kintune.core.candidate import FULL_PRECISION
 from kintune.core.config import JobSpec
 from kintune.core.failure_report import remove_report
 from kintune.core.hybrid import Region
+from kintune.core.profile import Profile
 from kintune.core.report import (
     CombinationReport,
     CurvePoint,
@@ -21,6 +21,7 @@ from kintune.core.report import (
     StopReason,
     SubgraphReport,
 )
+from kintune.core.stage_requests import kernel_name
 from kintune.core.stage_results import (
     ALONE_FILE,
     BOARD_FILE,
@@ -33,6 +34,7 @@ from kintune.core.stage_results import (
     Summary,
     ValidationResult,
 )
+from kintune.core.uncertainty import uncertain_calls, uncertain_latency
 from kintune.errors import InputError, JobFailed, NumericsError, StorageError
 from kintune.files import move_into_place
 from kintune.models.combinations import MOST_COMBINATIONS
@@ -112,8 +114,11 @@ def discard(output: str) -> None:
 
 
 def _slower(proof: ValidationResult) -> bool:
-    tuned, untuned = proof.latency_ms.get("tuned"), proof.latency_ms.get("untuned")
-    return bool(tuned and untuned) and statistics.median(tuned or ()) > statistics.median(untuned or ())
+    """Whether the untuned network is faster, as far as their times tell."""
+    latencies = Latencies.of(proof.latency_ms, proof.rounds_ms)
+    if (paired := latencies.paired.get("untuned")) is not None:
+        return paired.low > 1.0
+    return latencies.gain is not None and latencies.gain < 1.0
 
 
 _FOUR = (StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.UPDATE)
@@ -133,7 +138,8 @@ def report_of(
     """Return the report of a finished run; `run` is as it was when this session, to which `timings` belong, began."""
     proof = summary.proof
     runs_programs = "tuned" not in skipped and not (proof is not None and proof.regions == ())
-    latency_ms = Latencies.of(proof.latency_ms if proof else {})
+    latency_ms = Latencies.of(*((proof.latency_ms, proof.rounds_ms) if proof else ({},)))
+    profile = result_profile(output, summary) if "tuned" not in skipped else None
     by_stage = timings.stage_seconds
     four = {name: by_stage.get(name, 0.0) for name in _FOUR}
     return RunReport(
@@ -186,9 +192,23 @@ def report_of(
         quantised=summary.quantised if proof is None or proof.regions != () else None,
         kept_tensors=summary.packaged.kept if runs_programs and summary.packaged is not None else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
-        profile=result_profile(output, summary) if "tuned" not in skipped else None,
+        profile=profile,
+        uncertain=(*uncertain_latency(latency_ms), *_uncertain_calls(profile, summary)),
         regions=tuple(RegionReport(each.name, len(each.nodes), each.precisions) for each in _regions(summary, output)),
     )
+
+
+def _uncertain_calls(profile: Profile | None, summary: Summary) -> list[str]:
+    """Lines on what takes far longer in the network than alone."""
+    if profile is None or summary.packaged is None:
+        return []
+    alone_us = {}
+    for end in summary.subgraphs:
+        if end.best_us is not None:
+            alone_us[end.name] = end.best_us
+            alone_us[kernel_name(summary.packaged.chosen.get(end.workload, ""))] = end.best_us
+    is_all = not profile.is_hybrid and not summary.kernels_each_ms and all(end.best_us for end in summary.subgraphs)
+    return uncertain_calls(profile, summary.kernels_ms if is_all else None, alone_us)
 
 
 def _regions(summary: Summary, output: str) -> Sequence[Region]:
@@ -215,7 +235,7 @@ def _combinations(spec: JobSpec, summary: Summary) -> tuple[CombinationReport, .
             CombinationReport(
                 shapes=shapes,
                 kernels_ms=summary.kernels_each_ms[number] if summary.kernels_each_ms else None,
-                latency_ms=Latencies.of(proof.latency_ms if proof else {}),
+                latency_ms=Latencies.of(*((proof.latency_ms, proof.rounds_ms) if proof else ({},))),
                 max_abs_error=proof.max_abs_error if proof else None,
                 max_rel_error=proof.max_rel_error if proof else None,
                 within_tolerance=proof.within_tolerance if proof else None,
