@@ -37,6 +37,16 @@ def test_strings_and_sequences_are_named(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_graph_with_very_many_nodes_is_refused_with_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_inspection, "_MOST_NODES", 5)
+    model = dynamic_onnx()
+    model.graph.node.extend(helper.make_node("Relu", ["y"], [f"y{number}"]) for number in range(4))
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    assert examine(tmp_path / "net.onnx").problem == "it has more than 5 nodes, which is the limit here"
+
+
 def test_an_input_that_is_no_tensor_is_a_problem(tmp_path: Path) -> None:
     model = dynamic_onnx()
     model.graph.input.append(helper.make_tensor_sequence_value_info("many", TensorProto.FLOAT, [2]))

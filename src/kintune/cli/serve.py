@@ -16,7 +16,7 @@ from kintune.files import expanded
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
 from kintune.service.job_request import MOST_MINUTES
-from kintune.service.orchestrator.run_factory import JobHosts
+from kintune.service.orchestrator.run_factory import LEAST_CHECK_MINUTES, JobHosts
 from kintune.service.settings import ServiceSettings, settings_in
 from kintune.service.supervisor import PARTS, Supervisor, data_directory
 from kintune.service.users import Users
@@ -29,7 +29,7 @@ __all__ = ["command"]
 _SECTIONS: Sections = (
     ("Data and addresses", ("data", "host", "port", "database", "agents")),
     ("Devices and scheduling", ("device", "device_name", "jobs_at_once", "policy")),
-    ("Limits", ("minutes", "keep_days", "keep_results_days", "local_webhooks")),
+    ("Limits", ("minutes", "check_minutes", "keep_days", "keep_results_days", "local_webhooks")),
     ("Clusters, for experts", ("engine", "cores_a_job", "grow_to", "grow_after", "alike", "part")),
 )
 
@@ -97,6 +97,13 @@ _SECTIONS: Sections = (
     help="The time limit of jobs that give none.",
 )
 @click.option(
+    "--check-minutes",
+    type=FiniteRange(LEAST_CHECK_MINUTES, MOST_MINUTES),
+    default=10.0,
+    show_default=True,
+    help="The longest time that checking a model may take, and one stage of a job.",
+)
+@click.option(
     "--keep-days",
     type=FiniteRange(min=0),
     default=90.0,
@@ -134,6 +141,7 @@ def command(
     policy: str,
     jobs_at_once: int,
     minutes: float,
+    check_minutes: float,
     keep_days: float,
     keep_results_days: float,
     local_webhooks: bool,
@@ -162,6 +170,7 @@ def command(
         policy=policy,
         jobs_at_once=jobs_at_once,
         minutes=minutes,
+        check_minutes=check_minutes,
         keep_days=keep_days,
         keep_results_days=keep_results_days,
         local_webhooks=local_webhooks,

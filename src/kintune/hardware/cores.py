@@ -10,7 +10,7 @@ from pathlib import Path
 from kintune.errors import TargetError
 from kintune.hardware.quota import threads_within
 
-__all__ = ["choose_cores", "physical_cores", "pinned_to", "set_realtime_priority"]
+__all__ = ["choose_cores", "memory_mb", "physical_cores", "pinned_to", "set_realtime_priority"]
 
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -84,3 +84,8 @@ def _is_limited() -> bool:
         return int(_LIMIT.read_text()) >= 0
     except (OSError, ValueError):
         return False
+
+
+def memory_mb() -> int:
+    """Return the memory of this machine in MiB."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (1 << 20)

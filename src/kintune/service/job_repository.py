@@ -241,6 +241,11 @@ class JobRepository:
         with self._database.snapshot() as connection:
             return [job_of_row(plain(row)) for row in connection.execute(query)]
 
+    def have_several_users(self) -> bool:
+        """Whether more than one user may submit jobs."""
+        with self._database.snapshot() as connection:
+            return (connection.scalar(select(func.count()).select_from(users).where(~users.c.disabled)) or 0) > 1
+
     def like(self, job: Job, limit: int = 5) -> list[Job]:
         """Returns finished jobs on the same file whose results also serve this job's request, latest first.
 

@@ -18,7 +18,8 @@ class ServiceSettings(msgspec.Struct, frozen=True):
 
     `database` is "" for SQLite files in `data`, or the URL of a PostgreSQL server that has all of it.  `device` is as
     for `kintune tune`, and `device_name` what users call it.  At most `jobs_at_once` are under way, the others wait.
-    `minutes` is the budget of jobs that name none; models are kept for `keep_days` (0: until they are deleted), and
+    `minutes` is the budget of jobs that name none; checking a model takes as long as its job's, from two minutes to
+    `check_minutes`; models are kept for `keep_days` (0: until they are deleted), and
     executables and logs of jobs for `keep_results_days` after their end (0: likewise).
     Machines elsewhere may join at `agents_host` and `agents_port` (0: none may); devices of one type are those on which
     the reference kernel takes less than `alike` times as long as on another.  With the `engine` "ray", or at the
@@ -45,6 +46,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     policy: str = "predictive"
     jobs_at_once: int = 3
     minutes: float = 30.0
+    check_minutes: float = 10.0
     keep_days: float = 90.0
     keep_results_days: float = 0.0
     local_webhooks: bool = False

@@ -16,16 +16,23 @@ from typing import Any
 
 import msgspec
 
+from kintune.hardware.cores import memory_mb
 from kintune.service.model_store import Findings, Input
 
-__all__ = ["examine", "main"]
-_MEMORY = 12 << 30
-_CPU_S = 110
+__all__ = ["examine", "main", "memory_limit_mb"]
+_MOST_MEMORY_MB = 12 * 1024
+_MEMORY_SHARE = 1 / 4  # of the machine's, at most; two are at work at once
+_CPU_S = 55
 _DEEPEST = 64  # graphs inside graphs
-_MOST_NODES = 1_000_000
+_MOST_NODES = 100_000
 _MOST_VALUES, _MOST_DIMENSIONS, _MOST_OPERATORS = 1000, 64, 200
 _LONGEST_NAME = 64  # of a dimension
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
+
+
+def memory_limit_mb() -> int:
+    """How many MiB an inspection may map on this machine."""
+    return min(_MOST_MEMORY_MB, int(memory_mb() * _MEMORY_SHARE))
 
 
 def examine(path: Path) -> Findings:
@@ -51,12 +58,15 @@ def _describe(model: Any) -> Findings:
     if not graph.node or not graph.output:
         return Findings(problem="it is no ONNX file, or one without a network in it")
     operators: Counter[str] = Counter()
-    elements = 0
+    elements = nodes = 0
     queue = [(graph, 0)]
     while queue:
         inner, depth = queue.pop()
-        if depth > _DEEPEST or sum(operators.values()) > _MOST_NODES:
-            return Findings(problem="its graphs are nested too deep, or too large")
+        if depth > _DEEPEST:
+            return Findings(problem=f"its graphs are nested more than {_DEEPEST} deep, which is the limit here")
+        nodes += len(inner.node)
+        if nodes > _MOST_NODES:
+            return Findings(problem=f"it has more than {_MOST_NODES:,} nodes, which is the limit here")
         for tensor in inner.initializer:
             elements += _count(tensor.dims)
         for node in inner.node:
@@ -134,7 +144,8 @@ def _count(dims: Sequence[int]) -> int:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print what is found, as JSON; nothing where memory or time do not suffice."""
     (path,) = sys.argv[1:] if argv is None else argv
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    memory = memory_limit_mb() << 20
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S + 1))  # at the first SIGXCPU ends it, at the second SIGKILL
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:

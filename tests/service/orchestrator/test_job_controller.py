@@ -31,6 +31,7 @@ from kintune.service.users import Users
 from kintune.service.webhooks import Webhooks
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.process import Command
+from kintune.workers.engine.work_limits import WorkLimits
 from tests.support import service_users
 from tests.support.reports import example_report
 
@@ -115,6 +116,7 @@ class ControllerCase:
             cores=1,
             command=Command(("job",)),
             home="local",
+            limits=lambda job: WorkLimits(),
         )
         self.parts: Any = (self.jobs, Webhooks(self.database), self.content, factory, self.engine, journal)
         self.at_once = at_once
@@ -171,6 +173,51 @@ def test_jobs_are_launched_as_many_as_may_be_at_once(case: ControllerCase) -> No
     assert len(case.engine.added) == 2
 
 
+def test_one_of_several_users_leaves_the_last_slot_to_others(case: ControllerCase) -> None:
+    boris = Users(case.database).add_user("boris", 1.0)
+    first, second = case.submit(), case.submit()
+    case.controller.look_around()
+    waits = "waits until another job of yours ends; 1 of one user may be under way at once"
+    assert case.state(second) == (JobStatus.QUEUED, waits)
+    case.anna = Visitor(boris.id, "boris", Scope.ADMIN, 2)
+    case.model = ModelStore(case.database).add(boris.id, "net.onnx", "1" * 64, 5, 1.0, None).id
+    other = case.submit()
+    case.controller.look_around()
+    assert [launch.job for launch in case.engine.added] == [f"run-{first.id}", f"run-{other.id}"]
+
+
+def test_the_owners_who_have_fewest_jobs_under_way_come_first(tmp_path: Path) -> None:
+    case = ControllerCase(tmp_path, at_once=3)
+    with closing(case.database):
+        boris = Users(case.database).add_user("boris", 1.0)
+        annas = [case.submit() for _ in range(4)]
+        case.controller.look_around()
+        assert len(case.engine.added) == 2
+        case.anna = Visitor(boris.id, "boris", Scope.ADMIN, 2)
+        case.model = ModelStore(case.database).add(boris.id, "net.onnx", "1" * 64, 5, 1.0, None).id
+        first, _ = case.submit(), case.submit()
+        case.controller.look_around()
+        case.conclusion = done(case, StopReason.CONVERGED)
+        case.controller.ended(f"run-{annas[0].id}", JobEnd(JobEnding.FINISHED))
+        launched = [launch.job.removeprefix("run-") for launch in case.engine.added]
+        assert launched == [annas[0].id, annas[1].id, first.id, annas[2].id]
+
+
+def test_a_job_that_waits_for_cores_says_so_until_it_has_them(case: ControllerCase) -> None:
+    job = case.submit()
+    case.controller.look_around()
+    case.controller.stage_waits(f"run-{job.id}")
+    case.controller.stage_waits(f"run-{job.id}")
+    waits = "waits for free cores: other jobs use them"
+    assert case.state(job) == (JobStatus.CHECKING, waits)
+    assert case.news.count(Changed(job.id, JobStatus.CHECKING, waits)) == 1
+    case.stage(job, StageName.PREPARE)
+    assert case.state(job) == (JobStatus.CHECKING, "")
+    case.controller.stage_waits(f"run-{job.id}")
+    case.controller.stage_waits("run of somebody else")
+    assert case.state(job) == (JobStatus.CHECKING, "")
+
+
 def test_a_run_whose_device_cannot_be_used_says_why(case: ControllerCase) -> None:
     job = case.submit(device="pi5")
     case.controller.look_around()
@@ -192,11 +239,12 @@ def test_jobs_for_devices_that_are_away_wait_and_keep_nobody_waiting(case: Contr
     case.controller.look_around()
     assert [launch.job for launch in case.engine.added] == [f"run-{first.id}", f"run-{second.id}"]
     assert {case.state(job) for job in waiting} == {(JobStatus.QUEUED, "waits for a device of type pi5")}
-    assert case.state(third) == (JobStatus.QUEUED, "")
+    full = "waits until one of the jobs under way ends; 2 may be under way at once"
+    assert case.state(third) == (JobStatus.QUEUED, full)
     assert case.news.count(Changed(waiting[0].id, JobStatus.QUEUED, "waits for a device of type pi5")) == 1
     case.away = set()
     case.controller.look_around()
-    assert {case.state(job) for job in waiting} == {(JobStatus.QUEUED, "")}
+    assert {case.state(job) for job in waiting} == {(JobStatus.QUEUED, full)}
     case.conclusion = done(case, StopReason.CONVERGED)
     case.controller.ended(f"run-{first.id}", JobEnd(JobEnding.FINISHED))
     assert case.state(waiting[0]) == (JobStatus.CHECKING, "")

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from kintune.core.measurement_protocol import FLUSHED
+from kintune.core.stage_results import StageName
 from kintune.errors import InputError, JobFailed
 from kintune.records import RunState, Store
 from kintune.scheduler.resources import Device, Host
@@ -239,3 +240,26 @@ def test_a_job_is_compared_on_inputs_of_its_user_within_tolerances(case: Factory
     assert (request.options.rtol, request.options.atol, request.calibration) == (0.25, 0.5, ())
     assert [Path(path).name for path in request.inputs] == ["compared0-a.npz", "compared1-b.npz"]
     assert [Path(path).read_bytes() for path in request.inputs] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "limit_s"),
+    [(0.2, 120.0), (5.0, 300.0), (30.0, 600.0), (None, 120.0)],
+    ids=["least", "own", "most", "-"],
+)
+def test_a_check_may_take_as_long_as_the_job_within_the_limits_of_the_service(
+    case: FactoryCase, minutes: float | None, limit_s: float
+) -> None:
+    request = JobRequest(minutes=minutes)
+    limits = case.factory.limits(JobRepository(case.database).submit(case.anna, case.model, request, 2.0)[0])
+    assert (limits.check_s, limits.item_s) == (limit_s, limit_s)
+    assert {StageName.PREPARE, StageName.DRAFT, StageName.CHECK, StageName.BASELINE} <= set(limits.check_kinds)
+    assert not {StageName.SELECT, StageName.PROFILE, StageName.PACKAGE, StageName.PROVE} & set(limits.check_kinds)
+
+
+@pytest.mark.parametrize(("machine_mb", "slots", "job_mb"), [(24_000, 3, 7_000), (64_000, 1, 56_000), (8_000, 3, 4096)])
+def test_the_memory_of_a_job_is_that_of_the_machine_by_slots(
+    machine_mb: int, slots: int, job_mb: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kintune.service.orchestrator.run_factory.memory_mb", lambda: machine_mb)
+    assert JobHosts(ServiceSettings(data="d", jobs_at_once=slots), ALONE).memory_mb == job_mb

@@ -64,3 +64,12 @@ def test_who_waits_for_a_device_is_told_when_resources_change() -> None:
     watch(ResourceBack(2.0, "board/gpu"), [])
     watch(StageDone(3.0, "run", "profile-1", 1), [])
     assert changes == ["now"] * 3
+
+
+def test_a_stage_that_is_ready_and_does_not_begin_waits() -> None:
+    waits: list[str] = []
+    watch = StageTracker(str, lambda: 5.0, lambda news: None, lambda key: EventTally(), waits=waits.append)
+    watch(StageReady(0.0, STAGE), [Start("profile-1", "run", 1, GPU)])
+    assert waits == []
+    watch(StageReady(0.0, STAGE), [Start("profile-2", "other", 1, GPU)])
+    assert waits == ["run"]

@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 
 from kintune.service.access import Quota
+from kintune.service.upload_inspection import memory_limit_mb
 from kintune.service.web import models
 from kintune.service.web.application_state import ApplicationState
 from tests.support.service_users import dynamic_onnx, upload
@@ -195,8 +196,12 @@ def inspected_by(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("script", "look_s", "said"),
     [
-        ("exit 1", 120.0, "its inspection needs more memory than is allowed, or it is damaged"),
-        ("kill -XCPU $$", 120.0, "its inspection takes too long"),
+        (
+            "exit 1",
+            120.0,
+            f"its inspection needs more than the {memory_limit_mb()} MB of memory that are allowed, or it is damaged",
+        ),
+        ("kill -XCPU $$", 120.0, "its inspection takes more time than is allowed"),
         ("exec sleep 600", 0.1, "its inspection took more than 0.1 seconds"),
     ],
 )

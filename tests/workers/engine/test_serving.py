@@ -29,6 +29,7 @@ from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
 from kintune.workers.engine.settings import EngineSettings
+from kintune.workers.engine.work_limits import WorkLimits
 from tests.support.journal import MemoryJournal
 from tests.support.script import Act, Deed, Plot
 from tests.support.scripted_job import Told
@@ -127,6 +128,26 @@ def test_a_job_is_called_off_at_once_whatever_it_does(serving: Serving, worker: 
     end = serving.ends["a"]
     assert (end.ending, end.cause) == (JobEnding.CANCELLED, "unwanted")
     assert [event.stage for event in serving.journal.history("a")] == ["first"]
+
+
+@pytest.mark.parametrize("worker", ["job", "build", "device"])
+def test_a_job_whose_check_takes_too_long_is_refused_with_the_limit(serving: Serving, worker: str) -> None:
+    limits = WorkLimits(("build", "job", "device"), 0.5)
+    serving.on_end = lambda job: serving.engine.leave()
+    serving.engine.add(msgspec.structs.replace(endless("a", worker), limits=limits))
+    serving.serve()
+    end = serving.ends["a"]
+    assert (end.ending, end.cause) == (JobEnding.REFUSED, limits.check_refusal)
+
+
+def test_an_item_that_meets_the_limit_of_its_job_is_not_tried_again(serving: Serving) -> None:
+    limits = WorkLimits(item_s=0.3)
+    serving.on_end = lambda job: serving.engine.leave()
+    serving.engine.add(msgspec.structs.replace(endless("a", "job"), limits=limits))
+    serving.serve()
+    end = serving.ends["a"]
+    assert (end.ending, end.cause) == (JobEnding.REFUSED, limits.item_refusal("job"))
+    assert serving.stages.count("a/w") == 1
 
 
 def test_a_job_is_asked_to_finish(serving: Serving) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ _STATE_OF_STAGE = {
 }
 _WRITTEN_EVERY_S = 1.0
 _WAITS_FOR = "waits for a device of type"
+_WAITS_FOR_CORES = "waits for free cores: other jobs use them"
 _ALREADY_MET = "already met by what is known"
 _WORDS = {
     StopReason.TRIALS: "as many programs were measured as were asked for",
@@ -60,7 +62,7 @@ _WORDS = {
 
 @dataclass
 class _Underway:
-    """A job that the engine has; `written_at` is when its progress was last recorded.
+    """A job that the engine has; `written_at` is when its progress was last recorded.  It has `begun` a stage or not.
 
     The output of its processes begins after `said_before` bytes of the engine's log.
     """
@@ -69,6 +71,7 @@ class _Underway:
     tuning_run: TuningRun | None
     state: JobStatus
     written_at: float = 0.0
+    begun: bool = False
     measured: bool = False
     said_before: int = 0
 
@@ -168,6 +171,7 @@ class JobController:
         """A stage has its resources."""
         self._journal.watch(run, work)
         underway = self._runs[run]
+        underway.begun = True
         kind = work.stage.kind
         underway.measured = underway.measured or kind in (StageName.SELECT, StageName.PROFILE)
         state = _STATE_OF_STAGE.get(kind)
@@ -175,6 +179,14 @@ class JobController:
             met = state is JobStatus.PACKAGING and not underway.measured and underway.job.wanted.until is not None
             with contextlib.suppress(OrderError):  # a stage that is repeated after a crash leads to no earlier state
                 self._step(underway, state, _ALREADY_MET if met else "")
+        elif underway.job.reason == _WAITS_FOR_CORES:
+            self._step(underway, underway.state, "")
+
+    def stage_waits(self, run: str) -> None:
+        """A stage of this run is ready, and there is no room for it; said of jobs that have not begun any."""
+        underway = self._runs.get(run)
+        if underway is not None and not underway.begun and not underway.job.reason:
+            self._step(underway, underway.state, _WAITS_FOR_CORES)
 
     def progressed(self, run: str, payload: bytes) -> None:
         """Records and publishes the progress of a run."""
@@ -207,9 +219,13 @@ class JobController:
 
     # inside ---------------------------------------------------------------------------------------------------------
 
-    def _turn(self, job: Job) -> tuple[bool, float, float]:
-        """The sort key of jobs: those that had begun come first, then by waiting time multiplied by priority."""
-        return (job.state is JobStatus.QUEUED, -(self._now() - job.created) * job.priority, job.created)
+    def _turn(self, job: Job, under_way: Counter[int]) -> tuple[bool, int, float, float]:
+        """The sort key of jobs: those that had begun come first, then those of the owners who have fewest `under_way`.
+
+        Among these, waiting time multiplied by priority decides.
+        """
+        is_queued = job.state is JobStatus.QUEUED
+        return (is_queued, under_way[job.owner], -(self._now() - job.created) * job.priority, job.created)
 
     def _answer(self, job: Job) -> bool:
         """Answers a job with the result of an earlier one that meets its target; returns whether there was one."""
@@ -249,7 +265,8 @@ class JobController:
     def _launch_more(self) -> None:
         """Launches jobs whose devices are there, as many as may run at once; says of the others what they wait for.
 
-        Runs whose devices are away take no slot: they can do nothing until one is back.
+        Runs whose devices are away take no slot: they can do nothing until one is back.  One of several users leaves
+        the last slot to others.
         """
         have, under_way, usable = set(self.jobs), self._jobs.under_way(), self._engine.devices
         devices = {job.wanted.device for job in under_way}
@@ -258,14 +275,16 @@ class JobController:
             waits_for, said = self._waits_for(underway.job, away), underway.job.reason
             if said != waits_for and (waits_for or said.startswith(_WAITS_FOR)):
                 self._step(underway, underway.state, waits_for)
-        for job in sorted(under_way, key=self._turn):
+        most = max(1, self._at_once - self._jobs.have_several_users())
+        taken = Counter(run.job.owner for run in self._runs.values() if run.job.wanted.device not in away)
+        for job in sorted(under_way, key=lambda job: self._turn(job, taken)):
             if job.id in have or self._answer(job) or self._settle(job):
                 continue
-            taken = sum(run.job.wanted.device not in away for run in self._runs.values())
-            if job.wanted.device not in away and taken < self._at_once:
+            waits_for = self._waits_for(job, away) or self._waits_for_slot(taken, job.owner, most)
+            if not waits_for:
                 self._launch(job)
+                taken[job.owner] += job.id in self.jobs
                 continue
-            waits_for = self._waits_for(job, away)
             if job.state is JobStatus.QUEUED and job.reason != waits_for:
                 self._step(_Underway(job, None, job.state), job.state, waits_for)
 
@@ -276,6 +295,14 @@ class JobController:
             return ""
         cause = self._engine.why_no_device(device)
         return f"{_WAITS_FOR} {device}{cause and f' ({cause})'}"
+
+    def _waits_for_slot(self, taken: Counter[int], owner: int, most: int) -> str:
+        """Which jobs must end before one of this owner begins, who may have `most` under way; "" if none must."""
+        if taken.total() >= self._at_once:
+            return f"waits until one of the jobs under way ends; {self._at_once} may be under way at once"
+        if taken[owner] >= most:
+            return f"waits until another job of yours ends; {most} of one user may be under way at once"
+        return ""
 
     def _settle(self, job: Job) -> bool:
         """Records the result of a run that was over before this orchestrator began; returns whether there was one."""
@@ -314,7 +341,7 @@ class JobController:
         encoded = msgspec.msgpack.encode(spec)
         launch = JobLaunch(
             tuning_run.run_id, command, encoded, job.priority, home=home, files=spec.files, output=spec.output,
-            repeats=REPEATED,
+            repeats=REPEATED, limits=self._factory.limits(job),
         )  # fmt: skip
         self._engine.add(launch)
 

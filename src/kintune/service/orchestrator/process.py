@@ -110,10 +110,15 @@ def orchestrate(settings: ServiceSettings) -> None:
         tuning_journal = TuningJournal(store, FEATURES)
         journal = OrchestratorJournal(tuning_journal, store, refresher, tuning_journal.conditions)
         log = EngineLog(settings.directory / "engine.log")
-        stage_tracker, backlog = (
-            StageTracker(lambda run: controller.job_of(run), time.time, bus.publish, journal.tally, look_around),
-            Backlog(),
+        stage_tracker = StageTracker(
+            lambda run: controller.job_of(run),
+            time.time,
+            bus.publish,
+            journal.tally,
+            look_around,
+            lambda run: engine.post(lambda: controller.stage_waits(run)),
         )
+        backlog = Backlog()
 
         def observe(event: Event, decisions: Sequence[Decision]) -> None:
             stage_tracker(event, decisions)

@@ -13,6 +13,7 @@ from kintune.core.config import DEFAULT_MAX_ERROR, Options
 from kintune.core.device import DeviceDescription
 from kintune.core.model import ModelRef
 from kintune.core.report import RunReport
+from kintune.core.stage_results import StageName
 from kintune.errors import InputError, JobFailed, StorageError
 from kintune.hardware.gpu_target import is_gpu
 from kintune.hardware.toolchain import find_linker, find_nvcc
@@ -25,16 +26,31 @@ from kintune.service.job_request import TIMED_BESIDE
 from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore, shortened
 from kintune.service.settings import ServiceSettings
-from kintune.tuning.front.placement import HOST, MeasurementSite, Placement
+from kintune.tuning.front.placement import HOST, MeasurementSite, Placement, memory_mb
 from kintune.tuning.front.request import TuneRequest, check_until
 from kintune.tuning.front.tuning_run import TuningRun
 from kintune.validate.baselines import run_on
 from kintune.wire.channel import UNREADABLE
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.process import Anywhere, Command
+from kintune.workers.engine.work_limits import WorkLimits
 
-__all__ = ["JobHosts", "RunFactory"]
-_JOB_MEMORY_MB = 24 * 1024
+__all__ = ["LEAST_CHECK_MINUTES", "JobHosts", "RunFactory"]
+LEAST_CHECK_MINUTES = 2.0
+"""How long checking a model may take at least."""
+
+_MEMORY_ELSEWHERE_MB = 24 * 1024
+_LEAST_MEMORY_MB = 4 * 1024  # libraries and stacks reserve a gigabyte of it
+_KEPT_FREE = 1 / 8  # of the machine's memory, for the service itself
+_CHECK_KINDS = (
+    StageName.PREPARE,
+    StageName.BUILD,
+    StageName.DRAFT,
+    StageName.EXPLAIN,
+    StageName.CHECK,
+    StageName.BASELINE,
+    StageName.PEAK,
+)
 
 
 class JobHosts:
@@ -67,6 +83,13 @@ class JobHosts:
         if self._cores:
             return self._cores
         return max(1, len(self._place.host) // min(self._at_once, len(self._place.host))) if self._local else 1
+
+    @property
+    def memory_mb(self) -> int:
+        """The MiB that a job's own process may map: here, what is left to the service by the number of its slots."""
+        if not self._local:
+            return _MEMORY_ELSEWHERE_MB
+        return max(_LEAST_MEMORY_MB, int(memory_mb() * (1 - _KEPT_FREE)) // self._at_once)
 
     def resources(self) -> list[Resource]:
         """Returns the resources of this machine for the scheduler; its cores are left out if a cluster offers them."""
@@ -112,12 +135,17 @@ class RunFactory:
     @property
     def command(self) -> Command | Anywhere:
         """How a job's process is started, with limited memory: a faulty import must not take the machine with it."""
-        return self._job_hosts.command("kintune.tuning.job.process", _JOB_MEMORY_MB)
+        return self._job_hosts.command("kintune.tuning.job.process", self._job_hosts.memory_mb)
 
     @property
     def home(self) -> str | None:
         """The host of all jobs' own processes; None where each may run on another."""
         return self._job_hosts.home
+
+    def limits(self, job: Job) -> WorkLimits:
+        """How long a job may be at work, by its minutes: on its check, and on one item of each stage."""
+        most_s = min(60 * self._settings.check_minutes, 60 * max(LEAST_CHECK_MINUTES, job.wanted.minutes or 0.0))
+        return WorkLimits(_CHECK_KINDS, most_s, most_s)
 
     def tuning_run(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceDescription, TuningRun]:
         """Returns the device that a job is measured on, and its run, new or to be resumed.

@@ -15,6 +15,7 @@ from kintune.scheduler.events import (
     ResourceLost,
     StageDone,
     StageFailed,
+    StageReady,
     Start,
 )
 from kintune.scheduler.resources import Host, Resource
@@ -33,6 +34,7 @@ class StageTracker:
         publish: tells whoever listens.
         tally: what was measured in a stage that is over.
         resources_changed: called when a host or a device joins, is lost or is back.
+        waits: called with the run of a stage that is ready and must wait for resources.
     """
 
     def __init__(
@@ -42,11 +44,13 @@ class StageTracker:
         publish: Callable[[News], None],
         tally: Callable[[StageKey], EventTally],
         resources_changed: Callable[[], None] = lambda: None,
+        waits: Callable[[str], None] = lambda run: None,
     ) -> None:
         self._job_of = job_of
         self._now = now
         self._tally = tally
         self._resources_changed = resources_changed
+        self._waits = waits
         self._publish = publish
         self._running: dict[StageKey, str] = {}
         self._standings: dict[str, Standing] = {}
@@ -65,11 +69,16 @@ class StageTracker:
             job = self._running.pop((event.job, event.stage), None)
             if job is not None:
                 self._publish(StageEnded(job, event.stage, self._now(), tally))
+        started = set[StageKey]()
         for decision in decisions:
             if isinstance(decision, Start):
+                started.add((decision.job, decision.stage))
                 job = self._running[decision.job, decision.stage] = self._job_of(decision.job)
                 kind = decision.stage.partition("-")[0]
                 self._publish(StageBegan(job, decision.stage, kind, decision.placement, self._now()))
+
+        if isinstance(event, StageReady) and (event.stage.job, event.stage.id) not in started:
+            self._waits(event.stage.job)
 
     def _stands(self, standing: Standing) -> None:
         self._standings[standing.id] = standing

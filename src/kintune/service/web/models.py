@@ -20,6 +20,7 @@ from kintune.errors import KintuneError
 from kintune.service.access import Visitor
 from kintune.service.blob_store import Digest
 from kintune.service.model_store import MODEL, Findings, StoredModel
+from kintune.service.upload_inspection import memory_limit_mb
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
@@ -193,11 +194,13 @@ async def inspect_upload(path: pathlib.Path) -> Findings:
     if output is None:
         return Findings(problem="the findings of its inspection are too long: it has too many inputs, outputs or names")
     if process.returncode == -signal.SIGXCPU:
-        raise InspectionFailed("its inspection takes too long")
+        raise InspectionFailed("its inspection takes more time than is allowed")
     try:
         return msgspec.json.decode(output, type=Findings)
     except msgspec.MsgspecError as error:
-        raise InspectionFailed("its inspection needs more memory than is allowed, or it is damaged") from error
+        raise InspectionFailed(
+            f"its inspection needs more than the {memory_limit_mb()} MB of memory that are allowed, or it is damaged"
+        ) from error
 
 
 async def _read_output(process: asyncio.subprocess.Process) -> bytes | None:

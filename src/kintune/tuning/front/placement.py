@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 
 from kintune.errors import TargetError
-from kintune.hardware.cores import choose_cores, physical_cores
+from kintune.hardware.cores import choose_cores, memory_mb, physical_cores
 from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.gpu_target import GPU
 from kintune.hardware.gpus import Gpu, list_gpus
@@ -234,11 +234,6 @@ def _choose_gpus(device: str) -> dict[str, OwnDevice]:
     if without := [number for number in numbers if number >= len(cores)]:
         raise TargetError(f"device {device!r}: no core is left to start kernels on GPU {without[0]}")
     return {f"{GPU}:{number}": OwnDevice((cores[number],), gpus[number]) for number in numbers}
-
-
-def memory_mb() -> int:
-    """Return the memory of this machine in MiB."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (1 << 20)
 
 
 def _own(text: str) -> tuple[int, ...]:

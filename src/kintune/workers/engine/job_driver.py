@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from kintune.core.messages import Accept, Finished, OfferStages, Open, StageClosed, Stop, Work
+from kintune.core.messages import Accept, Finished, ItemStatus, OfferStages, Open, StageClosed, Stop, Work
 from kintune.errors import DamagedRecord, WireError
 from kintune.scheduler.events import (
     Cancel,
@@ -35,6 +35,7 @@ from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun,
 from kintune.workers.engine.process import Anywhere
 from kintune.workers.engine.recorder import Recorder
 from kintune.workers.engine.remote_nodes import JobPlacement
+from kintune.workers.engine.work_limits import CheckClock, memory_refusal
 from kintune.workers.engine.worker_connection import ItemEnd, WorkItem
 from kintune.workers.engine.worker_pool import Slot
 
@@ -55,6 +56,7 @@ class JobDriver:
         self._called_off = False
         self.repeated_s = 0.0
         self._recorder = Recorder(self.job, context)
+        self._check_clock = CheckClock(launch.limits)
 
     def begin(self) -> None:
         """Make the job known to the scheduler and start its process; a job whose past cannot be read has failed."""
@@ -63,11 +65,14 @@ class JobDriver:
         self._context.tell(JobAdded(now, launch.job, launch.priority, deadline, launch.home))
         try:
             self.job.offset = self._context.journal.active_seconds(launch.job)
-            self.job.remember(self._context.journal.history(launch.job))
+            history = tuple(self._context.journal.history(launch.job))
+            self.job.remember(history)
         except _NO_HISTORY as error:
             self._has_no_past(error)
         else:
+            self._check_clock = CheckClock(launch.limits, self.job.check_seconds(history))
             self._spawn()
+            self._watch_the_check()
 
     def stop(self, reason: str) -> None:
         """Have the job finish with what there is: its droppable stages do not begin another item."""
@@ -109,6 +114,8 @@ class JobDriver:
         run = StageRun(work, decision.attempt, decision.placement, now, self.job.missing(work))
         self.job.runs[decision.stage] = run
         self.job.stopwatch.begin(now)
+        self._check_clock.began(work.stage.kind)
+        self._watch_the_check()
         self._context.stage_began(self.job.id, work)
         self._feed(run)
 
@@ -255,7 +262,8 @@ class JobDriver:
         while run.wants_more:
             index = run.pending.popleft()
             run.under_way += 1
-            if not self._submit(run, run.work_item(index, partial(self._item_ended, run, index))):
+            limit_s = self.job.launch.limits.item_s
+            if not self._submit(run, run.work_item(index, limit_s, partial(self._item_ended, run, index))):
                 run.under_way -= 1
                 run.pending.appendleft(index)
                 self._context.stalled.append(partial(self._feed, run))
@@ -287,6 +295,8 @@ class JobDriver:
                 self._release_failed(run, end.cause)
             elif end.unwritten:  # it is not committed, so that it is done again
                 self.unwritten(end.cause)
+            elif run.work.worker == JOB_WORKER and (limit := self._limit_met(run, end)):
+                self.refused(limit)
             elif end.lost and run.work.worker == JOB_WORKER:
                 del self.job.runs[run.work.stage.id]
                 self._release_failed(run, f"the job's process {end.cause}")
@@ -298,6 +308,16 @@ class JobDriver:
                     self.settle()
                 self._feed(run)
         self._context.feed_stalled()
+
+    def _limit_met(self, run: StageRun, end: ItemEnd) -> str | None:
+        """Which limit of its job an item has met, in words; None if it has met none.  It would meet it again."""
+        launch = self.job.launch
+        if end.status is ItemStatus.TIMED_OUT and launch.limits.item_s < run.work.item_timeout_s:
+            return launch.limits.item_refusal(run.work.stage.kind)
+        if end.status is ItemStatus.OK:
+            return None
+        tail = "" if self._process is None or not end.lost else self._process.tail
+        return memory_refusal(f"{end.cause} {tail}", launch.command.limits.address_space_mb)
 
     # stages ---------------------------------------------------------------------------------------------------------
 
@@ -320,6 +340,7 @@ class JobDriver:
         self.settle()
         now = self._context.clock()
         self.job.stopwatch.end(now, run.work.stage.kind, run.since)
+        self._watch_the_check()
         self._context.tell(StageFailed(now, self.job.id, run.work.stage.id, run.attempt, cause))
 
     # the job's process ----------------------------------------------------------------------------------------------
@@ -353,7 +374,18 @@ class JobDriver:
         if self._process is not None:
             self._process.tell(message)
 
+    def _watch_the_check(self) -> None:
+        """Have an alarm ring when the job's check will have taken too long; while it waits for resources, none does."""
+        now, key = self._context.clock(), (self.job.id, "check")
+        at_work = self._process is not None and self.job.end is None and bool(self.job.runs or not self.job.works)
+        when = self._check_clock.alarm_at(now, at_work=at_work)
+        if when is None:
+            self._context.reactor.clear_alarm(key)
+        else:
+            self._context.reactor.set_deadline(key, when, lambda: self.refused(self.job.launch.limits.check_refusal))
+
     def _watch_for_silence(self) -> None:
+        self._watch_the_check()
         if self._process is not None and self.job.end is None:
             self._process.expect_a_reply(not self.job.works)
 
@@ -371,6 +403,7 @@ class JobDriver:
         now = self._context.clock()
         stale = 0 if process is None else process.stale_answers
         job.end = JobEnd(ending, finished, cause, story, job.stopwatch.read(now), stale)
+        self._watch_the_check()
         self._context.tell(JobEnded(now, job.id))
         if process is None:
             self.left()

@@ -15,6 +15,7 @@ from kintune.scheduler.resources import Placement
 from kintune.wire.job_loop import JOB_WORKER
 from kintune.workers.engine.process import AnyCommand, Anywhere
 from kintune.workers.engine.timings import StageClock, Timings
+from kintune.workers.engine.work_limits import WorkLimits
 from kintune.workers.engine.worker_connection import ItemEnd, WorkItem
 
 __all__ = ["JobEnd", "JobEnding", "JobLaunch", "JobRun", "StageRun"]
@@ -27,7 +28,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     `files` of the front that its specification names are copied there, and files that it makes are copied back if their
     paths begin with `output`.  `deadline_s` is when it should be over, in seconds from its launch; policies may take it
     into account.  `home` is the host on which its process lives, where there are others.  `repeats` lists the kinds of
-    its own stages that a process does again when it is opened with their results.
+    its own stages that a process does again when it is opened with their results.  `limits` bound its work.
     """
 
     job: str
@@ -39,6 +40,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()
     output: str = ""
     repeats: tuple[str, ...] = ()
+    limits: WorkLimits = WorkLimits()
 
 
 class JobEnding(str, Enum):
@@ -98,9 +100,12 @@ class StageRun:
         """Whether the item is one of its items."""
         return work_item.owner is self
 
-    def work_item(self, index: int, done: Callable[[ItemEnd], None]) -> WorkItem:
-        """Returns the item of this index as it is given to a process; `done` is called with how it ended."""
-        stage, timeout_s = self.work.stage, self.work.item_timeout_s
+    def work_item(self, index: int, limit_s: float, done: Callable[[ItemEnd], None]) -> WorkItem:
+        """Returns the item of this index as it is given to a process, which may take its own time or `limit_s`.
+
+        `done` is called with how it ended.
+        """
+        stage, timeout_s = self.work.stage, min(self.work.item_timeout_s, limit_s)
         name = f"{stage.job}/{stage.id}"  # a worker serves many jobs, whose stages may be called alike
         begin = Begin(name, self.attempt, stage.kind, self.work.context)
         item = Item(name, self.attempt, index, self.work.items[index])
@@ -139,6 +144,11 @@ class JobRun:
         """Note that the items of these events are committed, so that they do not run again."""
         for event in events:
             self.committed.setdefault(event.stage, set()).add(event.index)
+
+    def check_seconds(self, history: Iterable[Committed]) -> float:
+        """How long the stages of its check took that are in this history."""
+        kinds = self.launch.limits.check_kinds
+        return sum(event.seconds for event in history if event.kind in kinds)
 
     def repeated_seconds(self, history: Iterable[Committed]) -> float:
         """How long the stages took that a process does again when it is opened with this history."""
