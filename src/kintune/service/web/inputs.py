@@ -20,6 +20,7 @@ from kintune.service.model_store import INPUTS, Findings, Input, StoredModel
 from kintune.service.npz_headers import read_headers
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
+from kintune.service.web.middleware import declared_length
 from kintune.service.web.schemas import ErrorOut, InputsOut, InputsPage
 from kintune.service.web.uploads import DigestInPath, receive_upload, stored_upload
 
@@ -47,7 +48,11 @@ async def upload(
     name: InputsName = "inputs",
 ) -> InputsOut:
     """Hand in an .npz file with a set of inputs as the body of the request; jobs name it in `calibrate` or `inputs`."""
-    return InputsOut.of(await receive_inputs(application, visitor, name, request.stream(), address_of(request)))
+    return InputsOut.of(
+        await receive_inputs(
+            application, visitor, name, request.stream(), address_of(request), declared_length(request.headers)
+        )
+    )
 
 
 @router.put("/sha256/{digest}")
@@ -88,7 +93,12 @@ def delete(inputs: InputsId, request: Request, visitor: Submitter, application: 
 
 
 async def receive_inputs(
-    application: ApplicationState, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str
+    application: ApplicationState,
+    visitor: Visitor,
+    name: str,
+    chunks: AsyncIterator[bytes],
+    address: str,
+    declared: int | None = None,
 ) -> StoredModel:
     """Keeps an uploaded set of inputs.
 
@@ -104,7 +114,7 @@ async def receive_inputs(
         nonlocal arrays
         arrays = await _arrays(visitor, name, path)
 
-    file, size = await receive_upload(application, visitor, "inputs", chunks, examine)
+    file, size = await receive_upload(application, visitor, "inputs", chunks, declared, examine)
     now, findings = application.now(), Findings(inputs=arrays)
     with application.database.transaction():
         stored = application.models.add(visitor.user, name, file, size, now, _end_of_life(application, now), INPUTS)

@@ -1,4 +1,4 @@
-"""Middleware: limits the bytes of requests before and while they are read, and adds security headers to answers.
+"""Middleware: limits the bytes of requests, and the time in which they come, and adds security headers to answers.
 
 A framework reads a request's body before it checks who sends it, so what a stranger can make the service keep in memory
 or on disk is limited here.
@@ -6,52 +6,93 @@ or on disk is limited here.
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
+import asyncio
+import math
+import time
+
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kintune.errors import KintuneError
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import visitor_of
+from kintune.service.web.connections import MOST_HEADER_BYTES
 
-__all__ = ["LimitBodies", "SecurityHeaders"]
+__all__ = ["SLOWEST_BYTES_A_S", "SLOWEST_S", "LimitBodies", "SecurityHeaders", "declared_length"]
+
+SLOWEST_S, SLOWEST_BYTES_A_S = 20.0, 4096
+"""A body may be waited for so many seconds, and for one more for each so many bytes that have come."""
+
 _MOST = 1 << 20
 _AROUND = 1 << 20  # what a form adds to a file
+_CLOSE = {"Connection": "close"}
+_TOO_LARGE = "the request is larger than allowed"
+_TOO_SLOW = (
+    f"the body of the request comes too slowly; it must have {SLOWEST_BYTES_A_S} bytes for each second after the first "
+    f"{SLOWEST_S:g}"
+)
 _STREAMED = ("/api/v1/models", "/api/v1/inputs")  # they count for themselves, and keep nothing in memory
 
 
 class LimitBodies:
-    """Limits a body to a megabyte, and files for the portal to what the visitor may upload."""
+    """Limits a body to a megabyte, and files for the portal to what the visitor may upload; none may come too slowly.
+
+    A length that a client declares is judged before the body is read.
+    """
 
     def __init__(self, app: ASGIApp, application: ApplicationState) -> None:
         self._app = app
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, as long as it is small enough."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS") or scope["path"] in _STREAMED:
+        """Pass a request on, as long as its headers are short, and its body is small and comes fast enough."""
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most, had = self._most(scope), 0
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADER_BYTES:
+            said = f"the headers of a request may have {MOST_HEADER_BYTES >> 10} kB together"
+            await JSONResponse({"error": said, "kind": "InputError"}, 431, _CLOSE)(scope, receive, send)
+            return
+        most = math.inf if scope["path"] in _STREAMED else self._most(scope)
+        is_too_large = (declared_length(Headers(scope=scope)) or 0) > most
+        had, waited_s, is_complete = 0, 0.0, False
 
         async def counted() -> Message:
-            nonlocal had
-            message = await receive()
+            nonlocal had, waited_s, is_complete
+            if is_complete:  # what comes now is that the client has gone
+                return await receive()
+            if is_too_large:
+                raise HTTPException(413, _TOO_LARGE, _CLOSE)
+            begun = time.monotonic()
+            try:
+                message = await asyncio.wait_for(receive(), SLOWEST_S + had / SLOWEST_BYTES_A_S - waited_s)
+            except asyncio.TimeoutError:
+                raise HTTPException(408, _TOO_SLOW, _CLOSE) from None
+            waited_s += time.monotonic() - begun
             had += len(message.get("body", b""))
+            is_complete = not message.get("more_body", False)
             if had > most:
-                raise HTTPException(413, "the request is larger than allowed")
+                raise HTTPException(413, _TOO_LARGE, _CLOSE)
             return message
 
         await self._app(scope, counted, send)
 
-    def _most(self, scope: Scope) -> int:
+    def _most(self, scope: Scope) -> float:
         if not scope["path"].startswith("/_nicegui/") or "/upload/" not in scope["path"]:
             return _MOST
         try:
             return (visitor_of(Request(scope), self._application).quota.upload_mb << 20) + _AROUND
         except KintuneError:
             return 0
+
+
+def declared_length(headers: Headers) -> int | None:
+    """The bytes that a body has by its header; None where there is none, or no number."""
+    text = headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 _HEADERS = {

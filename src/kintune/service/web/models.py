@@ -23,6 +23,7 @@ from kintune.service.model_store import MODEL, Findings, StoredModel
 from kintune.service.upload_inspection import memory_limit_mb
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
+from kintune.service.web.middleware import declared_length
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
 from kintune.service.web.uploads import DigestInPath, receive_upload, stored_upload
 
@@ -56,7 +57,11 @@ async def upload(
     name: ModelName = "model",
 ) -> ModelOut:
     """Hand in an ONNX file as the body of the request; answered with what looking at it has found."""
-    return ModelOut.of(await receive(application, visitor, name, request.stream(), address_of(request)))
+    return ModelOut.of(
+        await receive(
+            application, visitor, name, request.stream(), address_of(request), declared_length(request.headers)
+        )
+    )
 
 
 @router.put("/sha256/{digest}")
@@ -103,7 +108,12 @@ def delete(model: ModelId, request: Request, visitor: Submitter, application: Ap
 
 
 async def receive(
-    application: ApplicationState, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str
+    application: ApplicationState,
+    visitor: Visitor,
+    name: str,
+    chunks: AsyncIterator[bytes],
+    address: str,
+    declared: int | None = None,
 ) -> StoredModel:
     """Keeps an uploaded model, and inspects it.
 
@@ -112,7 +122,7 @@ async def receive(
         TooLarge: the upload is larger than the visitor's quota allows.
         StorageError: it cannot be written.
     """
-    file, size = await receive_upload(application, visitor, "models", chunks)
+    file, size = await receive_upload(application, visitor, "models", chunks, declared)
     findings = await _findings(application, visitor, file)
     now = application.now()
     expires = _end_of_life(application, findings, now)

@@ -18,6 +18,7 @@ from kintune.service.settings import ServiceSettings
 from kintune.service.supervisor import end_with_parent
 from kintune.service.web.app import make_app
 from kintune.service.web.application_state import ApplicationState
+from kintune.service.web.connections import MOST_HEADER_BYTES, ImpatientProtocol
 from kintune.tuning.front.placement import choose_placement
 
 __all__ = ["main", "step_aside"]
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = uvicorn.Config(
                 app, host=settings.host, port=settings.port, log_config=None, access_log=False,
                 server_header=False, timeout_graceful_shutdown=5, timeout_keep_alive=_KEPT_S,
+                http=ImpatientProtocol, h11_max_incomplete_event_size=MOST_HEADER_BYTES,
             )  # fmt: skip
             uvicorn.Server(config).run()
     except StorageError as error:  # a full disk, a server that is away: it passes

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from fastapi import Path
 
+from kintune.errors import KintuneError
 from kintune.service.access import Forbidden, NotFound, Visitor
 from kintune.service.blob_store import Digest, TooLarge
 from kintune.service.model_store import MODEL, StoredModel
@@ -27,11 +28,13 @@ async def receive_upload(
     visitor: Visitor,
     called: str,
     chunks: AsyncIterator[bytes],
+    declared: int | None = None,
     examine: Callable[[pathlib.Path], Awaitable[None]] | None = None,
 ) -> tuple[Digest, int]:
     """Keeps the bytes of an upload; returns their digest and their number.
 
-    What `examine` refuses is not kept; `called` says what such uploads are.
+    What `examine` refuses is not kept; `called` says what such uploads are.  One that is too large by the length that
+    was `declared` is refused before any of it is read.
 
     Raises:
         Forbidden: the visitor may upload nothing, or no more than there is.
@@ -40,6 +43,8 @@ async def receive_upload(
     """
     most = _largest_allowed(visitor, called)
     longest = min(most, application.models.storage(visitor.user).longest_upload)
+    if declared is not None and declared > longest:
+        raise _refusal(application, visitor, longest, most)
 
     async def admit(path: pathlib.Path, digest: Digest, size: int) -> None:
         stored = application.models.of_file(visitor.user, digest)
@@ -52,9 +57,14 @@ async def receive_upload(
     try:
         return await application.blobs.receive(chunks, longest, admit)
     except TooLarge as error:
-        if longest < most:
-            raise application.models.storage(visitor.user).refusal() from error
-        raise
+        raise _refusal(application, visitor, longest, most) from error
+
+
+def _refusal(application: ApplicationState, visitor: Visitor, longest: int, most: int) -> KintuneError:
+    """Why an upload of more than `longest` bytes is refused: the storage is full, or it has more than `most`."""
+    if longest < most:
+        return application.models.storage(visitor.user).refusal()
+    return TooLarge(f"the file is larger than the {most >> 20} MB that are allowed")
 
 
 def stored_upload(
@@ -72,7 +82,7 @@ def stored_upload(
     if found is None or found.deleted is not None or found.kind != kind or not application.blobs.has(digest):
         raise NotFound(f"none of your {called} has this content; upload the file")
     if found.size > most:
-        raise TooLarge(f"the file is larger than the {most >> 20} MB that are allowed")
+        raise _refusal(application, visitor, most, most)
     return found
 
 
