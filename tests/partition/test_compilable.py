@@ -41,7 +41,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operators of the nodes that the compiler is asked for, which it cannot compile if that is in their name."""
     asked: list[str] = []
 
-    def answer(node: SingleNode, target: object) -> str:
+    def answer(node: SingleNode, target: object, *, compiled: bool) -> str:
         (proto,) = node.model.graph.node
         asked.append(proto.op_type)
         return "operator LSTM is not supported" if proto.op_type == "LSTM" else ""
@@ -79,7 +79,7 @@ class TestAnswers:
         nodes.why_not(alone(LSTM))
         path = file_in(tmp_path)
         lines = path.read_bytes().splitlines()
-        path.write_bytes(b'\xff\xfe\n{"node": 3}\n\n' + b"\n".join([*lines[:2], lines[2][:20]]))
+        path.write_bytes(b'\xff\xfe\n{"node": 3}\n\n' + b"\n".join([*lines[:3], lines[3][:20]]))
         again = CompilableNodes(cpu, tmp_path)
         assert again.why_not(alone(RELU)) == ""
         assert again.why_not(alone(LSTM)) == "operator LSTM is not supported"
@@ -98,7 +98,7 @@ class TestAnswers:
     def test_what_is_written_while_a_node_is_tried_says_so(
         self, cpu: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def stop(node: SingleNode, target: object) -> str:
+        def stop(node: SingleNode, target: object, *, compiled: bool) -> str:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(compilable, "_try", stop)
@@ -119,7 +119,7 @@ class TestAnswers:
     ) -> None:
         answers = iter([KeyboardInterrupt, ""])
 
-        def stop(node: SingleNode, target: object) -> str:
+        def stop(node: SingleNode, target: object, *, compiled: bool) -> str:
             answer = next(answers)
             if not isinstance(answer, str):
                 raise answer
@@ -146,7 +146,7 @@ import tvm
 from kintune.partition import compilable
 from tests.partition.test_compilable import RELU, alone
 
-compilable._try = lambda node, target: os.kill(os.getpid(), 11)
+compilable._try = lambda node, target, **about: os.kill(os.getpid(), 11)
 compilable.CompilableNodes(tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2}),
                            Path(sys.argv[1])).why_not(alone(RELU))
 """
@@ -200,3 +200,21 @@ class TestTheCompiler:
         why = CompilableNodes(cpu, tmp_path).why_not(alone(RELU))
         assert why
         assert "\n" not in why
+
+
+def test_of_a_kind_one_node_is_compiled_and_the_others_are_only_lowered(
+    cpu: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def answer(node: SingleNode, target: object, *, compiled: bool) -> str:
+        asked.append((node.model.graph.node[0].op_type, compiled))
+        return ""
+
+    monkeypatch.setattr(compilable, "_try", answer)
+    larger = RELU.replace("[", "[7, ", 2)
+    longer = RELU.replace("float[", "float[1", 2)
+    assert CompilableNodes(cpu, tmp_path).why_not(alone(RELU)) == ""
+    nodes = CompilableNodes(cpu, tmp_path)
+    assert [nodes.why_not(alone(text)) for text in (RELU, longer, larger)] == ["", "", ""]
+    assert asked == [("Relu", False), ("Relu", True), ("Relu", False)]

@@ -33,6 +33,7 @@ _FOLDED_OPERATORS = frozenset({"BatchNormalization", "Conv", "ConvTranspose"})
 
 _LONGEST_SIZE = 64  # numbers of a shape
 _MOST_MADE = 2**31 - 1  # elements of a constant that a node makes
+_MOST_KEPT_BYTES = 1 << 29  # of weights in a model that is kept
 
 _MOST_FOLDED_BYTES = 1 << 30
 """Bytes of such weights up to which that is done: a protobuf message ends at 2 GiB, and is copied several times."""
@@ -58,6 +59,10 @@ class OnnxModel:
     graph: tuple[GraphNode, ...] = ()
 
 
+_last: list[tuple[object, OnnxModel]] = []
+"""The model that was read last with what identifies it, or nothing."""
+
+
 def read(
     path: Path,
     shapes: Mapping[str, tuple[int, ...]],
@@ -72,13 +77,31 @@ def read(
 
     Large weights that nothing is folded into stay out of `proto`, so that they are held once, or only mapped.
 
+    The model that was read last is kept, since a job may need it several times: as a whole, and in parts.
+
     Raises:
         ModelError: no ONNX file, a damaged one, weights in places they may not be read from, or a constant that is
             not for an input or does not fit it, or an index that is constant and out of range.
         ShapeError: an open dimension that is not bound, or a shape that contradicts the model.
     """
+    key = _identity(path), dict(shapes), {name: each.digest for name, each in (constants or {}).items()}, own
+    if _last and _last[0][0] == key:
+        return _last[0][1]
+    _last.clear()
     with readable_names(path):
-        return _prepare(open_graph(path, own=own), shapes, constants or {})
+        model = _prepare(open_graph(path, own=own), shapes, constants or {})
+    if sum(values.nbytes for values in model.weights.values()) <= _MOST_KEPT_BYTES:
+        _last.append((key, model))
+    return model
+
+
+def _identity(path: Path) -> tuple[object, ...]:
+    """What tells whether a file is still the same one."""
+    try:
+        about = path.stat()
+    except OSError:  # reading it says so
+        return (path,)
+    return path, about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> OnnxModel:

@@ -106,6 +106,7 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
 
             if not _LIBRARY_LOGGER.handlers:
                 _LIBRARY_LOGGER.addHandler(logging.NullHandler())  # or it installs one that writes to the terminal
+            _compare_names_first()
 
             slimmed: ModelProto = onnxslim.slim(model, **options)
     except Exception:  # onnxslim raises exceptions of many types
@@ -116,6 +117,23 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
     _put_lists_back(slimmed, lists)
     _keep_ports(original, slimmed)
     return slimmed
+
+
+def _compare_names_first() -> None:
+    """Let variables of onnxslim compare their names first.
+
+    It looks up each input of a graph in lists of all tensors, tens of times, and compares all else before it decides.
+    """
+    from onnxslim.third_party.onnx_graphsurgeon.ir.tensor import Variable
+
+    thorough = Variable.__eq__
+    if thorough.__module__ == __name__:
+        return
+
+    def equal(one: Any, other: Any) -> bool:
+        return one is other or bool(isinstance(other, Variable) and one.name == other.name and thorough(one, other))
+
+    Variable.__eq__ = equal
 
 
 def _hide_randomness(model: ModelProto) -> None:

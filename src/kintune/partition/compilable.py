@@ -1,5 +1,7 @@
 """Tests whether a node can be imported, lowered and compiled alone, and caches the answers.
 
+A node is compiled unless one of its kind was: then importing and lowering it is enough.
+
 Answers are stored in a file of the user's cache.  Before a node is tried, a line is written for it: if the process dies
 during the test, the next process finds the line and leaves this node to onnxruntime.  After an hour it is tried again,
 since a process may be killed for other reasons.
@@ -37,7 +39,7 @@ _AGAIN_S = 3600.0  # after this time, a node during whose test a process died is
 
 
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the file: the digest of a single node, and why it cannot be compiled, or "" if it can.
+    """A line of the file: the digest of a node or its kind, and why it cannot be compiled, or "" if it can.
 
     While a node is tried, `process` is the id of the process that tries it, and `since` the time in seconds since the
     epoch when it began.  A later line whose `why` is None cancels this one.
@@ -75,7 +77,11 @@ class CompilableNodes:
         if known is None:
             self._note(_Answer(node.digest, _TRYING, os.getpid(), time.time()))
             try:
-                known = self._answers[node.digest] = _try(node, self._target)
+                compiled = self._answers.get(node.kind) == ""
+                known = self._answers[node.digest] = _try(node, self._target, compiled=compiled)
+                if not known and not compiled:
+                    self._answers[node.kind] = ""
+                    self._note(_Answer(node.kind, ""))
             finally:  # None if the test was interrupted
                 self._note(_Answer(node.digest, known))
         return known
@@ -127,7 +133,8 @@ def _version(target: str) -> str:
     return found.hexdigest()[:16]
 
 
-def _try(node: SingleNode, target: tvm.target.Target) -> str:
+def _try(node: SingleNode, target: tvm.target.Target, *, compiled: bool) -> str:
+    """Why a node cannot be compiled; it is imported and lowered alone if one of its kind was `compiled`."""
     proto = node.model.graph.node[0]
     opset = next((e.version for e in node.model.opset_import if e.domain in DEFAULT_DOMAINS), 0)
     model = OnnxModel(Path(proto.op_type), node.model, node.inputs, {}, node.digest, opset, {})
@@ -138,7 +145,8 @@ def _try(node: SingleNode, target: tvm.target.Target) -> str:
             reference, import_onnx(model), tuple(node.inputs), outputs, digest=node.digest, constants={}, opset=opset
         )
         lowered = lower(imported.module, target, conservative=True)
-        assemble_plan(lowered, {}, target, inputs=imported.inputs, outputs=imported.outputs, checks=imported.checks)
+        if not compiled:
+            assemble_plan(lowered, {}, target, inputs=imported.inputs, outputs=imported.outputs, checks=imported.checks)
     except UnsupportedOperators:
         return f"operator {proto.op_type} is not supported"
     except KintuneError as error:

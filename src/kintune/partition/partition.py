@@ -57,14 +57,10 @@ def partition(model: OnnxModel, why_not: Callable[[SingleNode], str], handed_ove
     Raises:
         ModelError: when the graph with its weights is larger than one ONNX file can be.
     """
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
-    sort_nodes(str(model.path), proto.graph)
-    types = infer_types(proto)
-    for _ in range(_FOLDINGS):
-        if not fold_constants(proto.graph, model.opset, model.weights, types):
-            break
-        types = infer_types(proto)
+    typed = _last[0] if _last and _last[0].model is model else _typed(model)
+    _last[:] = [typed]
+    proto, types = ModelProto(), typed.types
+    proto.CopyFrom(typed.proto)
     partitioner = _Partitioner(model, proto, types, why_not, handed_over)
     partitioner.run()
     _put_weights_back(model, proto)
@@ -73,6 +69,30 @@ def partition(model: OnnxModel, why_not: Callable[[SingleNode], str], handed_ove
     return Partition(
         proto, tuple(partitioner.regions), dict(_left_over(proto.graph).most_common()), reasons, partitioner.outputs()
     )
+
+
+class _Typed(NamedTuple):
+    """A graph with folded constants, and the types of its tensors."""
+
+    model: OnnxModel
+    proto: ModelProto
+    types: dict[BodyPath, TensorTypes]
+
+
+_last: list[_Typed] = []
+"""The graph that was partitioned last, or nothing: it is cut anew if a region fails."""
+
+
+def _typed(model: OnnxModel) -> _Typed:
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    sort_nodes(str(model.path), proto.graph)
+    types = infer_types(proto)
+    for _ in range(_FOLDINGS):
+        if not fold_constants(proto.graph, model.opset, model.weights, types):
+            break
+        types = infer_types(proto)
+    return _Typed(model, proto, types)
 
 
 class _Partitioner:

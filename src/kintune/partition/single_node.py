@@ -21,11 +21,15 @@ _VALUE_BYTES = 1 << 12
 
 
 class SingleNode(NamedTuple):
-    """A model with one node; `inputs` has the shapes of its inputs in order, `digest` identifies the node's work."""
+    """A model with one node; `inputs` has the shapes of its inputs in order, `digest` identifies the node's work.
+
+    Nodes of one `kind` differ at most in the extents and the constants of their tensors.
+    """
 
     model: ModelProto
     inputs: dict[str, tuple[int, ...]]
     digest: str
+    kind: str
 
 
 def single_node(
@@ -44,6 +48,7 @@ def single_node(
     graph = GraphProto(name="node")
     inputs: dict[str, tuple[int, ...]] = {}
     parts = [node.op_type, node.domain, *(f"{entry.domain} {entry.version}" for entry in opsets)]
+    kinds = list(parts)
     names = {name: f"i{position}" for position, name in enumerate(read)}
     for name in read:
         tensor = weights.get(name)
@@ -54,6 +59,7 @@ def single_node(
             parts.append(
                 f"{names[name]} constant {tensor.data_type} {tuple(tensor.dims)} {digest_of(_content(tensor))}"
             )
+            kinds.append(f"{names[name]} constant {tensor.data_type} {len(tensor.dims)}")
             continue
         type_ = weight_type(name) or types.get(name)
         if type_ is None or type_.shape is None or not type_.is_fixed or type_.element == TensorProto.STRING:
@@ -61,19 +67,21 @@ def single_node(
         graph.input.append(helper.make_tensor_value_info(name, type_.element, type_.shape))
         inputs[name] = type_.shape
         parts.append(f"{names[name]} {type_.element} {type_.shape}")
+        kinds.append(f"{names[name]} {type_.element} {len(type_.shape)}")
     for name in node.output:
         if name:
             type_ = types.get(name)
             if type_ is None or not type_.is_fixed or type_.element == TensorProto.STRING:
                 return None
             graph.output.append(helper.make_tensor_value_info(name, type_.element, type_.shape))
-    parts += [" ".join(names.get(name, "") for name in node.input), " ".join("o" if n else "" for n in node.output)]
+    ports = [" ".join(names.get(name, "") for name in node.input), " ".join("o" if n else "" for n in node.output)]
     for attribute in sorted(node.attribute, key=lambda a: a.name):
-        parts.append(attribute.SerializeToString(deterministic=True).hex())
+        ports.append(attribute.SerializeToString(deterministic=True).hex())
     graph.node.append(node)
     model = ModelProto(ir_version=10, graph=graph)
     model.opset_import.extend(opsets)
-    return SingleNode(model, inputs, digest_of(*(part.encode() for part in parts)))
+    digest, kind = (digest_of(*(part.encode() for part in (*own, *ports))) for own in (parts, kinds))
+    return SingleNode(model, inputs, digest, kind)
 
 
 def _content(tensor: TensorProto) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import tvm
@@ -16,12 +18,12 @@ from kintune.core.model import Combination, ModelRef, Tensor
 from kintune.errors import ModelError, cause_line
 from kintune.models.constants import store_constant
 from kintune.models.evaluation import open_session
-from kintune.models.model import ImportedModel
 from kintune.models.onnx import OnnxModel, read
 from kintune.models.onnx_nodes import nodes, operator_name
 from kintune.models.onnx_path import onnx_path_of
 from kintune.models.ref import ONNX, ZOO
 from kintune.partition.compilable import CompilableNodes
+from kintune.partition.composition import extract
 from kintune.partition.import_region import import_region
 from kintune.partition.keeping import original_model
 from kintune.partition.partition import Partition, partition
@@ -127,29 +129,59 @@ class _RegionFailed(Exception):
 def _networks(
     ref: ModelRef, found: Partition, digest: str, target: tvm.target.Target, conservative: bool
 ) -> tuple[list[ShapedNetwork], bool, tuple[str, ...]]:
-    imported: list[ImportedModel] = []
-    for number, region in enumerate(found.regions):
-        try:
-            imported.append(import_region(found.marked, region, number, ref.name, digest))
-        except ModelError as error:
-            print(f"{region.name} ({_some(region.nodes)}) stays with onnxruntime: {error}")
-            raise _RegionFailed(region) from error
     networks = []
     notes: tuple[str, ...] = ()
-    for region, model in zip(found.regions, imported, strict=True):
+    used: dict[_RegionKey, _LoweredRegion] = {}
+    for number, region in enumerate(found.regions):
+        alone = extract(found.marked, region, number)
+        content = hashlib.sha256(alone.SerializeToString(deterministic=True)).digest()
+        key = digest, content, region.name, conservative, str(target)
         try:
-            lowered, in_fact, notes = lower_network(model, target, conservative=conservative)
+            made = _known.get(key) or _lowered(found, region, number, ref.name, digest, target, conservative)
         except ModelError as error:
             print(f"{region.name} ({_some(region.nodes)}) stays with onnxruntime: {error}")
             raise _RegionFailed(region) from error
+        used[key] = _known[key] = made
+        network, in_fact, notes = made
         if in_fact and not conservative:
             again, _, _ = _networks(ref, found, digest, target, True)
             return again, True, notes
-        lowered = lowered._replace(origins=origins(lowered.trail, model))
-        combination = Combination(model.inputs, model.outputs, model.checks)
-        sources = nodes_of(model, lowered.workloads)
-        networks.append(ShapedNetwork(ref, region.name, combination, model.digest, lowered, sources, {}))
+        networks.append(network._replace(ref=ref))
+    _known.clear()
+    _known.update(used)
     return networks, conservative, notes
+
+
+class _LoweredRegion(NamedTuple):
+    network: ShapedNetwork
+    conservative: bool
+    notes: tuple[str, ...]
+
+
+_RegionKey: TypeAlias = "tuple[str, bytes, str, bool, str]"
+"""The digests of the whole model and of a region alone, its name, whether it is lowered conservatively, the target."""
+
+_known: dict[_RegionKey, _LoweredRegion] = {}
+"""The regions of the model that was prepared last: when it is cut anew, most of them are the same."""
+
+
+def _lowered(
+    found: Partition,
+    region: Region,
+    number: int,
+    name: str,
+    digest: str,
+    target: tvm.target.Target,
+    conservative: bool,
+) -> _LoweredRegion:
+    model = import_region(found.marked, region, number, name, digest)
+    lowered, in_fact, notes = lower_network(model, target, conservative=conservative)
+    lowered = lowered._replace(origins=origins(lowered.trail, model))
+    combination = Combination(model.inputs, model.outputs, model.checks)
+    sources = nodes_of(model, lowered.workloads)
+    ref = ModelRef(ONNX, region.name, region.name)
+    network = ShapedNetwork(ref, region.name, combination, model.digest, lowered, sources, {})
+    return _LoweredRegion(network, in_fact, notes)
 
 
 def _inputs(marked: ModelProto, of_regions: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
