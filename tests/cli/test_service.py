@@ -59,3 +59,12 @@ def test_a_directory_that_cannot_be_is_one_line(kintune: Kintune, tmp_path: Path
         said = kintune("service", "users", "--data", data)
         assert (said.code, said.err.count("\n")) == (2, 1), said
         assert "there is no such directory" in said.err
+
+
+def test_the_first_token_makes_the_data_directory(kintune: Kintune, tmp_path: Path) -> None:
+    data = tmp_path / "new" / "data"
+    said = kintune("service", "add-token", "--data", data, "--user", "anna", "--scope", "admin")
+    assert (said.code, said.out.startswith("kt_")) == (0, True), said
+    assert f"{data} is a new data directory" in said.err
+    assert data.stat().st_mode & 0o777 == 0o700
+    assert "is a new" not in kintune("service", "add-user", "--data", data, "boris").err

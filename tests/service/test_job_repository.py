@@ -7,7 +7,7 @@ from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Scope, Visitor
-from kintune.service.job_repository import Job, JobRepository
+from kintune.service.job_repository import Job, JobRepository, seconds_until_free
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.model_store import ModelStore
@@ -291,3 +291,10 @@ def test_files_of_jobs_that_ended_long_ago_expire(
     assert repository.expire_files(2000.0, 6000.0) == []
     removed = {each.id: repository.get(anna, each.id).files_removed for each in (old, late, new, going, failed)}
     assert removed == {old.id: 5000.0, late.id: 5000.0, new.id: None, going.id: None, failed.id: None}
+
+
+def test_when_the_minutes_of_a_day_are_free_again() -> None:
+    tuned = [(2000.0, 20.0), (1000.0, 10.0)]
+    assert seconds_until_free(tuned, 20.0, 900.0) == 100.0
+    assert seconds_until_free(tuned, 0.0, 900.0) == 1100.0
+    assert seconds_until_free(tuned, -1.0, 900.0) == 60.0  # others that are not over take the rest

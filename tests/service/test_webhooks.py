@@ -11,7 +11,7 @@ from kintune.service.job_repository import Job, JobRepository
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.model_store import ModelStore
-from kintune.service.webhooks import Webhook, Webhooks, choose_calls, public_address
+from kintune.service.webhooks import Webhook, Webhooks, choose_calls, public_address, why_blocked
 
 
 @pytest.fixture
@@ -105,3 +105,43 @@ def test_a_character_that_postgresql_refuses_is_replaced(database: Database, job
     (call,) = calls.due(10.0)
     calls.made(call, "answered \0", 11.0, succeeded=False)
     assert JobRepository(database).step(job.id, JobStatus.FAILED, "it said \0", 12.0).reason.startswith("it said ")
+
+
+def test_what_became_of_the_calls_of_a_job_is_told(database: Database, job: Job) -> None:
+    calls = Webhooks(database)
+    assert calls.of_job(job.id) == []
+    calls.ask(job, 10.0)
+    assert calls.of_job(job.id)[0].words == "the webhook https://a.example/done is about to be called"
+    for _ in range(2):
+        calls.made(calls.due(1e9)[0], "answered 500", 11.0, succeeded=False)
+    said = "the webhook https://a.example/done: answered 500, call 2; it will be called again"
+    assert calls.of_job(job.id)[0].words == said
+    calls.made(calls.due(1e9)[0], "answered 200", 11.0, succeeded=True)
+    assert calls.of_job(job.id)[0].words == "the webhook https://a.example/done: answered 200, call 3"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:1/", "127.0.0.1 is not on the public internet"),
+        ("http://[::1]/", "::1 is not on the public internet"),
+        ("http://169.254.169.254/latest", "169.254.169.254 is not on the public internet"),
+        ("http://10.1.2.3/", "10.1.2.3 is not on the public internet"),
+        ("http://8.8.8.8/", None),
+    ],
+)
+def test_an_address_that_is_not_public_is_blocked(url: str, why: str | None) -> None:
+    assert why_blocked(url) == why
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(socket.EAI_NONAME, "the name nowhere.example is not known"), (socket.EAI_AGAIN, None)]
+)
+def test_a_name_that_cannot_be_looked_up_for_now_is_not_blocked(
+    monkeypatch: pytest.MonkeyPatch, error: int, why: str | None
+) -> None:
+    def fails(*_: object, **__: object) -> Any:
+        raise socket.gaierror(error, "?")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+    assert why_blocked("https://nowhere.example/done") == why

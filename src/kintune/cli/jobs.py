@@ -31,6 +31,7 @@ from kintune.service.client import Client
 from kintune.service.job_request import MOST_PRIORITY
 from kintune.service.job_status import JobStatus
 from kintune.service.orchestrator.engine_log import lines_of
+from kintune.service.webhook_outcome import WebhookOutcome
 
 __all__ = [
     "JobLogDocument",
@@ -63,6 +64,8 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
     for step in found["steps"]:
         at = datetime.fromtimestamp(step["at"], timezone.utc).isoformat(sep=" ", timespec="seconds")
         echo(f"  {at}  {step['state']:10} {step['reason']}".rstrip(), json_target)
+    for call in found.get("webhook_calls") or ():
+        echo(f"  {msgspec.convert(call, WebhookOutcome).words}", json_target)
     if found.get("files_removed") is not None:
         at = datetime.fromtimestamp(found["files_removed"], timezone.utc).isoformat(sep=" ", timespec="seconds")
         echo(f"  {at}  its files were removed", json_target)

@@ -24,6 +24,7 @@ from kintune.service.audit_log import AuditEntry, AuditLog
 from kintune.service.database import open_database
 from kintune.service.machines import DeviceTypes, RegisteredMachine, machines_in
 from kintune.service.settings import ServiceSettings, settings_in
+from kintune.service.supervisor import data_directory
 from kintune.service.users import MOST_DAYS, Token, User, Users
 from kintune.terminal.formatting import counted
 from kintune.terminal.table import Column, table_lines
@@ -94,12 +95,15 @@ data_option = click.option(
 
 
 @contextmanager
-def database_at(data: str) -> Iterator[Database]:
-    """The database of the service in this directory.
+def database_at(data: str, *, make: bool = False) -> Iterator[Database]:
+    """The database of the service in this directory, which is made if it is to `make` one for the first user.
 
     Raises:
         InputError: there is no such directory.
     """
+    directory = expanded(data).absolute()
+    if make and not directory.exists():
+        click.echo(f"{data_directory(directory)} is a new data directory.", err=True)
     with closing(open_database(settings_at(data).service_database)) as database:
         yield database
 
@@ -150,7 +154,7 @@ class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
 )
 def add_user(name: str, data: str, jobs: int, upload_mb: int, storage_mb: int, minutes: float) -> None:
     """Add the user NAME, with quotas."""
-    with database_at(data) as database, database.transaction():
+    with database_at(data, make=True) as database, database.transaction():
         user = Users(database).add_user(name, time.time(), Quota(jobs, upload_mb, minutes, storage_mb))
         AuditLog(database).note(time.time(), "add user", user.name)
     click.echo(f"Added {user.name}.")
@@ -230,7 +234,7 @@ class TokensDocument(msgspec.Struct, frozen=True, kw_only=True):
 def add_token(data: str, user: str, scope: str, days: float, label: str) -> None:
     """Create a token.  It is written to standard output, and cannot be shown again."""
     now = time.time()
-    with database_at(data) as database, database.transaction():
+    with database_at(data, make=True) as database, database.transaction():
         people = Users(database)
         try:
             owner = people.user(user)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 
 import msgspec
 
 from kintune.errors import InputError, KintuneError
 
-__all__ = ["TAKES_A_TOKEN", "Forbidden", "Gone", "NotFound", "Quota", "Scope", "Unauthorized", "Visitor"]
+__all__ = ["TAKES_A_TOKEN", "Forbidden", "Gone", "NotFound", "Quota", "QuotaSpent", "Scope", "Unauthorized", "Visitor"]
 
 TAKES_A_TOKEN = "this takes a token: send it as 'Authorization: Bearer kt_...'"
 """The message to a request that has no token."""
@@ -20,6 +21,19 @@ class Unauthorized(KintuneError):
 
 class Forbidden(KintuneError):
     """The user is known, and may not do what was asked."""
+
+
+class QuotaSpent(Forbidden):
+    """A quota is used up that becomes free with time: the same request may do `retry_after_s` later."""
+
+    def __init__(self, said: str, retry_after_s: float) -> None:
+        super().__init__(f"{said}; try again in about {_duration(retry_after_s)}")
+        self.retry_after_s = retry_after_s
+
+
+def _duration(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60)
+    return "a minute" if minutes <= 1 else f"{minutes} minutes" if minutes < 120 else f"{math.ceil(minutes / 60)} hours"
 
 
 class NotFound(InputError):

@@ -12,17 +12,27 @@ from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
-from kintune.service.access import Forbidden, NotFound, Quota, Visitor
+from kintune.service.access import Forbidden, NotFound, Quota, QuotaSpent, Visitor
 from kintune.service.database import plain
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import ENDS, JobCommand, JobStatus, after, may_command
 from kintune.service.model_store import storage_of
 from kintune.service.schema import commands, job_runs, jobs, models, steps, users
 
-__all__ = ["Job", "JobRepository", "JobStep", "PendingCommand", "baseline_of", "gain_columns", "job_of_row"]
+__all__ = [
+    "Job",
+    "JobRepository",
+    "JobStep",
+    "PendingCommand",
+    "baseline_of",
+    "gain_columns",
+    "job_of_row",
+    "seconds_until_free",
+]
 _OVER = [state.value for state in ENDS]
 _HAS_FILES = jobs.c.executable.is_not(None) | jobs.c.log.is_not(None)
 _DAY_S = 86400.0
+_JOB_ENDS_S = 60.0  # after which it is worth asking whether a job has ended
 
 
 class JobStep(msgspec.Struct, frozen=True):
@@ -38,7 +48,7 @@ class Job(msgspec.Struct, frozen=True):
 
     `latency_ms` is that of its result, or the estimate while it is under way; `baseline` is the fastest other runtime
     that was timed for it, and `baseline_ms` what that takes.  `files_removed` is when its executable and its log were.
-    `executable_size` is in bytes.
+    `executable_size` is in bytes.  One that has failed was `refused` if the same again would fail likewise.
     """
 
     id: str
@@ -62,6 +72,7 @@ class Job(msgspec.Struct, frozen=True):
     baseline_ms: float | None = None
     files_removed: float | None = None
     executable_size: int | None = None
+    refused: bool | None = None
 
     @property
     def has_files(self) -> bool:
@@ -354,24 +365,43 @@ class JobRepository:
         going = mine & jobs.c.state.not_in(_OVER)
         open_jobs, promised = connection.execute(select(func.count(), func.sum(jobs.c.minutes)).where(going)).one()
         if open_jobs >= visitor.quota.jobs:
-            raise Forbidden(
-                f"{open_jobs} of your jobs are not over, which is all that you may have at once; wait for one "
-                "to end, or cancel it"
-            )
+            said = f"{open_jobs} of your jobs are not over, which is all that you may have at once; cancel one"
+            if not visitor.quota.jobs:
+                raise Forbidden("you may submit no jobs")
+            raise QuotaSpent(said, _JOB_ENDS_S)
         day_ago = now - _DAY_S
         over = mine & jobs.c.started.is_not(None) & (jobs.c.ended > day_ago)
-        ended = connection.execute(select(jobs.c.started, jobs.c.ended, jobs.c.minutes).where(over))
+        ended = connection.execute(select(jobs.c.started, jobs.c.ended, jobs.c.minutes).where(over)).all()
         # From its start to its end a job may also have waited, or the service been down.
-        tuned = sum(min((row.ended - max(row.started, day_ago)) / 60, row.minutes) for row in ended)
-        minutes = tuned + float(promised or 0.0) + (wanted.minutes or 0.0)
+        tuned = [(row.ended, min((row.ended - max(row.started, day_ago)) / 60, row.minutes)) for row in ended]
+        asked = float(promised or 0.0) + (wanted.minutes or 0.0)
+        minutes = asked + sum(took for _, took in tuned)
         if minutes > visitor.quota.minutes:
-            raise Forbidden(
+            said = (
                 f"that would make {minutes:.0f} minutes of tuning within a day; you may have "
-                f"{visitor.quota.minutes:g}: ask for fewer, or wait until earlier jobs are a day old"
+                f"{visitor.quota.minutes:g}: ask for fewer"
             )
+            if (wanted.minutes or 0.0) > visitor.quota.minutes:
+                raise Forbidden(said)
+            raise QuotaSpent(said, seconds_until_free(tuned, visitor.quota.minutes - asked, day_ago))
         storage = storage_of(connection, visitor.user)
         if storage.left < 0:  # a result is never refused, so there may be too much
             raise storage.refusal("its result takes more")
+
+
+def seconds_until_free(tuned: Iterable[tuple[float, float]], minutes: float, day_ago: float) -> float:
+    """Returns in how many seconds the jobs that ended within a day take no more than so many `minutes` of it.
+
+    `tuned` has when each ended and the minutes that it took.  Where that does not suffice, a job that is not over must
+    end first: it is worth asking again after a minute.
+    """
+    jobs_by_end = sorted(tuned)
+    left = sum(took for _, took in jobs_by_end)
+    for ended, took in jobs_by_end:
+        left -= took
+        if left <= minutes:
+            return ended - day_ago
+    return _JOB_ENDS_S
 
 
 def job_of_row(row: dict[str, object]) -> Job:

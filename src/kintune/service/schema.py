@@ -125,6 +125,7 @@ jobs = Table(
     _time("ended", needed=False),
     _time("files_removed", needed=False),  # of the executable and the log
     Column("executable_size", BigInteger),  # in bytes; null of results of earlier versions
+    Column("refused", Boolean),  # whether a job that failed would fail likewise again
     UniqueConstraint("owner", "idempotency_key"),
     Index("ix_service_jobs_owner_created", "owner", "created"),
     Index("ix_service_jobs_state", "state"),

@@ -18,9 +18,11 @@ from sqlalchemy import func, insert, select, update
 from kintune.records.database import Database
 from kintune.service.job_repository import Job
 from kintune.service.schema import jobs, webhooks
+from kintune.service.webhook_outcome import WebhookOutcome
 
-__all__ = ["Webhook", "Webhooks", "choose_calls", "public_address"]
+__all__ = ["Webhook", "Webhooks", "choose_calls", "public_address", "why_blocked"]
 _AT_ONCE, _AT_ONCE_OF_OWNER_AND_HOST = 20, 2
+_FOR_NOW = (socket.EAI_AGAIN, socket.EAI_SYSTEM, socket.EAI_FAIL)
 _WAITS_S = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
 
 
@@ -63,6 +65,13 @@ class Webhooks:
         with self._database.snapshot() as connection:
             return [Webhook(row.id, row.job, row.owner, row.url, row.attempts) for row in connection.execute(query)]
 
+    def of_job(self, job: str) -> list[WebhookOutcome]:
+        """Returns what became of the calls about a job; nothing before it is over."""
+        columns = (webhooks.c.url, webhooks.c.attempts, webhooks.c.outcome, webhooks.c.due)
+        query = select(*columns).where(webhooks.c.job == job).order_by(webhooks.c.id)
+        with self._database.snapshot() as connection:
+            return [WebhookOutcome(*row) for row in connection.execute(query)]
+
     def next_due(self, now: float) -> float | None:
         """Returns when the next call after `now` is to be made, in seconds since 1970; None if there is none."""
         with self._database.snapshot() as connection:
@@ -95,16 +104,33 @@ def choose_calls(due: Iterable[Webhook], under_way: Iterable[Webhook]) -> list[W
     return chosen
 
 
-def public_address(url: str) -> str | None:
+def why_blocked(url: str) -> str | None:
+    """Returns why a webhook can never be called; None if it can, or if that cannot be found out now."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return None if public_address(url, strict=True) else f"{host} is not on the public internet"
+    except socket.gaierror as error:
+        return None if error.errno in _FOR_NOW else f"the name {host} is not known"
+    except (OSError, ValueError):
+        return f"{host} is no name of a host"
+
+
+def public_address(url: str, *, strict: bool = False) -> str | None:
     """Returns the numeric address of a URL's name; None unless all its addresses are on the public internet.
 
     Otherwise users could make the service call hosts that only it can reach.  Callers must use this address and not
-    look the name up again, which might then give another.
+    look the name up again, which might then give another.  A name that cannot be looked up is an error if `strict`.
+
+    Raises:
+        OSError: `strict`, and the name does not resolve.
+        ValueError: `strict`, and it is no valid name.
     """
     parts = urlsplit(url)
     try:
         found = socket.getaddrinfo(parts.hostname or "", parts.port or 443, type=socket.SOCK_STREAM)
     except (OSError, ValueError):  # a name that does not resolve, or is no valid name
+        if strict:
+            raise
         return None
     addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
     if not addresses or not all(address.is_global and not address.is_multicast for address in addresses):

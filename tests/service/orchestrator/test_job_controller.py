@@ -117,6 +117,7 @@ class ControllerCase:
             command=Command(("job",)),
             home="local",
             limits=lambda job: WorkLimits(),
+            readable=lambda job, text: text.replace(str(place), "net.onnx"),
         )
         self.parts: Any = (self.jobs, Webhooks(self.database), self.content, factory, self.engine, journal)
         self.at_once = at_once
@@ -289,6 +290,22 @@ def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(case: 
     case.conclusion = done(case, StopReason.TARGET_MET)
     case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     assert case.state(job)[1] == "already met by what is known"
+
+
+@pytest.mark.parametrize(("error", "refused"), [(InputError, True), (JobFailed, False)])
+def test_a_failure_shows_no_path_of_the_service_and_says_whether_it_can_change(
+    case: ControllerCase, error: type[Exception], refused: bool
+) -> None:
+    job = case.submit()
+    case.controller.look_around()
+
+    def fails(end: JobEnd) -> Any:
+        raise error(f"{case.place}: has no network in it")
+
+    case.conclusion = fails
+    case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.REFUSED))
+    found = case.jobs.get(case.anna, job.id)
+    assert (found.reason, found.refused) == ("net.onnx: has no network in it", refused)
 
 
 def test_the_next_job_begins_when_one_ends(case: ControllerCase) -> None:

@@ -14,6 +14,7 @@ from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.service.access import Quota, Scope
 from kintune.service.job_status import JobStatus
 from kintune.service.web.application_state import ApplicationState
+from kintune.service.webhooks import Webhooks
 from tests.support.service_users import upload
 from tests.support.toy_model import write_model
 from tests.support.web_service import NOW, browser_of, client_of, opened_application
@@ -121,8 +122,28 @@ def test_quota(client: Callable[..., TestClient], application: ApplicationState)
     assert submit(few, model, minutes=11.0).status_code == 403
     assert submit(few, model, minutes=5.0).status_code == 201
     refused = submit(few, model, minutes=5.0)
-    assert refused.status_code == 403
-    assert "at once" in refused.json()["error"]
+    assert (refused.status_code, refused.headers["Retry-After"], refused.json()["kind"]) == (429, "60", "QuotaSpent")
+    assert "at once; cancel one; try again in about a minute" in refused.json()["error"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/done", "http://[fe80::1]/", "http://10.0.0.1/"])
+def test_a_webhook_to_a_blocked_address_is_refused_when_it_is_given(anna: TestClient, model: int, url: str) -> None:
+    refused = submit(anna, model, webhook=url)
+    assert refused.status_code == 422
+    assert "is not on the public internet" in refused.json()["error"]
+    assert anna.get("/api/v1/jobs").json()["jobs"] == []
+
+
+def test_what_became_of_a_webhook_is_told_with_the_job(
+    anna: TestClient, application: ApplicationState, model: int
+) -> None:
+    job = submit(anna, model, webhook="https://8.8.8.8/done").json()["id"]
+    assert anna.get(f"/api/v1/jobs/{job}").json()["webhook_calls"] == []
+    calls = Webhooks(application.database)
+    calls.ask(application.jobs.of_service(job), 10.0)
+    calls.made(calls.due(10.0)[0], "answered 404", 11.0, succeeded=False)
+    (call,) = anna.get(f"/api/v1/jobs/{job}").json()["webhook_calls"]
+    assert (call["outcome"], call["attempts"], call["due"]) == ("answered 404", 1, 21.0)
 
 
 def test_wishes_wait_for_the_orchestrator(anna: TestClient, application: ApplicationState, model: int) -> None:

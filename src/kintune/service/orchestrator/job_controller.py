@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -15,7 +15,7 @@ from kintune.core.latency_target import UNTUNED_NETWORK, LatencyTarget, parse_ta
 from kintune.core.messages import Work
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.core.stage_results import StageName
-from kintune.errors import KintuneError, OrderError, StorageError
+from kintune.errors import InputError, KintuneError, OrderError, StorageError
 from kintune.service.blob_store import BlobStore
 from kintune.service.job_repository import Job, JobRepository, PendingCommand, gain_columns
 from kintune.service.job_status import JobCommand, JobStatus
@@ -76,12 +76,15 @@ class _Underway:
     said_before: int = 0
 
 
+_Facts: TypeAlias = dict[str, str | float | None]
+
+
 class _Conclusion(NamedTuple):
     """What is to be recorded of a run that is over: the state of its job, why, and its files and times."""
 
     state: JobStatus
     reason: str
-    facts: dict[str, str | float | None]
+    facts: _Facts
 
 
 def _meets(report: RunReport, target: LatencyTarget) -> bool:
@@ -330,7 +333,8 @@ class JobController:
         except StorageError:
             raise
         except Exception as error:  # a fault of ours must not keep all other jobs from running
-            self._step(underway, JobStatus.FAILED, _cause_of(error, job, "cannot be launched"))
+            cause = self._factory.readable(job, _cause_of(error, job, "cannot be launched"))
+            self._step(underway, JobStatus.FAILED, cause, refused=isinstance(error, InputError))
             self._factory.clean_up(job)
             return
         underway.tuning_run = tuning_run
@@ -387,18 +391,20 @@ class JobController:
         except StorageError:  # the next orchestrator goes on from here
             raise
         except Exception as error:  # as in `_launch`
-            return self._failure(underway, _cause_of(error, underway.job, "cannot be concluded"), tuning_run.run_id)
+            cause, refused = _cause_of(error, underway.job, "cannot be concluded"), isinstance(error, InputError)
+            return self._failure(underway, cause, tuning_run.run_id, refused=refused)
         return self._success(underway, report, tuning_run.run_id)
 
-    def _failure(self, underway: _Underway, cause: str, run: str) -> _Conclusion:
-        return _Conclusion(JobStatus.FAILED, cause, {"log": self._keep_log(underway, run)})
+    def _failure(self, underway: _Underway, cause: str, run: str, *, refused: bool = False) -> _Conclusion:
+        facts: _Facts = {"log": self._keep_log(underway, run), "refused": refused}
+        return _Conclusion(JobStatus.FAILED, self._factory.readable(underway.job, cause), facts)
 
     def _success(self, underway: _Underway, report: RunReport, run: str) -> _Conclusion:
         known = not underway.measured and report.reason is StopReason.TARGET_MET
         reason = _ALREADY_MET if known else _WORDS[report.reason]
         output = Path(report.output)
         shown = msgspec.structs.replace(report, output=output.name, log=None)  # users are not told paths of the service
-        facts: dict[str, str | float | None] = {
+        facts: _Facts = {
             "report": self._blobs.put_bytes(msgspec.json.encode(shown)),
             "executable_size": output.stat().st_size,
             "executable": self._blobs.keep(output),
@@ -408,7 +414,8 @@ class JobController:
         return _Conclusion(JobStatus.DONE, reason, facts)
 
     def _keep_log(self, underway: _Underway, run: str) -> str:
-        return self._blobs.put_bytes(self._log.of(run, underway.said_before))
+        said = self._log.of(run, underway.said_before).decode(errors="replace")
+        return self._blobs.put_bytes(self._factory.readable(underway.job, said).encode())
 
     def _step(self, underway: _Underway, state: JobStatus, reason: str, **facts: str | float | None) -> None:
         now = self._now()

@@ -25,6 +25,7 @@ from kintune.service.job_repository import Job
 from kintune.service.job_request import TIMED_BESIDE
 from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore, shortened
+from kintune.service.readable_paths import without_paths
 from kintune.service.settings import ServiceSettings
 from kintune.tuning.front.placement import HOST, MeasurementSite, Placement, memory_mb
 from kintune.tuning.front.request import TuneRequest, check_until
@@ -203,6 +204,11 @@ class RunFactory:
             digests={reference.source: model.file, **inputs, **calibration},  # nothing need be read here for that
         )
         return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")
+
+    def readable(self, job: Job, text: str) -> str:
+        """Returns a line of an error or a log with the names of the job's files in place of the service's paths."""
+        model = self._models.of_job(job.model)
+        return without_paths(text, self._settings.data, {str(self._blobs.path(model.file)): f"{model.name}.onnx"})
 
     def _sets(self, called: str, ids: Sequence[int], work: Path) -> dict[str, str]:
         """Links uploaded sets of inputs into the working directory, where they stay as long as the job.

@@ -57,13 +57,14 @@ async def new_job_page(context: PageContext) -> None:
     with ui.element("section").classes("card stack"):
         form, opened = JobForm(context, model), secrets.token_hex(16)
 
-        def submit() -> None:
+        async def submit() -> None:
             with telling():
                 try:
                     wanted = form.request()
                     key = submission_key(opened, wanted)
                 except (TypeError, ValueError) as error:
                     raise InputError(str(error)) from error
+                await context.use_cases.check_webhook(wanted.webhook)
                 job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted, key)
                 ui.navigate.to(f"/jobs/{job.id}")
 

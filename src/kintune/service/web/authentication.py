@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -12,8 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
-from kintune.service.access import TAKES_A_TOKEN, Forbidden, Gone, NotFound, Scope, Unauthorized, Visitor
+from kintune.service.access import TAKES_A_TOKEN, Forbidden, Gone, NotFound, QuotaSpent, Scope, Unauthorized, Visitor
 from kintune.service.blob_store import TooLarge
+from kintune.service.readable_paths import without_paths
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.use_cases import UseCases
 
@@ -38,6 +40,7 @@ _LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1"})
 _PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 _STATUS: tuple[tuple[type[KintuneError], int], ...] = (
     (Unauthorized, 401),
+    (QuotaSpent, 429),
     (Forbidden, 403),
     (Gone, 410),
     (NotFound, 404),
@@ -161,10 +164,14 @@ def install_error_handlers(app: FastAPI) -> None:
     """Has each error raised on purpose answered with its status and one line; the answer says nothing else."""
 
     @app.exception_handler(KintuneError)
-    async def explain(_request: Request, error: Exception) -> JSONResponse:
+    async def explain(request: Request, error: Exception) -> JSONResponse:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-        return _error_answer(str(error), type(error).__name__, status, headers)
+        if isinstance(error, QuotaSpent):
+            headers = {"Retry-After": str(math.ceil(error.retry_after_s))}
+        application: ApplicationState = request.app.state.application
+        said = without_paths(str(error), application.settings.data)
+        return _error_answer(said, type(error).__name__, status, headers)
 
     @app.exception_handler(ClientDisconnect)
     async def let_go(_request: Request, _error: Exception) -> JSONResponse:

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from kintune.core.report import RunReport
+from kintune.service.logs import job_logger
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.webhooks import Webhook, Webhooks, choose_calls, public_address
 from kintune.terminal.comparison import describe_result
@@ -82,6 +83,8 @@ class BackgroundTasks:
             succeeded, outcome = False, f"no answer within {_CALL_S:g} s"
         except Exception as error:  # whatever it is, the call is tried again later
             succeeded, outcome = False, f"{type(error).__name__}: {error}"
+        if not succeeded:
+            job_logger(__name__, call.job).warning("the webhook %s could not be called: %s", call.url, outcome)
         await asyncio.to_thread(self._webhooks.made, call, outcome, self._application.now(), succeeded=succeeded)
 
     def _called(self, task: asyncio.Task[None]) -> None:

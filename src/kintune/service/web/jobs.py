@@ -21,18 +21,19 @@ from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, UseCasesOf, address_of
 from kintune.service.web.schemas import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
+from kintune.service.webhooks import Webhooks
 
 __all__ = ["router"]
 
 router = APIRouter(
     prefix="/api/v1/jobs",
     tags=["jobs"],
-    responses={code: {"model": ErrorOut} for code in (401, 403, 404, 409, 410, 422, 503)},
+    responses={code: {"model": ErrorOut} for code in (401, 403, 404, 409, 410, 422, 429, 503)},
 )
 
 
 @router.post("", status_code=201)
-def submit(
+async def submit(
     asked: JobIn,
     request: Request,
     response: Response,
@@ -41,7 +42,10 @@ def submit(
     idempotency_key: Annotated[str | None, Header(max_length=128, pattern=r"^[\x21-\x7e]+$")] = None,
 ) -> JobOut:
     """Have a model made fast.  With the same `Idempotency-Key`, asking again answers with the same job (200)."""
-    job, is_new = use_cases.submit(visitor, address_of(request), asked.model, asked.wanted.wanted(), idempotency_key)
+    wanted = asked.wanted.wanted()
+    await use_cases.check_webhook(wanted.webhook)
+    address = address_of(request)
+    job, is_new = await asyncio.to_thread(use_cases.submit, visitor, address, asked.model, wanted, idempotency_key)
     response.status_code = 201 if is_new else 200
     return JobOut.of(job)
 
@@ -72,7 +76,8 @@ def show(job: str, visitor: Reader, application: ApplicationOf) -> JobOut:
         found = application.jobs.get(visitor, job)
         name = application.models.names([found.model]).get(found.model, "")
         owner = application.users.names([found.owner]).get(found.owner, "")
-        return JobOut.of(found, application.jobs.steps(found), name, owner)
+        calls = Webhooks(application.database).of_job(found.id)
+        return JobOut.of(found, application.jobs.steps(found), name, owner, calls)
 
 
 @router.post("/{job}/cancel", status_code=202)

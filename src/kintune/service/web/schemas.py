@@ -11,6 +11,7 @@ from kintune.core.constraints import fields_of
 from kintune.service.job_repository import Job, JobStep
 from kintune.service.job_request import MOST_PRIORITY, MOST_SETS, JobRequest
 from kintune.service.model_store import StoredModel
+from kintune.service.webhook_outcome import WebhookOutcome
 
 __all__ = [
     "ErrorOut",
@@ -24,6 +25,7 @@ __all__ = [
     "ModelPage",
     "PriorityIn",
     "StepOut",
+    "WebhookOut",
 ]
 
 
@@ -118,6 +120,20 @@ class StepOut(BaseModel):
         return cls(state=step.state.value, reason=step.reason, at=step.at)
 
 
+class WebhookOut(BaseModel):
+    """What became of the calls of a job's webhook."""
+
+    url: str
+    attempts: int
+    outcome: str = Field(description="How the last call ended; empty before it.")
+    due: float | None = Field(description="When the next call is made; null: no more is to come.")
+
+    @classmethod
+    def of(cls, outcome: WebhookOutcome) -> WebhookOut:
+        """Returns the answer's form of an outcome."""
+        return cls(url=outcome.url, attempts=outcome.attempts, outcome=outcome.outcome, due=outcome.due)
+
+
 class JobOut(BaseModel):
     """A job."""
 
@@ -141,10 +157,21 @@ class JobOut(BaseModel):
     created: float
     started: float | None
     ended: float | None
+    refused: bool | None = Field(None, description="Whether a job that failed would fail likewise again.")
     steps: list[StepOut] | None = None
+    webhook_calls: list[WebhookOut] | None = Field(
+        None, description="Calls of its webhook, after its end; only in the answer of one job."
+    )
 
     @classmethod
-    def of(cls, job: Job, steps: list[JobStep] | None = None, name: str = "", owner: str = "") -> JobOut:
+    def of(
+        cls,
+        job: Job,
+        steps: list[JobStep] | None = None,
+        name: str = "",
+        owner: str = "",
+        calls: list[WebhookOutcome] | None = None,
+    ) -> JobOut:
         """Returns the answer's form of a job."""
         import msgspec
 
@@ -167,7 +194,9 @@ class JobOut(BaseModel):
             created=job.created,
             started=job.started,
             ended=job.ended,
+            refused=job.refused,
             steps=None if steps is None else [StepOut.of(step) for step in steps],
+            webhook_calls=None if calls is None else [WebhookOut.of(call) for call in calls],
         )
 
 

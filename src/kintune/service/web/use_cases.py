@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from kintune.errors import InputError
 from kintune.service.access import Visitor
 from kintune.service.job_repository import Job
-from kintune.service.job_request import JobRequest, check
+from kintune.service.job_request import JobRequest, check, check_webhook
 from kintune.service.job_status import JobCommand
 from kintune.service.model_store import INPUTS
 from kintune.service.web.application_state import ApplicationState
+from kintune.service.webhooks import why_blocked
 
 __all__ = ["UseCases"]
+_LOOKUP_S, _MOST_LOOKUPS = 5.0, 8
 
 
 class UseCases:
@@ -21,6 +25,26 @@ class UseCases:
     def __init__(self, application: ApplicationState, poke: Callable[[], None]) -> None:
         self._application = application
         self._poke = poke
+        self._lookups = ThreadPoolExecutor(_MOST_LOOKUPS, "webhook-check")  # not the threads that all others share
+
+    async def check_webhook(self, url: str | None) -> None:
+        """Checks that the webhook of a job may be called; a name that takes long to look up is checked when it is.
+
+        Raises:
+            InputError: it may not.
+        """
+        if url is None or self._application.settings.local_webhooks:
+            return
+        check_webhook(url)
+        looking = asyncio.get_running_loop().run_in_executor(self._lookups, why_blocked, url)
+        try:
+            cause = await asyncio.wait_for(looking, _LOOKUP_S)
+        except asyncio.TimeoutError:
+            return
+        if cause is not None:
+            raise InputError(
+                f"webhook {url[:200]!r} cannot be called: {cause}; name an address that this service may call"
+            )
 
     def submit(
         self, visitor: Visitor, address: str, model: int, wanted: JobRequest, key: str | None = None
