@@ -7,17 +7,17 @@
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 
-#define FLUSH 0x8040u /* FTZ, DAZ */
-#define MET 0x0012u   /* DE: a denormal operand; UE: a result that is too small */
+#define FLUSH 0x8040u      /* FTZ, DAZ */
+#define MET_KEEPING 0x02u  /* DE: a denormal operand */
+#define MET_FLUSHING 0x10u /* UE: a result that is too small; DE is not set then */
 
 static uint64_t state(void) { return _mm_getcsr(); }
 static void set_state(uint64_t wanted) { _mm_setcsr((unsigned)wanted); }
-static const bool meets_flushing = false; /* DE is set only where denormal operands are kept */
-
 #elif defined(__aarch64__)
 
 #define FLUSH ((uint64_t)1 << 24) /* FZ */
-#define MET ((uint64_t)0x88 << 32) /* IDC: a denormal operand; UFC: a result that is too small */
+#define MET_KEEPING ((uint64_t)0x08 << 32)  /* UFC: a result that is too small; IDC is not set then */
+#define MET_FLUSHING ((uint64_t)0x80 << 32) /* IDC: a denormal operand */
 
 /* FPCR, and FPSR above it. */
 static uint64_t state(void) {
@@ -30,23 +30,19 @@ static void set_state(uint64_t wanted) {
   __asm__ volatile("msr fpcr, %0" ::"r"(wanted & 0xffffffffu));
   __asm__ volatile("msr fpsr, %0" ::"r"(wanted >> 32));
 }
-static const bool meets_flushing = true; /* IDC is set only where denormal operands are flushed */
-
 #else
 
 #define FLUSH 0u
-#define MET 0u
+#define MET_KEEPING 0u
+#define MET_FLUSHING 0u
 
 static uint64_t state(void) { return 0; }
 static void set_state(uint64_t wanted) { (void)wanted; }
-static const bool meets_flushing = false;
 
 #endif
 
-static uint64_t with_flush(uint64_t of, bool flush) { return flush ? of | FLUSH : of & ~(uint64_t)FLUSH; }
-
 uint64_t kt_denormals_set(int flush) {
-  uint64_t before = state(), wanted = with_flush(before, flush != 0);
+  uint64_t before = state(), wanted = flush ? before | FLUSH : before & ~(uint64_t)FLUSH;
   if (wanted != before) set_state(wanted);
   return before;
 }
@@ -57,11 +53,14 @@ void kt_denormals_restore(uint64_t before) {
 
 uint64_t kt_denormals_watch(void) {
   uint64_t before = state();
-  set_state(with_flush(before, meets_flushing) & ~(uint64_t)MET);
+  set_state(before & ~(uint64_t)(MET_KEEPING | MET_FLUSHING));
   return before;
 }
 
-int kt_denormals_met(void) { return (state() & MET) != 0; }
+int kt_denormals_met(void) {
+  uint64_t now = state();
+  return (now & ((now & FLUSH) == FLUSH ? MET_FLUSHING : MET_KEEPING)) != 0;
+}
 
 int kt_denormals_task(int task, void *group, void *flush) {
   (void)task, (void)group;

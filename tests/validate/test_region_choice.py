@@ -113,7 +113,7 @@ class TestWinningRegions:
         self.winners(
             result, dict.fromkeys((f"region{n}.{k}" for n in range(3) for k in ("kt", "onnx")), 1.0), monkeypatch
         )
-        assert [context.rival for context in Scripted.contexts] == ["kintune", "onnxruntime"] * 3
+        assert [context.rival for context in Scripted.contexts] == ["kintune", "onnxruntime_flushing"] * 3
         for ours, theirs in zip(Scripted.contexts[::2], Scripted.contexts[1::2], strict=True):
             assert (ours.threads, ours.cores, ours.seed) == (theirs.threads, theirs.cores, theirs.seed) == (1, (3,), 7)
             assert ours.tensors == theirs.tensors

@@ -35,8 +35,7 @@ class Flushing:
 class DenormalsWatch:
     """A context manager that notes whether floating-point operations of the calling thread meet denormal numbers.
 
-    `met` says it afterwards: an operand was denormal, or a result too small for its type.  Within it, x86-64 keeps such
-    numbers and aarch64 flushes them, since the processor's flags tell it only so.
+    `met` says it afterwards: an operand was denormal or, where only that can be told, a result too small for its type.
     """
 
     def __init__(self) -> None:

@@ -10,13 +10,24 @@ import msgspec
 
 from kintune.errors import InputError
 
-__all__ = ["COMPARED", "COMPARED_NARROW", "FASTEST", "UNTUNED_NETWORK", "LatencyTarget", "parse_target"]
+__all__ = [
+    "COMPARED",
+    "COMPARED_FLUSHING",
+    "COMPARED_NARROW",
+    "FASTEST",
+    "UNTUNED_NETWORK",
+    "LatencyTarget",
+    "parse_target",
+]
 
 COMPARED = ("onnxruntime", "openvino", "torch")
 """The names of the runtimes that a network is compared with, where they are installed; they compute in fp32."""
 
 COMPARED_NARROW = ("openvino_bf16",)
 """The names of the runtimes that a network is compared with as well, if it may compute in a narrower precision."""
+
+COMPARED_FLUSHING = ("onnxruntime_flushing",)
+"""The names of runtimes with denormal numbers flushed to zero, which are compared where that makes them faster."""
 
 FASTEST = "fastest"
 """In place of a runtime's name: the fastest of the runtimes."""

@@ -11,7 +11,7 @@ import msgspec
 
 from kintune.core.config import Options
 from kintune.core.kernel_call import readable
-from kintune.core.latency_target import COMPARED, COMPARED_NARROW
+from kintune.core.latency_target import COMPARED, COMPARED_FLUSHING, COMPARED_NARROW
 from kintune.core.paired_ratio import PairedRatio
 from kintune.core.profile import Profile
 from kintune.core.quantiles import quantile
@@ -101,6 +101,7 @@ class Latencies(msgspec.Struct, frozen=True):
     openvino: float | None = None
     torch: float | None = None
     openvino_bf16: float | None = None
+    onnxruntime_flushing: float | None = None
     spread: dict[str, Spread] = {}
     paired: dict[str, PairedRatio] = {}
 
@@ -135,7 +136,7 @@ class Latencies(msgspec.Struct, frozen=True):
     @property
     def rivals(self) -> dict[str, float]:
         """The medians of the other runtimes that ran, fastest first."""
-        times = {name: getattr(self, name) for name in (*COMPARED, *COMPARED_NARROW)}
+        times = {name: getattr(self, name) for name in (*COMPARED, *COMPARED_NARROW, *COMPARED_FLUSHING)}
         ran = ((name, time) for name, time in times.items() if time is not None)
         return dict(sorted(ran, key=lambda item: item[1]))
 

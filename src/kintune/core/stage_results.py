@@ -293,6 +293,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     of the norm of that output; None like the other errors.  `score` is by the user's own metric, if there is one.
     `beside_ms` has the median latency of each round of the tuned executable, and then of another that was timed beside
     it; it is empty where there was none.  `calls` are the kernel calls of the network, and its nodes in onnxruntime.
+    `notes` has a line on each thing that the user should know.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations
@@ -323,6 +324,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     beside_ms: tuple[tuple[float, ...], ...] = ()
     calls: CallTimes | None = None
     rounds_ms: dict[str, tuple[float, ...]] = {}
+    notes: tuple[str, ...] = ()
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -98,6 +98,8 @@ def _latencies(report: RunReport) -> list[str]:
             )
     if said := describe_medians(latency):
         lines.append(f"  {said}")
+    if latency.onnxruntime_flushing is not None:
+        lines.append("  (onnxruntime_flushing has session.set_denormal_as_zero, an option of onnxruntime)")
     lines.extend(f"  {name:<12} not compared: {reason}" for name, reason in sorted(report.skipped.items()))
     return lines
 

@@ -36,6 +36,8 @@ class BaselineProcess:
 
     def __init__(self, name: str, context: BaselineContext) -> None:
         self.name = name
+        self.met_denormals = False
+        """Whether denormal numbers occurred in any turn (see `BaselineTimes`)."""
         self._context = context
         threads = str(context.threads)
         environment = {"TVM_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
@@ -66,7 +68,9 @@ class BaselineProcess:
         Raises:
             EngineError: as for `prepare`.
         """
-        return msgspec.msgpack.decode(self._order(turn, seconds), type=BaselineTimes).times_ms
+        taken = msgspec.msgpack.decode(self._order(turn, seconds), type=BaselineTimes)
+        self.met_denormals |= taken.denormals
+        return taken.times_ms
 
     def profile(self, turn: ProfileTurn, seconds: float) -> dict[int, float]:
         """Times the kernels of an executable for CPUs within `seconds`; returns microseconds by place in the plan.

@@ -66,9 +66,14 @@ class BaselineTurn(msgspec.Struct, frozen=True, tag="turn"):
 
 
 class BaselineTimes(msgspec.Struct, frozen=True):
-    """The answer to a `BaselineTurn`: the time of each timed run in milliseconds."""
+    """The answer to a `BaselineTurn`: the time of each timed run in milliseconds.
+
+    `denormals` says whether denormal numbers occurred in the thread that started the runs; of Kintune's own executables
+    that is not known.
+    """
 
     times_ms: tuple[float, ...]
+    denormals: bool = False
 
 
 class ProfileTurn(msgspec.Struct, frozen=True, tag="profile"):

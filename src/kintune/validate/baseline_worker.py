@@ -37,6 +37,7 @@ from kintune.validate.baselines.onnx_runtime import OnnxRuntime
 from kintune.validate.numerics import perturbed
 from kintune.validate.plain_outputs import save_outputs
 from kintune.wire import worker_loop as worker
+from kintune_runtime.denormals import DenormalsWatch
 
 if TYPE_CHECKING:
     from kintune.validate.board_executable import BoardExecutable
@@ -161,12 +162,13 @@ def _take_turn(run: _Run, turn: BaselineTurn) -> BaselineTimes:
     times: list[float] = []
     outputs: list[Array] = []
     begun = time.perf_counter()
-    while not times or (len(times) < turn.runs and time.perf_counter() - begun < turn.seconds):
-        seconds, outputs = run()
-        times.append(seconds * 1e3)
+    with DenormalsWatch() as denormals:
+        while not times or (len(times) < turn.runs and time.perf_counter() - begun < turn.seconds):
+            seconds, outputs = run()
+            times.append(seconds * 1e3)
     if turn.outputs is not None:
         save_outputs(Path(turn.outputs), outputs)
-    return BaselineTimes(tuple(times))
+    return BaselineTimes(tuple(times), denormals.met)
 
 
 def _profile(network: KintuneExecutable, turn: ProfileTurn) -> KernelTimes:

@@ -18,7 +18,7 @@ from kintune.partition.keeping import write_region
 from kintune.runtime.package import read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext
-from kintune.validate.baselines import KINTUNE, BaselineModel
+from kintune.validate.baselines import FLUSHING, KINTUNE, BaselineModel
 from kintune.validate.interleaved import time_interleaved
 
 __all__ = ["is_slower", "winning_regions", "wins"]
@@ -78,10 +78,12 @@ def _wins(
     executable, graph = directory / f"region{number}.kt", directory / f"region{number}.onnx"
     write_region(path, number, executable, graph)
     tensors = read_manifest(executable).inputs
+    keeps = read_manifest(executable).keep_denormals
+    baseline = "onnxruntime" if keeps else FLUSHING["onnxruntime"]  # as the result's own sessions of it
     brief = msgspec.structs.replace(conditions, rounds=6, min_rounds=2, race_seconds=_SECONDS)
     rivals = {
         KINTUNE: BaselineModel(executable=str(executable)),
-        "onnxruntime": BaselineModel(onnx=str(graph)),
+        baseline: BaselineModel(onnx=str(graph)),
     }
     with ExitStack() as processes:
         running = []
@@ -104,4 +106,4 @@ def _wins(
         rounds_ms = time_interleaved(running, brief, clock).rounds_ms
     if len(rounds_ms) < len(rivals):
         return True
-    return wins(rounds_ms[KINTUNE], rounds_ms["onnxruntime"])
+    return wins(rounds_ms[KINTUNE], rounds_ms[baseline])

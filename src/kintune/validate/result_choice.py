@@ -16,7 +16,7 @@ from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.package import read_manifest, write_with_thread_counts
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext
-from kintune.validate.baselines import KINTUNE, BaselineModel
+from kintune.validate.baselines import FLUSHING, KINTUNE, BaselineModel
 from kintune.validate.interleaved import InterleavedTimes, TimedEntry, time_interleaved
 from kintune.validate.region_choice import is_slower, winning_regions, wins
 from kintune.validate.thread_choice import choose_thread_counts, is_faster, profile_kernels
@@ -25,6 +25,7 @@ from kintune.validate.validation_run import TUNED, ValidationRun
 __all__ = ["ResultChoice"]
 
 _BASELINE = "onnxruntime"
+_FLUSHING = FLUSHING[_BASELINE]  # as it would run here, where that was timed
 _CHOSEN = "tuned, threads chosen"
 _LEAST_GAIN = 0.02  # with which the extents of what runs in onnxruntime are fixed
 _AGAIN = {"rounds": 60, "min_rounds": 2, "runs": 2}  # of `look_again`
@@ -92,7 +93,7 @@ class ResultChoice:
         `rounds_ms` has the median of each round in milliseconds, by name.  A network that needs no onnxruntime is
         handed over if it is slower, one with regions unless it is faster.
         """
-        ours, theirs = rounds_ms.get(TUNED), rounds_ms.get(_BASELINE)
+        ours, theirs = rounds_ms.get(TUNED), rounds_ms.get(_FLUSHING, rounds_ms.get(_BASELINE))
         if not (self._has_baseline and self.run.item.onnx and ours and theirs):
             return False
         if self._is_whole:
@@ -128,9 +129,10 @@ class ResultChoice:
     def _in_doubt(self, first: InterleavedTimes) -> str | None:
         """The name of what is to be timed once more beside the network; None where the first rounds suffice."""
         latencies = Latencies.of(first.latency_ms, first.rounds_ms)
-        theirs = latencies.paired.get(_BASELINE)
+        baseline = _FLUSHING if _FLUSHING in latencies.paired else _BASELINE
+        theirs = latencies.paired.get(baseline)
         if theirs is not None and self._is_whole and self.should_hand_over(first.rounds_ms) and not theirs.is_decided:
-            return _BASELINE
+            return baseline
         fastest = latencies.fastest_baseline
         return fastest.name if fastest is not None and fastest.low is not None and not fastest.tells else None
 

@@ -23,6 +23,7 @@ from kintune.models.constants import located
 from kintune.runtime.inputs import load_fitting
 from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
+from kintune.validate.baselines import FLUSHING
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison, judge_score
 from kintune.validate.result_choice import ResultChoice
@@ -113,6 +114,7 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         score=min((result.score for result in results if result.score is not None), default=None),
         beside_ms=_sums([result.beside_ms for result in results]),
         calls=results[0].calls,
+        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
     )
 
 
@@ -168,10 +170,10 @@ def _validate_combination(
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
             raise NumericsError(f"the tuned network does not run{_hint(item, manifest)}: {run.skipped[TUNED]}")
-        difference, compared = run.compare([reference for reference in references if reference is not None])
-        for reference in references:
-            if reference is not None:
-                reference.close()
+        ran, changed = run.flush_references([each for each in references if each is not None], processes)
+        difference, compared = run.compare(ran)
+        for reference in ran:
+            reference.close()
         alone = run.compare_each_program() if _basis(difference) else ProgramComparison()
         difference = _with_wrong_program(difference, alone, item)
         reached = scored
@@ -217,6 +219,7 @@ def _validate_combination(
         fixed=choice.is_fixed,
         beside_ms=beside,
         calls=calls,
+        notes=(changed,) if changed else (),
     )
 
 
@@ -256,6 +259,9 @@ def _time_interleaved(
         if (untuned := run.start(UNTUNED, processes)) is not None:
             ours.append(untuned)
     baselines = [baseline for name in run.item.compare if (baseline := run.start(name, processes)) is not None]
+    plain = next((each for each in baselines if each.name == "onnxruntime"), None)
+    if plain is not None and (flushing := run.flushing_rival(plain, processes)) is not None:
+        baselines.append(flushing)
     if run.board or is_gpu(run.manifest.target):
         run.skip_all(baselines, _ON_CPU)
         baselines = []
@@ -271,10 +277,14 @@ def _time_handed_over(
     Returns also the difference of its outputs from onnxruntime's, if both run.
     """
     with ExitStack() as processes:
-        names = (TUNED, *(name for name in run.item.compare if name in before.latency_ms))
+        flushing = FLUSHING["onnxruntime"]
+        names = [TUNED, *(name for name in (*run.item.compare, flushing) if name in before.latency_ms)]
+        if run.has_flushed and flushing not in names:
+            names.append(flushing)
         running = [process for name in names if (process := run.start(name, processes)) is not None]
         ran = {process.name for process in running}
-        difference = run.compare_first("onnxruntime") if {TUNED, "onnxruntime"} <= ran else None
+        reference = flushing if flushing in ran else "onnxruntime"
+        difference = run.compare_first(reference) if {TUNED, reference} <= ran else None
         found = time_interleaved(running, run.conditions, clock)
     both = InterleavedTimes(
         {**before.latency_ms, **found.latency_ms}, {**before.dropped, **found.dropped}, found.rounds_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ import msgspec
 from kintune.core.call_times import CallTimes
 from kintune.core.config import Metric
 from kintune.core.model import spell_shapes
+from kintune.core.paired_ratio import paired_ratio
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
@@ -24,7 +26,7 @@ from kintune.runtime.inputs import Array, draw_inputs, write_arrays
 from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileNodesTurn, ProfileTurn
-from kintune.validate.baselines import KINTUNE, BaselineModel
+from kintune.validate.baselines import FLUSHING, KINTUNE, BaselineModel
 from kintune.validate.interleaved import (
     QUICK_SECONDS,
     TURN_SECONDS,
@@ -60,6 +62,9 @@ SLOW_UNTUNED_SECONDS = 0.5
 _SAMPLES = 3  # of a reference with noise
 _BESIDE = "beside"
 _FAST = "onnxruntime optimised"
+_CHANGED = "Flushing denormal numbers to zero changes outputs of the model itself (--keep-denormals keeps them):"
+_NOTICEABLE = 0.95  # of the time that it takes without flushing
+_BRIEF_SECONDS = 2.0
 _CALL_RUNS, _CALL_SECONDS = 50, 1.0
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
@@ -87,6 +92,8 @@ class ValidationRun:
         self.cores = choose_cores(1 if board else conditions.threads)  # a board has others
         self._sets: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
         self.skipped: dict[str, str] = {}
+        self.has_flushed = False
+        """Whether a reference flushes denormal numbers to zero."""
 
     def _draw(self) -> tuple[str, ...]:
         """Writes files with sets of inputs from seeds that follow each other; none where one set is enough."""
@@ -278,16 +285,17 @@ class ValidationRun:
                 self.skipped[f"{reference.name} with noise"] = str(error)
         if any(r.name == "onnxruntime" for r in references):
             if not Path(self._outputs_of(_FAST, at)).exists():
-                with self.process("onnxruntime", label=_FAST) as fast:
+                with self.process("onnxruntime", label=_FAST, flush=self.has_flushed) as fast:
                     self._run_once(fast, exact=True)
             if Path(self._outputs_of(_FAST, at)).exists():
                 taken.append(self._outputs(_FAST, at))
         return taken
 
-    def process(self, name: str, exact: bool = False, label: str | None = None) -> BaselineProcess:
+    def process(self, name: str, exact: bool = False, label: str | None = None, flush: bool = False) -> BaselineProcess:
         """Returns a process, not yet started, of this network or runtime; `label` names its files and messages.
 
-        In `exact` arithmetic it may use all processors, since it is not timed.
+        In `exact` arithmetic it may use all processors, since it is not timed.  A runtime flushes denormal numbers to
+        zero with `flush`.
         """
         ours = {
             TUNED: self.item.tuned,
@@ -304,7 +312,7 @@ class ValidationRun:
             else BaselineModel(onnx=self.item.onnx, exported=self.item.exported, constants=self.item.constants)
         )
         context = BaselineContext(
-            rival=KINTUNE if name in ours else name,
+            rival=KINTUNE if name in ours else FLUSHING[name] if flush else name,
             subject=subject,
             tensors=self._combination.inputs,
             inputs=self._sets[0],
@@ -315,6 +323,52 @@ class ValidationRun:
             exact=exact,
         )
         return BaselineProcess(label or name, context)
+
+    def flushing_rival(self, plain: BaselineProcess, processes: ExitStack) -> BaselineProcess | None:
+        """Starts onnxruntime with denormal numbers flushed to zero beside the `plain` one, which has run once.
+
+        None where no such numbers occurred, the result keeps them, or it is no faster for that.
+        """
+        if not (self._flushes and plain.met_denormals):
+            return None
+        flushing = self.start(FLUSHING[plain.name], processes)
+        if flushing is None:
+            return None
+        brief = msgspec.structs.replace(self.conditions, rounds=4, min_rounds=1, race_seconds=_BRIEF_SECONDS)
+        found = time_interleaved((plain, flushing), brief, time.monotonic).rounds_ms
+        if len(found) == 2 and paired_ratio(found[flushing.name], found[plain.name]) < _NOTICEABLE:
+            return flushing
+        flushing.close()
+        return None
+
+    def flush_references(
+        self, references: Sequence[BaselineProcess], processes: ExitStack
+    ) -> tuple[list[BaselineProcess], str]:
+        """Replaces references that met denormal numbers, if the result flushes these to zero, by ones that do, too.
+
+        Also returns one line on how this changes outputs by more than the tolerances; empty if it does not.
+        """
+        found, changed = [], ""
+        for plain in references:
+            found.append(plain)
+            if plain.name not in FLUSHING or not (self._flushes and plain.met_denormals):
+                continue
+            kept = self._outputs(plain.name, 0)
+            flushing = self._run_once(processes.enter_context(self.process(plain.name, True, flush=True)), exact=True)
+            if flushing is None:
+                continue
+            plain.close()
+            found[-1], self.has_flushed = flushing, True
+            names = [tensor.name for tensor in self._combination.outputs]
+            flushed = self._outputs(plain.name, 0)
+            difference = compare_outputs(names, flushed, kept, self.conditions.rtol, self.conditions.atol)
+            changed = changed or (difference.disagreement and f"{_CHANGED} {difference.disagreement}")
+        return found, changed
+
+    @property
+    def _flushes(self) -> bool:
+        """Whether the result flushes denormal numbers to zero."""
+        return not self.manifest.keep_denormals and not is_gpu(self.manifest.target)
 
     @property
     def _alone(self) -> str | None:

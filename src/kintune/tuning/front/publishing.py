@@ -183,7 +183,7 @@ def report_of(
         kernels_ms=summary.kernels_ms,
         overhead_seconds=timings.overhead_seconds,
         knowledge=summary.knowledge,
-        notes=summary.notes,
+        notes=(*summary.notes, *(proof.notes if proof else ())),
         combinations=_combinations(spec, summary),
         fastest_baseline=latency_ms.fastest_baseline,
         norm_error=proof.norm_error if proof else None,

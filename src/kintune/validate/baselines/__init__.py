@@ -9,12 +9,22 @@ from kintune.errors import InputError
 from kintune.hardware.gpu_target import is_gpu
 from kintune.validate.baselines.baseline import Baseline, BaselineModel
 from kintune.validate.baselines.kintune_executable import KintuneExecutable
-from kintune.validate.baselines.onnx_runtime import OnnxRuntime
+from kintune.validate.baselines.onnx_runtime import OnnxRuntime, OnnxRuntimeFlushing
 from kintune.validate.baselines.open_vino import OpenVino, OpenVinoBf16
 from kintune.validate.baselines.quantised_runtimes import OnnxRuntimeInt8, OpenVinoInt8
-from kintune.validate.baselines.torch_compile import TorchCompile
+from kintune.validate.baselines.torch_compile import TorchCompile, TorchFlushing
 
-__all__ = ["BASELINES", "INT8", "KINTUNE", "Baseline", "BaselineModel", "make_baseline", "run_on", "takes"]
+__all__ = [
+    "BASELINES",
+    "FLUSHING",
+    "INT8",
+    "KINTUNE",
+    "Baseline",
+    "BaselineModel",
+    "make_baseline",
+    "run_on",
+    "takes",
+]
 
 KINTUNE = "kintune"
 """The name of Kintune's own executables among the baselines."""
@@ -22,14 +32,19 @@ KINTUNE = "kintune"
 INT8 = ("onnxruntime_int8", "openvino_int8")
 """The runtimes that run a model as it was quantised to 8 bits."""
 
+FLUSHING = {"onnxruntime": "onnxruntime_flushing", "torch": "torch_flushing"}
+"""The names under which runtimes flush denormal numbers to zero, which they do not by default."""
+
 BASELINES: Mapping[str, Callable[[bool], Baseline]] = {
     KINTUNE: KintuneExecutable,
     "onnxruntime": OnnxRuntime,
+    FLUSHING["onnxruntime"]: OnnxRuntimeFlushing,
     "openvino": OpenVino,
     "openvino_bf16": OpenVinoBf16,
     "onnxruntime_int8": OnnxRuntimeInt8,
     "openvino_int8": OpenVinoInt8,
     "torch": TorchCompile,
+    FLUSHING["torch"]: TorchFlushing,
 }
 """All runtimes, by name; the argument is `exact`."""
 
@@ -45,7 +60,7 @@ def takes(name: str, model: BaselineModel) -> bool:
         return model.executable is not None
     if name in INT8:
         return model.quantised is not None
-    return model.exported is not None if name == "torch" else model.onnx is not None
+    return model.exported is not None if name in ("torch", FLUSHING["torch"]) else model.onnx is not None
 
 
 def make_baseline(name: str, exact: bool = False) -> Baseline:

@@ -20,8 +20,9 @@ from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.baselines.node_times import NodeTimes, node_times
 from kintune.validate.numerics import perturbed
+from kintune_runtime.library import library
 
-__all__ = ["OnnxRuntime"]
+__all__ = ["OnnxRuntime", "OnnxRuntimeFlushing"]
 
 _ERRORS_ONLY = 3
 _IN_BYTES = (b"MatMulInteger", b"ConvInteger", b"QLinearMatMul", b"QLinearConv")
@@ -37,6 +38,7 @@ class OnnxRuntime:
     against the former and against saturation.
     """
 
+    _flush = False  # denormal numbers
     _session: Any
     _subject: BaselineModel
     _threads: int
@@ -98,6 +100,9 @@ class OnnxRuntime:
                 options.add_free_dimension_override_by_name(dimension, extent)
         if profile:
             options.enable_profiling, options.profile_file_prefix = True, profile
+        if self._flush:  # the option sets the threads of the session, and not always the one that runs it
+            library().kt_denormals_set(True)
+            options.add_session_config_entry("session.set_denormal_as_zero", "1")
         self._weights = [] if seed is None else _replace_weights(path, options, seed)  # the session reads these
         return _open(path, options)
 
@@ -109,6 +114,12 @@ class OnnxRuntime:
         """Run once."""
         outputs: list[Array] = self._session.run(None, self._inputs)
         return outputs
+
+
+class OnnxRuntimeFlushing(OnnxRuntime):
+    """The same with its option to flush denormal numbers to zero, as Kintune's results do, in a process of its own."""
+
+    _flush = True
 
 
 def _open(path: str, options: Any) -> Any:

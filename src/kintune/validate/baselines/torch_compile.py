@@ -14,8 +14,9 @@ from kintune.core.dtypes import numpy_dtype
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.numerics import perturbed
+from kintune_runtime.library import library
 
-__all__ = ["TorchCompile"]
+__all__ = ["TorchCompile", "TorchFlushing"]
 
 
 class TorchCompile:
@@ -99,6 +100,15 @@ class TorchCompile:
             outputs = self._function(*self._arguments, **self._keywords)
         leaves = torch.utils._pytree.tree_leaves(outputs)
         return [_array(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+class TorchFlushing(TorchCompile):
+    """The same, flushing denormal numbers to zero, as Kintune's results do, in a process of its own."""
+
+    def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Set this thread, from which all others come, then load the program."""
+        library().kt_denormals_set(True)
+        super().prepare(subject, threads, inputs)
 
 
 def _tensor(array: Array) -> Any:
