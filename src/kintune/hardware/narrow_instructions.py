@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from kintune.errors import TargetError
 
-__all__ = ["FOR_BF16", "FOR_INT8", "require_instructions"]
+__all__ = ["FOR_BF16", "FOR_INT8", "has_instructions", "require_instructions"]
 
 FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})
 """Extensions for products in bfloat16, as `hardware.cpu.extensions` spells them; one of them is enough."""
@@ -23,12 +23,20 @@ _NEEDED = {
 }
 
 
+def has_instructions(precision: str, extensions: Collection[str] | None) -> bool:
+    """Whether a CPU with these extensions computes in a precision itself, instead of emulating it.
+
+    True where the extensions are not known (None), or the precision needs none.
+    """
+    needed, _ = _NEEDED.get(precision, (frozenset[str](), ""))
+    return extensions is None or not needed or bool(needed.intersection(extensions))
+
+
 def require_instructions(precision: str, extensions: Collection[str], cpu: str) -> None:
     """Check that a `cpu` with these extensions computes in a precision itself.
 
     Raises:
         TargetError: it does not.
     """
-    needed, said = _NEEDED.get(precision, (frozenset[str](), ""))
-    if needed and not needed.intersection(extensions):
-        raise TargetError(f"precision {precision}: {cpu} has no instructions {said}")
+    if not has_instructions(precision, extensions):
+        raise TargetError(f"precision {precision}: {cpu} has no instructions {_NEEDED[precision][1]}")

@@ -119,6 +119,24 @@ def test_each_says_how_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch)
     assert str(make_baseline(name).unavailable(everything)).startswith("not installed: pip install ")
 
 
+@pytest.mark.parametrize(
+    ("extensions", "reason"),
+    [
+        (("avx2", "avx512f", "avx512vnni"), "this processor has no instructions for bfloat16"),
+        (("avx512bf16", "avx512f"), None),
+        (("amxbf16",), None),
+        (None, None),
+    ],
+)
+def test_bf16_is_no_rival_where_the_processor_emulates_it(
+    extensions: tuple[str, ...] | None, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kintune.validate.baselines.open_vino.find_spec", lambda _: object())
+    monkeypatch.setattr("kintune.validate.baselines.open_vino.host_extensions", lambda: extensions)
+    assert make_baseline("openvino_bf16").unavailable(BaselineModel(onnx="a.onnx")) == reason
+    assert make_baseline("openvino").unavailable(BaselineModel(onnx="a.onnx")) is None
+
+
 def test_torch_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kintune.validate.baselines.torch_compile.find_spec", lambda _: object())
     monkeypatch.setenv("PATH", "")

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from kintune.errors import InputError
+from kintune.hardware.cpu import host_extensions
+from kintune.hardware.narrow_instructions import has_instructions
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 
@@ -72,9 +74,17 @@ class OpenVino:
 
 
 class OpenVinoBf16(OpenVino):
-    """The same in bf16, which is its default on CPUs that have it."""
+    """The same in bf16, which is its default on CPUs that have it; on others it would emulate bf16, at a loss."""
 
     _precision = "bf16"
+
+    def unavailable(self, subject: BaselineModel) -> str | None:
+        """It needs an ONNX file, and a CPU that computes in bf16 itself."""
+        if reason := super().unavailable(subject):
+            return reason
+        return (
+            None if has_instructions("bf16", host_extensions()) else "this processor has no instructions for bfloat16"
+        )
 
 
 def _reason(error: RuntimeError) -> str:
