@@ -87,6 +87,25 @@ def test_pages_load_nothing_from_elsewhere(pages: Pages, browser: webdriver.Chro
 
 
 @browsed
+def test_pages_work_under_their_policy_and_run_no_script_that_is_injected(
+    pages: Pages, browser: webdriver.Chrome
+) -> None:
+    browser.get_log("browser")
+    for path in (*pages.paths.values(), "/api/docs"):
+        browser.get(pages.url + path)
+        if path != "/api/docs":
+            wait_until_shown(browser)
+        assert [line for line in browser.get_log("browser") if "Content Security Policy" in line["message"]] == []
+    inject = """
+        window.injected = 0;
+        document.body.insertAdjacentHTML('beforeend', '<img src="/nothing" onerror="window.injected = 1">');
+        document.body.lastElementChild.addEventListener('error', () => setTimeout(() => arguments[0](injected)));
+    """
+    assert browser.execute_async_script(inject) == 0
+    assert any("Content Security Policy" in line["message"] for line in browser.get_log("browser"))
+
+
+@browsed
 def test_a_page_is_reached_by_keyboard(pages: Pages, browser: webdriver.Chrome) -> None:
     browser.get(pages.url)
     wait_until_shown(browser)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, given
 from starlette.applications import Starlette
 from starlette.testclient import httpx
 
+from kintune.service.access import Scope
+from kintune.service.orchestrator.events import Starting
 from tests.support.examples import compiled_examples
 from tests.support.service_users import upload
 
@@ -126,3 +129,38 @@ def test_no_request_is_answered_with_a_500(browser: TestClient, described: dict[
             assert answer.headers["content-type"].startswith("application/json")
 
     play()
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/api/docs"])
+def test_what_describes_the_service_takes_a_token_once_there_is_one(
+    browser: TestClient, client: Callable[..., TestClient], path: str
+) -> None:
+    assert browser.get(path).status_code == 200
+    anna = client("anna", scope=Scope.READ)
+    assert browser.get(path).status_code == 401
+    assert anna.get(path).status_code == 200
+
+
+def test_the_page_of_the_api_names_every_request_and_loads_nothing(browser: TestClient) -> None:
+    answer = browser.get("/api/docs")
+    document = browser.get("/openapi.json").json()
+    for path in document["paths"]:
+        assert path in answer.text
+    assert "src=" not in answer.text
+    policy = answer.headers["Content-Security-Policy"]
+    assert "script-src 'self' 'nonce-" in policy
+    assert browser.get("/healthz").headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert browser.get("/api/docs").headers["Content-Security-Policy"] != policy
+
+
+def test_a_service_says_what_its_orchestrator_waits_for(browser: TestClient) -> None:
+    live_state = browser.app.state.live_state  # type: ignore[attr-defined]
+    assert browser.get("/readyz").json()["problems"] == ["the orchestrator does not answer"]
+    waits = "the orchestrator waits for its cores, which process 12 holds"
+    live_state.update(Starting(waits))
+    answer = browser.get("/readyz")
+    assert (answer.status_code, answer.json()["problems"]) == (503, [waits])
+    live_state.update(Starting(""))
+    assert browser.get("/readyz").status_code == 200
+    live_state.forget_what_runs()
+    assert browser.get("/readyz").status_code == 503

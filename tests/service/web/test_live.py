@@ -77,11 +77,11 @@ def test_who_is_no_longer_let_in_hears_no_more_however_much_there_is_to_say(
 def test_the_same_for_prometheus(browser: TestClient) -> None:
     text = browser.get("/metrics").text
     assert 'kintune_stages_running{kind="build"} 1.0' in text
-    assert 'kintune_resource_use{resource="gpu"} 0.2' in text
-    assert 'kintune_measurements{device="gpu"} 64.0' in text
-    assert 'kintune_measurements_disturbed{device="gpu"} 3.0' in text
-    assert 'kintune_resource_up{kind="device",resource="gpu",what="big"} 1.0' in text
-    assert 'kintune_resource_up{kind="device",resource="pi",what="pi5"} 0.0' in text
+    assert 'kintune_resource_use{kind="device",type="big"} 0.2' in text
+    assert 'kintune_measurements{type="big"} 64.0' in text
+    assert 'kintune_measurements_disturbed{type="big"} 3.0' in text
+    assert 'kintune_resources_up{kind="device",type="big"} 1.0' in text
+    assert 'kintune_resources_up{kind="device",type="pi5"} 0.0' in text
     assert 'kintune_jobs{state="queued"} 0.0' in text
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "StageEnded",
     "Standing",
     "Standings",
+    "Starting",
     "decode_news",
     "encode",
 ]
@@ -107,7 +108,17 @@ class Standings(msgspec.Struct, frozen=True, tag="standings"):
     job: str = ""
 
 
-News: TypeAlias = Changed | Progressed | StageBegan | StageEnded | Standings
+class Starting(msgspec.Struct, frozen=True, tag="starting"):
+    """What the orchestrator waits for before it works on jobs, "" once it does; a new listener gets the latest first.
+
+    It is about no job.
+    """
+
+    waits_for: str
+    job: str = ""
+
+
+News: TypeAlias = Changed | Progressed | StageBegan | StageEnded | Starting | Standings
 
 
 class Poke(msgspec.Struct, frozen=True):
@@ -155,7 +166,7 @@ class EventBus:
         self._selector = selectors.DefaultSelector()
         self._wake, self._sleep = socket.socketpair()
         self._closed = False
-        self._standings = b""
+        self._latest: dict[type, bytes] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path.unlink(missing_ok=True)
@@ -176,8 +187,8 @@ class EventBus:
         """Sends an event to all listeners."""
         data = frame(encode(news))
         with self._lock:
-            if isinstance(news, Standings):
-                self._standings = data
+            if isinstance(news, Standings | Starting):
+                self._latest[type(news)] = data
             for connection, unsent in list(self._unsent.items()):
                 unsent += data
                 if len(unsent) > _MOST_UNSENT:
@@ -225,7 +236,7 @@ class EventBus:
             self._selector.register(connection, selectors.EVENT_READ)
             self._readers[connection] = FrameReader(_MOST_HEARD)
             with self._lock:
-                self._unsent[connection] = bytearray(self._standings)
+                self._unsent[connection] = bytearray(b"".join(self._latest.values()))
 
     def _read(self, connection: socket.socket) -> None:
         try:

@@ -33,7 +33,7 @@ from kintune.service.job_repository import JobRepository
 from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
 from kintune.service.orchestrator.engine_log import EngineLog
-from kintune.service.orchestrator.events import EventBus
+from kintune.service.orchestrator.events import EventBus, Starting
 from kintune.service.orchestrator.job_controller import JobController
 from kintune.service.orchestrator.journal import OrchestratorJournal
 from kintune.service.orchestrator.refresher import Refresher
@@ -86,10 +86,6 @@ def orchestrate(settings: ServiceSettings) -> None:
     with ExitStack() as stack:
         stack.enter_context(off_devices(place))
         stack.enter_context(DeviceLock("orchestrator", settings.directory).holding(_waits_for("this directory")))
-        stack.enter_context(holding(place.cores, [gpu.index for gpu in place.gpus], _waits_for("these cores")))
-        database = stack.enter_context(closing(open_database(settings.service_database)))
-        store = stack.enter_context(Store.open(settings.records))
-        about = _ask_device(settings, place, store)
         ready = threading.Event()
 
         def look_around() -> None:
@@ -98,6 +94,18 @@ def orchestrate(settings: ServiceSettings) -> None:
 
         bus = EventBus(settings.socket, look_around)
         stack.callback(bus.close)
+        bus.publish(Starting("the orchestrator is starting"))
+
+        def wait_for_cores(holder: str) -> None:
+            _waits_for("these cores")(holder)
+            number = holder.partition(" ")[0]  # not its command line: whoever asks need not have a token
+            bus.publish(Starting(f"the orchestrator waits for its cores, which process {number} holds"))
+
+        stack.enter_context(holding(place.cores, [gpu.index for gpu in place.gpus], wait_for_cores))
+        bus.publish(Starting("the orchestrator is starting"))
+        database = stack.enter_context(closing(open_database(settings.service_database)))
+        store = stack.enter_context(Store.open(settings.records))
+        about = _ask_device(settings, place, store)
         refresher = Refresher(
             settings.records,
             settings.refresh_every,
@@ -171,6 +179,7 @@ def orchestrate(settings: ServiceSettings) -> None:
             signal.signal(number, lambda *_: engine.leave())
         ready.set()
         engine.post(controller.look_around)  # whatever was poked about until now
+        bus.publish(Starting(""))
         _log.info("ready, with device %s", settings.device)
         engine.serve(on_progress=controller.progressed, on_stage=began, on_end=ended)
 

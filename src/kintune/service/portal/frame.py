@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
+from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import RedirectResponse, Response
 from nicegui import app as nicegui_app
 from nicegui import ui
@@ -22,6 +23,7 @@ from kintune.service.portal.style import style_sheet
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import address_of, visitor_of
 from kintune.service.web.live_state import LiveState
+from kintune.service.web.middleware import SecurityHeaders
 from kintune.service.web.use_cases import UseCases
 
 __all__ = [
@@ -260,4 +262,7 @@ def mount(app: FastAPI) -> None:
     for name in ("application", "live_state", "use_cases"):
         setattr(nicegui_app.state, name, getattr(app.state, name))  # pages belong to NiceGUI's own application
     ui.add_head_html(f"<style>{style_sheet()}</style><script>{script()}</script>", shared=True)
-    ui.run_with(app, title="Kintune", dark=None, language="en-US", tailwind=False, show_welcome_message=False)
+    ui.run_with(
+        app, title="Kintune", dark=None, language="en-US", tailwind=False, show_welcome_message=False,
+        gzip_middleware_factory=lambda pages: GZipMiddleware(SecurityHeaders(pages)),  # nonces, before it is compressed
+    )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -17,10 +17,11 @@ from starlette.types import Receive, Scope, Send
 from kintune.core.version import __version__
 from kintune.errors import KintuneError
 from kintune.service.job_status import JobStatus
-from kintune.service.orchestrator.events import Changed, News
+from kintune.service.orchestrator.events import Changed, News, Standing
 from kintune.service.web import inputs, jobs, live, models, operators, profiles
+from kintune.service.web.api_page import api_page
 from kintune.service.web.application_state import ApplicationState
-from kintune.service.web.authentication import install_error_handlers
+from kintune.service.web.authentication import Reader, install_error_handlers
 from kintune.service.web.background_tasks import BackgroundTasks
 from kintune.service.web.live_state import LiveState
 from kintune.service.web.middleware import LimitBodies, SecurityHeaders
@@ -29,6 +30,7 @@ from kintune.service.web.use_cases import UseCases
 
 __all__ = ["make_app", "render"]
 _MINUTES_S = 300.0
+_GROUP = ("kind", "type")
 
 
 def make_app(application: ApplicationState) -> FastAPI:
@@ -53,7 +55,7 @@ def make_app(application: ApplicationState) -> FastAPI:
             await orchestrator.close()
             await background_tasks.close()
 
-    app = FastAPI(title="Kintune", version=__version__, lifespan=life, docs_url="/api/docs", redoc_url=None)
+    app = FastAPI(title="Kintune", version=__version__, lifespan=life, openapi_url=None)
     app.state.application, app.state.live_state, app.state.orchestrator = application, live_state, orchestrator
     app.state.use_cases = UseCases(application, orchestrator.poke)
     install_error_handlers(app)
@@ -71,8 +73,8 @@ def make_app(application: ApplicationState) -> FastAPI:
 
     @app.get("/readyz", tags=["operations"])
     def ready() -> JSONResponse:
-        """Whether jobs can be taken and worked on: database and orchestrator answer."""
-        problems = [] if orchestrator.connected else ["the orchestrator does not answer"]
+        """Whether jobs can be taken and worked on: database and orchestrator answer, and it waits for nothing."""
+        problems = [live_state.unready] if live_state.unready else []
         try:
             application.jobs.counts()
         except KintuneError as error:
@@ -80,11 +82,17 @@ def make_app(application: ApplicationState) -> FastAPI:
         return JSONResponse({"ready": not problems, "problems": problems}, 503 if problems else 200)
 
     @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
-    def metrics() -> Response:
-        """For Prometheus."""
-        return Response(
-            render(application, live_state, connected=orchestrator.connected), media_type=CONTENT_TYPE_LATEST
-        )
+    def metrics(visitor: Reader) -> Response:
+        """For Prometheus, which sends a token; no host and no device has its name there."""
+        return Response(render(application, live_state), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def description(visitor: Reader) -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    @app.get("/api/docs", include_in_schema=False)
+    def documentation(visitor: Reader) -> HTMLResponse:
+        return HTMLResponse(api_page(app.openapi()))
 
     app.router.routes.append(Route("/api/{rest:path}", _NothingThere(app), include_in_schema=False))
     return app
@@ -108,10 +116,9 @@ class _NothingThere:
 
 
 class _Metrics(Collector):
-    def __init__(self, application: ApplicationState, live_state: LiveState, *, connected: bool) -> None:
+    def __init__(self, application: ApplicationState, live_state: LiveState) -> None:
         self._application = application
         self._live_state = live_state
-        self._connected = connected
 
     def collect(self) -> list[Metric]:
         jobs = GaugeMetricFamily("kintune_jobs", "Jobs by state.", labels=["state"])
@@ -124,32 +131,42 @@ class _Metrics(Collector):
             kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
         for kind, count in sorted(kinds.items()):
             running.add_metric([kind], count)
+        answers = GaugeMetricFamily("kintune_orchestrator_up", "Whether the orchestrator works on jobs.")
+        answers.add_metric([], float(not self._live_state.unready))
+        return [jobs, running, *self._resources(), answers]
+
+    def _resources(self) -> list[Metric]:
+        """The hosts together, and the devices of each type: names of machines are for who is signed in."""
+        standings, busy = self._live_state.standings, self._live_state.use(_MINUTES_S)
+        tallies = self._live_state.tallies(_MINUTES_S)
+        there = GaugeMetricFamily("kintune_resources", "Hosts, and devices of each type.", labels=_GROUP)
+        up = GaugeMetricFamily("kintune_resources_up", "Those of them on which stages can run.", labels=_GROUP)
         use = GaugeMetricFamily(
-            "kintune_resource_use", "Share of the last five minutes in which it was busy.", labels=["resource"]
+            "kintune_resource_use", "Mean share of the last five minutes in which they were busy.", labels=_GROUP
         )
-        for resource, share in self._live_state.use(_MINUTES_S).items():
-            use.add_metric([resource], share)
         measured = GaugeMetricFamily(
-            "kintune_measurements", "Candidates measured in the last five minutes.", labels=["device"]
+            "kintune_measurements", "Candidates measured in the last five minutes.", labels=["type"]
         )
         disturbed = GaugeMetricFamily(
-            "kintune_measurements_disturbed", "Candidates that were disturbed and timed again.", labels=["device"]
+            "kintune_measurements_disturbed", "Candidates that were disturbed and timed again.", labels=["type"]
         )
-        for device, tally in self._live_state.tallies(_MINUTES_S).items():
-            measured.add_metric([device], tally.measured)
-            disturbed.add_metric([device], tally.disturbed)
-        up = GaugeMetricFamily(
-            "kintune_resource_up", "Whether stages can run on a host or a device.", labels=["resource", "kind", "what"]
-        )
-        for standing in self._live_state.standings:
-            up.add_metric([standing.id, standing.kind, standing.what], float(not standing.lost))
-        answers = GaugeMetricFamily("kintune_orchestrator_up", "Whether the orchestrator answers.")
-        answers.add_metric([], float(self._connected))
-        return [jobs, running, use, measured, disturbed, up, answers]
+        groups: dict[tuple[str, str], list[Standing]] = {}
+        for standing in standings:
+            type = standing.what if standing.kind == "device" else ""
+            groups.setdefault((standing.kind, type), []).append(standing)
+        for (kind, type), members in sorted(groups.items()):
+            there.add_metric([kind, type], len(members))
+            up.add_metric([kind, type], sum(not each.lost for each in members))
+            use.add_metric([kind, type], sum(busy.get(each.id, 0.0) for each in members) / len(members))
+            if kind == "device":
+                counted = [tallies[each.id] for each in members if each.id in tallies]
+                measured.add_metric([type], sum(tally.measured for tally in counted))
+                disturbed.add_metric([type], sum(tally.disturbed for tally in counted))
+        return [there, up, use, measured, disturbed]
 
 
-def render(application: ApplicationState, live_state: LiveState, *, connected: bool) -> bytes:
+def render(application: ApplicationState, live_state: LiveState) -> bytes:
     """Returns all metrics in the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Metrics(application, live_state, connected=connected))
+    registry.register(_Metrics(application, live_state))
     return generate_latest(registry)

@@ -19,12 +19,14 @@ from kintune.service.orchestrator.events import (
     StageEnded,
     Standing,
     Standings,
+    Starting,
 )
 from kintune.service.web.utilisation import Utilisation
 
 __all__ = ["LiveStage", "LiveState"]
 _KEPT_S = 600.0
 _MOST_STAGES = 5000
+_SILENT = "the orchestrator does not answer"
 _BEHIND = 100  # news that a watcher may be behind
 
 
@@ -43,7 +45,8 @@ class LiveStage(NamedTuple):
 class LiveState:
     """The state that all viewers share, so that a viewer costs only what is sent to it.
 
-    `standings` are all hosts and devices, as far as the orchestrator has reported them.
+    `standings` are all hosts and devices, as far as the orchestrator has reported them, and `unready` is why it works
+    on no jobs, "" if it does.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -55,6 +58,7 @@ class LiveState:
         self._watchers: dict[asyncio.Queue[News], str | None] = {}
         self._utilisation = Utilisation()
         self.standings: tuple[Standing, ...] = ()
+        self.unready = _SILENT
 
     def update(self, news: News) -> None:
         """Takes in an event of the orchestrator."""
@@ -77,6 +81,8 @@ class LiveState:
                     self._past.append(begun._replace(end=news.at, tally=news.tally))
                     for resource in _resources(begun.placement):
                         self._utilisation.ended(resource, news.at)
+            case Starting():
+                self.unready = news.waits_for
             case Standings():
                 self.standings = news.resources
             case _:
@@ -90,6 +96,7 @@ class LiveState:
         self._running.clear()
         self._utilisation.stopped(self._now())
         self.standings = ()
+        self.unready = _SILENT
 
     def progress(self, job: str) -> ProgressReport | None:
         """Where a job stands, if anything is known."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 import time
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -103,8 +104,22 @@ _HEADERS = {
 }
 
 
+_POLICY = "default-src 'none'; frame-ancestors 'none'"
+_PAGE_POLICY = (
+    "default-src 'self'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+"""For pages.  Scripts in a page run if they have its nonce; no attribute is a script.  NiceGUI needs `unsafe-eval`: Vue
+compiles templates in the browser."""
+
+
+_NO_PAGE = {"content-security-policy", "content-encoding", "content-range"}
+"""Headers of an answer that has its policy, or cannot be given a nonce."""
+
+
 class SecurityHeaders:
-    """Adds security headers that an answer does not have yet."""
+    """Adds security headers that an answer does not have yet; the scripts of a page are given its nonce."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -112,11 +127,31 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and its answer back with the headers."""
 
+        page: list[bytes] | None = None
+        start: Message = {}
+
         async def careful(message: Message) -> None:
+            nonlocal page, start
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                if headers.get("content-type", "").startswith("text/html") and _NO_PAGE.isdisjoint(headers.keys()):
+                    page, start = [], message  # it is sent when it is complete
+                    return
+                headers.setdefault("Content-Security-Policy", _POLICY)
+            elif page is not None and message["type"] == "http.response.body":
+                page.append(message.get("body", b""))
+                if message.get("more_body", False):
+                    return
+                nonce = secrets.token_urlsafe(16)
+                body = b"".join(page).replace(b"<script", b'<script nonce="%s"' % nonce.encode())
+                headers = MutableHeaders(scope=start)
+                headers["Content-Security-Policy"] = _PAGE_POLICY.format(nonce=nonce)
+                if "content-length" in headers and body:  # the answer to HEAD has none
+                    headers["Content-Length"] = str(len(body))
+                await send(start)
+                message = {**message, "body": body}
             await send(message)
 
         await self._app(scope, receive, careful if scope["type"] == "http" else send)
