@@ -7,6 +7,9 @@ data, so that padding needs no kernel.  An annotation of the block that computes
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +18,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.compiler.graph.integer_weights import inside_of
 from kintune.compiler.graph.quantised_operands import Bindings, Numbers
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
 from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
@@ -25,6 +29,7 @@ _WITH_EPILOGUE = 4  # TVM's operator pattern kOutEWiseFusable: element-wise oper
 _SUMS = "int32"
 _BYTES = "uint8"
 _LEAST, _MOST = -128, 127
+_WRITTEN_OUT = 32  # weights of a window whose sum is one expression
 _MOVES = ("relax.permute_dims", "relax.reshape")
 
 
@@ -34,11 +39,11 @@ def LowerByteProducts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM name
 
 
 class _Data(NamedTuple):
-    """Bytes, and their padding: the widths (in front, behind) of each axis, and the value."""
+    """Bytes, and their padding: the widths (in front, behind) of each axis, and the value, or a scalar of uint8."""
 
     bytes: relax.Expr
     widths: tuple[tuple[int, int], ...]
-    value: int
+    value: int | relax.Expr
 
 
 @mutator
@@ -73,13 +78,24 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         shape = static_shape(value.args[0])
         if shape is None:
             return None
-        padded = self._bindings.value(value.args[0])
+        padded, around = self._bindings.value(value.args[0]), None
+        if operator_of(padded) == "relax.where":
+            inside, padded, around = (
+                self._bindings.constant(padded.args[0]),
+                self._bindings.value(padded.args[1]),
+                padded.args[2],
+            )
         plain = operator_of(padded) != "relax.nn.pad" or str(padded.attrs.pad_mode) != "constant"
         sides = [] if plain else [int(width) for width in padded.attrs.pad_width]
-        if plain or min(sides) < 0 or static_shape(padded.args[0]) is None:
+        within = None if plain or min(sides) < 0 else static_shape(padded.args[0])
+        if within is None:
             return _Data(self.visit_expr(value.args[0]), ((0, 0),) * len(shape), 0)
         pairs = tuple(zip(sides[::2], sides[1::2], strict=True))
-        return _Data(self.visit_expr(padded.args[0]), pairs, int(float(padded.attrs.pad_value)))
+        if around is None:
+            return _Data(self.visit_expr(padded.args[0]), pairs, int(float(padded.attrs.pad_value)))
+        if int(around.ty.ndim) or inside is None or not np.array_equal(inside, inside_of(pairs, within)):
+            return _Data(self.visit_expr(value.args[0]), ((0, 0),) * len(shape), 0)
+        return _Data(self.visit_expr(padded.args[0]), pairs, self.visit_expr(around))
 
     def _moved(self, data: _Data, call: relax.Call) -> _Data | None:
         """The data after a transpose, or after a reshape that inserts, removes or moves axes of one element alone."""
@@ -102,11 +118,13 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         return _Data(self.builder_.emit(relax.op.reshape(data.bytes, shape)), tuple(widths), data.value)
 
     def _convolution(self, call: relax.Call) -> relax.Expr | None:
-        a, groups = call.attrs, int(call.attrs.groups)
+        a = call.attrs
         weights = self._bindings.constant(call.args[1])
         data = self._data(call.args[0])
         layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
         if data is None or weights is None or str(call.ty.dtype) != _SUMS or layouts != ("NHWC", "HWIO", "NHWC"):
+            return None
+        if int(a.groups) > 1:
             return None
         if any(map(int, a.padding)) or data.widths[0] != (0, 0) or data.widths[3] != (0, 0):
             return None
@@ -115,13 +133,29 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
             return None
         (top, bottom), (left, right) = data.widths[1:3]
         pair = [tuple(int(each) for each in values) for values in (a.strides, a.dilation)]
-        product = ByteProduct(True, pair[0], pair[1], (top, left, bottom, right), data.value)  # type: ignore[arg-type]
+        point = data.value if isinstance(data.value, int) else None
+        product = ByteProduct(True, pair[0], pair[1], (top, left, bottom, right), point)  # type: ignore[arg-type]
+        around = [] if isinstance(data.value, int) else [self.builder_.emit(relax.op.reshape(data.value, [1]))]
+        if stored.shape[-1] == 1 and (stored == 1).all():
+            return self._window_sums(data.bytes, around, stored.shape[:2], product)
 
-        def convolved(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-            return _convolved(x, w, product, groups)
+        def convolved(x: te.Tensor, *others: te.Tensor) -> te.Tensor:
+            return _convolved(x, others[-1], product, others[:-1])
 
-        name = "conv2d" if groups == 1 else "group_conv2d"
-        return self._call(convolved, data.bytes, stored, name)
+        return self._call(convolved, [data.bytes, *around], stored, "conv2d")
+
+    def _window_sums(
+        self, data: relax.Expr, around: list[relax.Expr], taps: tuple[int, ...], product: ByteProduct
+    ) -> relax.Expr:
+        """The sums of the bytes in each window of a convolution: of their channels first, then of places."""
+        channels = self.builder_.emit(relax.op.sum(relax.op.astype(data, _SUMS), -1, keepdims=True))
+        depth = (static_shape(data) or ())[-1]
+
+        def summed(x: te.Tensor, *others: te.Tensor) -> te.Tensor:
+            point = others[0][0].astype(_SUMS) if others else tirx.const(product.point, _SUMS)
+            return _summed(x, taps, product, point * tirx.const(depth, _SUMS))
+
+        return self.builder_.call_te(summed, channels, *around, primfunc_name_hint="window_sums")
 
     def _matmul(self, call: relax.Call) -> relax.Expr | None:
         weights = self._bindings.constant(call.args[1])
@@ -131,12 +165,12 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         stored = _as_bytes(weights)
         if stored is None or str(call.ty.dtype) != _SUMS:
             return None
-        return self._call(_multiplied, data.bytes, stored, "matmul")
+        return self._call(_multiplied, [data.bytes], stored, "matmul")
 
-    def _call(self, compute: Any, data: relax.Expr, weights: Numbers, name: str) -> relax.Expr:
+    def _call(self, compute: Any, operands: Sequence[relax.Expr], weights: Numbers, name: str) -> relax.Expr:
         constant = relax.const(np.ascontiguousarray(weights), weights.dtype.name)
         attributes = {"op_pattern": _WITH_EPILOGUE}
-        return self.builder_.call_te(compute, data, constant, primfunc_name_hint=name, primfunc_attrs=attributes)
+        return self.builder_.call_te(compute, *operands, constant, primfunc_name_hint=name, primfunc_attrs=attributes)
 
 
 def _as_bytes(weights: Numbers) -> Numbers | None:
@@ -146,46 +180,69 @@ def _as_bytes(weights: Numbers) -> Numbers | None:
     return weights.astype(np.int8)
 
 
-def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, groups: int) -> te.Tensor:
-    n, height, width, _ = (int(extent) for extent in x.shape)
-    rows, columns, depth, filters = (int(extent) for extent in w.shape)
+def _extents(x: te.Tensor, taps: Sequence[int], product: ByteProduct) -> tuple[int, int]:
+    """The rows and columns of the result of a convolution."""
+    top, left, bottom, right = product.pads
+    padded = int(x.shape[1]) + top + bottom, int(x.shape[2]) + left + right
+    found = [
+        (extent - (tap - 1) * apart - 1) // stride + 1
+        for extent, tap, apart, stride in zip(padded, taps, product.dilations, product.strides, strict=True)
+    ]
+    return found[0], found[1]
+
+
+def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, around: Sequence[te.Tensor]) -> te.Tensor:
+    rows, columns, _, filters = (int(extent) for extent in w.shape)
     (down, right), (tall, wide) = product.strides, product.dilations
-    top, left, bottom, behind = product.pads
-    padded = _bordered(x, product) if any(product.pads) else x
-    extent = (height + top + bottom, width + left + behind)
-    high = (extent[0] - (rows - 1) * tall - 1) // down + 1
-    across = (extent[1] - (columns - 1) * wide - 1) // right + 1
+    point = around[0][0] if around else tirx.const(product.point, str(x.dtype))
+    padded = _bordered(x, product, point) if any(product.pads) else x
     i, j, c = (te.reduce_axis((_long(0), _long(size)), name) for size, name in zip(w.shape[:3], "ijc", strict=True))
-    each = filters // groups
 
     def element(b: Any, y: Any, z: Any, f: Any) -> Any:
-        channel = c if groups == 1 else f if depth == 1 and each == 1 else f // each * depth + c
-        place = padded[b, y * down + i * tall, z * right + j * wide, channel]
+        place = padded[b, y * down + i * tall, z * right + j * wide, c]
         return te.sum(place.astype(_SUMS) * w[i, j, c, f].astype(_SUMS), axis=[i, j, c])
 
-    name = "conv2d_bytes" if groups == 1 else "group_conv2d_bytes"
-    shape = [_long(size) for size in (n, high, across, filters)]
-    marked = {ANNOTATION: product.text} if groups == 1 else {}
-    return te.compute(shape, element, name=name, attrs=marked)
+    shape = [_long(size) for size in (x.shape[0], *_extents(x, (rows, columns), product), filters)]
+    return te.compute(shape, element, name="conv2d_bytes", attrs={ANNOTATION: product.text})
 
 
-def _bordered(x: te.Tensor, product: ByteProduct) -> te.Tensor:
+def _summed(x: te.Tensor, taps: Sequence[int], product: ByteProduct, point: Any) -> te.Tensor:
+    """The sums of the windows of a tensor of one channel, around which `point` stands."""
+    (down, right), (tall, wide) = product.strides, product.dilations
+
+    def term(at: Sequence[Any], i: Any, j: Any) -> Any:
+        return _place(x, product, point, (at[0], at[1] * down + i * tall, at[2] * right + j * wide, at[3]))
+
+    def element(*at: Any) -> Any:
+        if math.prod(taps) <= _WRITTEN_OUT:
+            return functools.reduce(operator.add, [term(at, i, j) for i, j in np.ndindex(*taps)])
+        axes = [te.reduce_axis((_long(0), _long(size)), name) for size, name in zip(taps, "ij", strict=True)]
+        return te.sum(term(at, *axes), axis=axes)
+
+    shape = [_long(size) for size in (x.shape[0], *_extents(x, taps, product), 1)]
+    return te.compute(shape, element, name="window_sums")
+
+
+def _bordered(x: te.Tensor, product: ByteProduct, point: Any) -> te.Tensor:
     """The data padded with the zero point."""
     n, height, width, channels = (int(extent) for extent in x.shape)
     top, left, bottom, right = product.pads
-    point = tirx.const(product.point, str(x.dtype))
-
-    def element(b: Any, y: Any, z: Any, c: Any) -> Any:
-        inside = [
-            *([y >= top] if top else []),
-            *([y < height + top] if bottom else []),
-            *([z >= left] if left else []),
-            *([z < width + left] if right else []),
-        ]
-        return tirx.if_then_else(tirx.all(*inside), x[b, y - top, z - left, c], point)
-
     shape = [_long(size) for size in (n, height + top + bottom, width + left + right, channels)]
-    return te.compute(shape, element, name="pad_temp")
+    return te.compute(shape, lambda *at: _place(x, product, point, at), name="pad_temp")
+
+
+def _place(x: te.Tensor, product: ByteProduct, point: Any, at: Sequence[Any]) -> Any:
+    """The element of the padded data at these indices."""
+    _, height, width, _ = (int(extent) for extent in x.shape)
+    (top, left, bottom, right), (b, y, z, c) = product.pads, at
+    inside = [
+        *([y >= top] if top else []),
+        *([y < height + top] if bottom else []),
+        *([z >= left] if left else []),
+        *([z < width + left] if right else []),
+    ]
+    value = x[b, y - top, z - left, c]
+    return tirx.if_then_else(tirx.all(*inside), value, point) if inside else value
 
 
 def _multiplied(x: te.Tensor, w: te.Tensor) -> te.Tensor:

@@ -2,11 +2,15 @@
 
 A product or convolution of a dequantised tensor with dequantised weights becomes one of int32, whose operand is cast
 from bytes, followed by one scale for each channel.  The tensor's zero point adds to each sum a term that depends on the
-weights alone; it is subtracted as a constant.  Convolutions are padded with the zero point, which stands for zero.  So
-only integers are multiplied, and the sums are exact.
+weights alone; it is subtracted.  Convolutions are padded with the zero point, which stands for zero.  So only integers
+are multiplied, and the sums are exact.
 
-Depthwise and other grouped convolutions have small sums, which are exact in float32.  They become float32 convolutions
-of the integers minus their zero point, padded with zeros, so that the programs for float32 convolutions apply.
+Weights that are no signed bytes once their zero point is taken off are moved into that range.  What they were moved by
+adds to each sum a multiple of the sum of the data under it, which is subtracted, too (`_Sums`).
+
+Depthwise and other grouped convolutions are computed in float32, exactly (`integer_weights`), of the integers minus
+their zero point, padded with zeros, so that the programs for float32 convolutions apply.  So is every product of
+integers on CPUs without products of bytes.
 
 If the result is quantised again, its scale is multiplied by the inverse of the next scale: sums are multiplied once,
 rounded half to even, as in other runtimes, and clipped to the type.
@@ -16,6 +20,7 @@ rounded half to even, as in other runtimes, and clipped to the type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,19 +28,24 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.compiler.graph.integer_weights import (
+    LARGEST_BYTE,
+    SignedWeights,
+    exact_digits,
+    inside_of,
+    shaped,
+    signed_weights,
+)
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
 from kintune.compiler.graph.quantised_moves import KeepQuantised, UseUnsignedBytes
 from kintune.compiler.graph.quantised_operands import Bindings, Numbers, QuantisedTensor, QuantisedWeights
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
 from kintune.compiler.programs.byte_products import byte_instruction
 
 __all__ = ["UseIntegers", "multiplies_bytes"]
 
 _CONVOLUTIONS = {"relax.nn.conv1d": ("NCW", "OIW"), "relax.nn.conv2d": ("NCHW", "OIHW")}
-_LEAST, _MOST = -128, 127
-_EXACT = 1 << 24  # all whole numbers up to this one are exact in float32
 _LARGEST_SUM = 1 << 31
-_BYTE = 255
 _SHIFT = 128
 _ELEMENTWISE = frozenset(f"relax.{name}" for name in (*UNARY, *BROADCAST))
 
@@ -45,28 +55,38 @@ def multiplies_bytes(target: tvm.target.Target) -> bool:
     return byte_instruction(target) is not None
 
 
-def UseIntegers() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that computes products and convolutions of quantised tensors with constant weights in integers."""
+def UseIntegers(*, bytes_: bool) -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that computes products and convolutions of quantised tensors in integers.
+
+    Without products of bytes (`bytes_`), products of integers are computed in float32, exactly, and others stay as they
+    are.
+    """
+    if not bytes_:
+        return rewriting_pass("UseIntegers", lambda module: _UseIntegers(module, bytes_=False))
     passes = [UseUnsignedBytes(), KeepQuantised(), rewriting_pass("UseIntegers", _UseIntegers)]
     return tvm.transform.Sequential(passes, name="UseIntegers")
 
 
 class _Sums(NamedTuple):
-    """Exact sums of products, and what is subtracted from them for the zero point, or None.
+    """Exact sums of products, of int32 or float32, and the terms that are subtracted from them.
+
+    Of data `a` with zero point `p`, and weights `b` that were moved by `q`, the sum of `(a - p) * (b + q)` is that of
+    `a * b`, less `p` times that of the weights `b + q`, plus `q` times that of the data.
 
     `axis` is that of the channels, and `rank` the rank of the sums.
     """
 
     sums: relax.Expr
-    correction: relax.Expr | None
+    terms: list[relax.Expr]
     axis: int
     rank: int
 
 
 @mutator
 class _UseIntegers(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule) -> None:
+    def __init__(self, module: tvm.IRModule, *, bytes_: bool = True) -> None:
         super().__init__(module)
+        self._bytes = bytes_
         self._bindings = Bindings()
         self._summed: set[relax.Var] = set()  # variables computed from integer sums by element-wise operators
         self._divided: dict[relax.Var, float] = {}  # variable whose values are divided by a scale already -> that scale
@@ -103,8 +123,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
             return None
         if str(call.ty.dtype) != ("int32" if tensor.scale is None else "float32"):
             return None
-        smallest, largest = int(weights.integers.min(initial=0)), int(weights.integers.max(initial=0))
-        if smallest < _LEAST or largest > _MOST:
+        if tensor.scale is not None and not self._bytes:
             return None
         is_product = operator_of(call) == "relax.matmul"
         sums = self._matmul(call, tensor, weights) if is_product else self._convolution(call, tensor, weights)
@@ -112,72 +131,116 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
             return None
         self._summed.add(variable)
         result = sums.sums
-        if sums.correction is not None:
-            result = self._emit(relax.op.subtract(result, sums.correction))
+        for term in sums.terms:
+            result = self._emit(relax.op.subtract(result, term))
         if tensor.scale is None or weights.scale is None:
             return result if str(result.ty.dtype) == "int32" else relax.op.astype(result, "int32")
         if str(result.ty.dtype) != "float32":
             result = self._emit(relax.op.astype(result, "float32"))
         step = self._next_step(variable, variable)
-        factor = weights.scale.astype(np.float64) * tensor.scale / (step or 1.0)
         if step is not None:
             self._divided[variable] = step
-        factor = factor.reshape(()) if factor.size == 1 else _shaped(factor, sums.axis, sums.rank)
-        return relax.op.multiply(result, relax.const(factor.astype(np.float32), "float32"))
+        fixed = tensor.scale if isinstance(tensor.scale, float) else 1.0
+        factor = weights.scale.astype(np.float64) * fixed / (step or 1.0)
+        factor = factor.reshape(()) if factor.size == 1 else shaped(factor, sums.axis, sums.rank)
+        scale = relax.const(factor.astype(np.float32), "float32")
+        if not isinstance(tensor.scale, float):
+            scale = self._emit(relax.op.multiply(scale, self.visit_expr(tensor.scale)))
+        return relax.op.multiply(result, scale)
 
     def _matmul(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
         integers, rank = weights.integers, int(call.ty.ndim)
         if integers.ndim != 2 or not _varies_along(weights.scale, 1) or int(call.args[0].ty.ndim) < 2:
             return None
-        if _largest_sum(integers, (0,)) >= _LARGEST_SUM:
+        if not self._bytes:
+            return self._in_float32(call, tensor, weights, rank - 1)
+        stored = signed_weights(integers, 1)
+        if stored is None or not _holds(stored, (0,), weights):
             return None
         bytes_, point = self._unsigned(tensor)
         wide = self._emit(relax.op.astype(bytes_, "int32"))
-        sums = self._emit(relax.op.matmul(wide, relax.const(integers.astype(np.int32), "int32"), out_dtype="int32"))
-        return _Sums(sums, self._correction(point, integers.sum(0), rank - 1, rank), rank - 1, rank)
+        constant = relax.const(stored.integers.astype(np.int32), "int32")
+        sums = self._emit(relax.op.matmul(wide, constant, out_dtype="int32"))
+
+        def under() -> relax.Expr:
+            return self._emit(relax.op.sum(wide, -1, keepdims=True))
+
+        return _Sums(sums, self._terms(point, weights, stored, under, rank - 1, rank), rank - 1, rank)
 
     def _convolution(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
         a, integers = call.attrs, weights.integers
         layouts = _CONVOLUTIONS[operator_of(call)]
         if (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) != (*layouts, layouts[0]):
             return None
-        largest = _largest_sum(integers, tuple(range(1, integers.ndim)))
-        if not _varies_along(weights.scale, 0) or largest >= _LARGEST_SUM:
+        if not _varies_along(weights.scale, 0) or not (isinstance(tensor.point, int) or _is_scalar(tensor.point)):
             return None
-        if int(a.groups) > 1 and largest < _EXACT:
-            return _Sums(self._short_sums(call, tensor, integers), None, 1, integers.ndim)
+        if int(a.groups) > 1 or not self._bytes:
+            return self._in_float32(call, tensor, weights, 1)
+        stored, summed = signed_weights(integers, 0), tuple(range(1, integers.ndim))
+        if stored is None or not _holds(stored, summed, weights):
+            return None
         padding, rank = [int(width) for width in a.padding], integers.ndim
-        if any(padding) and not isinstance(tensor.point, int):
-            return None
         bytes_, point = self._unsigned(tensor)
         if any(padding):
-            half = len(padding) // 2
-            widths = [
-                0,
-                0,
-                0,
-                0,
-                *(width for pair in zip(padding[:half], padding[half:], strict=True) for width in pair),
-            ]
-            bytes_ = self._emit(relax.op.nn.pad(bytes_, widths, "constant", float(point)))
+            bytes_ = self._padded(bytes_, padding, point)
         wide = self._emit(relax.op.astype(bytes_, "int32"))
-        sums = self._emit(_convolved(call, wide, integers, [0] * len(padding), "int32"))
-        totals = integers.reshape(integers.shape[0], -1).sum(1)
-        return _Sums(sums, self._correction(point, totals, 1, rank), 1, rank)
+        none = [0] * len(padding)
+        sums = self._emit(_convolved(call, wide, stored.integers, none, "int32"))
 
-    def _short_sums(self, call: relax.Call, tensor: QuantisedTensor, integers: Numbers) -> relax.Expr:
-        """The exact sums of a grouped convolution, in float32."""
+        def under() -> relax.Expr:
+            return self._emit(_convolved(call, wide, np.ones((1, *integers.shape[1:])), none, "int32"))
+
+        return _Sums(sums, self._terms(point, weights, stored, under, 1, rank), 1, rank)
+
+    def _padded(self, bytes_: relax.Expr, padding: list[int], point: Any) -> relax.Expr:
+        """The bytes with their zero point around them; `padding` is that of the convolution.
+
+        A zero point that is computed is selected where a constant tensor says so, which `integer_products` looks for.
+        """
+        half = len(padding) // 2
+        pairs = [(0, 0), (0, 0), *zip(padding[:half], padding[half:], strict=True)]
+        widths = [width for pair in pairs for width in pair]
+        if isinstance(point, int):
+            return self._emit(relax.op.nn.pad(bytes_, widths, "constant", float(point)))
+        inside = inside_of(pairs, static_shape(bytes_) or ())
+        around = self._emit(relax.op.astype(point, "uint8"))
+        padded = self._emit(relax.op.nn.pad(bytes_, widths, "constant", 0.0))
+        return self._emit(relax.op.where(relax.const(inside, "bool"), padded, around))
+
+    def _in_float32(
+        self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights, axis: int
+    ) -> _Sums | None:
+        """The exact sums in float32, or of several such sums, of data from which its zero point is subtracted first."""
+        is_product = operator_of(call) == "relax.matmul"
+        summed = (0,) if is_product else tuple(range(1, weights.integers.ndim))
+        digits = None if weights.point is not None else exact_digits(weights.integers, summed)
+        if digits is None:
+            return None
         wide = self._emit(relax.op.astype(self.visit_expr(tensor.integers), "float32"))
         if not isinstance(tensor.point, int):
             wide = self._emit(relax.op.subtract(wide, relax.op.astype(self.visit_expr(tensor.point), "float32")))
         elif tensor.point:
             wide = self._emit(relax.op.subtract(wide, relax.const(float(tensor.point), "float32")))
-        return self._emit(_convolved(call, wide, integers, call.attrs.padding, "float32"))
+        found = None
+        for factor, digit in digits:
+            if is_product:
+                each = self._emit(relax.op.matmul(wide, relax.const(digit.astype(np.float32)), out_dtype="float32"))
+            else:
+                each = self._emit(_convolved(call, wide, digit, call.attrs.padding, "float32"))
+            if len(digits) > 1:
+                each = self._emit(relax.op.astype(each, "int32"))
+            if factor > 1:
+                each = self._emit(relax.op.multiply(each, relax.const(factor, "int32")))
+            found = each if found is None else self._emit(relax.op.add(found, each))
+        return None if found is None else _Sums(found, [], axis, int(call.ty.ndim))
 
     def _unsigned(self, tensor: QuantisedTensor) -> tuple[relax.Expr, Any]:
-        """The integers as uint8, and their zero point: a number, or an expression."""
+        """The integers as uint8, and their zero point: a number, or an expression of int32."""
         integers = self.visit_expr(tensor.integers)
-        point = tensor.point if isinstance(tensor.point, int) else self.visit_expr(tensor.point)
+        point = tensor.point
+        if not isinstance(point, int):
+            point = self.visit_expr(point)
+            point = point if str(point.ty.dtype) == "int32" else self._emit(relax.op.astype(point, "int32"))
         if tensor.dtype == "uint8":
             return integers, point
         wide = self._emit(relax.op.astype(integers, "int16"))
@@ -187,13 +250,43 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         more = self._emit(relax.op.add(point, relax.const(_SHIFT, "int32")))
         return self._emit(relax.op.astype(moved, "uint8")), more
 
-    def _correction(self, point: Any, totals: Numbers, axis: int, rank: int) -> relax.Expr | None:
-        """The zero point times the sums of the weights, one for each channel."""
-        if isinstance(point, int):
-            if not point or not totals.any():
-                return None
-            return relax.const(_shaped(totals.astype(np.int64) * point, axis, rank).astype(np.int32), "int32")
-        return self._emit(relax.op.multiply(point, relax.const(_shaped(totals, axis, rank).astype(np.int32), "int32")))
+    def _terms(
+        self,
+        point: Any,
+        weights: QuantisedWeights,
+        stored: SignedWeights,
+        under: Callable[[], relax.Expr],
+        axis: int,
+        rank: int,
+    ) -> list[relax.Expr]:
+        """What is subtracted from the sums of the bytes; `under` emits the sum of the bytes under each of them."""
+        integers = stored.integers.astype(np.int64)
+        totals = integers.sum(tuple(place for place in range(integers.ndim) if place != stored.axis))
+        count = integers.size // max(totals.size, 1)
+        offset: relax.Expr | None = None  # the zero point of the weights as they are stored
+        if weights.point is not None:
+            given = self.visit_expr(weights.point)
+            if not _is_scalar(given):
+                given = self._emit(relax.op.reshape(given, [-1 if place == axis else 1 for place in range(rank)]))
+            offset = given
+            if stored.moved.any():
+                offset = self._emit(relax.op.subtract(given, _whole(stored.moved, axis, rank)))
+            taken = self._emit(relax.op.multiply(offset, _whole(np.int64(count), axis, rank)))
+            of_weights = self._emit(relax.op.subtract(_whole(totals, axis, rank), taken))
+        else:
+            totals = totals + count * stored.moved.astype(np.int64)
+            of_weights = _whole(totals, axis, rank)
+            if stored.moved.any():
+                offset = _whole(-stored.moved, axis, rank)
+        found = []
+        if isinstance(point, int) and weights.point is None:
+            found += [_whole(totals * point, axis, rank)] if point and totals.any() else []
+        elif not isinstance(point, int) or point:
+            factor = _whole(np.int64(point), axis, rank) if isinstance(point, int) else point
+            found.append(self._emit(relax.op.multiply(factor, of_weights)))
+        if offset is not None:
+            found.append(self._emit(relax.op.multiply(under(), offset)))
+        return found
 
     # What follows the sums
 
@@ -249,13 +342,21 @@ def _convolved(call: relax.Call, data: relax.Expr, weights: Numbers, padding: An
     return build(data, filters, a.strides, padding, a.dilation, a.groups, *layout, kind)
 
 
-def _largest_sum(integers: Numbers, axes: tuple[int, ...]) -> int:
-    """A bound of the magnitude of sums along these axes of bytes, minus a zero point or not, times the weights."""
-    return _BYTE * int(np.abs(integers.astype(np.int64)).sum(axes).max(initial=0))
+def _holds(stored: SignedWeights, axes: tuple[int, ...], weights: QuantisedWeights) -> bool:
+    """Whether int32 holds the sums, and what is added to them."""
+    sizes = np.abs(stored.integers.astype(np.int64)) + np.abs(weights.integers.astype(np.int64))
+    moved = (1 if weights.point is None else 2) * np.abs(stored.moved).astype(np.int64).max(initial=0)
+    terms = stored.integers.size // max(stored.integers.shape[stored.axis], 1)
+    return bool(LARGEST_BYTE * (int(sizes.sum(axes).max(initial=0)) + terms * int(moved)) < _LARGEST_SUM)
 
 
-def _shaped(values: Numbers, axis: int, rank: int) -> Numbers:
-    return values.reshape([-1 if place == axis else 1 for place in range(rank)])
+def _whole(values: Any, axis: int, rank: int) -> relax.Expr:
+    """A constant of int32: a scalar, or one value for each element of `axis`."""
+    return relax.const(shaped(np.asarray(values), axis, rank).astype(np.int32), "int32")
+
+
+def _is_scalar(expression: relax.Expr) -> bool:
+    return int(expression.ty.ndim) == 0
 
 
 def _varies_along(scale: Numbers | None, axis: int) -> bool:

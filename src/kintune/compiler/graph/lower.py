@@ -129,7 +129,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         CountAxesFromFront(),
         relax.transform.DecomposeOpsForInference(),
         FoldTensors(),
-        *([UseIntegers()] if bytes_ else []),
+        *([UseIntegers(bytes_=bytes_)] if target.kind.name == "llvm" else []),
         FoldDequantised(),
         FoldTensors(),
         relax.transform.DeadCodeElimination(),

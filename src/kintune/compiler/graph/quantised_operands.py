@@ -9,7 +9,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import operator_of, value_of, variables_in
+from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of, variables_in
 
 __all__ = ["BYTES", "Bindings", "Numbers", "QuantisedTensor", "QuantisedWeights"]
 
@@ -22,12 +22,13 @@ Numbers: TypeAlias = "NDArray[Any]"
 class QuantisedTensor(NamedTuple):
     """A tensor that is `(integers - point) * scale`; without a scale it is `integers - point`, of int32.
 
-    `point` is a number, or a scalar expression of int32.
+    `point` is a number, or an expression of int32: a scalar, or one value for each row of a matrix.  `scale` is a
+    number, or a scalar expression of float32.
     """
 
     integers: relax.Expr
     point: int | relax.Expr
-    scale: float | None
+    scale: float | relax.Expr | None
 
     @property
     def dtype(self) -> str:
@@ -36,13 +37,15 @@ class QuantisedTensor(NamedTuple):
 
 
 class QuantisedWeights(NamedTuple):
-    """Constant weights that are `integers * scale`, with broadcasting; the zero point is subtracted from the integers.
+    """Constant weights that are `(integers - point) * scale`, with broadcasting.
 
-    The integers are int32.  Without a scale, the weights are the integers.
+    The integers are int32.  A constant zero point is subtracted from them already; `point` is an expression of int32,
+    or None.  Without a scale, the weights are `integers - point`.
     """
 
     integers: Numbers
     scale: Numbers | None
+    point: relax.Expr | None = None
 
 
 class Bindings:
@@ -84,20 +87,25 @@ class Bindings:
         value = self.value(expression)
         name = operator_of(value)
         if name == "relax.dequantize":
-            scale, point = (self.number(argument) for argument in value.args[1:])
+            scale, point = (self._single(argument) for argument in value.args[1:])
             if scale is None or point is None or str(value.ty.dtype) != "float32":
                 return None
-            return self._of_bytes(value.args[0], int(point), scale)
+            return self._of_bytes(value.args[0], int(point) if isinstance(point, float) else point, scale)
         if name == "relax.astype" and str(value.ty.dtype) == "int32":
             return self._of_bytes(value.args[0], 0, None)
         if name == "relax.subtract" and str(value.ty.dtype) == "int32":
             whole, point = self.tensor(value.args[0]), self.number(value.args[1])
             if whole is None or whole.scale is not None or whole.point != 0:
                 return None
-            if point is None and int(value.args[1].ty.ndim) == 0:
-                return whole._replace(point=value.args[1])
-            return None if point is None else whole._replace(point=int(point))
+            if point is None:
+                return whole._replace(point=value.args[1]) if _is_of_rows(value.args[1]) else None
+            return whole._replace(point=int(point))
         return None
+
+    def _single(self, expression: relax.Expr) -> float | relax.Expr | None:
+        """The value of a constant of one element, or a scalar expression; None for others."""
+        number = self.number(expression)
+        return expression if number is None and int(expression.ty.ndim) == 0 else number
 
     @staticmethod
     def _of_bytes(integers: relax.Expr, point: int, scale: float | None) -> QuantisedTensor | None:
@@ -116,10 +124,13 @@ class Bindings:
                 return self._dequantised(value)
             case "relax.permute_dims":
                 inner = self.weights(value.args[0])
-                if inner is None:
+                if inner is None or inner.point is not None:
                     return None
                 scale = None if inner.scale is None else _permuted(value, inner.scale)
                 return QuantisedWeights(_permuted(value, inner.integers), scale)
+            case "relax.subtract" if str(value.ty.dtype) == "int32":
+                inner = self.weights(value.args[0])
+                return None if inner is None or inner.point is not None else inner._replace(point=value.args[1])
         return None
 
     def _dequantised(self, value: relax.Call) -> QuantisedWeights | None:
@@ -154,6 +165,12 @@ class Bindings:
         shaped = [_along(each, int(value.attrs.axis), integers.ndim) for each in (scale, point)]
         whole = integers.astype(np.int64) - shaped[1].astype(np.int64)
         return np.asarray(whole.astype(np.float32) * shaped[0])
+
+
+def _is_of_rows(point: relax.Expr) -> bool:
+    """Whether a zero point is a scalar, or one value for each row of a matrix."""
+    shape = static_shape(point)
+    return shape is not None and (not shape or shape[-1] == 1)
 
 
 def _along(values: Numbers, axis: int, rank: int) -> Numbers:

@@ -61,7 +61,7 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
     copied = line_copier(w, target)
     length = index(width * w.depth)
     rows = [("row", images * height)]
-    return block_over("bordered_bytes", rows, lambda row: copied(row, row * length), [w.data], [target])
+    return block_over("bordered_bytes", rows, lambda row: copied(row, row * length), w.brought, [target])
 
 
 def line_copier(w: ByteWorkload, target: Any) -> Callable[[Any, Any], Any]:
@@ -74,7 +74,7 @@ def line_copier(w: ByteWorkload, target: Any) -> Callable[[Any, Any], Any]:
     top, left, bottom, right = w.product.pads
     rows = height - top - bottom
     line, length = (width - left - right) * w.channels, width * w.depth
-    point = tirx.const(w.product.point, "uint8")
+    point = w.border
 
     def put(name: str, start: Any, extent: int, value: Callable[[Any], Any]) -> list[Any]:
         return [loop(name, extent, lambda at: tirx.BufferStore(target, value(at), [start + at]))] if extent else []

@@ -22,14 +22,14 @@ class ByteProduct(msgspec.Struct, frozen=True):
 
     A product has data [..., k] and weights [k, f].  A convolution has data [n, h, w, c] and weights [i, j, c, f]; it
     has `strides` and `dilations` by rows and columns, and `point` stands around the data: `pads` rows above, columns to
-    the left, rows below and columns to the right.
+    the left, rows below and columns to the right.  A point of None is read from a tensor of one element.
     """
 
     convolves: bool = False
     strides: tuple[int, int] = (1, 1)
     dilations: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    point: int = 0
+    point: int | None = 0
 
     @property
     def text(self) -> str:

@@ -82,7 +82,7 @@ class _Tiles:
         self.copied = copied_lines(workload, form, blocking.height, self.groups * blocking.tiles)
         if blocking.copies:
             size = self.copied * workload.image[2] * workload.depth
-            self.source, self.data = self.data, buffer("lines", (size,), "uint8", "global")
+            self.data = buffer("lines", (size,), "uint8", "global")
         self.sums = buffer("sums", (blocking.tiles * blocking.height * self.panel,), "int32", "global")
 
     def tasks(self) -> Any:
@@ -123,7 +123,7 @@ class _Tiles:
 
         target = w.result if self.epilogue is None else self.epilogue.target
         operands = [] if self.epilogue is None else self.epilogue.operands
-        reads = [self.source if b.copies else self.data, self.packed, *operands]
+        reads = [*(w.brought if b.copies else [self.data]), self.packed, *operands]
         own = [self.sums, *([self.data] if b.copies else [])]
         return tasks_over(w.name, b.blocks, b.parts, body, reads, [target], own)
 

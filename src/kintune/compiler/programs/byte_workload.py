@@ -38,7 +38,8 @@ class ByteWorkload(NamedTuple):
     """Sums of products of `data` and `weights` in `result`; `position` is the weights' among the parameters.
 
     `nests` are all blocks of the function; `replaced` the positions among them of the sums and of what writes the
-    borders of the data.  Channels are filled up to a multiple of `unit`.
+    borders of the data.  Channels are filled up to a multiple of `unit`.  `around` is the tensor of one element that
+    has the zero point around the data, where that is computed.
     """
 
     product: ByteProduct
@@ -49,6 +50,7 @@ class ByteWorkload(NamedTuple):
     result: Any
     position: int
     unit: int = STEP
+    around: Any = None
 
     @property
     def name(self) -> str:
@@ -111,6 +113,16 @@ class ByteWorkload(NamedTuple):
         return Runs(rows * columns, self.depth, columns, wide * self.depth, far)
 
     @property
+    def border(self) -> Any:
+        """The byte that stands around the data."""
+        return tvm.tirx.const(self.product.point, _BYTES) if self.around is None else self.around[0]
+
+    @property
+    def brought(self) -> list[Any]:
+        """The tensors that are read when data is copied."""
+        return [self.data] if self.around is None else [self.data, self.around]
+
+    @property
     def is_copied(self) -> bool:
         """Whether the data is copied: for its borders, or to make whole steps of its channels."""
         return any(self.product.pads) or self.depth != self.channels
@@ -142,17 +154,19 @@ def find_bytes(module: tvm.IRModule) -> ByteWorkload | None:
     if sum(len(loads_in(nest.block.body, weights)) for nest in nests) != 1:
         return None
     replaced: tuple[int, ...] = (at,)
+    around = None
     if any(product.pads):
         writers = [i for i, nest in enumerate(nests) if nest.block.body.buffer.same_as(data)]
         if len(writers) != 1 or str(nests[writers[0]].block.name_hint) != _BORDERS:
             return None
-        sources_of = [load.source for load in loads_in(nests[writers[0]].block.body)]
-        if len(sources_of) != 1:
+        read = [load.source for load in loads_in(nests[writers[0]].block.body)]
+        if len(read) != (2 if product.point is None else 1):
             return None
-        data, replaced = sources_of[0], (writers[0], at)
+        data, replaced = read[0], (writers[0], at)
+        around = read[1] if product.point is None else None
     if not any(parameter.same_as(data) for parameter in function.params) or constant_shape(data) is None:
         return None
-    return ByteWorkload(product, tuple(nests), replaced, data, weights, store.buffer, position)
+    return ByteWorkload(product, tuple(nests), replaced, data, weights, store.buffer, position, around=around)
 
 
 def joined_bytes(module: tvm.IRModule) -> tuple[tvm.IRModule, ByteWorkload, Epilogue | None] | None:

@@ -39,8 +39,12 @@ def _centred(node: Node, data: relax.Expr, point: relax.Expr | None, axis: int) 
     if point is None:
         return whole
     point = node.cast(single(point), "int32")
-    if shape_of(point):
-        point = node.emit(relax.op.reshape(point, _along(axis, len(shape_of(data)))))
+    if shape := shape_of(point):
+        rank = len(shape_of(data))
+        target = (
+            [] if all(extent == 1 for extent in shape) else _along(axis, rank) if len(shape) < rank else list(shape)
+        )
+        point = node.emit(relax.op.reshape(point, target))
     return node.emit(relax.op.subtract(whole, point))
 
 
