@@ -37,8 +37,9 @@ class Layer(msgspec.Struct, frozen=True):
     A kernel of one extent convolves `[1, channels, height]`.
 
     `form` is "qdq", "qlinear", "integer" or "dynamic".  `points` are the zero points of data and result, `weight_point`
-    that of the weights.  `after` is a word out of "", "relu", "residual", "hard"
-    and "gate", which multiplies a larger constant by the result.
+    that of the weights; with `spread` it differs by filter, where onnxruntime takes that.  With `given`, zero points
+    are inputs of the network.  `after` is a word out of "", "relu", "residual", "hard" and "gate", which multiplies a
+    larger constant by the result.
     """
 
     form: str = "qdq"
@@ -55,6 +56,8 @@ class Layer(msgspec.Struct, frozen=True):
     signed_weights: bool = True
     points: tuple[int, int] = (0, 0)
     weight_point: int = 0
+    spread: bool = False
+    given: bool = False
     per_channel: bool = True
     bias: bool = True
     after: str = ""
@@ -80,6 +83,7 @@ class _Writer:
         self._draw = np.random.default_rng(layer.seed)
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
+        self._feeds: dict[str, NDArray[Any]] = {}
         self._type = np.int8 if layer.signed else np.uint8
 
     def written(self, path: Path) -> Written:
@@ -97,13 +101,16 @@ class _Writer:
         graph = helper.make_graph(
             self._nodes,
             "layer",
-            [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), shape)],
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), values.shape)
+                for name, values in {"x": x, **self._feeds}.items()
+            ],
             [helper.make_tensor_value_info(result, kind, None)],
             self._weights,
         )
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
         step = {"qdq": out_step, "qlinear": 1.0, "integer": 0.0, "dynamic": 0.01}[layer.form]
-        return Written(path, {"x": x}, step)
+        return Written(path, {"x": x, **self._feeds}, step)
 
     def _image(self) -> tuple[int, ...]:
         layer = self._layer
@@ -117,6 +124,14 @@ class _Writer:
     def _constant(self, values: Any, kind: Any) -> str:
         name = f"weight_{len(self._weights)}"
         self._weights.append(numpy_helper.from_array(np.asarray(values, kind), name))
+        return name
+
+    def _point(self, values: Any, kind: Any) -> str:
+        """The name of a zero point: a constant, or an input of the network."""
+        if not self._layer.given:
+            return self._constant(values, kind)
+        name = f"point_{len(self._feeds)}"
+        self._feeds[name] = np.asarray(values, kind)
         return name
 
     def _filters(self) -> tuple[str, str, str, int]:
@@ -133,7 +148,11 @@ class _Writer:
         count = (layer.filters,) if layer.per_channel else ()
         scales = self._draw.uniform(0.005, 0.015, count)
         points = np.full(count, layer.weight_point)
-        return self._constant(weights, kind), self._constant(scales, np.float32), self._constant(points, kind), axis
+        if layer.kernel is not None and layer.form in ("integer", "dynamic"):  # onnxruntime takes one of a convolution
+            points = np.full((), layer.weight_point)
+        elif layer.spread and (layer.form == "qdq" or layer.kernel is None):
+            points = (points - limits.min + 37 * np.arange(points.size).reshape(count)) % 256 + limits.min
+        return self._constant(weights, kind), self._constant(scales, np.float32), self._point(points, kind), axis
 
     def _attributes(self) -> dict[str, Any]:
         layer = self._layer
@@ -148,8 +167,8 @@ class _Writer:
 
     def _qdq(self, in_step: float, out_step: float) -> tuple[str, int]:
         layer = self._layer
-        first = self._constant(in_step, np.float32), self._constant(layer.points[0], self._type)
-        last = self._constant(out_step, np.float32), self._constant(layer.points[1], self._type)
+        first = self._constant(in_step, np.float32), self._point(layer.points[0], self._type)
+        last = self._constant(out_step, np.float32), self._point(layer.points[1], self._type)
         x = self._node("DequantizeLinear", self._node("QuantizeLinear", "x", *first), *first)
         weights, scales, points, axis = self._filters()
         w = self._node("DequantizeLinear", weights, scales, points, axis=axis)
@@ -175,8 +194,8 @@ class _Writer:
 
     def _qlinear(self, in_step: float, out_step: float) -> tuple[str, int]:
         layer = self._layer
-        first = self._constant(in_step, np.float32), self._constant(layer.points[0], self._type)
-        last = self._constant(out_step, np.float32), self._constant(layer.points[1], self._type)
+        first = self._constant(in_step, np.float32), self._point(layer.points[0], self._type)
+        last = self._constant(out_step, np.float32), self._point(layer.points[1], self._type)
         weights, scales, points, _ = self._filters()
         operands = ["x", *first, weights, scales, points, *last]
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(self._type))
@@ -188,17 +207,13 @@ class _Writer:
     def _integer(self, in_step: float, out_step: float) -> tuple[str, int]:
         layer = self._layer
         weights, _, points, _ = self._filters()
-        if layer.kernel is not None:  # onnxruntime takes one zero point of a convolution's weights
-            points = self._constant(layer.weight_point, np.int8 if layer.signed_weights else np.uint8)
-        operands = ["x", weights, self._constant(layer.points[0], self._type), points]
+        operands = ["x", weights, self._point(layer.points[0], self._type), points]
         if layer.kernel is None:
             return self._node("MatMulInteger", *operands), TensorProto.INT32
         return self._node("ConvInteger", *operands, **self._attributes()), TensorProto.INT32
 
     def _dynamic(self, in_step: float, out_step: float) -> tuple[str, int]:
         weights, scales, points, _ = self._filters()
-        if self._layer.kernel is not None:
-            points = self._constant(0, np.int8)
         x = self._node("DynamicQuantizeLinear", "x", outputs=3)
         scale, point = (f"{x[:-1]}{place}" for place in (1, 2))
         if self._layer.kernel is None:
@@ -251,16 +266,19 @@ def lowered(written: Written, cpu: str = "") -> tuple[Lowered, Any]:
     return lower(load(parse_ref(str(written.path))).module, target), target
 
 
-def run_untuned(written: Written, choose: Callable[[Lowered, Any], Mapping[str, Any]] | None = None) -> NDArray[Any]:
-    """What the untuned network computes on this machine; `choose` gives programs for its workloads, as `assemble` takes
-    them.
+def run_untuned(
+    written: Written, choose: Callable[[Lowered, Any], Mapping[str, Any]] | None = None, cpu: str = ""
+) -> NDArray[Any]:
+    """What the untuned network computes on this machine, compiled for it or for a CPU of that name.
+
+    `choose` gives programs for its workloads, as `assemble` takes them.
     """
     import tvm
     from tvm import relax
 
     from kintune.compiler.graph.assemble import assemble
 
-    network, target = lowered(written)
+    network, target = lowered(written, cpu)
     program = assemble(network, {} if choose is None else dict(choose(network, target)), target)
     machine = relax.VirtualMachine(program.executable, tvm.cpu())
     result = machine["main"](*[tvm.runtime.tensor(values) for values in written.feeds.values()], *program.weights)

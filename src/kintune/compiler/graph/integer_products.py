@@ -26,6 +26,7 @@ from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
 __all__ = ["LowerByteProducts"]
 
 _WITH_EPILOGUE = 4  # TVM's operator pattern kOutEWiseFusable: element-wise operators are fused behind it
+_ALONE = 8  # kOpaque: nothing is fused with it
 _SUMS = "int32"
 _BYTES = "uint8"
 _LEAST, _MOST = -128, 127
@@ -39,7 +40,7 @@ def LowerByteProducts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM name
 
 
 class _Data(NamedTuple):
-    """Bytes, and their padding: the widths (in front, behind) of each axis, and the value, or a scalar of uint8."""
+    """Bytes, and their padding: the widths (in front, behind) of each axis, and the value, or a tensor [1] of uint8."""
 
     bytes: relax.Expr
     widths: tuple[tuple[int, int], ...]
@@ -51,6 +52,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._bindings = Bindings()
+        self._found: dict[relax.Expr, _Data | None] = {}
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         self._bindings.learn(block)
@@ -67,7 +69,11 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
 
     def _data(self, expression: relax.Expr) -> _Data | None:
         """The bytes that the expression casts, and their padding; transposes after the cast are done before it."""
-        value = self._bindings.value(expression)
+        if expression not in self._found:
+            self._found[expression] = self._read(self._bindings.value(expression))
+        return self._found[expression]
+
+    def _read(self, value: relax.Expr) -> _Data | None:
         if operator_of(value) in _MOVES:
             inner = self._data(value.args[0])
             return None if inner is None else self._moved(inner, value)
@@ -93,9 +99,14 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         pairs = tuple(zip(sides[::2], sides[1::2], strict=True))
         if around is None:
             return _Data(self.visit_expr(padded.args[0]), pairs, int(float(padded.attrs.pad_value)))
-        if int(around.ty.ndim) or inside is None or not np.array_equal(inside, inside_of(pairs, within)):
+        if (
+            static_shape(around) not in ((), (1,) * len(shape))
+            or inside is None
+            or not np.array_equal(inside, inside_of(pairs, within))
+        ):
             return _Data(self.visit_expr(value.args[0]), ((0, 0),) * len(shape), 0)
-        return _Data(self.visit_expr(padded.args[0]), pairs, self.visit_expr(around))
+        point = self.builder_.emit(relax.op.reshape(self.visit_expr(around), [1]))
+        return _Data(self.visit_expr(padded.args[0]), pairs, point)
 
     def _moved(self, data: _Data, call: relax.Call) -> _Data | None:
         """The data after a transpose, or after a reshape that inserts, removes or moves axes of one element alone."""
@@ -135,7 +146,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         pair = [tuple(int(each) for each in values) for values in (a.strides, a.dilation)]
         point = data.value if isinstance(data.value, int) else None
         product = ByteProduct(True, pair[0], pair[1], (top, left, bottom, right), point)  # type: ignore[arg-type]
-        around = [] if isinstance(data.value, int) else [self.builder_.emit(relax.op.reshape(data.value, [1]))]
+        around = [] if isinstance(data.value, int) else [data.value]
         if stored.shape[-1] == 1 and (stored == 1).all():
             return self._window_sums(data.bytes, around, stored.shape[:2], product)
 
@@ -149,13 +160,17 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
     ) -> relax.Expr:
         """The sums of the bytes in each window of a convolution: of their channels first, then of places."""
         channels = self.builder_.emit(relax.op.sum(relax.op.astype(data, _SUMS), -1, keepdims=True))
+        if math.prod(taps) == math.prod(product.strides) == 1 and not any(product.pads):
+            return channels
         depth = (static_shape(data) or ())[-1]
 
         def summed(x: te.Tensor, *others: te.Tensor) -> te.Tensor:
             point = others[0][0].astype(_SUMS) if others else tirx.const(product.point, _SUMS)
             return _summed(x, taps, product, point * tirx.const(depth, _SUMS))
 
-        return self.builder_.call_te(summed, channels, *around, primfunc_name_hint="window_sums")
+        attributes = {"op_pattern": _ALONE}  # fused with what has a value for each filter, it would be computed again
+        name = "window_sums"
+        return self.builder_.call_te(summed, channels, *around, primfunc_name_hint=name, primfunc_attrs=attributes)
 
     def _matmul(self, call: relax.Call) -> relax.Expr | None:
         weights = self._bindings.constant(call.args[1])

@@ -54,10 +54,11 @@ def exact_digits(weights: Numbers, axes: tuple[int, ...]) -> list[tuple[int, Num
     for bits in _DIGITS:
         base, rest = 1 << bits, weights.astype(np.int64)
         found: list[tuple[int, Numbers]] = []
-        while rest.any():
+        while np.abs(rest).max() > base // 2:
             digit = (rest + base // 2) % base - base // 2
             found.append((base ** len(found), digit))
             rest = (rest - digit) // base
+        found.append((base ** len(found), rest))
         if all(_is_exact(digit, axes) for _, digit in found):
             return found
     return None

@@ -150,7 +150,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
 
     def _matmul(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
         integers, rank = weights.integers, int(call.ty.ndim)
-        if integers.ndim != 2 or not _varies_along(weights.scale, 1) or int(call.args[0].ty.ndim) < 2:
+        if integers.ndim != 2 or not _is_of_channels(weights, 1) or int(call.args[0].ty.ndim) < 2:
             return None
         if not self._bytes:
             return self._in_float32(call, tensor, weights, rank - 1)
@@ -172,7 +172,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         layouts = _CONVOLUTIONS[operator_of(call)]
         if (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) != (*layouts, layouts[0]):
             return None
-        if not _varies_along(weights.scale, 0) or not (isinstance(tensor.point, int) or _is_scalar(tensor.point)):
+        if not _is_of_channels(weights, 0) or not (isinstance(tensor.point, int) or _is_scalar(tensor.point)):
             return None
         if int(a.groups) > 1 or not self._bytes:
             return self._in_float32(call, tensor, weights, 1)
@@ -182,7 +182,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         padding, rank = [int(width) for width in a.padding], integers.ndim
         bytes_, point = self._unsigned(tensor)
         if any(padding):
-            bytes_ = self._padded(bytes_, padding, point)
+            bytes_ = self._padded(bytes_, padding, self._as_byte(tensor, point))
         wide = self._emit(relax.op.astype(bytes_, "int32"))
         none = [0] * len(padding)
         sums = self._emit(_convolved(call, wide, stored.integers, none, "int32"))
@@ -195,7 +195,8 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
     def _padded(self, bytes_: relax.Expr, padding: list[int], point: Any) -> relax.Expr:
         """The bytes with their zero point around them; `padding` is that of the convolution.
 
-        A zero point that is computed is selected where a constant tensor says so, which `integer_products` looks for.
+        A zero point that is computed, of uint8, is selected where a constant tensor says so: `integer_products` looks
+        for that.
         """
         half = len(padding) // 2
         pairs = [(0, 0), (0, 0), *zip(padding[:half], padding[half:], strict=True)]
@@ -203,9 +204,18 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         if isinstance(point, int):
             return self._emit(relax.op.nn.pad(bytes_, widths, "constant", float(point)))
         inside = inside_of(pairs, static_shape(bytes_) or ())
-        around = self._emit(relax.op.astype(point, "uint8"))
         padded = self._emit(relax.op.nn.pad(bytes_, widths, "constant", 0.0))
-        return self._emit(relax.op.where(relax.const(inside, "bool"), padded, around))
+        return self._emit(relax.op.where(relax.const(inside, "bool"), padded, point))
+
+    def _as_byte(self, tensor: QuantisedTensor, point: Any) -> Any:
+        """The zero point of a tensor as uint8, where it is computed; `point` is that of the unsigned bytes."""
+        if isinstance(tensor.point, int):
+            return point
+        given = self._bindings.value(tensor.point)
+        given = given.args[0] if operator_of(given) == "relax.astype" else tensor.point
+        if tensor.dtype == str(given.ty.dtype) == "uint8":
+            return self.visit_expr(given)
+        return self._emit(relax.op.astype(point, "uint8"))
 
     def _in_float32(
         self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights, axis: int
@@ -237,10 +247,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
     def _unsigned(self, tensor: QuantisedTensor) -> tuple[relax.Expr, Any]:
         """The integers as uint8, and their zero point: a number, or an expression of int32."""
         integers = self.visit_expr(tensor.integers)
-        point = tensor.point
-        if not isinstance(point, int):
-            point = self.visit_expr(point)
-            point = point if str(point.ty.dtype) == "int32" else self._emit(relax.op.astype(point, "int32"))
+        point = tensor.point if isinstance(tensor.point, int) else self._wide(tensor.point)
         if tensor.dtype == "uint8":
             return integers, point
         wide = self._emit(relax.op.astype(integers, "int16"))
@@ -249,6 +256,11 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
             return self._emit(relax.op.astype(moved, "uint8")), point + _SHIFT
         more = self._emit(relax.op.add(point, relax.const(_SHIFT, "int32")))
         return self._emit(relax.op.astype(moved, "uint8")), more
+
+    def _wide(self, point: relax.Expr) -> relax.Expr:
+        """A zero point that is computed, as int32."""
+        point = self.visit_expr(point)
+        return point if str(point.ty.dtype) == "int32" else self._emit(relax.op.astype(point, "int32"))
 
     def _terms(
         self,
@@ -265,7 +277,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         count = integers.size // max(totals.size, 1)
         offset: relax.Expr | None = None  # the zero point of the weights as they are stored
         if weights.point is not None:
-            given = self.visit_expr(weights.point)
+            given = self._wide(weights.point)
             if not _is_scalar(given):
                 given = self._emit(relax.op.reshape(given, [-1 if place == axis else 1 for place in range(rank)]))
             offset = given
@@ -359,5 +371,10 @@ def _is_scalar(expression: relax.Expr) -> bool:
     return int(expression.ty.ndim) == 0
 
 
-def _varies_along(scale: Numbers | None, axis: int) -> bool:
-    return scale is None or all(extent == 1 for place, extent in enumerate(scale.shape) if place != axis)
+def _is_of_channels(weights: QuantisedWeights, axis: int) -> bool:
+    """Whether scales and zero points of the weights differ along this axis at most."""
+    shapes = [None if weights.scale is None else weights.scale.shape]
+    if weights.point is not None:
+        shapes.append(static_shape(weights.point) or ())
+    full = [shape for shape in shapes if shape is not None and len(shape) == weights.integers.ndim]
+    return all(extent == 1 for shape in full for place, extent in enumerate(shape) if place != axis)

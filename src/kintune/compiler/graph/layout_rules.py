@@ -92,11 +92,12 @@ def _broadcast(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     if chosen is None:
         return None
     order, firm = chosen
-    operands = [
-        view.stored if math.prod(view.shape) == 1 and _is_constant(view.stored) else tensors.arrange(view, order)
-        for view in known
-    ]
+    operands = [view.stored if _is_in_any_order(view) else tensors.arrange(view, order) for view in known]
     return LayoutResult(_call(call, *operands), order, firm)
+
+
+def _is_in_any_order(view: TensorView) -> bool:
+    return not view.shape or (math.prod(view.shape) == 1 and _is_constant(view.stored))
 
 
 def _is_constant(expression: relax.Expr) -> bool:
@@ -129,10 +130,8 @@ def _reshape(tensors: TensorViews, view: TensorView, call: relax.Call) -> Layout
 
 @_on_view
 def _reduce(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
-    if call.attrs.axis is None:
-        return None
-    places = sorted(map(view.place, call.attrs.axis))
-    return _reduced(view, call, places, call.attrs.axis)
+    axes = range(len(view.shape)) if call.attrs.axis is None else call.attrs.axis
+    return _reduced(view, call, sorted(map(view.place, axes)), axes)
 
 
 def _reduced(view: TensorView, call: relax.Call, places: Any, axes: Iterable[int]) -> LayoutResult:

@@ -39,8 +39,9 @@ class QuantisedTensor(NamedTuple):
 class QuantisedWeights(NamedTuple):
     """Constant weights that are `(integers - point) * scale`, with broadcasting.
 
-    The integers are int32.  A constant zero point is subtracted from them already; `point` is an expression of int32,
-    or None.  Without a scale, the weights are `integers - point`.
+    The integers are int32.  A constant zero point is subtracted from them already; `point` is an expression of
+    integers, or None: a scalar, a tensor of the weights' rank, or one value for each element along which there are
+    scales.  Without a scale, the weights are `integers - point`.
     """
 
     integers: Numbers
@@ -130,17 +131,24 @@ class Bindings:
                 return QuantisedWeights(_permuted(value, inner.integers), scale)
             case "relax.subtract" if str(value.ty.dtype) == "int32":
                 inner = self.weights(value.args[0])
-                return None if inner is None or inner.point is not None else inner._replace(point=value.args[1])
+                if (
+                    inner is None
+                    or inner.point is not None
+                    or int(value.args[1].ty.ndim) not in (0, inner.integers.ndim)
+                ):
+                    return None
+                return inner._replace(point=value.args[1])
         return None
 
     def _dequantised(self, value: relax.Call) -> QuantisedWeights | None:
         integers, scale, point = (self.constant(argument) for argument in value.args)
-        if integers is None or scale is None or point is None or integers.dtype.name not in BYTES:
+        if integers is None or scale is None or integers.dtype.name not in BYTES or str(value.ty.dtype) != "float32":
             return None
-        if str(value.ty.dtype) != "float32":
-            return None
-        shaped = [_along(each, int(value.attrs.axis), integers.ndim) for each in (scale, point)]
-        return QuantisedWeights(integers.astype(np.int32) - shaped[1].astype(np.int32), shaped[0].astype(np.float32))
+        axis, whole = int(value.attrs.axis), integers.astype(np.int32)
+        scale = _along(scale, axis, integers.ndim).astype(np.float32)
+        if point is None:
+            return QuantisedWeights(whole, scale, value.args[2])
+        return QuantisedWeights(whole - _along(point, axis, integers.ndim).astype(np.int32), scale)
 
     def real(self, expression: relax.Expr) -> Numbers | None:
         """The value of a float32 constant, which may be dequantised and reshaped; None for others."""
