@@ -26,7 +26,7 @@ from kintune.core.config import COMPILE_FIELDS, DEFAULT_TRIALS, PolicyName, Tune
 from kintune.core.failure_report import FailureReport
 from kintune.core.model import ModelRef
 from kintune.core.report import ProgressReport, RunReport
-from kintune.errors import InputError, KintuneError, ModelError, OrderError
+from kintune.errors import InputError, KintuneError, ModelError, OrderError, UncertainResult
 from kintune.tuning.front.request import request_of
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class Model:
                 work; what is wrong in the model comes after its import.
             JobFailed: nothing could be measured.
             NumericsError: the result does not compute what the model computes.
+            UncertainResult: with `strict`, the result was written, but not all of it was compared.
             StorageError: records or the result cannot be written; the same call goes on later.
             EngineError: a process cannot be started.
             TypeError: an option has an unknown name.
@@ -170,6 +171,7 @@ class Model:
             InputError: something handed in is wrong, or the model cannot be compiled.
             JobFailed: the work could not be done.
             NumericsError: the result does not compute what the model computes.
+            UncertainResult: with `strict`, the result was written, but not all of it was compared.
             StorageError: records or the result cannot be written.
             EngineError: a process cannot be started.
             TypeError: an option is not among `COMPILE_FIELDS`.
@@ -192,7 +194,10 @@ class Model:
             given = {**config, "inputs": files, "calibrate": calibration}
             request = request_of(self.ref, TuneConfig(**given), search=search)
             with _watching(progress, f"{_titled(self.ref)}, target {request.target}") as watch:
-                return Result(driver.tune(request, watch))
+                report = driver.tune(request, watch)
+        if config["strict"]:
+            refuse_doubts(report)
+        return Result(report)
 
 
 class Result:
@@ -325,11 +330,28 @@ def tune_all(
         scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
         names = [_titled(model.ref) if len(models) == 1 else model.name for model in models]
         with _watching_all(progress, chosen["target"], policy, names) as watch:
-            endings = tune_all(requests, scheduling, watch, on_failure)
+            endings = [_accepted(each, chosen) for each in tune_all(requests, scheduling, watch, on_failure)]
     failed = next((ending for ending in endings if isinstance(ending, KintuneError)), None)
     if failed is not None and not return_exceptions:
         raise failed
     return [ending if isinstance(ending, KintuneError) else Result(ending) for ending in endings]
+
+
+def refuse_doubts(report: RunReport) -> None:
+    """Refuse a result that not all of was compared, or whose numbers are uncertain.
+
+    Raises:
+        UncertainResult: it is such a result.
+    """
+    if report.doubts:
+        raise UncertainResult(f"{report.output} was written", report.doubts)
+
+
+def _accepted(ending: RunReport | KintuneError, config: Mapping[str, Any]) -> RunReport | KintuneError:
+    """The ending; with `strict`, an error in place of a result that is not accepted."""
+    if isinstance(ending, KintuneError) or not config["strict"] or not ending.doubts:
+        return ending
+    return UncertainResult(f"{ending.output} was written", ending.doubts)
 
 
 def _config(config: TuneConfig | None, target: str | None, options: Mapping[str, Any]) -> dict[str, Any]:

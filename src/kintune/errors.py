@@ -21,6 +21,7 @@
     |-- SchedulerError              an event or a decision that the scheduler's state does not allow
     |-- WireError                   a peer sent something that is not a message
     |-- JobFailed                   a tuning job ended without a result
+    |-- UncertainResult             a result was written, and not all of it could be compared, or a number is uncertain
     `-- NumericsError               a tuned program does not compute what the model computes
 
 Messages say what happened, to which thing, with which value, and what to do next.  The command line prints them in one
@@ -30,7 +31,7 @@ line, and exits with code 1 where no other is named.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kintune_runtime.errors import InputError, KintuneError, RunError
 
@@ -54,6 +55,7 @@ __all__ = [
     "StorageError",
     "StorageFull",
     "TargetError",
+    "UncertainResult",
     "UnsupportedOperators",
     "UnsupportedValues",
     "WireError",
@@ -192,6 +194,14 @@ class WireError(KintuneError):
 
 class JobFailed(KintuneError):
     """A tuning job ended without a result; the message counts the failures by cause."""
+
+
+class UncertainResult(KintuneError):
+    """A result was written that `strict` does not accept; `doubts` has a line on each reason."""
+
+    def __init__(self, what: str, doubts: Sequence[str]) -> None:
+        self.doubts = tuple(doubts)
+        super().__init__(f"{what}, which strict does not accept: {'; '.join(self.doubts)}")
 
 
 class NumericsError(KintuneError):

@@ -32,6 +32,7 @@ from kintune.core.stage_results import (
     Updated,
     ValidationResult,
 )
+from kintune.core.verdict import Verdict
 from kintune.testing.synthetic_space import SyntheticSpace
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.job import TuningJob
@@ -71,17 +72,17 @@ class Cast:
 
     def prove(self) -> ValidationResult:
         """PROVE's answer."""
-        return ValidationResult({"tuned": (1.0,), "untuned": (2.0,)}, 0.0, 0.0, True, ("untuned",), {})
+        return ValidationResult({"tuned": (1.0,), "untuned": (2.0,)}, 0.0, 0.0, Verdict.RIGHT, ("untuned",), {})
 
     def check(self, draft: Mapping[str, str]) -> ValidationResult:
         """CHECK's answer for the candidates (digests) of a draft by workload."""
         del draft
-        return ValidationResult({}, 0.0, 0.0, True, ("onnxruntime",), {})
+        return ValidationResult({}, 0.0, 0.0, Verdict.RIGHT, ("onnxruntime",), {})
 
     def error(self, draft: Mapping[str, str]) -> ValidationResult:
         """ERROR's answer for the candidates (digests) of a network in precisions that are tried, by workload."""
         del draft
-        return ValidationResult({}, 0.0, 0.0, True, ("onnxruntime",), {}, norm_error=0.0)
+        return ValidationResult({}, 0.0, 0.0, Verdict.RIGHT, ("onnxruntime",), {}, norm_error=0.0)
 
     def baselines(self) -> BaselineLatencies:
         """BASELINE's answer: onnxruntime takes a fifth of a millisecond."""

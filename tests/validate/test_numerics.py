@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import output_name, workload_of
+from kintune.core.verdict import Verdict
 from kintune.runtime.inputs import Array
 from kintune.validate.numerics import (
     Difference,
@@ -19,6 +20,7 @@ from kintune.validate.numerics import (
     compare_outputs,
     perturbed,
     within_budget,
+    worse,
 )
 
 ANY = arrays(np.float32, array_shapes(min_dims=0, max_dims=3), elements=st.floats(width=32))
@@ -28,7 +30,10 @@ FINITE = arrays(np.float64, array_shapes(max_dims=2), elements=st.floats(-1e6, 1
 
 @given(ANY)
 def test_what_is_equal_differs_by_nothing(output: np.ndarray) -> None:
-    assert compare_outputs(["y"], [output], [output.copy()], 0.0, 0.0) == Difference(0.0, 0.0, "")
+    found = compare_outputs(["y"], [output], [output.copy()], 0.0, 0.0)
+    assert (found.absolute, found.relative, found.disagreement, found.norm) == (0.0, 0.0, "", 0.0)
+    is_mostly_finite = np.count_nonzero(np.isfinite(output)) * 2 >= output.size
+    assert found.verdict is (Verdict.RIGHT if is_mostly_finite else Verdict.NOT_COMPARED)
 
 
 @given(FINITE, st.integers(0), st.floats(-10, 10))
@@ -36,7 +41,8 @@ def test_it_agrees_exactly_when_allclose_does(expected: np.ndarray, at: int, cha
     output = expected.copy()
     output.flat[at % output.size] += change
     found = compare_outputs(["y"], [output], [expected], 1e-3, 1e-2)
-    assert (not found.disagreement) == np.allclose(output, expected, 1e-3, 1e-2)
+    scale = min(1.0, float(np.sqrt(np.mean(np.square(expected)))) or 1.0)
+    assert (not found.disagreement) == np.allclose(output, expected, 1e-3, 1e-2 * scale)
     assert found.absolute == np.abs(output - expected).max()
 
 
@@ -111,7 +117,7 @@ def test_other_shapes_and_numbers_of_outputs_are_named() -> None:
     one = np.zeros((2, 3))
     assert compare_outputs(["a"], [one], [one.T], 1, 1).disagreement == "output 'a' has shape (2, 3) instead of (3, 2)"
     assert compare_outputs(["a"], [one], [one, one], 1, 1).disagreement == "1 outputs instead of 2"
-    assert compare_outputs(["a"], [one[:0]], [one[:0]], 1, 1) == Difference(0.0, 0.0, "")
+    assert compare_outputs(["a"], [one[:0]], [one[:0]], 1, 1) == Difference(0.0, 0.0, "", compared=frozenset({"a"}))
 
 
 def test_other_element_types_are_named() -> None:
@@ -175,7 +181,47 @@ def test_nothing_passes_where_rounding_moves_everything() -> None:
     x: F32 = RNG.random(5000, np.float32)
     reference = logistic(x, 60)
     samples = [logistic(perturbed(x, (seed,)), 60) for seed in range(3)]
-    assert "nothing can be said" in disagreement_of(logistic(perturbed(x, (9,)), 60), reference, *samples)
+    chaotic = logistic(perturbed(x, (9,)), 60)
+    found = compare_outputs(["y"], [chaotic], [reference], 1e-3, 1e-3, [[sample] for sample in samples])
+    assert found.verdict is Verdict.NOT_COMPARED
+    assert "nothing can be said" in found.doubtful
+    assert found.not_compared["y"].startswith("output 'y': rounding alone moves a share of 0.")
+    assert disagreement_of(10 * chaotic, reference, *samples)  # it is farther away than rounding moves it
+
+
+def test_an_output_that_is_mostly_no_number_is_not_compared() -> None:
+    spoilt = np.array([1, math.nan, math.inf, math.nan], np.float32)
+    found = compare_outputs(["y", "z"], [spoilt, spoilt[:1]], [spoilt.copy(), spoilt[:1]], 1e-3, 1e-3)
+    assert found.verdict is Verdict.RIGHT
+    assert found.compared == {"z"}
+    assert found.not_compared == {"y": "output 'y': 75 % of its values are infinite or not numbers"}
+    nothing = compare_outputs(["y"], [spoilt], [spoilt.copy()], 1e-3, 1e-3)
+    assert nothing.verdict is Verdict.NOT_COMPARED
+    assert worse(nothing, found).not_compared.keys() == {"y"}
+    seen = compare_outputs(["y"], [np.ones(4)], [np.ones(4)], 1e-3, 1e-3)
+    assert worse(nothing, seen).not_compared == {}  # compared on another set of inputs
+    assert compare_outputs(["y"], [np.ones(4, np.float32)], [spoilt], 1e-3, 1e-3).verdict is Verdict.WRONG
+
+
+def test_small_outputs_have_a_small_tolerance() -> None:
+    small = 1e-5 * RNG.standard_normal(100)
+    assert compare_outputs(["y"], [1.5 * small], [small], 1e-3, 1e-3).verdict is Verdict.WRONG
+    assert compare_outputs(["y"], [(1 + 1e-4) * small], [small], 1e-3, 1e-3).verdict is Verdict.RIGHT
+    moving = [[small * factor] for factor in (0.5, 2.0, 1.7)]  # rounding alone
+    found = compare_outputs(["y"], [1.5 * small], [small], 1e-3, 1e-3, moving)
+    assert found.verdict is Verdict.NOT_COMPARED
+    assert not found.doubtful
+    assert "below the absolute tolerance" in found.not_compared["y"]
+
+
+def test_the_bound_that_decided_is_told() -> None:
+    one, other = np.full(3, 10.0), np.full(3, 10.0)
+    other[1] += 0.005
+    found = compare_outputs(["a", "b"], [one, other], [one, one], 1e-3, 1e-3)
+    assert found.bound.text == (
+        "output 'b' at [1] is off by 0.005, and 0.011 is allowed (0.001 absolute + 0.001 relative)"
+    )
+    assert compare_outputs(["a"], [one], [one], 1e-3, 1e-3).bound.text == "output 'a' is equal"
 
 
 def quantised(x: F32, seed: int | None) -> F32:

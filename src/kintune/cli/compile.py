@@ -56,7 +56,9 @@ def command(
     loaded = api.Model.parse(model, shapes, constants)
     with showing([loaded.name], quiet=quiet, verbose=verbose) as progress, ending_by_signals():
         show = partial(progress, 0) if callable(progress) else progress
-        result = loaded.compile(config=TuneConfig(**options), progress=show)
+        result = loaded.compile(config=TuneConfig(**{**options, "strict": False}), progress=show)
     for line in summarize(result.report):
         echo(line, json_target)
     write_document(json_target, result.report)
+    if options["strict"]:
+        api.refuse_doubts(result.report)

@@ -12,7 +12,8 @@ from kintune.cli.remote import JobDisplay, JobDocument, outliving, service_optio
 from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
 from kintune.core.config import Precision
 from kintune.core.narrow_options import check_narrow_options
-from kintune.errors import InputError
+from kintune.core.report import doubts_of
+from kintune.errors import InputError, UncertainResult
 from kintune.files import check_writable, readable_files
 from kintune.models.combinations import parse_shapes
 from kintune.models.constants import constant_values, parse_constants
@@ -65,6 +66,11 @@ _USUAL = JobRequest()
 )
 @click.option("--compile-only", is_flag=True, help="Compile in seconds from stored measurements; measure no programs.")
 @click.option("--wait", is_flag=True, help="Wait until the job ends, and show its progress.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="With --wait or --output: fail if an output was not compared or a number is uncertain.",
+)
 @click.option("-o", "--output", metavar="FILE.kt", help="Wait for the result and download it to this file.")
 @json_option
 def command(
@@ -93,12 +99,15 @@ def command(
     seed: int,
     compile_only: bool,
     wait: bool,
+    strict: bool,
     output: str | None,
     json_target: JsonTarget,
 ) -> None:
     """Submit MODEL.onnx to a service for tuning; prints the job's id."""
     if model.startswith("zoo:"):
         raise InputError(f"{model}: a service takes ONNX files, and no networks of the zoo; name a file")
+    if strict and not (wait or output):
+        raise InputError("--strict judges the result of the job: give --wait or --output FILE.kt as well")
     if output is not None:
         check_writable(output, "--output")
     bound = parse_shapes(shapes)
@@ -156,6 +165,8 @@ def command(
         finally:
             if json_target:
                 write_document(json_target, JobDocument(job=client.job(job["id"])))
+        if strict and (doubts := doubts_of(client.report(job["id"]))):
+            raise UncertainResult(f"job {job['id']} has a result", doubts)
 
 
 def _say(line: str) -> None:

@@ -83,6 +83,7 @@ def command(
             "themselves"
         )
     loaded = [api.Model.parse(model, shapes, constants) for model in models]
+    strict = options.pop("strict")
     config = TuneConfig(**options)
     reports = RunReports(loaded, config, json_target, policy)
     with showing([model.name for model in loaded], quiet=quiet, verbose=verbose) as progress, ending_by_signals():
@@ -111,6 +112,9 @@ def command(
     if problem is not None:  # what was found has been said
         raise problem
     _complain(loaded, endings)
+    for ending in endings:
+        if strict and not isinstance(ending, KintuneError):
+            api.refuse_doubts(ending.report)
 
 
 def _complain(models: Sequence[api.Model], endings: Sequence[Ending]) -> None:

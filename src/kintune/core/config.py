@@ -269,6 +269,9 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    strict: Annotated[
+        bool, Meta(description="Fail, with the result written, if an output was not compared or a number is uncertain.")
+    ] = False
     records: Annotated[str, Meta(description="The records file.")] | None = None
     output: Annotated[str, Meta(description="The executable to write; a directory for several models.")] | None = None
     fresh: Annotated[bool, Meta(description="Neither continue an unfinished run nor reuse stored measurements.")] = (
@@ -283,7 +286,7 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
 COMPILE_FIELDS = (
     "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "other_shapes",
     "precision", "weights", "max_error", "metric", "max_drop", "calibrate",
-    "keep_denormals", "records", "output", "log",
+    "keep_denormals", "strict", "records", "output", "log",
 )  # fmt: skip
 """The fields of `TuneConfig` that a compilation without search uses."""
 

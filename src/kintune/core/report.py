@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -38,6 +39,7 @@ __all__ = [
     "StageSeconds",
     "StopReason",
     "SubgraphReport",
+    "doubts_of",
 ]
 
 
@@ -291,6 +293,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is what the search was told
     of other workloads.
 
+    `bound` is a line on the bound that decided that the outputs are right: the place where an error comes nearest to
+    what is allowed.
     `not_compared` has a line on each comparison with a reference that could not be made, with the reason.  `uncertain`
     has a line on each number that is out of proportion: a time whose spread exceeds the gain that is claimed, or one
     far from its estimate.
@@ -339,8 +343,14 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     kept_tensors: int = 0
     profile: Profile | None = None
     regions: tuple[RegionReport, ...] = ()
+    bound: str = ""
     not_compared: tuple[str, ...] = ()
     uncertain: tuple[str, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """A line on each thing that `TuneConfig.strict` does not accept."""
+        return doubts_of(msgspec.structs.asdict(self))
 
     @property
     def narrow(self) -> dict[str, str]:
@@ -367,6 +377,12 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
             for cause, count in subgraph.failures.items():
                 counts[cause] = counts.get(cause, 0) + count
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def doubts_of(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """`RunReport.doubts` of the document of a report, which may be of another version."""
+    kinds = {"not compared": "not_compared", "uncertain": "uncertain"}
+    return tuple(f"{kind}: {line}" for kind, field in kinds.items() for line in report.get(field) or ())
 
 
 class FailedRun(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from kintune.core.outcome import Outcome
 from kintune.core.plan import RoundEntry
 from kintune.core.quantiles import quantile
 from kintune.core.quantisation import Quantised
+from kintune.core.verdict import Verdict
 from kintune.core.workload import Subgraph
 
 __all__ = [
@@ -279,8 +280,10 @@ class ValidationResult(msgspec.Struct, frozen=True):
     `latency_ms` has the latencies in milliseconds by name ("tuned", "untuned", a rival's name), one entry a timed
     run, taken in alternation; an untuned network that is slow, or runs on a board, was timed before.  `rounds_ms` has
     the medians of the rounds in which they had turns, of those that had.  The errors are
-    the tuned outputs' largest over all of `compared_with`; they and `within_tolerance` are None when there was nothing
-    to compare with.  `disagreement` is one line on the first output that is out of tolerance.  `skipped` has the reason
+    the tuned outputs' largest over all of `compared_with`; they are None when nothing was compared.  `verdict` is about
+    the outputs that were compared; `not_compared` has a line on each of the others, and `bound` is one line on the
+    bound that decided.  `disagreement` is one line on the first output that is out of tolerance; `doubtful`, on the
+    first that is not compared since rounding alone moves it as far as that.  `skipped` has the reason
     for each that could not run.  Where values were out of tolerance, `noise` is how far rounding alone moves the
     model's outputs, as a share of the deviation of their values, and `basis` is one line on what was allowed for it.
     Then subgraphs are compared alone as well: those in `alone`, but not those in `not_alone`, by name; `wrong_alone`
@@ -303,7 +306,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     latency_ms: dict[str, tuple[float, ...]]
     max_abs_error: float | None
     max_rel_error: float | None
-    within_tolerance: bool | None
+    verdict: Verdict
     compared_with: tuple[str, ...]
     skipped: dict[str, str]
     disagreement: str = ""
@@ -325,6 +328,14 @@ class ValidationResult(msgspec.Struct, frozen=True):
     calls: CallTimes | None = None
     rounds_ms: dict[str, tuple[float, ...]] = {}
     notes: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
+    bound: str = ""
+    doubtful: str = ""
+
+    @property
+    def within_tolerance(self) -> bool | None:
+        """Whether what was compared is right; None where nothing was."""
+        return self.verdict.within_tolerance
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

@@ -84,6 +84,8 @@ def _head(report: RunReport) -> Iterator[str]:
         yield '<p class="note">The outputs of the result differ from those of the model by MORE than the tolerance.</p>'
     for line in error_lines(report):
         yield f'<p class="facts">{escape(line)}</p>'
+    for kind, lines in (("Not compared", report.not_compared), ("Uncertain", report.uncertain)):
+        yield from (f'<p class="note">{kind}: {escape(line)}</p>' for line in lines)
     for note in report.notes:
         yield f'<p class="note">{escape(note)}</p>'
 

@@ -119,20 +119,27 @@ def _combinations(report: RunReport) -> list[str]:
 def error_lines(report: RunReport) -> list[str]:
     """How far its outputs are from the model's, and what computes narrower than the model's types."""
     if report.max_abs_error is None or report.max_rel_error is None:
-        return ["Its outputs were not compared with a reference."]
+        return [] if report.not_compared else ["Its outputs were not compared with a reference."]
     if report.quantised is not None and report.quantised.int8:
         return [*_quantised(report, report.quantised), *_score(report), *_norm_error(report)]
     if report.narrow:
         return _narrow_errors(report)
-    verdict = "within" if report.within_tolerance else "against"
     wide = [] if report.options.precision == "fp32" or report.quantised is not None else [_ALL_WIDE]
     if report.quantised is not None:
         wide = [_NOT_QUANTISED]
     return [
         *wide,
-        f"Largest error of its outputs: {report.max_abs_error:.2g} absolute, {report.max_rel_error:.2g} relative "
-        f"({verdict} a tolerance of {report.options.atol:g} + {report.options.rtol:g} relative).",
+        f"Largest error of its outputs: {report.max_abs_error:.2g} absolute, {report.max_rel_error:.2g} relative"
+        f"{_decided(report)}.",
     ]
+
+
+def _decided(report: RunReport) -> str:
+    """What decided whether these errors are small enough."""
+    if report.within_tolerance is False:
+        tolerance = f"{report.options.atol:g} absolute + {report.options.rtol:g} relative"
+        return f", MORE than the tolerance of {tolerance}"
+    return f"; {report.bound}" if report.bound else ""
 
 
 def _narrow_errors(report: RunReport) -> list[str]:

@@ -15,12 +15,15 @@ import numpy.typing as npt
 from kintune.core.config import Metric
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import workload_of
+from kintune.core.verdict import Verdict
 from kintune.measure.agreement import disagreement
 from kintune.runtime.inputs import Array
 
 __all__ = [
     "MAX_NOISE_SHARE",
     "NOISE_FACTOR",
+    "NOTHING_COMPARED",
+    "Bound",
     "Difference",
     "NoiseAllowance",
     "ProgramComparison",
@@ -51,6 +54,13 @@ _LONGEST = 40  # characters of a string that a message repeats
 _Floats = npt.NDArray[np.float64]
 
 
+class Bound(NamedTuple):
+    """How near the errors of an output come to what is allowed: the largest share of it, and that place in words."""
+
+    share: float
+    text: str
+
+
 class Difference(NamedTuple):
     """The largest errors over all outputs, and the first disagreement as one line (empty when there is none).
 
@@ -59,6 +69,10 @@ class Difference(NamedTuple):
     made large by a value that happens to be near zero.  `noise` is how far the reference moves with noise, as a share
     of the deviation of its values, where that had to be looked at; else None.  `norm` is the largest norm of an
     output's error, as a share of the norm of the reference's output.
+
+    `compared` names the outputs that were compared.  `not_compared` has by name the reason for each that could not be.
+    `doubtful` is one line on the first output that rounding alone moves as far as it is from the reference.  `bound` is
+    the bound that decided: of all outputs, the one whose errors come nearest to what is allowed.
     """
 
     absolute: float
@@ -66,6 +80,20 @@ class Difference(NamedTuple):
     disagreement: str
     noise: float | None = None
     norm: float = 0.0
+    compared: frozenset[str] = frozenset()
+    not_compared: Mapping[str, str] = {}
+    doubtful: str = ""
+    bound: Bound = Bound(0.0, "")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the outputs are right, wrong or not compared."""
+        if self.disagreement:
+            return Verdict.WRONG
+        return Verdict.RIGHT if self.compared else Verdict.NOT_COMPARED
+
+
+NOTHING_COMPARED = Difference(0.0, 0.0, "")
 
 
 def compare_outputs(
@@ -75,34 +103,49 @@ def compare_outputs(
     rtol: float,
     atol: float,
     samples: Sequence[Sequence[Array]] = (),
+    unsteady: Mapping[str, str] = {},
 ) -> Difference:
     """Compares outputs with a reference's, position by position; `names` are for the message.
 
-    Floating-point values agree when |a - b| <= atol + rtol |b|, infinities and not-a-numbers when both are the same,
-    integers, booleans and strings when they are equal.  Outputs whose number, shapes or element types differ are
-    infinitely far apart.
+    Floating-point values agree when |a - b| <= atol s + rtol |b|, infinities and not-a-numbers when both are the same,
+    integers, booleans and strings when they are equal.  `s` is the root mean square of the output's finite values, and
+    1 where that is larger, or 0: an absolute tolerance says nothing of values that are smaller than it.  Outputs whose
+    number, shapes or element types differ are infinitely far apart.
+
+    An output that agrees, but is mostly infinite or not a number, is not compared.
 
     `samples` are the reference's outputs with noise: values that do not agree may differ by what these allow, see
-    `noise_allowance`.
+    `noise_allowance`.  Outputs in `unsteady` are not compared if they differ, for the reason there.
     """
     if len(outputs) != len(reference):
         return Difference(np.inf, np.inf, f"{len(outputs)} outputs instead of {len(reference)}", norm=np.inf)
-    worst = Difference(0.0, 0.0, "")
+    worst = NOTHING_COMPARED
     for position, (name, output, expected) in enumerate(zip(names, outputs, reference, strict=True)):
         found = _compare(name, output, expected, rtol, atol, [sample[position] for sample in samples])
+        if (found.disagreement or found.doubtful) and name in unsteady:
+            found = _not_compared(found, name, unsteady[name])
         worst = worse(worst, found)
     return worst
 
 
 def worse(one: Difference, other: Difference) -> Difference:
-    """Combines two differences: the larger of each number, and the first disagreement."""
+    """Combines two differences: the larger of each number, and the first disagreement.
+
+    What was compared in either of them is compared.
+    """
     noises = [found.noise for found in (one, other) if found.noise is not None]
+    compared = one.compared | other.compared
+    not_compared = {**other.not_compared, **one.not_compared}
     return Difference(
         max(one.absolute, other.absolute),
         max(one.relative, other.relative),
         one.disagreement or other.disagreement,
         max(noises, default=None),
         max(one.norm, other.norm),
+        compared,
+        {name: why for name, why in not_compared.items() if name not in compared},
+        one.doubtful or other.doubtful,
+        max(one.bound, other.bound, key=lambda bound: bound.share),
     )
 
 
@@ -118,6 +161,7 @@ def within_budget(found: Difference, max_error: float) -> Difference:
 
 def judge_score(found: Difference, metric: Metric, score: float) -> Difference:
     """Judges a difference by the user's score of the network alone."""
+    found = found._replace(compared=found.compared | found.not_compared.keys(), not_compared={})
     if metric.reference - score <= metric.max_drop:
         return found._replace(disagreement="")
     lost = f"its score by {metric.name} is {score:g} instead of {metric.reference:g}"
@@ -136,33 +180,75 @@ def _compare(
         wrong_type = f"output {name!r} is {output.dtype} instead of {expected.dtype}"
         return Difference(np.inf, np.inf, wrong_type, norm=np.inf)
     if not output.size:
-        return Difference(0.0, 0.0, "")
+        return Difference(0.0, 0.0, "", compared=frozenset({name}))
     exact = expected.dtype.kind in "biu"
     b, error = np.asarray(expected, np.float64), _errors(output, expected)
-    magnitude = np.where(np.isfinite(b), np.abs(b), 0.0)
-    wrong = error > (0.0 if exact else atol + rtol * magnitude)
+    finite = np.isfinite(b)
+    magnitude = np.where(finite, np.abs(b), 0.0)
+    scaled = atol * min(1.0, _root_mean_square(b[finite]) or 1.0)
+    plain = np.zeros_like(magnitude) if exact else scaled + rtol * magnitude
+    wrong = error > plain
     present = magnitude[magnitude > 0]
     with np.errstate(over="ignore"):
         relative = error / np.maximum(magnitude, np.median(present) if present.size else 1.0)
-    text, noise, beyond = "", None, ""
-    if wrong.any() and samples:
-        plain = np.zeros_like(magnitude) if exact else atol + rtol * magnitude
+    found = Difference(
+        float(error.max()), float(relative.max()), "", norm=_share_of_norm(error, magnitude), compared=frozenset({name})
+    )
+    if not wrong.any():
+        if np.count_nonzero(finite) * 2 < finite.size:
+            why = f"{_percent(1 - finite.mean())} of its values are infinite or not numbers"
+            return _not_compared(found, name, why)
+        return found if exact else found._replace(bound=_nearest(name, error, plain, scaled, rtol))
+    beyond = ""
+    if samples:
         allowed = noise_allowance(output, expected, samples, plain)
-        noise = allowed.noise
-        beyond = f", and by more than {NOISE_FACTOR:g} times what rounding moves (a share of {noise:.2g})"
+        found = found._replace(noise=allowed.noise)
+        moves = f"rounding alone moves a share of {allowed.noise:.2g}"
+        beyond = f", and by more than {NOISE_FACTOR:g} times what rounding moves (a share of {allowed.noise:.2g})"
         if not allowed.beyond:
             wrong = allowed.wrong
-        elif noise * NOISE_FACTOR > MAX_NOISE_SHARE:
-            beyond = f", where rounding alone moves a share of {noise:.2g}: nothing can be said of this output"
-    if wrong.any():
-        at = np.unravel_index(np.argmax(np.where(wrong, error, -1.0)), error.shape)
-        place = ", ".join(str(int(i)) for i in at)
-        bound = "" if exact else f" by more than atol {atol:g} + rtol {rtol:g}"
-        text = (
-            f"output {name!r}: {np.count_nonzero(wrong)} of {wrong.size} values differ{bound},"
-            f" most at [{place}]: {_spelled(output[at])} instead of {_spelled(expected[at])}{beyond}"
-        )
-    return Difference(float(error.max()), float(relative.max()), text, noise, _share_of_norm(error, magnitude))
+        elif allowed.noise * NOISE_FACTOR > MAX_NOISE_SHARE:
+            beyond = f", where {moves}: nothing can be said of this output"
+            if not (error > atol + rtol * magnitude).any():
+                return _not_compared(found, name, f"its values are below the absolute tolerance, and {moves} of them")
+            found = found._replace(doubtful="" if allowed.farther else name)
+    if not wrong.any():
+        far = f"output {name!r} differs by no more than {NOISE_FACTOR:g} times what rounding alone moves it"
+        return found._replace(bound=Bound(1.0, far))
+    at = np.unravel_index(np.argmax(np.where(wrong, error, -1.0)), error.shape)
+    place = ", ".join(str(int(i)) for i in at)
+    bound = "" if exact else f" by more than atol {scaled:.3g} + rtol {rtol:g}"
+    text = (
+        f"output {name!r}: {np.count_nonzero(wrong)} of {wrong.size} values differ{bound},"
+        f" most at [{place}]: {_spelled(output[at])} instead of {_spelled(expected[at])}{beyond}"
+    )
+    if found.doubtful:
+        return _not_compared(found, name, f"{moves} of its values' deviation")._replace(doubtful=text)
+    return found._replace(disagreement=text)
+
+
+def _not_compared(found: Difference, name: str, why: str) -> Difference:
+    """The difference of an output that is not compared: its errors count for nothing."""
+    return NOTHING_COMPARED._replace(noise=found.noise, not_compared={name: f"output {name!r}: {why}"})
+
+
+def _nearest(name: str, error: _Floats, plain: _Floats, atol: float, rtol: float) -> Bound:
+    """The value whose error comes nearest to the tolerance, as a bound."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(error > 0, error / plain, 0.0)
+    at = np.unravel_index(np.argmax(share), share.shape)
+    if not share[at]:
+        return Bound(0.0, f"output {name!r} is equal")
+    place = ", ".join(str(int(i)) for i in at)
+    said = f"{atol:.2g} absolute + {rtol:g} relative"
+    return Bound(
+        float(share[at]),
+        f"output {name!r} at [{place}] is off by {error[at]:.2g}, and {plain[at]:.2g} is allowed ({said})",
+    )
+
+
+def _percent(share: float) -> str:
+    return "all" if share == 1.0 else f"{100 * share:.0f} %"
 
 
 def _share_of_norm(error: _Floats, magnitude: _Floats) -> float:
@@ -177,7 +263,7 @@ def _share_of_norm(error: _Floats, magnitude: _Floats) -> float:
 def _compare_strings(name: str, output: Array, expected: Array) -> Difference:
     wrong = output != expected
     if not wrong.any():
-        return Difference(0.0, 0.0, "")
+        return Difference(0.0, 0.0, "", compared=frozenset({name}))
     at = np.unravel_index(np.argmax(wrong), wrong.shape)
     place = ", ".join(str(int(i)) for i in at)
     found, wanted = str(output[at])[:_LONGEST], str(expected[at])[:_LONGEST]
@@ -191,12 +277,14 @@ class NoiseAllowance(NamedTuple):
     """What noise allows of one output: `wrong` says where its values are still too far away.
 
     `noise` is how far the reference moves, as a share of the deviation of its values; `beyond` whether the whole output
-    is farther away than `MAX_NOISE_SHARE` or `NOISE_FACTOR` times the noise allow.
+    is farther away than `MAX_NOISE_SHARE` or `NOISE_FACTOR` times the noise allow, `farther` whether the latter alone
+    says so.
     """
 
     wrong: npt.NDArray[np.bool_]
     noise: float
     beyond: bool
+    farther: bool = True
 
 
 def perturbed(array: Array, seed: Sequence[int]) -> Array:
@@ -236,8 +324,9 @@ def noise_allowance(output: Array, expected: Array, samples: Sequence[Array], pl
     excess = np.where(np.isfinite(errors), np.maximum(errors - plain, 0.0), 0.0)
     noise = max(_root_mean_square(np.where(np.isfinite(move), move, 0.0)) for move in moves)
     scale = _scale(np.asarray(expected, np.float64))
-    beyond = _root_mean_square(excess) > min(NOISE_FACTOR * noise, MAX_NOISE_SHARE * scale)
-    return NoiseAllowance(wrong, noise / scale if scale else 0.0, bool(beyond))
+    far = _root_mean_square(excess)
+    beyond = far > min(NOISE_FACTOR * noise, MAX_NOISE_SHARE * scale)
+    return NoiseAllowance(wrong, noise / scale if scale else 0.0, bool(beyond), bool(far > NOISE_FACTOR * noise))
 
 
 def _allow_integers(expected: Array, errors: _Floats, moves: Sequence[_Floats]) -> NoiseAllowance:

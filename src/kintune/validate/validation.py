@@ -17,6 +17,7 @@ import msgspec
 from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
+from kintune.core.verdict import Verdict
 from kintune.errors import NumericsError
 from kintune.hardware.gpu_target import is_gpu
 from kintune.models.constants import located
@@ -28,7 +29,7 @@ from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECON
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison, judge_score
 from kintune.validate.result_choice import ResultChoice
 from kintune.validate.thread_choice import estimate_choice_s
-from kintune.validate.validation_run import SLOW_UNTUNED_SECONDS, TUNED, UNTUNED, ValidationRun
+from kintune.validate.validation_run import REFERENCES, SLOW_UNTUNED_SECONDS, TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate
 
 __all__ = ["TUNED", "UNTUNED", "estimate_validation_s", "validate", "validate_executable"]
@@ -83,8 +84,6 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         for name, why in result.skipped.items():
             everywhere = all(other.skipped.get(name) == why for other in results)
             skipped.setdefault(name, why if everywhere else f"{why} (with {spell_shapes(each)})")
-    verdicts = {result.within_tolerance for result in results}
-    within = False if False in verdicts else None if None in verdicts else True
     absolute = [result.max_abs_error for result in results if result.max_abs_error is not None]
     relative = [result.max_rel_error for result in results if result.max_rel_error is not None]
     noise = [result.noise for result in results if result.noise is not None]
@@ -96,7 +95,7 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         rounds_ms=_of_one_run_each(rounds_ms),
         max_abs_error=max(absolute, default=None),
         max_rel_error=max(relative, default=None),
-        within_tolerance=within,
+        verdict=Verdict.of_all(result.verdict for result in results),
         compared_with=tuple(dict.fromkeys(name for result in results for name in result.compared_with)),
         skipped=skipped,
         disagreement=next((result.disagreement for result in results if result.disagreement), ""),
@@ -115,6 +114,13 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         beside_ms=_sums([result.beside_ms for result in results]),
         calls=results[0].calls,
         notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
+        not_compared=tuple(
+            f"{line} (with {spell_shapes(of)})"
+            for of, result in zip(shapes, results, strict=True)
+            for line in result.not_compared
+        ),
+        bound=next((result.bound for result in results if result.bound), ""),
+        doubtful=next((result.doubtful for result in results if result.doubtful), ""),
     )
 
 
@@ -174,12 +180,20 @@ def _validate_combination(
         difference, compared = run.compare(ran)
         for reference in ran:
             reference.close()
-        alone = run.compare_each_program() if _basis(difference) else ProgramComparison()
+        look_closer = _basis(difference) or difference.doubtful
+        alone = run.compare_each_program() if look_closer else ProgramComparison()
+        if alone.left_out:
+            print(f"not compared by themselves: {', '.join(item.titles.get(w, w) for w in alone.left_out)}")
         difference = _with_wrong_program(difference, alone, item)
         reached = scored
         if run.item.metric is not None:
             reached = run.score(run.item.metric) if scored is None else scored
             difference = judge_score(difference, run.item.metric, reached)
+        if run.given_draws and item.timed:
+            tuned.close()
+            if (again := run.start(TUNED, processes)) is None:
+                raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}")
+            tuned = again
         beside = run.time_beside(tuned, clock)
         interleaved = InterleavedTimes({}, {}, {})
         if item.timed:
@@ -194,14 +208,15 @@ def _validate_combination(
             else:
                 lost_ms = ()
         calls = run.time_calls() if item.timed else None
+    judged = difference.verdict is not Verdict.NOT_COMPARED
     if TUNED in interleaved.dropped:
         raise NumericsError(f"the tuned network stopped running: {interleaved.dropped[TUNED]}")
     return ValidationResult(
         latency_ms={**latency, **interleaved.latency_ms},
         rounds_ms=interleaved.rounds_ms,
-        max_abs_error=difference.absolute if compared else None,
-        max_rel_error=difference.relative if compared else None,
-        within_tolerance=not difference.disagreement if compared else None,
+        max_abs_error=difference.absolute if judged else None,
+        max_rel_error=difference.relative if judged else None,
+        verdict=difference.verdict,
         compared_with=compared,
         skipped={**run.skipped, **interleaved.dropped},
         disagreement=difference.disagreement,
@@ -213,14 +228,29 @@ def _validate_combination(
         thread_counts=(thread_counts,) if thread_counts and not lost_ms else (),
         regions=kept,
         lost_ms=lost_ms,
-        norm_error=difference.norm if compared else None,
+        norm_error=difference.norm if judged else None,
         score=reached,
         region_threads=region_threads,
         fixed=choice.is_fixed,
         beside_ms=beside,
         calls=calls,
         notes=(changed,) if changed else (),
+        not_compared=tuple(difference.not_compared.values()) if compared else (_without_reference(run),),
+        bound=_bound(conditions, item, difference),
+        doubtful=difference.doubtful,
     )
+
+
+def _without_reference(run: ValidationRun) -> str:
+    """Why no output was compared, in a line."""
+    tried = "; ".join(f"{name}: {why}" for name, why in run.skipped.items() if name in (UNTUNED, *REFERENCES))
+    return f"its outputs: no other runtime has run the model{f' ({tried})' if tried else ''}"
+
+
+def _bound(conditions: ValidationContext, item: ValidationItem, difference: Difference) -> str:
+    """The bound that decided, in a line; empty where the result says it elsewhere, or nothing was compared."""
+    judged_by_norm = item.metric is not None or conditions.max_error is not None
+    return "" if judged_by_norm or difference.verdict is not Verdict.RIGHT else difference.bound.text
 
 
 def _basis(difference: Difference) -> str:
@@ -284,7 +314,7 @@ def _time_handed_over(
         running = [process for name in names if (process := run.start(name, processes)) is not None]
         ran = {process.name for process in running}
         reference = flushing if flushing in ran else "onnxruntime"
-        difference = run.compare_first(reference) if {TUNED, reference} <= ran else None
+        difference = run.compare_first(reference) if {TUNED, reference} <= ran and not run.given_draws else None
         found = time_interleaved(running, run.conditions, clock)
     both = InterleavedTimes(
         {**before.latency_ms, **found.latency_ms}, {**before.dropped, **found.dropped}, found.rounds_ms

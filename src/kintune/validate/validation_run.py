@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -34,6 +34,7 @@ from kintune.validate.interleaved import (
     time_interleaved,
 )
 from kintune.validate.numerics import (
+    NOTHING_COMPARED,
     Difference,
     ProgramComparison,
     compare_each_program,
@@ -60,6 +61,7 @@ SLOW_UNTUNED_SECONDS = 0.5
 """An untuned network whose run takes longer does not run beside a runtime that runs the model itself."""
 
 _SAMPLES = 3  # of a reference with noise
+_AGAIN = "again"
 _BESIDE = "beside"
 _FAST = "onnxruntime optimised"
 _CHANGED = "Flushing denormal numbers to zero changes outputs of the model itself (--keep-denormals keeps them):"
@@ -94,6 +96,7 @@ class ValidationRun:
         self.skipped: dict[str, str] = {}
         self.has_flushed = False
         """Whether a reference flushes denormal numbers to zero."""
+        self.given_draws = manifest.hybrid is not None and not board and _draws_numbers(item.tuned)
 
     def _draw(self) -> tuple[str, ...]:
         """Writes files with sets of inputs from seeds that follow each other; none where one set is enough."""
@@ -211,14 +214,17 @@ class ValidationRun:
 
         `references` are those still running; one of them runs with noise where a value is out of tolerance.
         """
-        worst, compared = Difference(0.0, 0.0, ""), set()
+        worst, compared = NOTHING_COMPARED, set()
         for at in range(len(self._sets)):
             ran = [name for name in (UNTUNED, *REFERENCES) if Path(self._outputs_of(name, at)).exists()]
             found = {name: self._compare(name, at, ()) for name in ran}
             if self.conditions.max_error is None and any(difference.disagreement for difference in found.values()):
+                unsteady = self._unsteady(references, at)
                 samples = self._samples(references, at)
-                if samples:
-                    found = {n: self._compare(n, at, samples) if f.disagreement else f for n, f in found.items()}
+                if samples or unsteady:
+                    found = {
+                        n: self._compare(n, at, samples, unsteady) if f.disagreement else f for n, f in found.items()
+                    }
             for difference in found.values():
                 worst = worse(worst, difference)
             compared.update(ran)
@@ -257,18 +263,45 @@ class ValidationRun:
         found = compare_each_program(tensors, self._outputs(_ALONE, 0), seconds.rtol, seconds.atol)
         return found._replace(left_out=left_out)
 
-    def _compare(self, reference: str, at: int, samples: Sequence[Sequence[Array]]) -> Difference:
+    def _compare(
+        self, reference: str, at: int, samples: Sequence[Sequence[Array]], unsteady: Mapping[str, str] | None = None
+    ) -> Difference:
         parts = load_outputs(self._outputs_of(reference, at))
         names = name_parts(list(parts), [tensor.name for tensor in self._combination.outputs])
         tuned, expected = self._outputs(TUNED, at), list(parts.values())
         samples = [sample for sample in samples if [a.shape for a in sample] == [a.shape for a in expected]]
-        found = compare_outputs(names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples)
+        found = compare_outputs(
+            names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples, unsteady or {}
+        )
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
         if len(self.manifest.combinations) > 1:
             source = f"{source}, {spell_shapes(self._combination.shapes)}"
         if self.conditions.max_error is not None:
             found = within_budget(found, self.conditions.max_error)
-        return found._replace(disagreement=found.disagreement and f"{found.disagreement} ({source})")
+        return found._replace(
+            disagreement=found.disagreement and f"{found.disagreement} ({source})",
+            doubtful=found.doubtful and f"{found.doubtful} ({source})",
+        )
+
+    def _unsteady(self, references: Sequence[BaselineProcess], at: int) -> dict[str, str]:
+        """The outputs that differ in two runs of a reference on the same inputs, each with the reason in words."""
+        reference = next((r for r in references if r.name != UNTUNED), None)
+        if reference is None:
+            return {}
+        try:
+            reference.turn(self._once(_AGAIN, at), self.conditions.prepare_seconds)
+        except EngineError as error:
+            self.skipped[f"{reference.name} once more"] = str(error)
+            return {}
+        first = load_outputs(self._outputs_of(reference.name, at))
+        names = name_parts(list(first), [tensor.name for tensor in self._combination.outputs])
+        again = self._outputs(_AGAIN, at)
+        why = f"two runs of {reference.name} on the same inputs give different values"
+        return {
+            name: why
+            for name, one, other in zip(names, first.values(), again, strict=False)
+            if compare_outputs([name], [other], [one], self.conditions.rtol, self.conditions.atol).disagreement
+        }
 
     def _samples(self, references: Sequence[BaselineProcess], at: int) -> list[list[Array]]:
         """Runs a reference with perturbed weights and inputs, and onnxruntime with all optimisations; their outputs."""
@@ -306,10 +339,16 @@ class ValidationRun:
         is_timed = (self.item.timed and (name == TUNED or not exact)) or (
             self.item.beside is not None and name in (TUNED, _BESIDE) and not exact
         )
+        given_draws = self.given_draws and (exact or label == _FAST)
         subject = (
-            BaselineModel(executable=ours[name])
+            BaselineModel(executable=ours[name], given_draws=given_draws)
             if name in ours
-            else BaselineModel(onnx=self.item.onnx, exported=self.item.exported, constants=self.item.constants)
+            else BaselineModel(
+                onnx=self.item.onnx,
+                exported=self.item.exported,
+                constants=self.item.constants,
+                given_draws=given_draws,
+            )
         )
         context = BaselineContext(
             rival=KINTUNE if name in ours else FLUSHING[name] if flush else name,
@@ -386,6 +425,15 @@ class ValidationRun:
 def _all_processors() -> tuple[int, ...]:
     """The processors that this process may use, for processes that are not timed."""
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def _draws_numbers(executable: str) -> bool:
+    """Whether what runs in onnxruntime draws random numbers."""
+    from onnx import ModelProto
+
+    from kintune.models.given_draws import draws_numbers
+
+    return draws_numbers(ModelProto.FromString(HybridPackage.open(executable).graph))
 
 
 def _few_digits(seconds: float) -> str:

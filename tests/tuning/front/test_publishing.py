@@ -21,6 +21,7 @@ from kintune.core.stage_results import (
     Summary,
     ValidationResult,
 )
+from kintune.core.verdict import Verdict
 from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.records import Run, RunState
 from kintune.runtime.hybrid_package import HybridPackage, read_marked
@@ -37,7 +38,7 @@ from tests.support.toy_tools import toy_spec
 from tests.support.unpublished import THREE_REGIONS, write_unpublished
 
 PROOF = ValidationResult(
-    {"tuned": (1.0, 1.1, 5.0), "untuned": (2.0, 2.1)}, 1e-6, 1e-5, True, ("untuned", "onnxruntime"), {}
+    {"tuned": (1.0, 1.1, 5.0), "untuned": (2.0, 2.1)}, 1e-6, 1e-5, Verdict.RIGHT, ("untuned", "onnxruntime"), {}
 )
 
 
@@ -91,7 +92,7 @@ def test_an_older_result_is_replaced(output: str) -> None:
 
 
 def test_what_could_not_be_compared_ships(output: str) -> None:
-    publish(output, summary(output, proof(within_tolerance=None, compared_with=())))
+    publish(output, summary(output, proof(verdict=Verdict.NOT_COMPARED, compared_with=())))
     assert Path(output).read_text() == "tuned"
 
 
@@ -137,7 +138,7 @@ def test_a_slow_result_ships_when_there_is_no_untuned_one(output: str) -> None:
 
 def test_wrong_numbers_do_not_ship(output: str) -> None:
     Path(output).write_text("older")
-    wrong = proof(within_tolerance=False, disagreement="y[0, 3] is 2.0 and should be 1.0")
+    wrong = proof(verdict=Verdict.WRONG, disagreement="y[0, 3] is 2.0 and should be 1.0")
     with pytest.raises(NumericsError, match=r"untuned and onnxruntime, so it was not written: y\[0, 3\] is 2.0"):
         publish(output, summary(output, wrong))
     assert Path(output).read_text() == "older"
@@ -264,7 +265,7 @@ RUN = Run("4711", "key", "toy", "d", b"", RunState.RUNNING, "then", "now", 9.0, 
 END = SubgraphEnd("conv", "w0", 3, 2e9, "conv2d", 40, 812.5, 1700.0, {"build_failed": 2})
 
 TIMED = ValidationResult(
-    {"untuned": (4.0, 5.0, 6.0), "tuned": (2.0,), "onnxruntime": (3.0,)}, 1e-6, 1e-5, True, ("untuned",), {}
+    {"untuned": (4.0, 5.0, 6.0), "tuned": (2.0,), "onnxruntime": (3.0,)}, 1e-6, 1e-5, Verdict.RIGHT, ("untuned",), {}
 )
 
 SUMMARY = Summary(

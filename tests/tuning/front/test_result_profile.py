@@ -12,6 +12,7 @@ from kintune.core.device import Peak
 from kintune.core.profile import IN_ONNXRUNTIME, Profile
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import Summary, ValidationResult
+from kintune.core.verdict import Verdict
 from kintune.runtime.hybrid_package import HybridPackage, write_hybrid
 from kintune.runtime.manifest import read_manifest
 from kintune.tuning.front.result_profile import result_profile
@@ -33,7 +34,7 @@ PEAK = Peak(333.0, 15.0, 2, 20.0)
 def summary(
     calls: CallTimes | None, peak: Peak | None = PEAK, tuned_ms: tuple[float, ...] = (0.05, 0.06, 0.07)
 ) -> Summary:
-    proof = ValidationResult({"tuned": tuned_ms}, None, None, None, (), {}, calls=calls)
+    proof = ValidationResult({"tuned": tuned_ms}, None, None, Verdict.NOT_COMPARED, (), {}, calls=calls)
     return Summary("m", "d", "trials", 1, 0, (), (), 1.0, None, proof, peak=peak)
 
 

@@ -12,13 +12,14 @@ from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import DraftResult, KnownCandidate, Packaged, Prepared, StageName, ValidationResult
+from kintune.core.verdict import Verdict
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, failed, time_us, with_limits
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
-WRONG = ValidationResult({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
+WRONG = ValidationResult({}, 1.0, 1.0, Verdict.WRONG, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
 NOISY = ValidationResult(
-    {"tuned": (1.0,)}, 1.0, 1.0, True, ("onnxruntime",), {}, basis="near enough", alone=("net_w1", "net_w2"),
+    {"tuned": (1.0,)}, 1.0, 1.0, Verdict.RIGHT, ("onnxruntime",), {}, basis="near enough", alone=("net_w1", "net_w2"),
     not_alone={"net_w0": "takes long untuned"},
 )  # fmt: skip
 COMPILED = msgspec.structs.replace(toy_spec(), options=msgspec.structs.replace(toy_spec().options, search=False))

@@ -12,11 +12,12 @@ from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import DraftResult, Prepared, StageName, ValidationResult
+from kintune.core.verdict import Verdict
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, failed, with_limits
 from tests.support.toy_tools import ToyTools, toy_spec
 
-WRONG = ValidationResult({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
+WRONG = ValidationResult({}, 1.0, 1.0, Verdict.WRONG, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
 COMPILED = msgspec.structs.replace(toy_spec(), options=msgspec.structs.replace(toy_spec().options, search=False))
 SPEC = with_limits(trials=3)
 

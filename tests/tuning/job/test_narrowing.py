@@ -15,6 +15,7 @@ from kintune.core.keeping import Keeping
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import Built, ValidationContext, ValidationItem
 from kintune.core.stage_results import Prepared, StageName, ValidationResult
+from kintune.core.verdict import Verdict
 from kintune.tuning.job.precision_choice import MARGIN
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended
@@ -84,7 +85,7 @@ class NarrowCast(Cast):
         proof = super().prove()
         if self._held_back and len(self.tried[-1]) > 1:
             return msgspec.structs.replace(
-                proof, within_tolerance=False, norm_error=self._held_back, disagreement="too far"
+                proof, verdict=Verdict.WRONG, norm_error=self._held_back, disagreement="too far"
             )
         return msgspec.structs.replace(proof, norm_error=1e-3)
 
@@ -244,7 +245,7 @@ class KeepingCast(NarrowCast):
     def prove(self) -> ValidationResult:
         self.proofs += 1
         if self._wrong and self.proofs == 1:
-            return msgspec.structs.replace(super().prove(), within_tolerance=False, norm_error=self._wrong)
+            return msgspec.structs.replace(super().prove(), verdict=Verdict.WRONG, norm_error=self._wrong)
         return super().prove()
 
 

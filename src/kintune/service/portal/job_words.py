@@ -128,11 +128,14 @@ def describe_error(report: RunReport) -> tuple[str, bool]:
     """How far its outputs are from the model's, in words, and whether that is as it should be."""
     error = report.max_rel_error if report.max_rel_error is not None else report.max_abs_error
     if error is None:
-        return "its outputs were not compared", report.within_tolerance is not False
+        reasons = f": {'; '.join(report.not_compared)}" if report.not_compared else ""
+        return f"its outputs were not compared{reasons}", report.within_tolerance is not False and not reasons
     kind = "relative error" if report.max_rel_error is not None else "error"
     size = "no error at all" if error == 0 else f"largest {kind} {_short(error)}"
     if report.within_tolerance is False:
         return f"{size}, NOT within the tolerance", False
+    if report.not_compared:
+        return f"{size} of what was compared; not compared: {'; '.join(report.not_compared)}", False
     if report.norm_error is not None and report.narrow:
         return f"{size} of a single value; what counts is the error of the outputs as a whole", True
     return f"{size}, within the tolerance", True

@@ -35,6 +35,7 @@ from kintune.core.stage_results import (
     ValidationResult,
 )
 from kintune.core.uncertainty import uncertain_calls, uncertain_latency
+from kintune.core.verdict import Verdict
 from kintune.errors import InputError, JobFailed, NumericsError, StorageError
 from kintune.files import move_into_place
 from kintune.models.combinations import MOST_COMBINATIONS
@@ -64,7 +65,7 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
     proof, packaged = summary.proof, summary.packaged
     if packaged is None or proof is None:
         raise JobFailed("the result could not be proven, so it was not written; the run's log says why")
-    if proof.within_tolerance is False:
+    if proof.verdict is Verdict.WRONG:
         raise NumericsError(
             f"the outputs of the tuned network differ from those of {' and '.join(proof.compared_with)}, so it was not "
             f"written: {proof.disagreement}"
@@ -192,8 +193,10 @@ def report_of(
         quantised=summary.quantised if proof is None or proof.regions != () else None,
         kept_tensors=summary.packaged.kept if runs_programs and summary.packaged is not None else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
-        profile=profile,
         uncertain=(*uncertain_latency(latency_ms), *_uncertain_calls(profile, summary)),
+        bound=proof.bound if proof else "",
+        not_compared=_not_compared(proof),
+        profile=profile,
         regions=tuple(RegionReport(each.name, len(each.nodes), each.precisions) for each in _regions(summary, output)),
     )
 
@@ -209,6 +212,10 @@ def _uncertain_calls(profile: Profile | None, summary: Summary) -> list[str]:
             alone_us[kernel_name(summary.packaged.chosen.get(end.workload, ""))] = end.best_us
     is_all = not profile.is_hybrid and not summary.kernels_each_ms and all(end.best_us for end in summary.subgraphs)
     return uncertain_calls(profile, summary.kernels_ms if is_all else None, alone_us)
+
+
+def _not_compared(proof: ValidationResult | None) -> tuple[str, ...]:
+    return ("its outputs: the result was not run",) if proof is None else proof.not_compared
 
 
 def _regions(summary: Summary, output: str) -> Sequence[Region]:

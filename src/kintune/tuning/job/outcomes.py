@@ -103,5 +103,6 @@ def rounding_note(proof: ValidationResult) -> str:
     alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
     if len(proof.alone) == 1:
         alone = "; 1 subgraph agrees by itself"
-    left = f", not compared by themselves: {', '.join(proof.not_alone)}" if proof.not_alone else ""
+    left = f", {len(proof.not_alone)} not compared by {'itself' if len(proof.not_alone) == 1 else 'themselves'}"
+    left = left if proof.not_alone else ""
     return f"the outputs are {proof.basis}{alone}{left}"

@@ -35,6 +35,7 @@ from kintune.core.stage_results import (
     Updated,
     ValidationResult,
 )
+from kintune.core.verdict import Verdict
 from kintune.core.workload import by_combination
 from kintune.errors import OrderError
 from kintune.search.cost_model import CostModel, Trees
@@ -324,9 +325,9 @@ class JobState:
             self._attempted(drafted.failure or "it cannot be compiled", drafted.at_fault)
 
     def _fold_check(self, proof: ValidationResult) -> None:
-        if proof.within_tolerance is False:
-            self._attempted(proof.disagreement or "its outputs differ", proof.wrong_alone)
-        elif proof.basis and not self.wants_alone:
+        if cause := self._why_wrong(proof):
+            self._attempted(cause, proof.wrong_alone)
+        elif (proof.basis or proof.doubtful) and not self.wants_alone:
             self.wants_alone = True
             self.draft = None  # compiled again, for the comparison of subgraphs
         else:
@@ -336,13 +337,14 @@ class JobState:
                 self.notes.append(rounding_note(proof))
 
     def _fold_proof(self, proof: ValidationResult) -> None:
-        if proof.within_tolerance is False and self.narrowing.chosen:
+        cause = self._why_wrong(proof)
+        if cause and self.narrowing.chosen:
             self.packaged = None
             self.narrowing.refuse()
-        elif proof.within_tolerance is False:
-            if not self._repair(proof.disagreement or "its outputs differ", proof.wrong_alone):
+        elif cause:
+            if not self._repair(cause, proof.wrong_alone):
                 self.proof = proof
-        elif proof.basis and not self.wants_alone:
+        elif (proof.basis or proof.doubtful) and not self.wants_alone:
             self.wants_alone = True
             self.packaged = None
         else:
@@ -351,6 +353,15 @@ class JobState:
                 self.notes.append(rounding_note(proof))
             if note := returned_note(proof):
                 self.notes.append(note)
+
+    def _why_wrong(self, proof: ValidationResult) -> str:
+        """Return why a network is not taken, in a line; empty if it is.
+
+        One of which nothing can be said is not taken where onnxruntime can run it instead.
+        """
+        if proof.verdict is Verdict.WRONG:
+            return proof.disagreement or "its outputs differ"
+        return proof.doubtful if self.prepared is not None and self.prepared.can_hand_over else ""
 
     def _fold_failure(self, kind: str, cause: str) -> None:
         """Take in that the network cannot be compiled or does not run; another try would fail in the same way."""

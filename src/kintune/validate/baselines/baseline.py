@@ -18,7 +18,8 @@ class BaselineModel(msgspec.Struct, frozen=True):
     """The network in its available forms: paths of a `.kt` file, an ONNX file, a PyTorch exported program.
 
     `quantised` is the ONNX file as it was quantised to 8 bits, for runtimes that are to run it so.
-    The last two have inputs that the first has not: those of `constants`, whose types and shapes are the file's.
+    Both ONNX files and the exported program have inputs that the executable has not: those of `constants`, whose types
+    and shapes are the file's.  With `given_draws`, nodes that draw random numbers always give the same ones.
     """
 
     executable: str | None = None
@@ -26,6 +27,7 @@ class BaselineModel(msgspec.Struct, frozen=True):
     exported: str | None = None
     constants: dict[str, Constant] = {}
     quantised: str | None = None
+    given_draws: bool = False
 
     def feeds(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Returns the inputs of the model's own file: those of the executable, and the constants."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kintune.errors import OrderError
@@ -38,7 +40,11 @@ class KintuneExecutable:
 
         if subject.executable is None:
             raise OrderError("there is no executable to prepare; name its path")
-        self._executable = open(subject.executable)
+        if subject.given_draws:
+            with tempfile.TemporaryDirectory(prefix="kintune-draws-") as folder:
+                self._executable = open(_with_given_draws(subject.executable, Path(folder, "given.kt")))
+        else:
+            self._executable = open(subject.executable)
         self._threads = threads
         self.feed(inputs)
 
@@ -83,3 +89,24 @@ class KintuneExecutable:
         fitting = int(seconds / max(time.perf_counter() - begun, 1e-9))
         found = self._executable.profiles(self._inputs, repeats=max(1, min(runs, fitting)), threads=self._threads)
         return NodeTimes(summed_times(found), onnxruntime.__version__)
+
+
+def _with_given_draws(executable: str, path: Path) -> str | Path:
+    """Writes an executable whose host graph always draws the same numbers to `path`; returns the one to open.
+
+    That is `executable` itself where no graph draws any.
+    """
+    from onnx import ModelProto
+
+    from kintune.models.given_draws import give_draws
+    from kintune.runtime.hybrid_package import HybridPackage, write_hybrid
+    from kintune.runtime.package import read_manifest
+
+    if read_manifest(executable).hybrid is None:
+        return executable
+    package = HybridPackage.open(executable)
+    host = ModelProto.FromString(package.graph)
+    if not give_draws(host):
+        return executable
+    write_hybrid(path, package.manifest, host.SerializeToString(), [bytes(region) for region in package.regions])
+    return path

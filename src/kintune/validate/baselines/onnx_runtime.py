@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from kintune.models.given_draws import give_draws
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.baselines.node_times import NodeTimes, node_times
@@ -104,7 +105,7 @@ class OnnxRuntime:
             library().kt_denormals_set(True)
             options.add_session_config_entry("session.set_denormal_as_zero", "1")
         self._weights = [] if seed is None else _replace_weights(path, options, seed)  # the session reads these
-        return _open(path, options)
+        return _open(path, options, given_draws=self._subject.given_draws)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep the inputs, and the constants of the file's own."""
@@ -122,8 +123,8 @@ class OnnxRuntimeFlushing(OnnxRuntime):
     _flush = True
 
 
-def _open(path: str, options: Any) -> Any:
-    """Opens a session of the model.
+def _open(path: str, options: Any, *, given_draws: bool = False) -> Any:
+    """Opens a session of the model; with `given_draws`, it draws the same numbers in each run.
 
     A file whose format is newer than onnxruntime knows is opened as one of the newest format that it knows: the
     operators that it knows need nothing newer, and its error names any other operator.
@@ -132,13 +133,18 @@ def _open(path: str, options: Any) -> Any:
     import onnxruntime
 
     providers = ["CPUExecutionProvider"]
+    content: str | bytes = path
+    model = onnx.load(path, load_external_data=False) if given_draws else onnx.ModelProto()
+    if given_draws and give_draws(model):
+        options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
+        content = model.SerializeToString()
     try:
-        return onnxruntime.InferenceSession(path, options, providers=providers)
+        return onnxruntime.InferenceSession(content, options, providers=providers)
     except Exception as error:
         known = _NEWEST_FORMAT.search(str(error))
         if known is None:
             raise
-    model = onnx.load(path, load_external_data=False)
+    model = onnx.load(path, load_external_data=False) if isinstance(content, str) else model
     model.ir_version = int(known.group(1))
     options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
