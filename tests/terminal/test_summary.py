@@ -35,7 +35,7 @@ def test_notes_come_after_what_was_won() -> None:
 def test_wrong_outputs_are_said_before_the_gain() -> None:
     lines = summarize(example_report(within_tolerance=False))
     assert "by MORE than the tolerance" in lines[0]
-    assert any("against a tolerance" in line for line in lines)
+    assert any("MORE than the tolerance of 0.001 absolute + 0.001 relative" in line for line in lines)
 
 
 def test_a_result_that_gained_nothing_says_so() -> None:
