@@ -145,7 +145,7 @@ def worse(one: Difference, other: Difference) -> Difference:
         compared,
         {name: why for name, why in not_compared.items() if name not in compared},
         one.doubtful or other.doubtful,
-        max(one.bound, other.bound, key=lambda bound: bound.share),
+        max(one.bound, other.bound, key=lambda bound: (bound.share, bound.text != "")),
     )
 
 
@@ -203,14 +203,14 @@ def _compare(
     if samples:
         allowed = noise_allowance(output, expected, samples, plain)
         found = found._replace(noise=allowed.noise)
-        moves = f"rounding alone moves a share of {allowed.noise:.2g}"
+        moves = f"rounding alone moves its values by {allowed.noise:.2g} of their deviation"
         beyond = f", and by more than {NOISE_FACTOR:g} times what rounding moves (a share of {allowed.noise:.2g})"
         if not allowed.beyond:
             wrong = allowed.wrong
         elif allowed.noise * NOISE_FACTOR > MAX_NOISE_SHARE:
             beyond = f", where {moves}: nothing can be said of this output"
             if not (error > atol + rtol * magnitude).any():
-                return _not_compared(found, name, f"its values are below the absolute tolerance, and {moves} of them")
+                return _not_compared(found, name, f"its values are below the absolute tolerance, and {moves}")
             found = found._replace(doubtful="" if allowed.farther else name)
     if not wrong.any():
         far = f"output {name!r} differs by no more than {NOISE_FACTOR:g} times what rounding alone moves it"
@@ -223,7 +223,7 @@ def _compare(
         f" most at [{place}]: {_spelled(output[at])} instead of {_spelled(expected[at])}{beyond}"
     )
     if found.doubtful:
-        return _not_compared(found, name, f"{moves} of its values' deviation")._replace(doubtful=text)
+        return _not_compared(found, name, moves)._replace(doubtful=text)
     return found._replace(disagreement=text)
 
 
@@ -238,7 +238,7 @@ def _nearest(name: str, error: _Floats, plain: _Floats, atol: float, rtol: float
         share = np.where(error > 0, error / plain, 0.0)
     at = np.unravel_index(np.argmax(share), share.shape)
     if not share[at]:
-        return Bound(0.0, f"output {name!r} is equal")
+        return Bound(0.0, "they are equal")
     place = ", ".join(str(int(i)) for i in at)
     said = f"{atol:.2g} absolute + {rtol:g} relative"
     return Bound(
