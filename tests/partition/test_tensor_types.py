@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-from onnx import TensorProto
+import pytest
+from onnx import TensorProto, helper
 
+from kintune.partition import tensor_types
 from kintune.partition.tensor_types import TensorType, bodies_of, infer_types
 from tests.support.partitions import parse
 
@@ -129,3 +131,33 @@ def test_bodies_are_found_depth_first() -> None:
         (((1, 1), (0, 0)), "deep"),
         (((1, 1), (0, 1)), "deeper"),
     ]
+
+
+def test_shapes_behind_operators_of_onnxruntime_are_known_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shape that is computed from each result ends the standard's inference, unless it knows the operator."""
+    monkeypatch.setattr(tensor_types, "_known_to_onnxruntime", lambda model, names: {})
+    layers, given = "", "x"
+    for number in range(8):
+        layers += f"g{number} = com.microsoft.Gelu({given})  s{number} = Shape(g{number})"
+        layers += f"  r{number} = Reshape(g{number}, s{number})"
+        layers += f"  n{number} = com.microsoft.SkipLayerNormalization(r{number}, x, w)  "
+        given = f"n{number}"
+    types = infer_types(
+        parse(f"m (float[1, 2, 3] x) => (float[a, b, c] y) <float[3] w = {{1, 2, 3}}> {{ {layers}"
+              f"  y = com.microsoft.FusedMatMul<transA = 1>({given}, {given}) }}")
+    )[()]  # fmt: skip
+    assert {types[f"{each}7"] for each in "grn"} == {TensorType(FLOAT, (1, 2, 3))}
+    assert types["s7"] == TensorType(INT64, (3,))
+    assert types["y"].shape is None, "a transposed operand has another shape"
+
+
+def test_a_quantised_recurrent_layer_has_the_shapes_of_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_types, "_known_to_onnxruntime", lambda model, names: {})
+    names = ["x", "w", "r", *[""] * 5, "s", "z", "s", "z"]
+    layer = helper.make_node(
+        "DynamicQuantizeLSTM", names, ["y"], domain="com.microsoft", hidden_size=4, direction="bidirectional"
+    )
+    model = parse("m (float[5, 1, 8] x, int8[2, 8, 16] w, int8[2, 4, 16] r, float[2] s, int8[2] z) => (float y) {}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    model.graph.node.append(layer)
+    assert infer_types(model)[()]["y"] == TensorType(FLOAT, (5, 2, 1, 4))

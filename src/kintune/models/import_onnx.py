@@ -12,6 +12,7 @@ from tvm import relax
 
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
 from kintune.models.conversion import KNOWN, Conversion
+from kintune.models.foreign_operators import is_foreign
 from kintune.models.half_precision import accumulate_in_float32
 from kintune.models.imported_module import ImportedModule, trace
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, described_nodes, nodes
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["import_onnx"]
 
-_CONTRIB_DOMAIN = "com.microsoft"
 _CONTRIB_ALONE = frozenset(
     {
         *("Attention", "BiasGelu", "DynamicQuantizeMatMul", "EmbedLayerNormalization", "FastGelu", "FusedConv"),
@@ -77,7 +77,7 @@ def _unsupported(model: ModelProto) -> Counter[str]:
         if node.domain in DEFAULT_DOMAINS:
             if node.op_type not in KNOWN - _CONTRIB_ONLY:
                 counts[node.op_type] += 1
-        elif node.domain != _CONTRIB_DOMAIN or node.op_type not in _CONTRIB & KNOWN:
+        elif is_foreign(node) or node.op_type not in _CONTRIB & KNOWN:
             counts[f"{node.domain}::{node.op_type}"] += 1
     return counts
 

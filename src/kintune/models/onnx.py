@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
 from kintune.errors import ModelError
 from kintune.models.digest import onnx_digest
+from kintune.models.foreign_operators import is_only_foreign
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.index_check import check_constant_indices
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nodes, subgraphs
@@ -75,7 +76,8 @@ def read(
     With `own`, it is the user's own file: its weights may lie in other files, also behind the links of a Hugging Face
     cache.
 
-    Large weights that nothing is folded into stay out of `proto`, so that they are held once, or only mapped.
+    Large weights that nothing is folded into stay out of `proto`, so that they are held once, or only mapped.  A graph
+    in which operators of other domains do all of the work is not simplified.
 
     The model that was read last is kept, since a job may need it several times: as a whole, and in parts.
 
@@ -111,7 +113,10 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
     fixed = {name: shape for name, shape in fixed.items() if name not in values}
     digest = onnx_digest(file, fixed)
     outside_weights = {name: file.weights[name] for name in _kept_outside(file)}
-    proto = slim(file.assemble(outside=outside_weights.keys()), str(file.path), outside_weights)
+    proto = file.assemble(outside=outside_weights.keys())
+    if is_only_foreign(proto):  # it cannot be imported, and a forest of trees may be large
+        return _model(file, proto, fixed, values, digest, file.graph.graph)
+    proto = slim(proto, str(file.path), outside_weights)
     opset = next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
     graph = file.graph.graph
     while unrolled := unroll(proto, opset):  # again, since what a loop computes may tell how often another one runs
@@ -119,7 +124,19 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
         proto = slim(unrolled, str(file.path), outside_weights)
     check_constant_indices(str(file.path), proto, outside_weights)
     _check_sizes(str(file.path), proto)
+    return _model(file, proto, fixed, values, digest, graph)
+
+
+def _model(
+    file: GraphFile,
+    proto: ModelProto,
+    fixed: dict[str, tuple[int, ...]],
+    values: dict[str, NDArray[Any]],
+    digest: str,
+    graph: GraphProto,
+) -> OnnxModel:
     outside = {value.name for value in proto.graph.input} - fixed.keys()
+    opset = next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
     return OnnxModel(
         path=file.path,
         proto=proto,

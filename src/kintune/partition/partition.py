@@ -14,6 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from kintune.core.hybrid import Region
 from kintune.errors import ModelError
+from kintune.models.foreign_operators import is_foreign
 from kintune.models.onnx import OnnxModel
 from kintune.models.onnx_nodes import describe_node, nodes, operator_name, sort_nodes, subgraphs, used_tensors
 from kintune.partition.composition import drop_unused_weights, mark, region_of
@@ -168,6 +169,9 @@ class _Partitioner:
             return False
         if name in self._handed_over:
             self.reasons[name] = "wrong or not compilable in this network"
+            return False
+        if is_foreign(node):
+            self.reasons[name] = f"operator {node.op_type} is not supported"
             return False
         alone = single_node(node, types, weights, list(self._proto.opset_import), self._outside.get)
         why = _OPEN if alone is None else self._why_not(alone)

@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, shape_inference
 
 from kintune.models.evaluation import open_session
-from kintune.models.onnx_nodes import subgraphs
+from kintune.models.foreign_operators import ONNXRUNTIME_DOMAIN
+from kintune.models.onnx_nodes import nodes, subgraphs
 
 __all__ = ["BodyPath", "TensorType", "TensorTypes", "bodies_of", "infer_types"]
 
@@ -80,9 +81,39 @@ def bodies_of(graph: GraphProto, path: BodyPath = ()) -> Iterator[tuple[BodyPath
             yield from bodies_of(body, inner)
 
 
+_ALIKE = {
+    **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu"), "Identity"),
+    **dict.fromkeys(("SimplifiedLayerNormalization", "SkipLayerNormalization"), "Identity"),
+    "SkipSimplifiedLayerNormalization": "Identity",
+    "DynamicQuantizeLSTM": "LSTM",
+    "DynamicQuantizeMatMul": "MatMul",
+    "FusedMatMul": "MatMul",
+}
+"""Operators of ONNX Runtime, by those of the standard whose (first) result has the same type and shape."""
+
+
+def _in_standard_terms(model: ModelProto) -> ModelProto:
+    """A copy of a model, for the inference of types alone, with standard operators in place of onnxruntime's.
+
+    The standard's inference does not know the latter.  It would end at each of them, and at each shape that is computed
+    from their results, so that many rounds were needed.
+    """
+    found = ModelProto()
+    found.CopyFrom(model)
+    for node in nodes(found):
+        alike = _ALIKE.get(node.op_type) if node.domain == ONNXRUNTIME_DOMAIN else None
+        if alike is None or any(attribute.name.startswith("trans") and attribute.i for attribute in node.attribute):
+            continue
+        node.domain, node.op_type = "", alike
+        if alike != "LSTM":
+            del node.output[1:]
+            del node.input[1 if alike == "Identity" else 2 :]
+    return found
+
+
 def _inferred(model: ModelProto) -> ModelProto:
     try:
-        return shape_inference.infer_shapes(model, data_prop=True)
+        return shape_inference.infer_shapes(_in_standard_terms(model), data_prop=True)
     except Exception:  # the inference passes on exceptions of its C++ code; then only onnxruntime's types are known
         return model
 
