@@ -14,14 +14,14 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from kintune.core.hybrid import Region
 from kintune.errors import ModelError
-from kintune.models.foreign_operators import is_foreign
+from kintune.models.foreign_operators import is_foreign, is_only_foreign
 from kintune.models.onnx import OnnxModel
-from kintune.models.onnx_nodes import describe_node, nodes, operator_name, sort_nodes, subgraphs, used_tensors
+from kintune.models.onnx_nodes import describe_node, operator_name, sort_nodes, subgraphs, used_tensors
 from kintune.partition.composition import drop_unused_weights, mark, region_of
 from kintune.partition.constant_nodes import fold_constants
 from kintune.partition.growth import grow_regions
 from kintune.partition.single_node import SingleNode, single_node
-from kintune.partition.tensor_types import BodyPath, TensorType, TensorTypes, infer_types
+from kintune.partition.tensor_types import BodyPath, TensorType, TensorTypes, declared_types, infer_types
 from kintune.partition.worth import can_pay
 
 __all__ = ["Partition", "partition"]
@@ -87,6 +87,8 @@ _last: list[_Typed] = []
 def _typed(model: OnnxModel) -> _Typed:
     proto = ModelProto()
     proto.CopyFrom(model.proto)
+    if is_only_foreign(proto):  # nothing is compiled, and a session of a large forest takes seconds
+        return _Typed(model, proto, {(): declared_types(proto.graph)})
     sort_nodes(str(model.path), proto.graph)
     types = infer_types(proto)
     for _ in range(_FOLDINGS):
@@ -218,5 +220,8 @@ def _put_weights_back(model: OnnxModel, proto: ModelProto) -> None:
 
 def _left_over(graph: GraphProto) -> Counter[str]:
     """How often each operator occurs, at any depth, in nodes that belong to no region."""
-    model = ModelProto(graph=graph)
-    return Counter(operator_name(node) for node in nodes(model) if region_of(node) is None)
+    counts = Counter(operator_name(node) for node in graph.node if region_of(node) is None)
+    for node in graph.node:
+        for inner in subgraphs(node):
+            counts += _left_over(inner)
+    return counts

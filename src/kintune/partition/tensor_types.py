@@ -15,7 +15,7 @@ from kintune.models.evaluation import open_session
 from kintune.models.foreign_operators import ONNXRUNTIME_DOMAIN
 from kintune.models.onnx_nodes import nodes, subgraphs
 
-__all__ = ["BodyPath", "TensorType", "TensorTypes", "bodies_of", "infer_types"]
+__all__ = ["BodyPath", "TensorType", "TensorTypes", "bodies_of", "declared_types", "infer_types"]
 
 
 class TensorType(NamedTuple):
@@ -57,7 +57,7 @@ BodyPath: TypeAlias = "tuple[tuple[int, int], ...]"
 def infer_types(model: ModelProto) -> dict[BodyPath, TensorTypes]:
     """Return the types of the tensors of the main graph, whose path is (), and of each body inside it."""
     inferred = _inferred(model)
-    types = _declared(inferred.graph, {})
+    types = declared_types(inferred.graph)
     unknown = [
         name
         for node in model.graph.node
@@ -68,7 +68,7 @@ def infer_types(model: ModelProto) -> dict[BodyPath, TensorTypes]:
         types[name] = found
     found_in: dict[BodyPath, TensorTypes] = {(): types}
     for path, body in bodies_of(inferred.graph):
-        found_in[path] = _declared(body, found_in[path[:-1]])
+        found_in[path] = declared_types(body, found_in[path[:-1]])
     return found_in
 
 
@@ -118,8 +118,9 @@ def _inferred(model: ModelProto) -> ModelProto:
         return model
 
 
-def _declared(graph: GraphProto, around: TensorTypes) -> TensorTypes:
-    types = dict(around)
+def declared_types(graph: GraphProto, around: TensorTypes | None = None) -> TensorTypes:
+    """Return the types that a graph declares of its tensors, and those of the graphs `around` it."""
+    types = dict(around or {})
     for value in (*graph.input, *graph.value_info, *graph.output):
         if (found := _type_of(value)) is not None:
             types[value.name] = found
